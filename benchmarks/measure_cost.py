@@ -1,0 +1,191 @@
+"""What a measured training step costs, as a ratio to a plain one in the same run (see the README here)."""
+
+import argparse
+import json
+import math
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read when torch is imported
+
+import torch
+
+from contenders import GRAPH_KEPT, LR, MOMENTUM, PLAIN, USUAL, Benches, Contender, contenders
+from gauges import peak_bytes, seconds
+from networks import ENCODERS
+
+TOLERANCE = 1.1
+COLUMNS = (
+    "network",
+    "n",
+    "contender",
+    "ms",
+    "× plain",
+    "floor",
+    "/ floor",
+    "time target",
+    "memory",
+    "own",
+    "limit",
+)
+
+
+@dataclass
+class Row:
+    """One line of the table; memory is in copies of the shared parameters.
+
+    Attributes:
+        ratio: Time of its step over the plain step's.
+        floor: The same by arithmetic alone.
+        meets_target: Whether the time is near the floor and not above the usual loop's.
+        memory: Peak above the plain step's.
+        own_memory: Peak above that of a plain step that keeps its graph, as every second gradient needs.
+        memory_limit: What `own_memory` should stay below.
+    """
+
+    network: str
+    tasks: int
+    contender: str
+    milliseconds: float | None
+    ratio: float | None
+    floor: float | None
+    meets_target: bool | None
+    memory: float
+    own_memory: float | None
+    memory_limit: float | None
+
+
+def main() -> None:
+    options = arguments()
+    device = torch.device(options.device)
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = True
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    print(heading(device, options.batch), "\n", flush=True)
+    rows: list[Row] = []
+    for network in options.networks:
+        for tasks in options.tasks:
+            rows += compare(network, tasks, options, device)
+    print(table(rows))
+    if options.json:
+        found = {"setting": heading(device, options.batch), "rows": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--batch", type=int, help="rows of a batch; by default 256, on CPU 8")
+    parser.add_argument("--tasks", type=int, nargs="+", default=[3, 9, 40], help="numbers of tasks")
+    parser.add_argument("--networks", nargs="+", choices=list(ENCODERS), default=list(ENCODERS))
+    parser.add_argument("--rounds", type=int, help="samples of each contender; by default 7, on CPU 3")
+    parser.add_argument("--threads", type=int, help="of the CPU; by default 1 there, torch's own elsewhere")
+    parser.add_argument("--json", type=Path, help="a file to write the rows to")
+    options = parser.parse_args()
+    cpu = torch.device(options.device).type == "cpu"
+    options.batch = options.batch or (8 if cpu else 256)
+    options.rounds = options.rounds or (3 if cpu else 7)
+    # One thread: with more of them than free cores, whatever else runs on the machine decides the timings.
+    options.threads = options.threads or (1 if cpu else None)
+    return options
+
+
+def heading(device: torch.device, batch: int) -> str:
+    if device.type == "cuda":
+        tf32 = f"TF32 {_on(torch.backends.cudnn.allow_tf32)} in convolutions"
+        tf32 += f" and {_on(torch.backends.cuda.matmul.allow_tf32)} in matrix products"
+        where = f"{torch.cuda.get_device_name(device)}, cudnn.benchmark on, {tf32}"
+    else:
+        where = f"CPU ({os.cpu_count()} cores, {torch.get_num_threads()} in use)"
+    return f"{where}; torch {torch.__version__}; batch {batch}, 64×64, float32; SGD, lr {LR}, momentum {MOMENTUM}"
+
+
+def _on(switch: bool) -> str:
+    return "on" if switch else "off"
+
+
+def compare(network: str, tasks: int, options: argparse.Namespace, device: torch.device) -> list[Row]:
+    """All contenders on one network, in turns, so that a slow minute of the machine falls on all of them."""
+    benches = Benches(network, tasks, options.batch, device)
+    found = list(contenders(benches))
+    copy = benches.make().shared_bytes
+    peaks: dict[str, float] = {}
+    repeats: dict[str, int] = {}
+    for contender in found:
+        progress(f"{network}, n = {tasks}: {contender.name}, memory")
+        peaks[contender.name], repeats[contender.name] = warm_up(contender, device)
+    samples: dict[str, list[float]] = {contender.name: [] for contender in found if contender.timed}
+    for round_ in range(options.rounds):
+        progress(f"{network}, n = {tasks}: round {round_ + 1} of {options.rounds}")
+        for contender in found:
+            if contender.timed:
+                samples[contender.name].append(seconds(contender.step, repeats[contender.name], device))
+    times = {name: median(sample) for name, sample in samples.items()}
+    return [row(network, tasks, c, times, {name: peak / copy for name, peak in peaks.items()}) for c in found]
+
+
+def warm_up(contender: Contender, device: torch.device) -> tuple[int, int]:
+    """Peak bytes and the number of steps in a sample; a meter's first step checks more and reuses less."""
+    for _ in range(3 if device.type == "cuda" else 1):
+        last = seconds(contender.step, 1, device)
+    return peak_bytes(contender.step, device), steps_in_sample(last)
+
+
+def steps_in_sample(step: float, sample: float = 0.3) -> int:
+    """How many steps of `step` seconds make a sample: one alone may be too short to time well."""
+    return max(1, min(50, math.ceil(sample / step)))
+
+
+def row(network: str, tasks: int, contender: Contender, times: dict[str, float], copies: dict[str, float]) -> Row:
+    name = contender.name
+    time = times.get(name)
+    ratio = time / times[PLAIN] if time else None
+    meets = None
+    if contender.time_target and ratio and contender.floor and time:
+        meets = ratio <= TOLERANCE * contender.floor and time <= times[USUAL]
+    return Row(
+        network,
+        tasks,
+        name,
+        1000 * time if time else None,
+        ratio,
+        contender.floor if contender.timed else None,
+        meets,
+        copies[name] - copies[PLAIN],
+        None if name in (PLAIN, GRAPH_KEPT) else copies[name] - copies[GRAPH_KEPT],
+        contender.copies,
+    )
+
+
+def table(rows: list[Row]) -> str:
+    lines = [COLUMNS, tuple("---" for _ in COLUMNS), *(cells(row) for row in rows)]
+    widths = [max(len(line[k]) for line in lines) for k in range(len(COLUMNS))]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+    )
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    near = row.ratio / row.floor if row.ratio and row.floor else None
+    met = "–" if row.meets_target is None else "met" if row.meets_target else "missed"
+    ms, ratio, floor, over = (_number(value) for value in (row.milliseconds, row.ratio, row.floor, near))
+    memory, own, limit = (_number(value) for value in (row.memory, row.own_memory, row.memory_limit))
+    return row.network, str(row.tasks), row.contender, ms, ratio, floor, over, met, memory, own, limit
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def progress(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

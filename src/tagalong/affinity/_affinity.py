@@ -1,0 +1,230 @@
+"""The record between rooms: who helps whom, and how surely."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ._average import TRIM, Average, averages
+from ._build import of_history, of_matrix, of_steps, of_tasks
+from ._check import Floats
+from ._merge import merged
+from ._resample import RESAMPLES, resamples, standard_errors
+from ._settled import FRACTIONS, Settled, settle
+from ._spread import Spread, spread
+from ._stored import Stored
+
+
+class Affinity(Stored):
+    """Who helps whom, and how surely. Every matrix is [source, target]: the row helps the column.
+
+    Made by a meter, or by `from_history`, `from_matrix`, `from_csv` and `load`. Arrays are read-only.
+
+    Attributes:
+        tasks: names, in the order of all rows and columns.
+        mean: the average over steps; the diagonal is self-affinity. NaN for pairs never measured.
+        stderr: standard error of `mean`, NaN below two values. Neighbouring steps are alike, so whole
+            steps are resampled in blocks of length b = (2ρ / (1 − ρ²))^(2/3) · T^(1/3), with ρ the median
+            over pairs of the lag-one autocorrelation clipped to [0, 0.97]; at least 1, at most T/4.
+        count: how many values stand behind each pair.
+        steps: call number of each measured step.
+        history: every value measured (steps × n × n), NaN where there is none.
+        null: what the optimiser's step with zero gradient alone did to each target (steps × n). Where
+            finite it has been subtracted from the history of that step; where NaN that history is raw.
+        skipped: how many values of each pair were skipped, by reason.
+        settings: what was measured and how (estimator, update, held_out, per_lr, average …), as JSON.
+
+    Example:
+        >>> print(Affinity.from_matrix([[2.0, 0.5], [-0.25, 1.0]], tasks=["age", "ill"]))
+        Affinity (row helps column), no history
+               age    ill
+        age  2.000  0.500
+        ill -0.250  1.000
+    """
+
+    @classmethod
+    def from_history(
+        cls,
+        history: ArrayLike,
+        tasks: Iterable[str],
+        steps: ArrayLike | None = None,
+        *,
+        null: ArrayLike | None = None,
+        skipped: Mapping[str, ArrayLike] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Affinity:
+        """Averages a history of measured steps.
+
+        Where `null` is finite for some steps of a target and NaN for others, the raw steps of that target
+        are shifted by one constant to the level of the others, so that sources stay comparable.
+
+        Args:
+            history: steps × source × target, NaN where not measured, `null` already subtracted.
+            tasks: names, in the order of the history's axes.
+            steps: call numbers, rising; 0, 1, … by default.
+            null: what a step with zero gradient did to each target (steps × tasks), NaN where not known.
+            skipped: how many values of each pair were skipped, by reason.
+            settings: what was measured; `average` and `trim` in it say how to average.
+
+        Example:
+            >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
+            >>> affinity.mean.tolist(), affinity.stderr[0, 1].item()
+            ([[1.0, 3.0], [3.0, 4.0]], 1.0)
+        """
+        return cls(**of_history(history, tasks, steps, null, skipped, settings))
+
+    @classmethod
+    def from_matrix(
+        cls,
+        matrix: ArrayLike,
+        tasks: Iterable[str] | None = None,
+        axis: Literal["source", "target"] = "source",
+        stderr: ArrayLike | None = None,
+        count: ArrayLike | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Affinity:
+        """Wraps a matrix of averages without a history.
+
+        Args:
+            matrix: square, NaN for what is not known; the diagonal may be NaN.
+            tasks: names; "0", "1", … by default.
+            axis: what the rows are. With "target", `matrix`, `stderr` and `count` are transposed.
+            stderr: standard errors, not known (NaN) by default.
+            count: values behind each pair, 1 by default.
+            settings: what was measured.
+
+        Example:
+            >>> Affinity.from_matrix([[1, 2], [3, 4]], axis="target").mean.tolist()
+            [[1.0, 3.0], [2.0, 4.0]]
+        """
+        return cls(**of_matrix(matrix, tasks, axis, stderr, count, settings))
+
+    def averaged(self, average: Literal["mean", "trimmed", "median"], trim: float = TRIM) -> Affinity:
+        """The same history under another average.
+
+        Trimming and medians act on what tells sources apart: each value minus the mean over the other sources
+        of its target at its step. The target's level is then added back, so what is common to all sources cancels.
+
+        Args:
+            average: "mean", "trimmed" or "median".
+            trim: the share of values that "trimmed" cuts at either end.
+
+        Example:
+            >>> history = [[[0, 1], [2, 0]], [[0, 2], [2, 0]], [[0, 60], [2, 57]]]
+            >>> Affinity.from_history(history, ["a", "b"]).averaged("median").mean.tolist()
+            [[0.0, 21.0], [2.0, 19.0]]
+        """
+        self._need_history("averaged")
+        chosen = Average(average, trim)
+        settings = {key: value for key, value in self.settings.items() if key != "trim"} | chosen.settings
+        return replace(
+            self,
+            mean=averages(self.history, self.null, chosen),
+            stderr=standard_errors(self.history, self.null, chosen),
+            settings=settings,
+        )
+
+    def bootstrap(self, n: int = RESAMPLES, seed: int = 0) -> Floats:
+        """The averaged matrix of each of `n` resamples of whole steps, in blocks (n × tasks × tasks).
+
+        Example:
+            >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
+            >>> affinity.bootstrap(n=50).shape
+            (50, 2, 2)
+        """
+        self._need_history("bootstrap")
+        if n < 1:
+            raise ValueError(f"`n` must be at least 1 resample, found {n}")
+        return resamples(self.history, self.null, Average.of(self.settings), n, seed)
+
+    def between(self, first: int, last: int) -> Affinity:
+        """The steps with first <= call number < last, as a slice would take them.
+
+        Example:
+            >>> affinity = Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"], steps=[0, 10, 20])
+            >>> affinity.between(10, 30).mean.item()
+            4.0
+        """
+        self._need_history("between")
+        rows = np.flatnonzero((self.steps >= first) & (self.steps < last))
+        if not len(rows):
+            raise ValueError(
+                f"`first` and `last` must hold a measured step, found none with {first} <= step < {last}; "
+                f"steps run from {self.steps[0]} to {self.steps[-1]}"
+            )
+        return type(self)(**of_steps(self, rows))
+
+    def every(self, n: int) -> Affinity:
+        """Every n-th measured step: how sparse could measuring have been?
+
+        Example:
+            >>> Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"]).every(2).steps.tolist()
+            [0, 2]
+        """
+        self._need_history("every")
+        if n < 1:
+            raise ValueError(f"`n` must be 1 or more, found {n}")
+        return type(self)(**of_steps(self, np.arange(0, len(self.steps), n)))
+
+    def only(self, tasks: Iterable[str]) -> Affinity:
+        """These tasks alone, in this order.
+
+        Example:
+            >>> Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"]).only(["b", "a"]).mean.tolist()
+            [[4.0, 3.0], [2.0, 1.0]]
+        """
+        return type(self)(**of_tasks(self, tasks))
+
+    def merge(self, other: Affinity) -> Affinity:
+        """Both together, over the union of their tasks; pairs that neither measured are NaN with count 0.
+
+        Histories follow each other in time; the steps of `other` are numbered on where they would not.
+        Where one has no history, the result has none: means are then weighted by their counts. Levels are
+        taken as measured: runs whose optimisers differ should be measured relative to the null step.
+
+        Raises:
+            ValueError: settings that define the quantity (estimator, update, held_out, per_lr, average)
+                differ. A setting that only one of them has is taken over.
+
+        Example:
+            >>> first = Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"])
+            >>> first.merge(Affinity.from_matrix([[6]], ["b"])).mean.tolist()
+            [[1.0, 2.0], [3.0, 5.0]]
+        """
+        return type(self)(**merged(self, other))
+
+    def settled(self, budget: int, fractions: Sequence[float] = FRACTIONS) -> Settled:
+        """Have the groups stopped changing? Selects groups on growing shares of the history.
+
+        Args:
+            budget: how many groups.
+            fractions: which shares of the measured steps, from the first on.
+
+        Example:
+            >>> affinity = Affinity.from_history([[[9, 1, 0], [1, 9, 0], [0, 0, 9]]] * 10, ["a", "b", "c"])
+            >>> bool(affinity.settled(budget=2)), affinity.settled(budget=2).since
+            (True, 4)
+        """
+        self._need_history("settled")
+        return settle(self, budget, fractions)
+
+    def spread(self) -> Spread:
+        """How far apart the best and worst partner of each task lie; flags tasks for which none stands out.
+
+        Example:
+            >>> affinity = Affinity.from_matrix([[0, 5, 0.1], [9, 0, 0], [2, 1, 0]], ["a", "b", "c"])
+            >>> affinity.spread().flagged
+            ('c',)
+        """
+        return spread(self)
+
+    def _need_history(self, method: str) -> None:
+        if not len(self.steps):
+            raise ValueError(
+                f"{method}() needs the history of measured steps, and this affinity has none; "
+                "measure with a meter, or load one saved with its history"
+            )

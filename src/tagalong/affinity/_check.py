@@ -1,0 +1,110 @@
+"""What an affinity's fields must look like; every problem of one input is named at once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class AffinityFileError(ValueError):
+    """A file that should hold an affinity does not, or holds a damaged one."""
+
+
+def refuse(problems: list[str], error: type[ValueError] = ValueError) -> None:
+    """Raises one error that lists all problems, nothing if there are none."""
+    if problems:
+        raise error(problems[0] if len(problems) == 1 else "\n".join(["several problems:", *problems]))
+
+
+def name_problems(tasks: tuple[Any, ...], argument: str = "`tasks`") -> list[str]:
+    """What is wrong with these task names."""
+    wrong = [task for task in tasks if not isinstance(task, str) or not task]
+    twice = [task for task, times in Counter(map(repr, tasks)).items() if times > 1]
+    problems = []
+    if not tasks:
+        problems.append(f"{argument} must name at least one task, found none")
+    if wrong:
+        problems.append(f"{argument} must be non-empty strings, found {', '.join(map(repr, wrong))}")
+    if twice:
+        problems.append(f"{argument} must be distinct, found more than once: {', '.join(twice)}; rename them")
+    return problems
+
+
+def named(tasks: Iterable[str]) -> tuple[str, ...]:
+    """The names as a tuple; a single string is refused, since it would be read letter by letter."""
+    if isinstance(tasks, str):
+        raise ValueError(f"`tasks` must be a list of names, found the string {tasks!r}; write [{tasks!r}]")
+    return tuple(tasks)
+
+
+class Fields:
+    """Converts and freezes arrays, and remembers what was wrong with them."""
+
+    def __init__(self, tasks: tuple[Any, ...]) -> None:
+        self.n = len(tasks)
+        self.problems = name_problems(tasks)
+
+    def array(self, name: str, value: Any, shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> Any:
+        """A read-only copy of `value` with this shape and type."""
+        try:
+            array = np.asarray(value)
+            if np.issubdtype(dtype, np.integer) and (array != np.round(array)).any():
+                raise ValueError("not whole numbers")
+            array = np.asarray(array, dtype=dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            self.problems.append(f"`{name}` must be an array of numbers, found {type(value).__name__}: {error}")
+            return np.zeros(shape, dtype)
+        if array.size == 0 and 0 in shape:
+            array = array.reshape(shape)  # an empty list cannot say how many tasks it is about
+        if array.shape != shape:
+            found = f"{self.n} tasks need {shape}, found {array.shape}"
+            self.problems.append(f"`{name}` has the wrong shape: {found}")
+        elif np.issubdtype(array.dtype, np.floating):
+            infinite = int(np.isinf(array).sum())
+            if infinite:
+                expected = f"`{name}` must be finite, or NaN where not measured"
+                self.problems.append(f"{expected}, found {infinite} infinite; has the loss diverged?")
+        return frozen(array)
+
+    def counts(self, name: str, value: Any) -> Ints:
+        array: Ints = self.array(name, value, (self.n, self.n), np.int64)
+        if (array < 0).any():
+            self.problems.append(f"`{name}` must count values, found {array.min()}; counts are 0 or more")
+        return array
+
+    def errors(self, value: Any) -> Floats:
+        array: Floats = self.array("stderr", value, (self.n, self.n))
+        if (array < 0).any():
+            self.problems.append(f"`stderr` must be 0 or more, or NaN where not known, found {array[array < 0].min()}")
+        return array
+
+    def steps(self, value: Any) -> Ints:
+        array: Ints = self.array("steps", value, (np.size(value),), np.int64)
+        if array.ndim == 1 and (np.diff(array) <= 0).any():
+            self.problems.append("`steps` must rise strictly, one call number per measured step; sort them")
+        return array
+
+    def settings(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A copy as JSON would give it back, so that a saved affinity equals the loaded one."""
+        try:
+            return MappingProxyType(json.loads(json.dumps(dict(value), allow_nan=False)))
+        except (TypeError, ValueError) as error:
+            self.problems.append(f"`settings` must be JSON-able (numbers, strings, lists, None), found {error}")
+            return MappingProxyType({})
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """A read-only array that nobody else can write to; one that already is such stays itself."""
+    if array.flags.writeable or array.base is not None:
+        array = array.copy()
+        array.setflags(write=False)
+    return array

@@ -1,0 +1,115 @@
+"""An affinity as a file: valid JSON that names its version; a long history lies in an archive beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import zipfile
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._atomic import write_atomic
+from ._check import AffinityFileError
+from ._record import Record
+
+FORMAT = "tagalong-affinity"
+VERSION = 1
+INLINE = 100_000  # numbers of history that stay in the JSON, about two megabytes
+ALWAYS = ("tasks", "mean", "stderr", "count", "skipped", "settings")
+TIMED = ("steps", "history", "null")
+
+
+def write(affinity: Record, path: Path) -> None:
+    """Archive first, JSON last: at every moment the JSON names an archive that is there."""
+    document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "direction": "[source][target]"}
+    document |= {name: _plain(getattr(affinity, name)) for name in ALWAYS}
+    archive = None
+    if affinity.history.size + affinity.null.size > INLINE:
+        content = _packed({name: getattr(affinity, name) for name in TIMED})
+        digest = hashlib.sha256(content).hexdigest()
+        archive = f"{path.name}.{digest[:16]}.npz"
+        write_atomic(path.with_name(archive), content)
+        document["archive"] = {"file": archive, "sha256": digest}
+    else:
+        document |= {name: _plain(getattr(affinity, name)) for name in TIMED}
+    write_atomic(path, (json.dumps(document, allow_nan=False, indent=1) + "\n").encode())
+    _remove_stale(path, archive)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The fields of the affinity saved at `path`."""
+    document = _document(path)
+    names = ALWAYS if "archive" in document else ALWAYS + TIMED
+    missing = [name for name in names if name not in document]
+    if missing:
+        raise AffinityFileError(f"{path} is damaged: it lacks {', '.join(missing)}; save the affinity again")
+    fields = {name: document[name] for name in names}
+    return fields | (_archived(path, document["archive"]) if "archive" in document else {})
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes(), parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        hint = "is it cut short, or not an affinity file?"
+        raise AffinityFileError(f"{path} is not valid JSON ({error}); {hint}") from error
+    found = document.get("format") if isinstance(document, dict) else type(document).__name__
+    if found != FORMAT:
+        raise AffinityFileError(f"{path} is not an affinity file: expected the format {FORMAT!r}, found {found!r}")
+    version = document.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise AffinityFileError(f"{path} is damaged: expected a version number, found {version!r}")
+    if version > VERSION:
+        raise AffinityFileError(
+            f"{path} has version {version} and this tagalong reads up to {VERSION}; update tagalong"
+        )
+    return dict(document)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _archived(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
+    name, digest = (entry.get("file"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
+    if not isinstance(name, str) or Path(name).name != name:
+        raise AffinityFileError(f"{path} is damaged: expected the name of an archive beside it, found {name!r}")
+    archive = path.with_name(name)
+    try:
+        content = archive.read_bytes()
+    except FileNotFoundError:
+        raise AffinityFileError(f"{path} needs its history in {archive}, which is missing; copy both") from None
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise AffinityFileError(f"{archive} is not the history that {path} was saved with: its hash differs")
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return {field: arrays[field] for field in TIMED}
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise AffinityFileError(f"{archive} is not an archive of {', '.join(TIMED)}: {error}") from error
+
+
+def _packed(arrays: dict[str, NDArray[Any]]) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, **arrays)  # type: ignore[arg-type]
+    return content.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: NaN becomes null."""
+    if isinstance(value, np.ndarray):
+        return np.where(np.isnan(value), np.array(None), value.astype(object)).tolist()
+    if isinstance(value, (tuple, list, str)):
+        return value
+    return {key: _plain(entry) if isinstance(entry, np.ndarray) else entry for key, entry in value.items()}
+
+
+def _remove_stale(path: Path, archive: str | None) -> None:
+    pattern = re.compile(re.escape(path.name) + r"\.[0-9a-f]{16}\.npz")
+    for other in path.absolute().parent.iterdir():
+        if pattern.fullmatch(other.name) and other.name != archive:
+            other.unlink(missing_ok=True)

@@ -1,0 +1,3 @@
+"""Which networks should there be?"""
+
+from ._exact import exact_groups as exact_groups

@@ -1,0 +1,138 @@
+"""Gradients of single tasks with respect to the shared parameters."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ._replicas import Replicas
+from ._shared import sparse_sentence
+
+
+class Capture:
+    """Σ w_t ∇L_t over the tasks differentiated so far: the shared parameters' training gradient, for nothing.
+
+    Attributes:
+        tasks: Whose gradients are in the sum.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: set[str] = set()
+        self._sums: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def add(
+        self, task: str, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None], factor: float | Tensor
+    ) -> None:
+        self.tasks.add(task)
+        known: list[tuple[Tensor, Tensor]] = []
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if gradient is None:
+                continue
+            if id(parameter) in self._sums:
+                known.append((self._sums[id(parameter)][1], gradient))
+            else:
+                # A copy: autograd may hand out a tensor that its graph still needs.
+                self._sums[id(parameter)] = parameter, torch.empty_like(parameter).copy_(gradient).mul_(factor)
+        if known:
+            sums, more = [s for s, _ in known], [g for _, g in known]
+            if isinstance(factor, Tensor):
+                more, factor = list(torch._foreach_mul(more, factor)), 1.0
+            torch._foreach_add_(sums, more, alpha=factor)
+
+    def accumulate(self, factor: float) -> None:
+        """Adds the sum, times `factor`, to every parameter's ``.grad`` and lets go of it."""
+        for parameter, gradient in self._sums.values():
+            if factor != 1.0:
+                gradient.mul_(factor)
+            if parameter.grad is None:
+                parameter.grad = gradient
+            else:
+                parameter.grad.add_(gradient)
+        self._sums = {}
+
+
+class TaskGradients:
+    """Differentiates one task's loss at a time; leaves ``.grad`` alone.
+
+    Attributes:
+        touched: For every task differentiated so far the numbers of the shared parameters it depends on.
+        finite: One flag per gradient when losses are scaled (on the device, not read yet).
+    """
+
+    def __init__(
+        self,
+        losses: Mapping[str, Tensor],
+        parameters: Sequence[Tensor],
+        *,
+        weights: Mapping[str, float | Tensor] | None = None,
+        scale: float = 1.0,
+        shares: Mapping[str, Tensor] | None = None,
+        replicas: Replicas | None = None,
+        capture: Capture | None = None,
+        guard: Callable[[Callable[[], Sequence[Tensor | None]]], Sequence[Tensor | None]] = lambda run: run(),
+    ) -> None:
+        self._losses = losses
+        self._parameters = parameters
+        self._weights = weights or {}
+        self._scale = scale
+        self._shares = shares or {}
+        self._replicas = replicas or Replicas(None)
+        self._capture = capture
+        self._guard = guard
+        self.touched: dict[str, set[int]] = {}
+        self.finite: list[Tensor] = []
+
+    def weight(self, task: str) -> float | Tensor:
+        return self._weights.get(task, 1.0)
+
+    def of(self, task: str, *, weighted: bool, only: Sequence[int] | None = None) -> list[Tensor]:
+        """The gradient of a task's loss: dense, in the parameters' layout, zero where the loss does not reach.
+
+        The tensors may be autograd's own: read them, never write them.
+
+        Args:
+            task: Whose loss.
+            weighted: Whether of weight × loss.
+            only: Numbers of the shared parameters wanted; all by default.
+        """
+        indices = range(len(self._parameters)) if only is None else only
+        wanted: list[Tensor] = [self._parameters[i] for i in indices]
+        weight = self.weight(task)
+        raw = self._differentiate(task, weight if weighted else 1.0, wanted)
+        self.touched.setdefault(task, set()).update(i for i, g in zip(indices, raw, strict=True) if g is not None)
+        if self._capture is not None and only is None and task not in self._capture.tasks:
+            self._capture.add(task, wanted, raw, (1.0 if weighted else weight) / self._scale)
+        shared = [_dense(g, p) for g, p in zip(raw, wanted, strict=True)]
+        if self._scale != 1.0:
+            shared = list(torch._foreach_mul(shared, 1.0 / self._scale))
+            self.finite.append(torch.stack([g.isfinite().all() for g in shared]).all())
+        return list(self._replicas.sum(shared))
+
+    def _differentiate(self, task: str, weight: float | Tensor, leaves: list[Tensor]) -> Sequence[Tensor | None]:
+        loss = self._losses.get(task)
+        if loss is None or not loss.requires_grad:  # absent on this rank, present on another
+            return [None] * len(leaves)
+        factor = torch.ones_like(loss) * weight * self._scale * self._shares.get(task, 1.0)
+        try:
+            return self._guard(
+                lambda: torch.autograd.grad(
+                    loss, leaves, grad_outputs=factor.to(loss), retain_graph=True, allow_unused=True
+                )
+            )
+        except RuntimeError as error:
+            if "donated" not in str(error):
+                raise
+            raise RuntimeError(
+                "torch.compile gave away buffers that a second gradient needs; put "
+                "`torch._functorch.config.donated_buffer = False` before the first call of the compiled model."
+            ) from error
+
+
+def _dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
+    if gradient is None:
+        return torch.zeros_like(parameter)
+    if gradient.layout != torch.strided:
+        raise ValueError(sparse_sentence(f"shape {tuple(parameter.shape)}"))
+    if gradient.stride() != parameter.stride():
+        return torch.empty_like(parameter).copy_(gradient)
+    return gradient

@@ -1,0 +1,44 @@
+"""What a loss was computed from, read off its autograd graph."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+from torch.autograd.graph import Node
+
+
+@dataclass
+class Reach:
+    """The leaves that some losses depend on, and what of their graph gets in a replay's way.
+
+    Attributes:
+        leaves: By id.
+        reentrant: Whether a reentrant checkpoint hides more of them.
+        compiled: Whether torch.compile made part of the graph.
+        cudnn_rnn: Whether a recurrent network of cuDNN did.
+    """
+
+    leaves: dict[int, Tensor] = field(default_factory=dict)
+    reentrant: bool = False
+    compiled: bool = False
+    cudnn_rnn: bool = False
+
+
+def reach(losses: Iterable[Tensor]) -> Reach:
+    """Walks the graph of `losses` back to its leaves."""
+    found = Reach()
+    seen: set[Node] = {loss.grad_fn for loss in losses if loss.grad_fn is not None}
+    waiting = list(seen)
+    while waiting:
+        node = waiting.pop()
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, Tensor):
+            found.leaves[id(leaf)] = leaf
+        found.compiled |= node.name().startswith("CompiledFunction")
+        found.cudnn_rnn |= node.name().startswith("CudnnRnn")
+        found.reentrant |= node.name().startswith("CheckpointFunctionBackward")
+        for parent, _ in node.next_functions:
+            if parent is not None and parent not in seen:
+                seen.add(parent)
+                waiting.append(parent)
+    return found

@@ -1,0 +1,251 @@
+"""A measured step from the closure's losses to affinities, leaving no trace."""
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ._errors import raise_all
+from ._gradients import Capture, TaskGradients
+from ._graph import reach
+from ._isolation import compiled
+from ._losses import TaskLosses, graph_problems, name_problems, sign_problems
+from ._observe import Scene, any_step, observe
+from ._reading import Reading
+from ._replicas import Replicas
+from ._setup import Setup
+from ._stage import Stage
+
+
+@dataclass
+class Told:
+    """Losses of one closure, agreed among ranks and read by the host."""
+
+    losses: TaskLosses
+    mean: Tensor
+    share: Tensor
+    values: list[float]
+
+
+class Measurement:
+    """Measures one step; made anew for each.
+
+    Args:
+        setup: The meter's settings.
+        tasks: All task names.
+        main: The user's closure, which has run.
+        held_out: The closure whose losses are looked at instead, which has run too.
+        choose: Which of the present source tasks to measure.
+        verify: Whether to look for everything that can be wrong with the closures.
+        keep_training_gradient: Whether to keep the sum of the task gradients.
+
+    Attributes:
+        capture: That sum, after `run`.
+        replicas: The ranks that measure together.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        tasks: Sequence[str],
+        main: Stage,
+        held_out: Stage | None,
+        *,
+        choose: Callable[[Sequence[str]], Sequence[str]],
+        verify: bool,
+        keep_training_gradient: bool,
+    ) -> None:
+        self._setup, self._tasks, self._main, self._held_out = setup, tuple(tasks), main, held_out
+        self._choose, self._verify = choose, verify
+        self._parameters = setup.trainable()
+        self.replicas = setup.replicas(main.modules())
+        self.capture = Capture() if keep_training_gradient and self.replicas.alone else None
+
+    def run(self) -> Reading | None:
+        """The affinities of this step, or None where no loss is there to measure."""
+        main, looked = self._agreed()
+        sources = [t for t, v in zip(self._tasks, main.values, strict=True) if np.isfinite(v)]
+        targets = [t for t, v in zip(self._tasks, looked.values, strict=True) if np.isfinite(v)]
+        if not sources or not targets or not self._parameters:  # `shared` may be frozen for a while
+            self._warn_if_diverged(main)
+            return None
+        if self._verify:
+            raise_all(list(self._repeat_problems()))
+        scene = self._scene(main, looked, list(self._choose(sources)), targets)
+        seen = observe(scene, self._setup.needs)
+        if seen.after is not None:
+            seen.after = self.replicas.sum([seen.after])[0]
+            if self._verify:
+                _warn_if_unseen(scene, seen.after)
+        return Reading(
+            self._tasks,
+            self._setup.estimators,
+            scene.sources,
+            scene.targets,
+            torch.stack([e(seen).to(scene.before) for e in self._setup.estimators]),
+            with_null=scene.null,
+            idle=scene.steps.idle,
+            lr=scene.steps.lr if self._setup.per_lr else 1.0,
+            own=np.array(main.values),
+            before=np.array(looked.values),
+            finite=scene.gradients.finite + scene.target_gradients.finite,
+            touched=self._numbered(scene.gradients.touched),
+        )
+
+    def _numbered(self, touched: Mapping[str, set[int]]) -> dict[str, set[int]]:
+        """Numbers among all shared parameters instead of the trainable ones, which may be others later."""
+        number = {id(p): k for k, p in enumerate(self._setup.parameters)}
+        return {task: {number[id(self._parameters[i])] for i in found} for task, found in touched.items()}
+
+    def _agreed(self) -> tuple[Told, Told]:
+        """Losses as all ranks see them; raises, on every rank, if any closure on any rank cannot be measured."""
+        stages = [(self._main, "closure")]
+        if self._held_out is not None:
+            stages.append((self._held_out, "held-out closure"))
+        values = [stage.losses.values(self._tasks) for stage, _ in stages]
+        problems = [
+            problem
+            for (stage, what), found in zip(stages, values, strict=True)
+            for problem in self._problems(stage, what, found.tolist())
+        ]
+        told = []
+        elsewhere = 0
+        for (stage, _), found in zip(stages, values, strict=True):
+            mean, share, count = self.replicas.agree(found, stage.losses.weights, self._tasks, len(problems))
+            told.append(Told(stage.losses, mean, share, mean.tolist()))
+            elsewhere += count
+        raise_all(problems)
+        if elsewhere:
+            raise_all(["the closure cannot be measured on another rank; the error there tells why."])
+        return told[0], told[-1]
+
+    def _problems(self, stage: Stage, what: str, values: list[float]) -> Iterable[str]:
+        read, looked_at = stage.losses, stage is (self._held_out or self._main)
+        yield from read.problems
+        yield from name_problems(read, self._tasks, what)
+        if stage is self._main or self._setup.target_gradients:
+            present = [t for t, v in zip(self._tasks, values, strict=True) if np.isfinite(v)]
+            yield from graph_problems(read, present, what)
+        if looked_at and self._setup.ratios:
+            yield from sign_problems(values, self._tasks, what)
+        if self._verify and isinstance(stage.returned, Mapping):
+            yield from self._structure_problems(stage, what)
+
+    def _structure_problems(self, stage: Stage, what: str) -> Iterable[str]:
+        if len(self._tasks) < 2:
+            yield (
+                f"there is only one task, {list(self._tasks)}; affinity is between tasks: return the loss of each "
+                "by name, not their sum, or name all tasks with `tasks=[...]` if a batch holds only some."
+            )
+        found = reach(stage.losses.losses.values())
+        if not self._setup.models and (found.compiled or compiled(stage.modules())):
+            yield (
+                f"the {what} calls compiled code, whose modules cannot be watched; pass `model=` with all modules that "
+                "the closure calls."
+            )
+        if stage.written:
+            yield (
+                f"the {what} writes {', '.join(stage.written)}, which is not undone when it is run again; write "
+                "parameters after the optimiser's step, register other tensors as buffers, and use torch.autograd.grad "
+                "inside the closure instead of .backward()."
+            )
+        if found.cudnn_rnn and any(_inner_dropout(module) for module in stage.modules()):
+            yield (
+                f"the {what} uses dropout inside a recurrent network of cuDNN, whose random state cannot be put back; "
+                "use single layers with nn.Dropout between them, or torch.backends.cudnn.flags(enabled=False)."
+            )
+        if found.reentrant:
+            yield (
+                f"the {what} uses reentrant checkpointing, which hides the shared parameters from task gradients; "
+                "call torch.utils.checkpoint.checkpoint(..., use_reentrant=False)."
+            )
+        elif what == "closure" and found.leaves and not any(id(p) in found.leaves for p in self._parameters):
+            yield (
+                "no loss depends on any parameter of `shared`; pass the module that the closure calls (not a copy), "
+                "and check for .detach() or torch.no_grad() between it and the losses."
+            )
+
+    def _repeat_problems(self) -> Iterable[str]:
+        for stage, what in ((self._main, "closure"), (self._held_out, "held-out closure")):
+            if stage is None:
+                continue
+            first, again = stage.losses, stage.replay()
+            differ = [t for t in self._tasks if not _same(first.losses.get(t), again.losses.get(t))]
+            if differ:
+                yield (
+                    f"the {what} cannot be repeated: run again with the same weights, buffers and random state it "
+                    f"gave other losses of {differ}. It must use the same batch each time (fetch it outside the "
+                    "closure), and no generator of its own, counter or cache that the first run moved."
+                )
+        self._main.to_end()
+
+    def _scene(self, main: Told, looked: Told, chosen: list[str], targets: list[str]) -> Scene:
+        steps = self._setup.steps(self._parameters)
+        weights = self._setup.task_weights(self._tasks)
+        own = self._gradients(main, self._main, weights=weights, capture=self.capture)
+        stage = self._held_out or self._main
+        at = [self._tasks.index(t) for t in targets]
+        share = looked.share[at]
+        incomplete = len(chosen) < len(self._tasks)
+        return Scene(
+            self._parameters,
+            steps,
+            chosen,
+            targets,
+            own,
+            own if stage is self._main else self._gradients(looked, stage),
+            look=lambda: _own_part(stage.replay().values(targets), share, self.replicas),
+            before=looked.mean[at],
+            null=incomplete and self._setup.of_steps and not steps.idle,
+            gradient_memory=self._setup.gradient_memory,
+        )
+
+    def _gradients(self, told: Told, stage: Stage, **options: Any) -> TaskGradients:
+        return TaskGradients(
+            told.losses.losses,
+            self._parameters,
+            scale=self._setup.scale(),
+            shares=None if self.replicas.alone else dict(zip(self._tasks, told.share, strict=True)),
+            replicas=self.replicas,
+            guard=stage.settled,
+            **options,
+        )
+
+    def _warn_if_diverged(self, main: Told) -> None:
+        returned = main.losses.losses
+        if returned and all(np.isnan(v) for v in main.values) and len(returned) == len(self._tasks):
+            warnings.warn(
+                "the losses of all tasks are NaN: training has diverged, and there is nothing to measure. Lower the "
+                "learning rate or clip gradients; the affinities so far are kept.",
+                stacklevel=4,
+            )
+
+
+def _warn_if_unseen(scene: Scene, after: Tensor) -> None:
+    if bool((after == scene.before).all()) and any_step(scene):
+        warnings.warn(
+            "a step on each task changed no loss at all: the closure does not see the shared parameters change (it "
+            "reads a cached copy of them?), or the steps are too small for the precision of the losses.",
+            stacklevel=5,
+        )
+
+
+def _own_part(values: Tensor, share: Tensor, replicas: Replicas) -> Tensor:
+    """This rank's part of the mean over ranks; alone, the losses themselves."""
+    return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)
+
+
+def _inner_dropout(module: nn.Module) -> bool:
+    return isinstance(module, nn.RNNBase) and module.training and module.dropout > 0 and module.num_layers > 1
+
+
+def _same(first: Tensor | None, again: Tensor | None) -> bool:
+    """Equal up to what kernels that add in no fixed order do to a loss."""
+    if first is None or again is None:
+        return first is again
+    tolerance = min(64 * torch.finfo(first.dtype).eps, 1e-3)
+    return bool(torch.isclose(first.detach(), again.detach(), rtol=tolerance, atol=0.0, equal_nan=True))

@@ -1,0 +1,268 @@
+"""The meter: two lines in a training loop."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tagalong.affinity import Affinity
+
+from ._check import Check, dry_step
+from ._clock import Stopwatch, TrainingClock
+from ._estimators import Estimator, resolve_estimators
+from ._isolation import Replayer
+from ._ledger import Ledger, task_names
+from ._measurement import Measurement
+from ._reading import Reading
+from ._schedules import Schedule, as_schedule
+from ._setup import Update, Weights, make_setup
+from ._shared import Shared
+from ._stage import Stage
+from ._training_gradient import TrainingGradient
+
+T = TypeVar("T")
+
+
+class AffinityMeter:
+    """Measures, inside any training loop, how a step on one task would change every other task's loss.
+
+    At some calls it asks, for every task i, where a step on that task alone would take the shared parameters,
+    and how much of each task j's loss that step would remove (Fifty et al., NeurIPS 2021, equation 1). It
+    leaves no trace: training goes on bit for bit as if no meter were there.
+
+    Args:
+        shared: The parameters that tasks share: a Module, or Parameters. Frozen ones are ignored.
+        optimizer: The optimiser (or several) that trains them.
+        model: Module(s) whose buffers and modes are protected. Without it, the modules that the closure calls
+            are found while they are called; needed with torch.compile.
+        every: Measure at every so many calls, at those of a schedule, or ``"auto"`` (see `max_overhead`).
+        estimator: ``"lookahead"`` (the paper's), ``"gradient"`` (to first order, cheaper), ``"cosine"`` (of
+            gradients), ``"cosine_kernels"`` (without biases and norms), one's own, or a list of them.
+        update: ``"optimizer"``, the step that the optimiser with its present state would take on the task's
+            gradient, or ``"sgd"``, the paper's plain −lr·g. By default the optimiser's if there is one.
+        lr: Learning rate of ``update="sgd"``; by default the optimiser's.
+        per_lr: Divide by the learning rate, as the published code does.
+        weights: Loss weights, by task, that scale the step on the source; a function for weights that move.
+        scaler: The GradScaler of mixed-precision training: task gradients are scaled for the backward pass.
+        process_group: ``"auto"`` averages over ranks where DistributedDataParallel wraps the shared parameters;
+            a process group or None decides it.
+        tasks: All task names, where a batch may lack some. By default those of the first measured call.
+        max_overhead: For ``every="auto"``: seconds of measuring per second of training.
+        gradient_memory: Bytes for task gradients held together by ``"gradient"`` and ``"cosine"``; above it
+            they are worked on in blocks of parameters, at the price of further backward passes.
+        seed: For what is drawn at random (ties among round-robin sources).
+
+    Example:
+        >>> import torch
+        >>> encoder, heads = torch.nn.Linear(4, 8), {t: torch.nn.Linear(8, 1) for t in ("age", "weight")}
+        >>> optimizer = torch.optim.SGD([*encoder.parameters()], lr=0.1)
+        >>> meter = AffinityMeter(shared=encoder, optimizer=optimizer, every=1)
+        >>> x, y = torch.randn(32, 4), torch.randn(32, 1)
+        >>> losses = meter(lambda: {t: (head(encoder(x)) - y).pow(2).mean() for t, head in heads.items()})
+        >>> meter.affinity().tasks
+        ('age', 'weight')
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        optimizer: Optimizer | Iterable[Optimizer] | None = None,
+        *,
+        model: nn.Module | Iterable[nn.Module] | None = None,
+        every: int | str | Schedule = 10,
+        estimator: str | Estimator | Sequence[str | Estimator] = "lookahead",
+        update: Update | None = None,
+        lr: float | None = None,
+        per_lr: bool = False,
+        weights: Weights | None = None,
+        scaler: "torch.amp.GradScaler | None" = None,
+        process_group: Any | Literal["auto"] | None = "auto",
+        tasks: Sequence[str] | None = None,
+        max_overhead: float = 0.1,
+        gradient_memory: float = 4 * 2**30,
+        seed: int = 0,
+    ) -> None:
+        self._setup = make_setup(
+            shared, optimizer, model=model, estimators=resolve_estimators(estimator), update=update, lr=lr,
+            per_lr=per_lr, weights=weights, scaler=scaler, process_group=process_group, gradient_memory=gradient_memory,
+        )  # fmt: skip
+        self._schedule = as_schedule(every, max_overhead)
+        self._seed = seed
+        self._ledger = Ledger(tasks)
+        self._calls = 0
+        self._held_out: bool | None = None
+        self._verified = False
+        self._replayer = Replayer()
+        self._clock = TrainingClock()
+        self._training = TrainingGradient(self._setup)
+
+    def __call__(self, closure: Callable[[], T], held_out: Callable[[], Any] | None = None) -> T:
+        """Runs `closure`, measures if it is due, and returns what it returned, graph alive.
+
+        Args:
+            closure: Returns ``{task: loss}``, or ``{task: (loss, weight)}`` with, say, the number of labels. It
+                runs once more per task in a measured step, so it must use the same batch each time and have no
+                side effects but on modules. A task may be absent, None or NaN where it has no labels.
+            held_out: The same for other rows, a validation batch: then the step comes from `closure` and the
+                losses before and after it from `held_out`.
+        """
+        call, self._calls = self._calls, self._calls + 1
+        self._clock.tick()
+        self._training.forget()
+        returned = self._measure(closure, held_out, call) if self._schedule.due(call) else closure()
+        self._training.losses = returned
+        return returned
+
+    def _measure(self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int) -> T:
+        verify = not self._verified
+        main = self._setup.stage(closure, self._replayer, verify=verify)
+        main.run()
+        watch = Stopwatch(self._setup.parameters[0].device)
+        held = None
+        try:
+            self._same_kind(held_out)
+            if held_out is not None:
+                held = self._setup.stage(held_out, self._replayer, verify=verify, held_out=True)
+                held.run()
+            measurement = self._measurement(main, held)
+            reading = measurement.run()
+        finally:
+            if held is not None:
+                held.to_start()
+            main.to_end()
+        if reading is not None:
+            self._verified = True
+            self._post(call, reading, measurement)
+        self._clock.measured(watch)
+        if self._schedule.clocked:
+            slowest = measurement.replicas.largest  # ranks must agree on when to measure next
+            self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain))
+        return main.returned  # type: ignore[no-any-return]
+
+    def _measurement(self, main: Stage, held: Stage | None) -> Measurement:
+        if self._ledger.tasks is None and isinstance(main.returned, Mapping) and not main.losses.problems:
+            self._ledger.tasks = task_names(list(main.returned))
+        return Measurement(
+            self._setup,
+            self._ledger.tasks or tuple(main.losses.losses),
+            main,
+            held,
+            choose=lambda present: self._schedule.choose(present, self._ledger.source_counts, self._seed),
+            verify=not self._verified,
+            keep_training_gradient=self._training.wanted,
+        )
+
+    def _post(self, call: int, reading: Reading, measurement: Measurement) -> None:
+        self._ledger.settle()  # the reading before this one has long been there
+        self._ledger.post(call, reading)
+        # Whether a scaled gradient overflowed decides what `backward` may use, so that is read at once.
+        if not (reading.finite and reading.overflowed()):
+            self._training.capture = measurement.capture
+
+    def _same_kind(self, held_out: object) -> None:
+        if self._held_out is not None and self._held_out != (held_out is not None):
+            raise ValueError(
+                "`held_out` must be given at every call or at none: affinities onto training and held-out losses "
+                "are different quantities; use two meters."
+            )
+        self._held_out = held_out is not None
+
+    def affinity(self, estimator: str | None = None) -> Affinity:
+        """Who helps whom so far, with error bars.
+
+        Args:
+            estimator: Which one, where the meter has several; by default the first.
+        """
+        names = [e.name for e in self._setup.estimators]
+        name = names[0] if estimator is None else estimator
+        if name not in names:
+            raise ValueError(f"`estimator` must be one of those measured, {names}, got {estimator!r}.")
+        if not self.measured:
+            raise RuntimeError(
+                f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, "
+                "and see `every`."
+            )
+        return self._ledger.affinity(name, self._settings(name))
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        steps = next(e for e in self._setup.estimators if e.name == name).of_steps
+        return {
+            "estimator": name,
+            "update": self._setup.update if steps else None,
+            "held_out": bool(self._held_out),
+            "per_lr": self._setup.per_lr and steps,
+            "unconnected": [list(pair) for pair in self.unconnected],
+        }
+
+    def backward(self, weights: Mapping[str, float | Tensor] | None = None, extra: Tensor | None = None) -> None:
+        """Accumulates into every leaf's ``.grad`` what ``(Σ w_t L_t + extra).backward()`` would.
+
+        In a measured step the task gradients are there already and are used again (from the second measured
+        step on, for the meter's own `weights`, and outside data parallelism); missing tasks are left out. With
+        a `scaler` the gradients are scaled, as ``scaler.scale(...).backward()`` would.
+
+        Args:
+            weights: Loss weights by task; by default the meter's, or 1.
+            extra: A further scalar, such as a regulariser.
+        """
+        self._training.backward(weights, extra)
+
+    def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check:
+        """One dry step that says what would be measured and what it would cost; leaves no trace at all."""
+        return dry_step(self._setup, self._ledger.tasks, closure, held_out, self._schedule)
+
+    @property
+    def tasks(self) -> tuple[str, ...] | None:
+        """Task names; None before the first measured call, unless given."""
+        return self._ledger.tasks
+
+    @property
+    def calls(self) -> int:
+        """How often the meter was called."""
+        return self._calls
+
+    @property
+    def measured(self) -> int:
+        """At how many of these calls something was measured."""
+        return self._ledger.measured
+
+    @property
+    def overhead(self) -> float:
+        """Seconds spent on measuring per second of plain training, so far."""
+        return self._clock.overhead
+
+    @property
+    def unconnected(self) -> list[tuple[str, str]]:
+        """Pairs of tasks that no shared parameter serves both of: a step on one cannot help the other."""
+        return self._ledger.unconnected
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a run needs to go on measuring where it stopped; safe for ``torch.load(weights_only=True)``."""
+        return {
+            "version": 1,
+            "estimators": [e.name for e in self._setup.estimators],
+            "calls": self._calls,
+            "held_out": self._held_out,
+            "ledger": self._ledger.state_dict(),
+            "schedule": self._schedule.state_dict(),
+            "clock": self._clock.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where the meter that gave `state` stopped; settings are the constructor's business."""
+        names = [e.name for e in self._setup.estimators]
+        if state.get("version") != 1 or list(state["estimators"]) != names:
+            raise ValueError(
+                f"this state is of version {state.get('version')!r} with estimators {state.get('estimators')!r}; the "
+                f"meter reads version 1 and has {names}: make it with the same settings."
+            )
+        self._ledger.load_state_dict(state["ledger"])
+        self._calls, self._held_out = int(state["calls"]), state["held_out"]
+        self._schedule.load_state_dict(state["schedule"])
+        self._clock.load_state_dict(state["clock"])
+
+    def __repr__(self) -> str:
+        names = ", ".join(e.name for e in self._setup.estimators)
+        return f"AffinityMeter({names}; {self.measured} of {self._calls} calls measured, tasks={self.tasks})"

@@ -1,0 +1,142 @@
+"""What the user decided, checked once."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ._estimators import Estimator, Quantity
+from ._isolation import Replayer, compiled
+from ._replicas import Replicas, find_group
+from ._shared import Shared, shared_parameters, trainable
+from ._stage import Closure, Stage
+from .steps import Steps, accepted, check_ownership, optimizer_steps, sgd_steps
+
+Weights = Mapping[str, float | Tensor] | Callable[[], Mapping[str, float | Tensor]]
+Update = Literal["sgd", "optimizer"]
+
+
+@dataclass
+class Setup:
+    """The settings of a meter that a measured step reads."""
+
+    parameters: list[Tensor]
+    models: list[nn.Module]
+    optimizers: list[Optimizer]
+    estimators: list[Estimator]
+    update: Update
+    lr: float | None
+    per_lr: bool
+    weights: Weights | None
+    scaler: "torch.amp.GradScaler | None"
+    process_group: Any
+    gradient_memory: float
+
+    @property
+    def needs(self) -> frozenset[Quantity]:
+        return frozenset().union(*(estimator.needs for estimator in self.estimators))
+
+    @property
+    def target_gradients(self) -> bool:
+        """Whether the losses that are looked at are differentiated, too."""
+        return self.needs != {"after"}
+
+    @property
+    def of_steps(self) -> bool:
+        return any(estimator.of_steps for estimator in self.estimators)
+
+    @property
+    def ratios(self) -> bool:
+        return any(estimator.ratio for estimator in self.estimators)
+
+    def trainable(self) -> list[Tensor]:
+        return trainable(self.parameters)
+
+    def steps(self, parameters: Sequence[Tensor]) -> Steps:
+        """The steps of this moment: optimisers' settings and state change from step to step."""
+        if not self.of_steps:
+            return Steps({}, [])
+        if self.update == "sgd":
+            return sgd_steps(parameters, self.optimizers, self.lr)
+        return optimizer_steps(parameters, self.optimizers)
+
+    def scale(self) -> float:
+        # get_scale, not scale(): the latter would initialise the scaler, which is the training loop's to do.
+        return 1.0 if self.scaler is None else float(self.scaler.get_scale())
+
+    def task_weights(self, tasks: Iterable[str]) -> dict[str, float | Tensor]:
+        """The loss weights of this moment."""
+        if self.weights is None:
+            return {}
+        given = self.weights() if callable(self.weights) else self.weights
+        return check_weights(given, tasks)
+
+    def stage(self, closure: Closure, replayer: Replayer, *, verify: bool, held_out: bool = False) -> Stage:
+        what, graph = ("held-out closure", self.target_gradients) if held_out else ("closure", True)
+        return Stage(closure, self.models, replayer, what, graph=graph, verify=verify)
+
+    def replicas(self, modules: Iterable[nn.Module]) -> Replicas:
+        if self.process_group != "auto":
+            return Replicas(self.process_group)
+        if not (dist.is_available() and dist.is_initialized()):
+            return Replicas(None)
+        return Replicas(find_group([*self.models, *modules], self.parameters))
+
+
+def check_weights(given: Mapping[str, float | Tensor], tasks: Iterable[str]) -> dict[str, float | Tensor]:
+    missing = [task for task in tasks if task not in given]
+    if missing:
+        raise ValueError(f"`weights` has no entry for {missing}; give every task a weight, got {sorted(given)}.")
+    return {task: w.detach() if isinstance(w, Tensor) else float(w) for task, w in given.items()}
+
+
+def make_setup(
+    shared: Shared,
+    optimizer: Optimizer | Iterable[Optimizer] | None,
+    *,
+    model: nn.Module | Iterable[nn.Module] | None,
+    estimators: list[Estimator],
+    update: Update | None,
+    lr: float | None,
+    **rest: Any,
+) -> Setup:
+    """Checks the arguments against each other, before any training."""
+    models = [] if model is None else [model] if isinstance(model, nn.Module) else list(model)
+    if not models and isinstance(shared, nn.Module) and compiled(shared.modules()):
+        raise ValueError(
+            "`shared` is compiled by torch.compile, whose modules cannot be watched; pass `model=` with all modules "
+            "that the closure calls, so that the meter knows which buffers to protect."
+        )
+    optimizers = accepted(optimizer)
+    setup = Setup(shared_parameters(shared), models, optimizers, estimators, _update(update, optimizers), lr, **rest)
+    _check_update(setup)
+    return setup
+
+
+def _update(update: str | None, optimizers: Sequence[Optimizer]) -> Update:
+    if update not in (None, "sgd", "optimizer"):
+        raise ValueError(f"`update` must be 'sgd', 'optimizer' or None, got {update!r}.")
+    if update is None:
+        return "optimizer" if optimizers else "sgd"
+    return update  # type: ignore[return-value]
+
+
+def _check_update(setup: Setup) -> None:
+    if not setup.of_steps:
+        return
+    if setup.lr is not None and (setup.update == "optimizer" or not setup.lr > 0):
+        raise ValueError(
+            f"`lr` is the positive learning rate of update='sgd', got {setup.lr!r} with update={setup.update!r}; "
+            "drop `lr` or pass update='sgd'."
+        )
+    if not setup.optimizers and (setup.update == "optimizer" or setup.lr is None):
+        raise ValueError(
+            "a step needs a size: pass `optimizer` (whose step is then looked ahead), or update='sgd' with `lr`; "
+            "only estimator='cosine' needs neither."
+        )
+    if setup.optimizers and setup.lr is None:
+        check_ownership(setup.trainable(), setup.optimizers)

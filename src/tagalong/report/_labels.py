@@ -1,0 +1,80 @@
+"""Names and numbers as a figure shows them."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from math import floor, isfinite, log10
+from typing import Any
+
+from tagalong.affinity import Affinity
+
+LONGEST = 24  # characters of a task's name beside a figure; hovering shows all of them
+
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def literal(name: str) -> str:
+    """The name as plain text: plotly reads tags, entities and, between dollar signs, TeX.
+
+    >>> literal("<b>R&D</b> $5")
+    '&lt;b&gt;R&amp;D&lt;/b&gt; &#36;5'
+    """
+    return html.escape(name, quote=False).replace("$", "&#36;")
+
+
+def label(name: str) -> str:
+    """The name as plain text, its middle left out where it is long.
+
+    >>> label("number_of_days_in_hospital_2019")
+    'number_of_da…spital_2019'
+    """
+    if len(name) > LONGEST:
+        name = f"{name[: LONGEST // 2]}…{name[-(LONGEST // 2 - 1) :]}"
+    return literal(name)
+
+
+def power_of_thousand(largest: float) -> int:
+    """The power of ten, a multiple of three, in which numbers up to `largest` are short to write.
+
+    >>> power_of_thousand(0.0042), power_of_thousand(0.3)
+    (-3, 0)
+    """
+    return 0 if not largest > 0 or 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
+
+
+def times(power: int) -> str:
+    """The unit of numbers that were divided by a power of ten.
+
+    >>> times(-3)
+    ' × 10⁻³'
+    """
+    return f" × 10{str(power).translate(_SUPERSCRIPT)}" if power else ""
+
+
+def plus_minus(mean: float, error: float) -> str:
+    """A value and, where it is known, its standard error.
+
+    >>> plus_minus(0.01234, 0.0005), plus_minus(0.01234, float("nan"))
+    ('0.0123 ± 0.0005', '0.0123')
+    """
+    return f"{mean:.3g} ± {error:.2g}" if isfinite(error) else f"{mean:.3g}"
+
+
+def heading(title: str, *lines: str) -> dict[str, Any]:
+    """A title with small lines below it, at the left."""
+    small = "".join(f"<br><sup>{line}</sup>" for line in lines if line)
+    return {"text": literal(title) + small, "x": 0.02, "y": 0.97, "yanchor": "top"}
+
+
+def what_was_measured(affinity: Affinity) -> str:
+    """The quantity and its average, for the line below a title."""
+    settings: Mapping[str, Any] = affinity.settings
+    parts = [str(settings["estimator"])] if settings.get("estimator") else []
+    if settings.get("update") == "optimizer":
+        parts.append("the optimiser's step")
+    if settings.get("held_out"):
+        parts.append("held-out loss")
+    if len(affinity.steps):
+        parts.append(f"{settings.get('average', 'mean')} over {len(affinity.steps)} measured steps")
+    return literal(", ".join(parts))

@@ -1,0 +1,104 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from tagalong.affinity import Affinity, AffinityFileError
+
+task_names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), min_size=1).filter(
+    lambda name: name == name.strip()
+)
+
+
+@given(data=st.data())
+@settings(deadline=None)
+def test_a_table_comes_back_exactly(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    tasks = data.draw(st.lists(task_names, min_size=1, max_size=4, unique=True))
+    values = st.floats(allow_infinity=False)
+    matrix = data.draw(npst.arrays(np.float64, (len(tasks), len(tasks)), elements=values))
+    path = tmp_path_factory.getbasetemp() / "table.csv"
+    affinity = Affinity.from_matrix(matrix, tasks)
+    assert affinity.to_csv(path) == affinity.to_csv()
+    other = Affinity.from_csv(path)
+    assert other.tasks == affinity.tasks
+    np.testing.assert_array_equal(other.mean, affinity.mean)
+
+
+def read(tmp_path: Path, text: str, axis: str = "source") -> Affinity:
+    path = tmp_path / "table.csv"
+    path.write_bytes(text.encode())
+    return Affinity.from_csv(path, axis=axis)  # type: ignore[arg-type]
+
+
+def test_the_first_column_holds_sources(tmp_path: Path) -> None:
+    affinity = read(tmp_path, "source,a,b\na,1,2\nb,3,4\n")
+    assert affinity.mean.tolist() == [[1, 2], [3, 4]]
+    assert read(tmp_path, "target,a,b\na,1,2\nb,3,4\n", axis="target").mean.tolist() == [[1, 3], [2, 4]]
+
+
+def test_columns_in_another_order_are_put_right(tmp_path: Path) -> None:
+    affinity = read(tmp_path, ",b,a\na,2,1\nb,4,3\n")
+    assert affinity.tasks == ("a", "b")
+    assert affinity.mean.tolist() == [[1, 2], [3, 4]]
+
+
+def test_spreadsheet_habits_are_forgiven(tmp_path: Path) -> None:
+    affinity = read(tmp_path, "\ufeff, a ,b\r\n\r\na, 1.5,\r\n b,-2e-3, 4\r\n,,\r\n")
+    assert affinity.tasks == ("a", "b")
+    np.testing.assert_array_equal(affinity.mean, [[1.5, np.nan], [-2e-3, 4]])
+
+
+def test_tasks_may_be_numbered(tmp_path: Path) -> None:
+    assert read(tmp_path, ",0,1\n0,1,2\n1,3,4\n").tasks == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a header line of task names, found an empty file"),
+        ("\n\n", "found an empty file"),
+        ("a;b\na;1\n", "line 1: expected a header line.*found one cell; are the columns separated by commas"),
+        ("1,2,3\n4,5,6\n7,8,9\n", "line 1: expected a header line.*found numbers"),
+        (",a,b\na,1,2\n", "expected as many rows as columns, found 1 and 2"),
+        (",a,b\na,1,2\nb,1,2\nc,1,2\n", "line 4: expected as row name one of the column names.*found 'c'"),
+        (",a,b\na,1,2\n", "expected a row for the column 'b', found none"),
+        (",a,b\na,1,2\nb,1\n", "line 3: expected 2 values, found 1"),
+        (",a,b\na,1,2\nb,1,2,3\n", "line 3: expected 2 values, found 3"),
+        (",a,a\na,1,2\n", "line 1: column names must be distinct, found more than once: 'a'"),
+        (",a,\na,1,2\n", "line 1: column names must be non-empty strings, found ''"),
+        (",a,b\na,1,2\na,1,2\n", "row names must be distinct, found more than once: 'a'"),
+        (",a,b\na,1,2\nb,x,2\n", "line 3, column 'a': expected a finite number or nothing, found 'x'"),
+        (",a,b\na,1,2\nb,inf,2\n", "line 3, column 'a': expected a finite number or nothing, found 'inf'"),
+    ],
+)
+def test_problems_are_named_with_file_and_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(AffinityFileError, match=message) as caught:
+        read(tmp_path, text)
+    assert "table.csv" in str(caught.value)
+
+
+def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(AffinityFileError) as caught:
+        read(tmp_path, ",a,b,c\na,1,x,3\nb,1,2\nd,1,2,3\n")
+    for part in (
+        "line 2, column 'b'",
+        "line 3: expected 3 values",
+        "line 4: expected as row name",
+        "column 'c'",
+    ):
+        assert part in str(caught.value)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"\xff\xfe\x00\x81")
+    with pytest.raises(AffinityFileError, match="expected a text file of comma-separated values"):
+        Affinity.from_csv(path)
+
+
+def test_a_missing_file_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Affinity.from_csv(tmp_path / "none.csv")

@@ -1,0 +1,238 @@
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from affinity_oracle import Floats, histories, names
+from hypothesis import given, settings
+
+from tagalong.affinity import Affinity, AffinityFileError
+from tagalong.affinity import _file as file_module
+
+FIELDS = ("mean", "stderr", "count", "steps", "history", "null")
+
+
+def same(one: Affinity, other: Affinity) -> None:
+    assert one.tasks == other.tasks
+    assert one.settings == other.settings
+    assert one.skipped.keys() == other.skipped.keys()
+    arrays = [(getattr(one, name), getattr(other, name)) for name in FIELDS]
+    for ours, theirs in [*arrays, *((one.skipped[key], other.skipped[key]) for key in one.skipped)]:
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(np.signbit(ours), np.signbit(theirs))
+
+
+def measured(steps: int = 5, n: int = 3) -> Affinity:
+    history = np.random.default_rng(0).standard_normal((steps, n, n)) * 1e-5
+    history[0, 0, 1], history[1, 1, 1] = np.nan, -0.0
+    return Affinity.from_history(
+        history,
+        names(n),
+        np.arange(steps) * 10,
+        null=np.zeros((steps, n)),
+        skipped={"missing": np.eye(n, dtype=int)},
+        settings={"estimator": "lookahead", "lr": 0.1, "tags": ["ä", None]},
+    )
+
+
+@given(data=histories(missing=True))
+@settings(deadline=None)
+def test_everything_comes_back_bit_for_bit(
+    data: tuple[Floats, Floats], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    affinity = Affinity.from_history(data[0], names(data[0].shape[1]), null=data[1])
+    path = tmp_path_factory.getbasetemp() / "affinity.json"
+    affinity.save(path)
+    same(Affinity.load(path), affinity)
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_short_and_long_histories_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: bool) -> None:
+    monkeypatch.setattr(file_module, "INLINE", 10**9 if inline else 0)
+    measured().save(tmp_path / "affinity.json")
+    assert len(list(tmp_path.iterdir())) == (1 if inline else 2)
+    same(Affinity.load(tmp_path / "affinity.json"), measured())
+
+
+def test_an_affinity_without_history_comes_back(tmp_path: Path) -> None:
+    affinity = Affinity.from_matrix([[np.nan, 0.1], [0.3, 1e-300]], ["ä,b", 'c"\n'])
+    affinity.save(str(tmp_path / "affinity.json"))
+    same(Affinity.load(str(tmp_path / "affinity.json")), affinity)
+
+
+def test_the_file_is_strict_json_that_names_format_version_and_direction(tmp_path: Path) -> None:
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    measured().save(tmp_path / "affinity.json")
+    document = json.loads((tmp_path / "affinity.json").read_text(), parse_constant=refuse)
+    assert (document["format"], document["version"]) == ("tagalong-affinity", 1)
+    assert document["direction"] == "[source][target]"
+    assert document["history"][0][0][1] is None
+
+
+def test_a_long_history_lies_beside_it_under_its_hash(tmp_path: Path) -> None:
+    affinity = measured(steps=1200, n=9)
+    affinity.save(tmp_path / "affinity.json")
+    entry = json.loads((tmp_path / "affinity.json").read_text())["archive"]
+    content = (tmp_path / entry["file"]).read_bytes()
+    assert hashlib.sha256(content).hexdigest() == entry["sha256"]
+    assert entry["sha256"][:16] in entry["file"]
+    same(Affinity.load(tmp_path / "affinity.json"), affinity)
+
+
+def test_saving_again_removes_the_stale_archive_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_module, "INLINE", 0)
+    for path in ("affinity.json", "affinity.json2", "affinity2.json"):
+        measured().save(tmp_path / path)
+    (tmp_path / "affinity.json.notes.npz").touch()
+    measured(steps=7).save(tmp_path / "affinity.json")
+    assert len(list(tmp_path.glob("*.npz"))) == 4
+    for path in ("affinity.json", "affinity.json2", "affinity2.json"):
+        Affinity.load(tmp_path / path)
+    monkeypatch.setattr(file_module, "INLINE", 10**9)
+    measured().save(tmp_path / "affinity.json")
+    assert len(list(tmp_path.glob("*.npz"))) == 3
+
+
+def test_a_relative_path_without_a_folder_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    measured().save("affinity.json")
+    same(Affinity.load("affinity.json"), measured())
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_save_that_fails_leaves_the_old_file_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    monkeypatch.setattr(file_module, "INLINE", 0)
+    path = tmp_path / "affinity.json"
+    measured().save(path)
+    before = len(list(tmp_path.iterdir()))
+    calls, real = [0], os.replace
+
+    def replace(source: Any, target: Any) -> None:
+        calls[0] += 1
+        if calls[0] == failing:
+            raise OSError("disk full")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(OSError, match="disk full"):
+        measured(steps=7).save(path)
+    same(Affinity.load(path), measured())
+    assert not list(tmp_path.glob("*.tmp"))
+    assert not list(tmp_path.glob(".*"))
+    assert len(list(tmp_path.iterdir())) == before + failing - 1
+
+
+def test_saved_files_have_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    measured().save(tmp_path / "affinity.json")
+    assert (tmp_path / "affinity.json").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def change(**entries: Any) -> Callable[[bytes], bytes]:
+    return lambda content: json.dumps(json.loads(content) | entries).encode()
+
+
+def drop(*keys: str) -> Callable[[bytes], bytes]:
+    return lambda content: json.dumps({k: v for k, v in json.loads(content).items() if k not in keys}).encode()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: b"", "is not valid JSON"),
+        (lambda content: content[: len(content) // 2], "is not valid JSON.*cut short"),
+        (lambda content: b"\x80\x81" + content, "is not valid JSON"),
+        (lambda content: content.replace(b"null", b"NaN", 1), "is not valid JSON.*NaN"),
+        (lambda content: b"[" * 100_000, "is not valid JSON"),
+        (lambda content: b"[1, 2]", "is not an affinity file: expected the format .*, found 'list'"),
+        (lambda content: b"{}", "is not an affinity file"),
+        (change(format="other"), "is not an affinity file.*found 'other'"),
+        (change(version=2), "has version 2 and this tagalong reads up to 1; update tagalong"),
+        (change(version="one"), "is damaged: expected a version number, found 'one'"),
+        (drop("mean", "steps"), "is damaged: it lacks mean, steps"),
+        (change(tasks=["x"]), "is damaged: several problems"),
+        (change(tasks=7), "is damaged"),
+        (change(tasks=["task0", "task0", "task1"]), "is damaged: `tasks` must be distinct"),
+        (change(mean=[[1, 2], [3]]), "is damaged: `mean` must be an array of numbers"),
+        (change(mean=[["1", {}, 2]] * 3), "is damaged: `mean` must be an array of numbers"),
+        (change(history=[[[1, 2, 3]] * 3]), r"is damaged: `history`.*\(5, 3, 3\), found \(1, 3, 3\)"),
+        (change(null=[[0, 0, 0]]), "is damaged: `null` has the wrong shape"),
+        (change(steps=[1, 2]), "is damaged"),
+        (change(steps=7), "is damaged"),
+        (change(skipped=[1]), "is damaged"),
+        (change(settings=3), "is damaged"),
+        (change(archive=3), "is damaged: expected the name of an archive beside it, found None"),
+        (change(archive={"file": "../x.npz"}), "expected the name of an archive beside it, found '../x.npz'"),
+        (change(archive={"file": "x.npz"}), "needs its history in .*x.npz, which is missing"),
+    ],
+)
+def test_damaged_files_say_what_is_wrong(tmp_path: Path, damage: Callable[[bytes], bytes], message: str) -> None:
+    path = tmp_path / "affinity.json"
+    measured().save(path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(AffinityFileError, match=message) as caught:
+        Affinity.load(path)
+    assert "affinity.json" in str(caught.value)
+
+
+def test_a_cut_file_never_loads(tmp_path: Path) -> None:
+    path = tmp_path / "affinity.json"
+    measured(steps=2, n=2).save(path)
+    content = path.read_bytes()
+    for length in range(0, len(content) - 2, 7):
+        path.write_bytes(content[:length])
+        with pytest.raises(AffinityFileError):
+            Affinity.load(path)
+
+
+def packed(**arrays: Any) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
+
+
+def test_archives_that_do_not_belong_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_module, "INLINE", 0)
+    path = tmp_path / "affinity.json"
+    measured().save(path)
+    archive = next(tmp_path.glob("*.npz"))
+    archive.write_bytes(archive.read_bytes()[:-1])
+    with pytest.raises(AffinityFileError, match=r"is not the history that .* was saved with: its hash differs"):
+        Affinity.load(path)
+    archive.unlink()
+    with pytest.raises(AffinityFileError, match="needs its history in"):
+        Affinity.load(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"no zip", "is not an archive"),
+        (packed(steps=[1]), "is not an archive of steps, history, null"),
+        (packed(steps=[1], history=np.array([{}]), null=[1]), "is not an archive"),
+        (packed(steps=[1], history=np.zeros((1, 2, 2)), null=np.zeros((1, 3))), "is damaged: `history`"),
+    ],
+)
+def test_archives_with_other_content_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "affinity.json"
+    measured().save(path)
+    (tmp_path / "x.npz").write_bytes(content)
+    entry = {"file": "x.npz", "sha256": hashlib.sha256(content).hexdigest()}
+    path.write_bytes(change(archive=entry)(path.read_bytes()))
+    with pytest.raises(AffinityFileError, match=message):
+        Affinity.load(path)
+
+
+def test_a_missing_file_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Affinity.load(tmp_path / "none.json")

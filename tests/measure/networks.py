@@ -1,0 +1,387 @@
+"""Small networks, one per thing that a replay of the closure may disturb."""
+
+import random
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrizations
+from torch.utils.checkpoint import checkpoint
+
+TASKS = ("a", "b", "c")
+ROWS, WIDTH, HIDDEN = 6, 6, 4
+Losses = dict[str, Tensor]
+
+
+@dataclass
+class Batch:
+    """Features and one target column per task."""
+
+    x: Tensor
+    y: Tensor
+
+
+@dataclass
+class Network:
+    """What a test trains.
+
+    Attributes:
+        model: Holds every parameter and buffer.
+        shared: What the tasks share.
+        losses: The losses of a batch, by task.
+        around: Entered around every call of the closure, the meter's replays included.
+        named: Whether the meter has to be told the model.
+    """
+
+    model: nn.Module
+    shared: nn.Module | list[nn.Parameter]
+    losses: Callable[[Batch], Losses]
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext
+    named: bool = False
+
+
+def batches(count: int, device: str = "cpu") -> list[Batch]:
+    generator = torch.Generator().manual_seed(7)
+    draw = [torch.randn(ROWS, WIDTH + len(TASKS), generator=generator).to(device) for _ in range(count)]
+    return [Batch(d[:, :WIDTH], d[:, WIDTH:]) for d in draw]
+
+
+class Heads(nn.ModuleDict):
+    """One head per task, and its mean squared error."""
+
+    def __init__(self, make: Callable[[], nn.Module] = lambda: nn.Linear(HIDDEN, 1)) -> None:
+        super().__init__({task: make() for task in TASKS})
+
+    def losses(self, hidden: Tensor, y: Tensor) -> Losses:
+        return {t: F.mse_loss(head(hidden)[:, 0].float(), y[:, k]) for k, (t, head) in enumerate(self.items())}
+
+
+class HardSharing(nn.Module):
+    def __init__(self, encoder: nn.Module, heads: Heads | None = None) -> None:
+        super().__init__()
+        self.encoder, self.heads = encoder, heads or Heads()
+
+    def forward(self, x: Tensor, y: Tensor) -> Losses:
+        return self.heads.losses(self.encoder(x), y)  # type: ignore[operator]
+
+
+def hard_sharing(encoder: nn.Module, heads: Heads | None = None, **options: Any) -> Network:
+    model = HardSharing(encoder, heads)
+    return Network(model, model.encoder, lambda batch: model(batch.x, batch.y), **options)
+
+
+def batchnorm() -> Network:
+    def head() -> nn.Module:
+        return nn.Sequential(nn.BatchNorm1d(HIDDEN), nn.Linear(HIDDEN, 1))
+
+    return hard_sharing(nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.BatchNorm1d(HIDDEN), nn.ReLU()), Heads(head))
+
+
+def convolution() -> Network:
+    layers = [nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, HIDDEN, 2), nn.BatchNorm2d(HIDDEN), nn.Flatten()]
+    encoder = nn.Sequential(*layers, nn.Linear(2 * HIDDEN, HIDDEN)).to(memory_format=torch.channels_last)
+    return hard_sharing(encoder)
+
+
+def dropout() -> Network:
+    def head() -> nn.Module:
+        return nn.Sequential(nn.Dropout(0.3), nn.Linear(HIDDEN, 1))
+
+    return hard_sharing(nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.Tanh(), nn.Dropout(0.3)), Heads(head))
+
+
+def spectral_norm() -> Network:
+    layer = parametrizations.spectral_norm(nn.Linear(WIDTH, HIDDEN))
+    return hard_sharing(
+        nn.Sequential(layer, nn.Tanh()), Heads(lambda: parametrizations.spectral_norm(nn.Linear(HIDDEN, 1)))
+    )
+
+
+def old_spectral_norm() -> Network:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return hard_sharing(nn.Sequential(nn.utils.spectral_norm(nn.Linear(WIDTH, HIDDEN)), nn.Tanh()))
+
+
+def weight_norm() -> Network:
+    return hard_sharing(nn.Sequential(parametrizations.weight_norm(nn.Linear(WIDTH, HIDDEN)), nn.Tanh()))
+
+
+def old_weight_norm() -> Network:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return hard_sharing(nn.Sequential(nn.utils.weight_norm(nn.Linear(WIDTH, HIDDEN)), nn.Tanh()))
+
+
+class Recurrent(nn.Module):
+    """Two layers with dropout between them, outside the layers: cuDNN's own dropout cannot be repeated."""
+
+    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU]) -> None:
+        super().__init__()
+        self.first, self.second = kind(2, HIDDEN, batch_first=True), kind(HIDDEN, HIDDEN, batch_first=True)
+        self.dropout = nn.Dropout(0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.second(self.dropout(self.first(x.reshape(len(x), 3, 2))[0]))[0][:, -1]
+        return hidden
+
+
+def lstm() -> Network:
+    return hard_sharing(Recurrent(nn.LSTM))
+
+
+def gru() -> Network:
+    return hard_sharing(Recurrent(nn.GRU))
+
+
+class Stacked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTM(2, HIDDEN, num_layers=2, dropout=0.2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.cell(x.reshape(len(x), 3, 2))[0][:, -1]
+        return hidden
+
+
+def stacked_lstm() -> Network:
+    """Not among `NETWORKS`: on CUDA it is refused."""
+    return hard_sharing(Stacked())
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(HIDDEN, 2, dim_feedforward=8, dropout=0.1, batch_first=True)
+        self.enter, self.layers = nn.Linear(2, HIDDEN), nn.TransformerEncoder(layer, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.layers(self.enter(x.reshape(len(x), 3, 2))).mean(1)
+        return hidden
+
+
+def transformer() -> Network:
+    return hard_sharing(Attention())
+
+
+class Tied(nn.Module):
+    """A decoder that is the encoder's weight transposed, so that a head moves with the shared step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(WIDTH, HIDDEN, bias=False), nn.Linear(WIDTH, HIDDEN, bias=False)
+        self.decoder.weight = self.encoder.weight
+        self.heads = Heads()
+
+    def forward(self, x: Tensor, y: Tensor) -> Losses:
+        hidden = torch.tanh(self.encoder(x))
+        losses: Losses = self.heads.losses(hidden, y)
+        return losses | {"a": F.mse_loss(hidden @ self.decoder.weight, x)}
+
+
+def tied() -> Network:
+    model = Tied()
+    return Network(model, model.encoder, lambda batch: model(batch.x, batch.y))
+
+
+class CrossStitch(nn.Module):
+    """One encoder per task, mixed by a learned matrix; everything below the heads is shared softly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(nn.Linear(WIDTH, HIDDEN) for _ in TASKS)
+        self.mix = nn.Parameter(0.8 * torch.eye(len(TASKS)) + 0.1)
+        self.heads = Heads()
+
+    def forward(self, x: Tensor, y: Tensor) -> Losses:
+        hidden = torch.stack([torch.tanh(encoder(x)) for encoder in self.encoders])
+        mixed = torch.einsum("st,tbh->sbh", self.mix, hidden)
+        return {t: self.heads.losses(mixed[k], y)[t] for k, t in enumerate(TASKS)}
+
+
+def cross_stitch() -> Network:
+    model = CrossStitch()
+    return Network(model, [model.mix, *model.encoders.parameters()], lambda batch: model(batch.x, batch.y))
+
+
+class Experts(nn.Module):
+    """Mixture of experts with one gate per task (MMoE)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, HIDDEN) for _ in range(2))
+        self.gates, self.heads = nn.ModuleDict({t: nn.Linear(WIDTH, 2) for t in TASKS}), Heads()
+
+    def forward(self, x: Tensor, y: Tensor) -> Losses:
+        hidden = torch.stack([F.relu(expert(x)) for expert in self.experts])
+        gates = {t: gate(x).softmax(1) for t, gate in self.gates.items()}
+        return {t: self.heads.losses(torch.einsum("be,ebh->bh", gates[t], hidden), y)[t] for t in TASKS}
+
+
+def mmoe() -> Network:
+    model = Experts()
+    return Network(model, model.experts, lambda batch: model(batch.x, batch.y))
+
+
+class Adapted(nn.Module):
+    """A trunk, frozen below, with one small residual adapter per task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = nn.Linear(WIDTH, HIDDEN).requires_grad_(False)
+        self.trunk, self.heads = nn.Linear(HIDDEN, HIDDEN), Heads()
+        self.adapters = nn.ModuleDict({t: nn.Linear(HIDDEN, HIDDEN) for t in TASKS})
+
+    def forward(self, x: Tensor, y: Tensor) -> Losses:
+        hidden = torch.tanh(self.trunk(torch.tanh(self.frozen(x))))
+        return {t: self.heads.losses(hidden + adapter(hidden), y)[t] for t, adapter in self.adapters.items()}
+
+
+def adapters() -> Network:
+    model = Adapted()
+    return Network(model, [*model.frozen.parameters(), *model.trunk.parameters()], lambda b: model(b.x, b.y))
+
+
+def augmentation() -> Network:
+    """Draws from every global generator."""
+    network = hard_sharing(nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.Tanh()))
+
+    def losses(batch: Batch) -> Losses:
+        x = batch.x + 0.1 * torch.randn_like(batch.x) + 0.1 * torch.randn(WIDTH).to(batch.x)
+        x = x * float(np.random.uniform(0.9, 1.1))  # noqa: NPY002 - what augmentation code draws from
+        flip: Tensor = x.flip(1) if random.random() < 0.5 else x
+        return network.model(flip, batch.y)  # type: ignore[no-any-return]
+
+    network.losses = losses
+    return network
+
+
+def bfloat16_inside() -> Network:
+    network = batchnorm()
+    inner = network.losses
+
+    def losses(batch: Batch) -> Losses:
+        with torch.autocast(batch.x.device.type, torch.bfloat16):
+            return inner(batch)
+
+    network.losses = losses
+    return network
+
+
+def bfloat16_around() -> Network:
+    network = batchnorm()
+    network.around = lambda: torch.autocast(next(network.model.parameters()).device.type, torch.bfloat16)
+    return network
+
+
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.BatchNorm1d(HIDDEN), nn.Tanh(), nn.Dropout(0.2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = checkpoint(self.inner, x, use_reentrant=False)
+        return hidden
+
+
+def checkpointed() -> Network:
+    return hard_sharing(Checkpointed())
+
+
+class Stateful(nn.Module):
+    """Keeps its last hidden state, a counter and a history as plain attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, HIDDEN)
+        self.last: Tensor | None = None
+        self.calls = 0
+        self.history: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.tanh(self.linear(x))
+        if self.last is not None:
+            hidden = hidden + 0.5 * self.last
+        self.last, self.calls = hidden.detach().mean(0), self.calls + 1
+        self.history.append(self.calls)
+        return hidden
+
+
+def stateful() -> Network:
+    return hard_sharing(Stateful())
+
+
+class Rebinding(nn.Module):
+    """Assigns its buffers anew instead of writing them; one of them is empty at first."""
+
+    mean: Tensor
+    last: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, HIDDEN)
+        self.register_buffer("mean", torch.zeros(HIDDEN))
+        self.register_buffer("last", None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.linear(x)
+        self.mean = 0.9 * self.mean + 0.1 * hidden.detach().mean(0)
+        if self.last is not None:
+            hidden = hidden + 0.1 * self.last
+        self.last = hidden.detach().mean(0)
+        return torch.tanh(hidden - self.mean)
+
+
+def rebinding() -> Network:
+    return hard_sharing(Rebinding())
+
+
+class RunningScale(nn.Module):
+    """Writes a buffer in place and then computes with it, so that the graph holds what a replay would write."""
+
+    scale: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, HIDDEN)
+        self.register_buffer("scale", torch.ones(HIDDEN))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.linear(x)
+        with torch.no_grad():
+            self.scale.lerp_(hidden.abs().mean(0), 0.1)
+        return hidden / self.scale
+
+
+def running_scale() -> Network:
+    return hard_sharing(RunningScale())
+
+
+def gradient_penalty() -> Network:
+    """Differentiates inside the closure."""
+    network = hard_sharing(nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.Tanh(), nn.Dropout(0.2)))
+
+    def losses(batch: Batch) -> Losses:
+        x = batch.x.clone().requires_grad_()
+        found: Losses = network.model(x, batch.y)
+        (slope,) = torch.autograd.grad(found["a"], x, create_graph=True)
+        return found | {"a": found["a"] + slope.pow(2).sum()}
+
+    network.losses = losses
+    return network
+
+
+NETWORKS: dict[str, Callable[[], Network]] = {
+    make.__name__: make
+    for make in (
+        batchnorm, convolution, dropout, spectral_norm, old_spectral_norm, weight_norm, old_weight_norm, lstm, gru,
+        transformer, tied, cross_stitch, mmoe, adapters, augmentation, bfloat16_inside, bfloat16_around, checkpointed,
+        stateful, rebinding, running_scale, gradient_penalty,
+    )
+}  # fmt: skip

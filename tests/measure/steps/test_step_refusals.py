@@ -1,0 +1,106 @@
+"""Optimisers and embeddings that cannot be measured are refused before training, with a sentence."""
+
+from typing import Any
+
+import pytest
+import torch
+from step_oracle import dense_optimizers, parameters_for
+from torch import Tensor, nn
+from torch.optim import LBFGS, SGD, Adam, Optimizer, SparseAdam
+
+from tagalong import AffinityMeter
+from tagalong.measure.steps import accepted, check_ownership
+
+
+def test_lbfgs_is_refused() -> None:
+    encoder = nn.Linear(3, 2)
+    with pytest.raises(ValueError, match=r"`optimizer` is LBFGS.*use update='sgd' with a learning rate `lr`"):
+        AffinityMeter(encoder, LBFGS(encoder.parameters()))
+
+
+def test_sparse_adam_is_refused() -> None:
+    encoder = nn.Linear(3, 2)
+    with pytest.raises(ValueError, match=r"`optimizer` is SparseAdam.*leave the sparse embeddings out of `shared`"):
+        AffinityMeter(encoder, SparseAdam(list(encoder.parameters())))
+
+
+@pytest.mark.parametrize("kind", [k for k in dense_optimizers() if "differentiable" in k.__init__.__annotations__])
+def test_differentiable_is_refused(kind: type[Optimizer]) -> None:
+    encoder = nn.Linear(3, 2)
+    optimizer = kind(encoder.parameters(), differentiable=True)  # type: ignore[call-arg]
+    with pytest.raises(
+        ValueError, match=rf"`optimizer` \({kind.__name__}\) has differentiable=True.*make it with False"
+    ):
+        AffinityMeter(encoder, optimizer)
+
+
+def test_all_optimizers_are_judged_at_once() -> None:
+    encoder = nn.Linear(3, 2)
+    refused: list[Optimizer] = [
+        LBFGS([encoder.weight]),
+        SGD([{"params": [encoder.bias], "differentiable": True}], lr=0.1),
+    ]
+    with pytest.raises(ValueError, match=r"LBFGS.*differentiable=True"):
+        accepted(refused)
+
+
+def test_what_is_no_optimizer_is_named() -> None:
+    with pytest.raises(TypeError, match=r"`optimizer` must be a torch.optim.Optimizer.*got dict"):
+        accepted([{}])  # type: ignore[list-item]
+
+
+def test_no_one_and_several_optimizers_are_accepted() -> None:
+    parameters = parameters_for(SGD, torch.float32)
+    one, other = SGD(parameters[:1], lr=0.1), Adam(parameters[1:])
+    assert accepted(None) == []
+    assert accepted(one) == [one]
+    assert accepted(o for o in (one, other)) == [one, other]
+
+
+def test_parameter_in_two_optimizers_is_refused() -> None:
+    encoder = nn.Linear(3, 2)
+    optimizers = [SGD(encoder.parameters(), lr=0.1), Adam([encoder.weight])]
+    with pytest.raises(ValueError, match="`optimizer`: 1 shared parameters are held by more than one optimiser"):
+        AffinityMeter(encoder, optimizers)
+
+
+def test_head_in_two_optimizers_is_none_of_our_business() -> None:
+    encoder, head = nn.Linear(3, 2), nn.Linear(2, 1)
+    check_ownership(list(encoder.parameters()), [SGD([*encoder.parameters(), head.bias], lr=0.1), Adam([head.bias])])
+
+
+def test_optimizer_of_other_parameters_is_refused() -> None:
+    encoder, head = nn.Linear(3, 2), nn.Linear(2, 1)
+    with pytest.raises(ValueError, match="`optimizer` holds none of the shared parameters"):
+        AffinityMeter(encoder, SGD(head.parameters(), lr=0.1))
+
+
+@pytest.mark.parametrize("embedding", [nn.Embedding, nn.EmbeddingBag])
+def test_sparse_embedding_inside_a_shared_module_is_refused(embedding: type[nn.Embedding]) -> None:
+    encoder = nn.Sequential(embedding(5, 3, sparse=True), nn.Linear(3, 2))
+    with pytest.raises(ValueError, match=r"embedding with sparse gradients \(0\).*sparse=False"):
+        AffinityMeter(encoder, SGD(encoder.parameters(), lr=0.1))
+
+
+@pytest.mark.parametrize("estimator", ["lookahead", "gradient", "cosine"])
+def test_sparse_embedding_given_as_a_parameter_is_refused_at_the_first_measurement(estimator: Any) -> None:
+    embedding, heads = nn.Embedding(5, 3, sparse=True), {t: nn.Linear(3, 1) for t in "ab"}
+    meter = AffinityMeter([embedding.weight], SGD([embedding.weight], lr=0.1), estimator=estimator)
+    rows = torch.tensor([0, 2, 2])
+
+    def closure() -> dict[str, Tensor]:
+        return {t: head(embedding(rows)).pow(2).mean() for t, head in heads.items()}
+
+    before = embedding.weight.detach().clone()
+    with pytest.raises(ValueError, match=r"embedding with sparse gradients \(shape \(5, 3\)\).*sparse=False"):
+        meter(closure)
+    assert torch.equal(embedding.weight, before)
+    assert embedding.weight.grad is None
+
+
+def test_dense_embedding_is_measured() -> None:
+    embedding, heads = nn.Embedding(5, 3), {t: nn.Linear(3, 1) for t in "ab"}
+    meter = AffinityMeter(embedding, Adam(embedding.parameters()), every=1)
+    rows = torch.tensor([0, 2, 2])
+    meter(lambda: {t: head(embedding(rows)).pow(2).mean() for t, head in heads.items()})
+    assert meter.measured == 1

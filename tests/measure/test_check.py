@@ -1,0 +1,99 @@
+"""The dry step: what it lists, and that it leaves nothing behind."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from small import regression
+from torch import Tensor, nn
+
+from tagalong import AffinityMeter
+from tagalong.measure import ClosureError, Every, RoundRobin
+
+
+def test_check_lists_parameters_tasks_memory_and_cost() -> None:
+    model, closure = regression()
+    found = AffinityMeter(model.encoder, lr=0.1, every=20).check(closure)
+    assert found.tasks == ("a", "b", "c")
+    assert found.shared["encoder.0.weight"] == ((6, 4), ("a", "b", "c"))
+    size = sum(p.numel() * 8 for p in model.encoder.parameters())
+    assert found.memory == 3 * size
+    assert found.ratio > 0
+    assert found.overhead == pytest.approx(found.ratio / Every(20).interval)
+    text = str(found)
+    for part in ("encoder.0.weight", "6×4", "all tasks", "expected overhead", "plain steps"):
+        assert part in text
+
+
+def test_check_counts_gradients_up_to_the_limit() -> None:
+    model, closure = regression()
+    size = sum(p.numel() * 8 for p in model.encoder.parameters())
+    held = AffinityMeter(model.encoder, lr=0.1, estimator="gradient").check(closure)
+    bounded = AffinityMeter(model.encoder, lr=0.1, estimator="gradient", gradient_memory=100).check(closure)
+    assert held.memory >= 3 * size
+    assert bounded.memory <= held.memory - 3 * size + 100
+
+
+def test_check_leaves_no_trace_and_records_nothing() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
+    optimizer = torch.optim.AdamW(model.parameters())
+    x = torch.randn(8, 4)
+    meter = AffinityMeter(model, optimizer)
+    before, rng = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    meter.check(lambda: {"a": model(x).pow(2).mean(), "b": model(x).abs().mean()})
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert torch.equal(rng, torch.get_rng_state())
+    assert not optimizer.state
+    assert all(p.grad is None for p in model.parameters())
+    assert (meter.calls, meter.measured, meter.tasks) == (0, 0, None)
+
+
+def test_check_names_what_a_user_may_not_expect() -> None:
+    torch.manual_seed(0)
+    embed, inner, spare = nn.Embedding(5, 3), nn.Linear(3, 3), nn.Linear(2, 2)
+    head = nn.Linear(3, 5, bias=False)
+    head.weight = embed.weight
+    model = nn.ModuleDict({"embed": embed, "inner": inner, "spare": spare, "head": head})
+    inner.bias.requires_grad_(False)
+    index = torch.tensor([0, 3, 1])
+
+    def closure() -> dict[str, Tensor | None]:
+        z = inner(embed(index))
+        return {"a": head(z).pow(2).mean(), "b": z.abs().mean(), "c": None}
+
+    optimizer = torch.optim.SGD([embed.weight, inner.weight], lr=0.1)
+    meter = AffinityMeter([embed, inner, spare], optimizer, model=model, every=RoundRobin(1))
+    text = str(meter.check(closure))
+    assert "1 shared parameters are frozen" in text
+    assert "no task of this batch touches `spare.weight`" in text
+    assert "`embed.weight` is tied to head.weight, which moves with the shared step" in text
+    assert "no optimiser holds spare.weight, spare.bias" in text
+    assert "no loss for c" in text
+    assert "expected overhead" not in text
+
+
+def test_check_lists_unconnected_pairs() -> None:
+    left, right = nn.Linear(3, 2), nn.Linear(3, 2)
+    x = torch.randn(5, 3)
+    found = AffinityMeter([left, right], lr=0.1).check(
+        lambda: {"a": left(x).pow(2).mean(), "b": right(x).pow(2).mean()}
+    )
+    assert found.unconnected == (("a", "b"),)
+    assert "unconnected: a – b" in str(found)
+
+
+def test_check_raises_what_measuring_would() -> None:
+    model, closure = regression()
+    with pytest.raises(ClosureError, match="must return a dict"):
+        AffinityMeter(model.encoder, lr=0.1).check(lambda: sum(closure().values()))
+
+
+def test_check_works_with_held_out_closures() -> None:
+    model, closure = regression()
+    rng = np.random.get_state()[1].copy()  # noqa: NPY002
+    found = AffinityMeter(model.encoder, lr=0.1).check(closure, held_out=closure)
+    assert found.tasks == ("a", "b", "c")
+    np.testing.assert_array_equal(rng, np.random.get_state()[1])  # noqa: NPY002

@@ -1,0 +1,291 @@
+"""The meter as a whole: its arguments, mixed precision, own estimators, and what it says of itself."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small import TwoLayers, regression
+from torch import Tensor, nn
+
+from tagalong import AffinityMeter
+from tagalong.measure import Cosine, Estimator, Observed, estimator_names, register_estimator
+
+
+def measured(model: TwoLayers, closure: Any, **options: Any) -> AffinityMeter:
+    meter = AffinityMeter(model.encoder, **{"update": "sgd", "lr": 0.1, **options})
+    meter(closure)
+    return meter
+
+
+def test_the_estimators_of_one_meter_share_gradients_and_agree_with_meters_of_their_own() -> None:
+    model, closure = regression(dropout=0.3)
+    names = ["lookahead", "gradient", "cosine", "cosine_kernels"]
+    torch.manual_seed(5)
+    together = measured(model, closure, estimator=names)
+    for name in names:
+        torch.manual_seed(5)
+        alone = measured(model, closure, estimator=name).affinity()
+        np.testing.assert_allclose(together.affinity(name).mean, alone.mean, rtol=1e-12)
+        assert alone.settings["estimator"] == name
+
+
+def test_task_gradients_are_computed_once_for_several_estimators() -> None:
+    model, closure = regression()
+    passes = []
+
+    def counted() -> dict[str, Tensor]:
+        losses = closure()
+        for loss in losses.values():
+            loss.register_hook(lambda gradient: passes.append(1))
+        return losses
+
+    measured(model, counted, estimator=["lookahead", "gradient", "cosine"])
+    assert len(passes) == 3
+
+
+def test_an_estimator_of_ones_own_is_known_by_its_name() -> None:
+    class LossDrop(Estimator):
+        name, needs, ratio = "loss_drop", frozenset({"after"}), False
+
+        def __call__(self, seen: Observed) -> Tensor:
+            assert seen.after is not None
+            return seen.before - seen.after
+
+    register_estimator(LossDrop())
+    assert "loss_drop" in estimator_names()
+    model, closure = regression()
+    meter = measured(model, closure, estimator=["lookahead", "loss_drop"])
+    before = np.array([loss.item() for loss in closure().values()])
+    np.testing.assert_allclose(meter.affinity("loss_drop").mean, meter.affinity("lookahead").mean * before)
+
+
+def test_estimators_can_be_given_as_objects() -> None:
+    model, closure = regression()
+    meter = AffinityMeter(model.encoder, estimator=Cosine(kernels_only=True))
+    meter(closure)
+    assert meter.affinity().settings["estimator"] == "cosine_kernels"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"estimator": "hessian"}, "`estimator` must be one or several of"),
+        ({"estimator": []}, "`estimator` must be one or several of"),
+        ({"estimator": ["cosine", "cosine"]}, "names one twice"),
+        ({"update": "newton"}, "`update` must be"),
+        ({"update": "sgd"}, "a step needs a size"),
+        ({"update": "optimizer"}, "a step needs a size"),
+        ({}, "a step needs a size"),
+        ({"lr": -1.0}, "`lr` is the positive learning rate"),
+        ({"lr": 0.1, "tasks": ["a", "a"]}, "`tasks` must be distinct"),
+        ({"lr": 0.1, "tasks": "abc"}, "`tasks` must be distinct"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_construction(options: dict[str, Any], sentence: str) -> None:
+    model, _ = regression()
+    with pytest.raises(ValueError, match=sentence):
+        AffinityMeter(model.encoder, **options)
+
+
+def test_a_learning_rate_beside_the_optimisers_own_step_is_refused() -> None:
+    model, _ = regression()
+    with pytest.raises(ValueError, match="`lr` is the positive learning rate of update='sgd'"):
+        AffinityMeter(model.encoder, torch.optim.SGD(model.parameters(), lr=0.1), lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("shared", "error", "sentence"),
+    [
+        ([], ValueError, "holds no parameters"),
+        (nn.ReLU(), ValueError, "holds no parameters"),
+        ("encoder", TypeError, "must be a Module or an iterable"),
+        (3, TypeError, "must be a Module or an iterable"),
+        (nn.Linear(2, 2).requires_grad_(False), ValueError, "only frozen parameters"),
+        ([nn.Linear(2, 2).weight * 2], ValueError, "computed from others"),
+        (nn.LazyLinear(2), ValueError, "lazy parameter"),
+        (nn.Embedding(4, 2, sparse=True), ValueError, "sparse gradients"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(shared: Any, error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
+        AffinityMeter(shared, lr=0.1)
+
+
+def test_sparse_gradients_of_bare_parameters_are_refused_when_they_appear() -> None:
+    embedding = nn.Embedding(4, 2, sparse=True)
+    meter = AffinityMeter([embedding.weight], lr=0.1)
+    index = torch.tensor([0, 1])
+    with pytest.raises(ValueError, match="sparse gradients"):
+        meter(lambda: {"a": embedding(index).pow(2).mean(), "b": embedding(index).abs().mean()})
+
+
+def test_weights_scale_the_step_on_the_source() -> None:
+    model, closure = regression()
+    weights = {"a": 2.0, "b": 0.5, "c": 1.0}
+    plain = measured(model, closure, estimator="gradient").affinity().mean
+    weighted = measured(model, closure, estimator="gradient", weights=weights).affinity().mean
+    np.testing.assert_allclose(weighted, plain * np.array(list(weights.values()))[:, None], rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["function", "tensor"])
+def test_weights_may_move_or_be_tensors(kind: str) -> None:
+    model, closure = regression()
+    tensor = torch.tensor(3.0, requires_grad=True)
+    given = {"a": tensor, "b": tensor, "c": tensor}
+    fixed = measured(model, closure, weights=dict.fromkeys("abc", 3.0)).affinity().mean
+    moving = measured(model, closure, weights=(lambda: given) if kind == "function" else given).affinity().mean
+    np.testing.assert_allclose(moving, fixed, rtol=1e-12)
+
+
+def test_a_missing_weight_is_named() -> None:
+    model, closure = regression()
+    with pytest.raises(ValueError, match=r"`weights` has no entry for \['c'\]"):
+        measured(model, closure, weights={"a": 1.0, "b": 1.0})
+
+
+@pytest.mark.parametrize("estimator", ["lookahead", "gradient", "cosine"])
+def test_a_scaler_changes_no_affinity(estimator: str) -> None:
+    model, closure = regression(dtype=torch.float32)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    plain = measured(model, closure, estimator=estimator).affinity().mean
+    scaled = measured(model, closure, estimator=estimator, scaler=scaler).affinity().mean
+    np.testing.assert_allclose(scaled, plain, rtol=1e-4, atol=1e-7)
+    assert scaler._scale is None  # the meter has not initialised it
+
+
+def test_gradients_that_overflow_skip_the_measurement_and_are_counted() -> None:
+    model, closure = regression(dtype=torch.float32)
+    scaler = torch.amp.GradScaler("cpu", init_scale=3e38)
+    large = lambda: {t: loss * 1e6 for t, loss in closure().items()}  # noqa: E731
+    meter = AffinityMeter(model.encoder, lr=1e-7, every=1, scaler=scaler)
+    meter(large)
+    assert meter.measured == 0
+    scaler.load_state_dict({**scaler.state_dict(), "scale": 8.0})
+    meter(large)
+    assert meter.measured == 1
+    affinity = meter.affinity()
+    assert affinity.steps.tolist() == [1]
+    np.testing.assert_array_equal(affinity.skipped["non-finite gradient"], np.ones((3, 3)))
+
+
+@pytest.mark.parametrize("where", ["inside", "around"])
+def test_steps_are_seen_through_autocast(where: str) -> None:
+    model, closure = regression(dtype=torch.float32)
+    autocast = torch.autocast("cpu", torch.bfloat16)
+
+    def inside() -> dict[str, Tensor]:
+        with autocast:
+            return closure()
+
+    meter = AffinityMeter(model.encoder, lr=0.5, estimator=["lookahead", "gradient"])
+    if where == "inside":
+        meter(inside)
+    else:
+        with autocast:
+            meter(closure)
+    full = AffinityMeter(model.encoder, lr=0.5, estimator=["lookahead", "gradient"])
+    full(closure)
+    for name in ("lookahead", "gradient"):
+        exact = full.affinity(name).mean
+        np.testing.assert_allclose(meter.affinity(name).mean, exact, atol=0.05 * np.abs(exact).max())
+
+
+def test_bfloat16_parameters_are_measured() -> None:
+    model, closure = regression(dtype=torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    meter = AffinityMeter(model.encoder, optimizer, estimator=["lookahead", "gradient", "cosine"])
+    meter(closure)
+    for name in ("lookahead", "gradient", "cosine"):
+        assert np.isfinite(meter.affinity(name).mean).all()
+
+
+def test_a_shared_parameter_without_optimiser_does_not_move() -> None:
+    model, closure = regression()
+    first, last = model.encoder[0], model.encoder[3]
+    optimizer = torch.optim.SGD(last.parameters(), lr=0.1)
+    partly = AffinityMeter(model.encoder, optimizer, estimator=["lookahead", "gradient"])
+    only = AffinityMeter(last, optimizer, estimator=["lookahead", "gradient"])
+    partly(closure)
+    only(closure)
+    assert first.weight.requires_grad
+    for name in ("lookahead", "gradient"):
+        np.testing.assert_allclose(partly.affinity(name).mean, only.affinity(name).mean, rtol=1e-12)
+
+
+def test_parameters_thawed_later_count_from_then_on() -> None:
+    model, closure = regression()
+    model.encoder[0].requires_grad_(False)
+    meter = AffinityMeter(model.encoder, lr=0.1, every=1)
+    meter(closure)
+    model.encoder[0].requires_grad_(True)
+    meter(closure)
+    history = meter.affinity().history
+    np.testing.assert_array_equal(history[1], measured(model, closure).affinity().history[0])
+    assert not np.array_equal(history[0], history[1])
+
+
+def test_the_affinity_of_an_unknown_estimator_is_refused() -> None:
+    model, closure = regression()
+    with pytest.raises(ValueError, match=r"\['lookahead'\], got 'cosine'"):
+        measured(model, closure).affinity("cosine")
+
+
+def test_the_meter_tells_what_it_did() -> None:
+    model, closure = regression()
+    meter = AffinityMeter(model.encoder, lr=0.1, every=2)
+    for _ in range(4):
+        meter(closure)
+    assert (meter.calls, meter.measured, meter.tasks) == (4, 2, ("a", "b", "c"))
+    assert meter.overhead > 0
+    assert "2 of 4 calls measured" in repr(meter)
+
+
+def test_affinity_and_grouping_are_imported_without_torch() -> None:
+    code = "import sys, tagalong.affinity, tagalong.group; sys.exit('torch' in sys.modules or 'plotly' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_importing_the_meter_needs_no_plotly() -> None:
+    code = "import sys; from tagalong import AffinityMeter; sys.exit('plotly' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_closure_that_reads_a_cached_copy_of_the_weights_is_warned_of() -> None:
+    """A prebuilt autocast region within another one keeps the weights' casts from one replay to the next."""
+    model, closure = regression(dtype=torch.float32)
+    prebuilt = torch.autocast("cpu", torch.bfloat16)
+
+    def nested() -> dict[str, Tensor]:
+        with prebuilt:
+            return closure()
+
+    meter = AffinityMeter(model.encoder, lr=0.5)
+    with torch.autocast("cpu", torch.bfloat16), pytest.warns(UserWarning, match="does not see the shared parameters"):
+        meter(nested)
+
+
+def test_a_step_that_is_zero_changes_nothing_and_warns_of_nothing() -> None:
+    model, closure = regression()
+    meter = AffinityMeter(model.encoder, torch.optim.SGD(model.parameters(), lr=0.0), per_lr=True)
+    meter(closure)
+    assert np.isnan(meter.affinity().mean).all()
+    plain = AffinityMeter(model.encoder, torch.optim.SGD(model.parameters(), lr=0.0))
+    plain(closure)
+    assert (plain.affinity().mean == 0).all()
+
+
+def test_another_forward_pass_in_the_same_autocast_region_is_not_disturbed() -> None:
+    """The region keeps the weights' casts; both passes must go through the same ones, or gradients round differently."""
+    gradients = []
+    for with_meter in (False, True):
+        model, closure = regression(dtype=torch.float32)
+        meter = AffinityMeter(model.encoder, lr=0.1)
+        with torch.autocast("cpu", torch.bfloat16):
+            losses = meter(closure) if with_meter else closure()
+            more = model(torch.ones(3, 4))["a"].sum()
+        (sum(losses.values()) + more).backward()
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))

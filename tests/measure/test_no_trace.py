@@ -1,0 +1,570 @@
+"""Training with the meter equals training without it, bit for bit."""
+
+import functools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._functorch import config as functorch_config
+from torch.optim import SGD, AdamW, Optimizer
+
+from networks import (
+    NETWORKS,
+    TASKS,
+    Batch,
+    Heads,
+    Losses,
+    Network,
+    batches,
+    batchnorm,
+    dropout,
+    hard_sharing,
+    stacked_lstm,
+)
+from tagalong import AffinityMeter
+from tagalong.measure import RoundRobin
+
+STEPS = 50
+STRUCTURE = frozenset(vars(nn.Module())) - {"training"}
+OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
+    "sgd": lambda p: SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3),
+    "adamw": lambda p: AdamW(p, lr=0.01),
+}
+ESTIMATORS: dict[str, str | list[str]] = {
+    "lookahead": "lookahead",
+    "gradient": "gradient",
+    "cosine": "cosine",
+    "cosine_kernels": "cosine_kernels",
+    "all": ["lookahead", "gradient", "cosine", "cosine_kernels"],
+}
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
+Trace = dict[str, Any]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where to train; on CUDA with kernels that give the same bits twice."""
+    name: str = request.param
+    if name == "cpu":
+        yield name
+        return
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    try:
+        yield name
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Networks this small only lose time to threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def seed() -> None:
+    torch.manual_seed(3)
+    np.random.seed(3)  # noqa: NPY002 - the global generator is what the meter must leave alone
+    random.seed(3)
+
+
+def trace_of(model: nn.Module, optimizer: Optimizer) -> Trace:
+    """Everything that training leaves behind, by name."""
+    found: Trace = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    numpy_state = np.random.get_state()  # noqa: NPY002
+    found["numpy"] = [part.tolist() if isinstance(part, np.ndarray) else part for part in numpy_state]
+    if torch.cuda.is_available():
+        found["cuda"] = torch.cuda.get_rng_state()
+    for name, p in model.named_parameters():
+        found |= {f"parameter {name}": p.detach().clone(), f"version {name}": p._version, f"grad {name}": _copy(p.grad)}
+        found |= {f"state {name} {k}": _copy(v) for k, v in optimizer.state.get(p, {}).items()}
+    found["state"] = len(optimizer.state)
+    found |= {f"buffer {name}": _copy(b) for name, b in model.named_buffers()}
+    for name, module in model.named_modules():
+        own = {k: v for k, v in vars(module).items() if k not in STRUCTURE and not k.startswith("_")}
+        found |= {f"attribute {name}.{k}": _copy(v) for k, v in own.items() if isinstance(v, int | list | Tensor)}
+    return found
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return list(value) if isinstance(value, list) else value
+
+
+def assert_same(found: Trace, expected: Trace) -> None:
+    assert list(found) == list(expected)
+    differ = [name for name in found if not _same(found[name], expected[name])]
+    assert differ == []
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor):
+        return isinstance(b, Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+    return type(a) is type(b) and bool(a == b)
+
+
+def train(
+    network: Network,
+    optimizer: Optimizer,
+    meter: Callable[..., Losses],
+    *,
+    device: str = "cpu",
+    steps: int = STEPS,
+    accumulate: int = 1,
+    held_out: Callable[[Batch], Losses] | None = None,
+) -> Trace:
+    """A plain loop; `.grad` is left as the last step had it."""
+    seen = []
+    more = batches(1, device)[0]
+    for number, batch in enumerate(batches(steps, device)):
+        if number % accumulate == 0:
+            optimizer.zero_grad()
+        with network.around():
+            extra = [] if held_out is None else [lambda: held_out(more)]
+            losses = meter(lambda batch=batch: network.losses(batch), *extra)
+        torch.stack(list(losses.values())).sum().backward()
+        seen += [loss.detach() for loss in losses.values()]
+        if (number + 1) % accumulate == 0:
+            optimizer.step()
+    return {"losses": torch.stack(seen), **trace_of(network.model, optimizer)}
+
+
+def bare(closure: Callable[[], Losses], *_: Any) -> Losses:
+    return closure()
+
+
+def fresh(make: Callable[[], Network], kind: str, device: str) -> tuple[Network, Optimizer]:
+    seed()
+    network = make()
+    network.model.to(device)
+    return network, OPTIMIZERS[kind](network.model.parameters())
+
+
+def metered(network: Network, optimizer: Optimizer, **options: Any) -> AffinityMeter:
+    options = {"every": 3, **({"model": network.model} if network.named else {})} | options
+    return AffinityMeter(network.shared, optimizer, **options)
+
+
+@functools.cache
+def without_meter(make: Callable[[], Network], kind: str, device: str, **options: Any) -> Trace:
+    network, optimizer = fresh(make, kind, device)
+    return train(network, optimizer, bare, device=device, **options)
+
+
+def assert_no_trace(
+    make: Callable[[], Network], kind: str = "sgd", device: str = "cpu", *, loop: dict[str, Any] | None = None,
+    held_out: Callable[[Network], Callable[[Batch], Losses]] | None = None, **options: Any,
+) -> AffinityMeter:  # fmt: skip
+    expected = without_meter(make, kind, device, **(loop or {}))
+    network, optimizer = fresh(make, kind, device)
+    meter = metered(network, optimizer, **options)
+    looked = None if held_out is None else held_out(network)
+    assert_same(train(network, optimizer, meter, device=device, held_out=looked, **(loop or {})), expected)
+    assert meter.measured == len([call for call in range(meter.calls) if meter._schedule.due(call)]) > 0
+    return meter
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
+def test_training_is_the_same_with_and_without_the_meter(
+    make: Callable[[], Network], kind: str, estimator: str | list[str], device: str
+) -> None:
+    assert_no_trace(make, kind, device, estimator=estimator)
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_generic_optimizer_steps_leave_no_trace(kind: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tagalong.measure.steps._build._shortcut", lambda *_: None)
+    assert_no_trace(batchnorm, kind, device, estimator=ESTIMATORS["all"])
+
+
+@pytest.mark.parametrize(
+    "options", [{"update": "sgd"}, {"update": "sgd", "lr": 0.1}, {"gradient_memory": 64.0}], ids=str
+)
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_other_steps_and_blocks_leave_no_trace(kind: str, options: dict[str, Any], device: str) -> None:
+    assert_no_trace(batchnorm, kind, device, estimator=ESTIMATORS["all"], **options)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
+@pytest.mark.parametrize("make", [batchnorm, dropout])
+def test_round_robin_leaves_no_trace(make: Callable[[], Network], estimator: str | list[str], device: str) -> None:
+    assert_no_trace(make, device=device, estimator=estimator, every=RoundRobin(every=2))
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_dropout_inside_a_recurrent_network_leaves_no_trace(kind: str) -> None:
+    assert_no_trace(stacked_lstm, kind, estimator=ESTIMATORS["all"])
+
+
+@pytest.mark.cuda
+def test_dropout_inside_a_cudnn_network_is_refused() -> None:
+    """Its random state lives in cuDNN, where nobody can read it, and starts anew when torch's generator is set."""
+    network, optimizer = fresh(stacked_lstm, "sgd", "cuda")
+    batch = batches(1, "cuda")[0]
+    with pytest.raises(ValueError, match=r"cuDNN.*nn\.Dropout between"):
+        metered(network, optimizer)(lambda: network.losses(batch))
+    with torch.backends.cudnn.flags(enabled=False):
+        metered(network, optimizer)(lambda: network.losses(batch))
+
+
+@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
+def test_naming_the_model_leaves_no_trace_either(make: Callable[[], Network]) -> None:
+    expected = without_meter(make, "adamw", "cpu")
+    network, optimizer = fresh(make, "adamw", "cpu")
+    meter = metered(network, optimizer, model=network.model, estimator=ESTIMATORS["all"])
+    assert_same(train(network, optimizer, meter), expected)
+
+
+def in_eval_mode(network: Network) -> Callable[[Batch], Losses]:
+    """Leaves the model in eval mode, which the meter has to undo."""
+
+    def losses(batch: Batch) -> Losses:
+        network.model.eval()
+        return network.losses(batch)
+
+    return losses
+
+
+def by_parts_in_eval_mode(network: Network) -> Callable[[Batch], Losses]:
+    """Calls the parts, never the model itself, whose mode it changes."""
+
+    def losses(batch: Batch) -> Losses:
+        model: Any = network.model.eval()
+        return model.heads.losses(model.encoder(batch.x), batch.y)  # type: ignore[no-any-return]
+
+    return losses
+
+
+def in_train_mode(network: Network) -> Callable[[Batch], Losses]:
+    return network.losses
+
+
+def by_parts() -> Network:
+    network = batchnorm()
+    model: Any = network.model
+    network.losses = lambda batch: model.heads.losses(model.encoder(batch.x), batch.y)
+    return network
+
+
+@pytest.mark.parametrize("held_out", [in_eval_mode, by_parts_in_eval_mode, in_train_mode])
+@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
+@pytest.mark.parametrize("make", [batchnorm, by_parts, NETWORKS["checkpointed"], NETWORKS["running_scale"]])
+def test_held_out_losses_leave_no_trace(
+    make: Callable[[], Network], estimator: str | list[str], held_out: Callable[[Network], Any], device: str
+) -> None:
+    assert_no_trace(make, device=device, estimator=estimator, held_out=held_out)
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("make", [NETWORKS[n] for n in ("batchnorm", "dropout", "lstm", "checkpointed")])
+def test_gradient_accumulation_leaves_no_trace(make: Callable[[], Network], kind: str, device: str) -> None:
+    assert_no_trace(make, kind, device, estimator=ESTIMATORS["all"], loop={"accumulate": 4}, every=2)
+
+
+@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
+def test_check_leaves_no_trace_at_all(make: Callable[[], Network]) -> None:
+    network, optimizer = fresh(make, "adamw", "cpu")
+    train(network, optimizer, bare, steps=3)
+    before = trace_of(network.model, optimizer)
+    meter, batch = metered(network, optimizer, estimator=ESTIMATORS["all"]), batches(1)[0]
+    with network.around():
+        meter.check(lambda: network.losses(batch), lambda: in_eval_mode(network)(batch))
+    assert_same(trace_of(network.model, optimizer), before)
+
+
+class Failing:
+    """Losses that raise, half-way through, at one call."""
+
+    def __init__(self, network: Network, at: int, error: type[BaseException]) -> None:
+        self.inner, self.at, self.error, self.calls = network.losses, at, error, 0
+
+    def __call__(self, batch: Batch) -> Losses:
+        losses = self.inner(batch)
+        self.calls += 1
+        if self.calls == self.at:
+            raise self.error("half-way")
+        return losses
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("at", [2, 3, 4, 5])
+@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
+def test_replay_that_raises_leaves_no_trace(make: Callable[[], Network], at: int, error: type[BaseException]) -> None:
+    """Call 1 is training's own, call 2 the repetition, and then one per looked-ahead task."""
+    network, optimizer = fresh(make, "adamw", "cpu")
+    train(network, optimizer, bare, steps=4)
+    twin, other = fresh(make, "adamw", "cpu")
+    train(twin, other, bare, steps=4)
+    batch = batches(1)[0]
+
+    seed()
+    with twin.around():
+        twin.losses(batch)
+    expected = trace_of(twin.model, other)
+
+    seed()
+    network.losses = Failing(network, at, error)
+    meter = metered(network, optimizer, model=network.model)
+    with network.around(), pytest.raises(error, match="half-way"):
+        meter(lambda: network.losses(batch))
+    assert_same(trace_of(network.model, optimizer), expected)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_held_out_that_raises_leaves_no_trace(at: int) -> None:
+    network, optimizer = fresh(batchnorm, "sgd", "cpu")
+    twin, other = fresh(batchnorm, "sgd", "cpu")
+    batch, more = batches(2)
+    seed()
+    twin.losses(batch)
+    expected = trace_of(twin.model, other)
+    seed()
+    failing = Failing(network, at, RuntimeError)
+    with pytest.raises(RuntimeError, match="half-way"):
+        metered(network, optimizer)(lambda: network.losses(batch), lambda: failing(more))
+    assert_same(trace_of(network.model, optimizer), expected)
+
+
+class Interrupted(SGD):
+    """An optimiser that is stopped within a step, once armed."""
+
+    armed = False
+
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        super().step(closure)
+        if self.armed:
+            raise KeyboardInterrupt("half-way")
+
+
+@pytest.mark.parametrize("estimator", ["lookahead", "gradient"])
+def test_optimizer_interrupted_within_a_step_leaves_no_trace(estimator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, _ = fresh(dropout, "sgd", "cpu")
+    optimizer = Interrupted(network.model.parameters(), lr=0.1, momentum=0.9)
+    train(network, optimizer, bare, steps=2)
+    before = {k: v for k, v in trace_of(network.model, optimizer).items() if k != "torch"}
+    monkeypatch.setattr(Interrupted, "armed", True)
+    with pytest.raises(KeyboardInterrupt, match="half-way"):
+        metered(network, optimizer, estimator=estimator)(lambda: network.losses(batches(1)[0]))
+    assert_same({k: v for k, v in trace_of(network.model, optimizer).items() if k != "torch"}, before)
+
+
+def test_closure_that_cannot_be_repeated_is_refused_and_leaves_no_trace() -> None:
+    network, optimizer = fresh(batchnorm, "sgd", "cpu")
+    twin, other = fresh(batchnorm, "sgd", "cpu")
+    first, second = batches(2)
+    seed()
+    twin.losses(first)
+    seed()
+    stream = iter([first, second])
+    with pytest.raises(ValueError, match="cannot be repeated"):
+        metered(network, optimizer)(lambda: network.losses(next(stream)))
+    assert_same(trace_of(network.model, optimizer), trace_of(twin.model, other))
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_meter_without_a_graph_is_refused_and_leaves_no_trace(context: Callable[[], Any]) -> None:
+    network, optimizer = fresh(batchnorm, "sgd", "cpu")
+    twin, other = fresh(batchnorm, "sgd", "cpu")
+    batch = batches(1)[0]
+    seed()
+    with context():
+        twin.losses(batch)
+    seed()
+    with context(), pytest.raises(ValueError, match="carry no graph"):
+        metered(network, optimizer)(lambda: network.losses(batch))
+    assert_same(trace_of(network.model, optimizer), trace_of(twin.model, other))
+
+
+class Normalised(nn.Module):
+    """Writes its weight in every forward pass, as losses on the sphere do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.linear.weight.div_(self.linear.weight.norm(dim=1, keepdim=True))
+        hidden: Tensor = self.linear(x)
+        return hidden
+
+
+class Unregistered(nn.Module):
+    """Writes a tensor that is no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.count = nn.Linear(6, 4), torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count.add_(1)
+        hidden: Tensor = self.linear(x)
+        return hidden
+
+
+def adversarial() -> Network:
+    """Finds its perturbation with `.backward()`, which fills every `.grad` on the way."""
+    network = hard_sharing(nn.Linear(6, 4))
+    inner = network.losses
+
+    def losses(batch: Batch) -> Losses:
+        x = batch.x.clone().requires_grad_()
+        inner(Batch(x, batch.y))["a"].backward()
+        assert x.grad is not None
+        return inner(Batch(batch.x + 0.1 * x.grad.sign(), batch.y))
+
+    network.losses = losses
+    return network
+
+
+WRITING: dict[str, tuple[Callable[[], Network], str]] = {
+    "parameter": (lambda: hard_sharing(Normalised()), "linear.weight"),
+    "plain tensor": (lambda: hard_sharing(Unregistered()), "count"),
+    "gradient": (adversarial, "weight.grad"),
+}
+
+
+@pytest.mark.parametrize(("make", "what"), WRITING.values(), ids=WRITING)
+@pytest.mark.parametrize("named", [False, True])
+def test_closure_that_writes_what_cannot_be_put_back_is_refused_before_any_replay(
+    make: Callable[[], Network], what: str, named: bool
+) -> None:
+    network, optimizer = fresh(make, "sgd", "cpu")
+    twin, other = fresh(make, "sgd", "cpu")
+    batch = batches(1)[0]
+    seed()
+    twin.losses(batch)
+    seed()
+    with pytest.raises(ValueError, match=rf"the closure writes .*{what}"):
+        metered(network, optimizer, **({"model": network.model} if named else {}))(lambda: network.losses(batch))
+    assert_same(trace_of(network.model, optimizer), trace_of(twin.model, other))
+
+
+def test_parameters_thawed_frozen_and_cast_between_measurements() -> None:
+    def live(meter: bool) -> Trace:
+        network, optimizer = fresh(batchnorm, "sgd", "cpu")
+        model: Any = network.model
+        call: Any = metered(network, optimizer, every=1, estimator=ESTIMATORS["all"]) if meter else bare
+        model.encoder[0].requires_grad_(False)
+        train(network, optimizer, call, steps=3)
+        model.encoder[0].requires_grad_(True)
+        train(network, optimizer, call, steps=3)
+        model.encoder.requires_grad_(False)
+        train(network, optimizer, call, steps=3)
+        model.encoder.requires_grad_(True)
+        model.double()
+        optimizer.state.clear()
+        network.losses = lambda batch: model(batch.x.double(), batch.y.double())
+        return train(network, optimizer, call, steps=3)
+
+    assert_same(live(True), live(False))
+
+
+def test_several_meters_leave_no_trace() -> None:
+    expected = without_meter(batchnorm, "adamw", "cpu")
+    network, optimizer = fresh(batchnorm, "adamw", "cpu")
+    inner, outer = metered(network, optimizer, every=2), metered(network, optimizer, every=3, estimator="gradient")
+    found = train(network, optimizer, lambda closure: outer(lambda: inner(closure)), steps=STEPS)
+    assert_same(found, expected)
+
+
+def test_other_forward_passes_between_meter_and_backward() -> None:
+    """The graph that the meter returns is the user's, whatever else runs before its backward pass."""
+
+    def live(meter: bool) -> Trace:
+        network, optimizer = fresh(NETWORKS["running_scale"], "sgd", "cpu")
+        call: Any = metered(network, optimizer, every=1) if meter else bare
+        for batch in batches(5):
+            optimizer.zero_grad()
+            losses = call(lambda batch=batch: network.losses(batch))
+            torch.stack(list(losses.values())).sum().backward(retain_graph=True)
+            torch.stack(list(losses.values())).sum().backward()
+            optimizer.step()
+        return trace_of(network.model, optimizer)
+
+    assert_same(live(True), live(False))
+
+
+def compiled(backend: str) -> Network:
+    network = hard_sharing(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Dropout(0.2)), named=True)
+    run = torch.compile(network.model, backend=backend)
+    network.losses = lambda batch: run(batch.x, batch.y)
+    return network
+
+
+@pytest.fixture
+def compiling() -> Iterator[None]:
+    torch._dynamo.reset()
+    with functorch_config.patch(donated_buffer=False):
+        yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("compiling")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize(("backend", "kind"), [("aot_eager", "sgd"), ("aot_eager", "adamw"), ("inductor", "adamw")])
+def test_compiled_model_is_left_without_a_trace(backend: str, kind: str, device: str) -> None:
+    make = functools.partial(compiled, backend)
+    assert_no_trace(make, kind, device, estimator=ESTIMATORS["all"], loop={"steps": 10})
+
+
+@pytest.mark.usefixtures("compiling")
+def test_compiled_function_needs_the_model() -> None:
+    """Hooks do not run inside compiled code, so the meter could not see which buffers to protect."""
+    network, optimizer = fresh(lambda: hard_sharing(nn.BatchNorm1d(6), Heads(lambda: nn.Linear(6, 1))), "sgd", "cpu")
+    run = torch.compile(network.losses, backend="aot_eager")
+    batch = batches(1)[0]
+    with pytest.raises(ValueError, match="pass `model=`"):
+        metered(network, optimizer)(lambda: run(batch))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("around", [False, True], ids=["inside", "around"])
+@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_half_precision_with_a_scaler_leaves_no_trace(
+    kind: str, estimator: str | list[str], around: bool, device: str
+) -> None:
+    if device == "cpu":
+        pytest.skip("fp16 training is for CUDA")
+
+    def live(measure: bool) -> Trace:
+        network, optimizer = fresh(batchnorm, kind, "cuda")
+        scaler = torch.amp.GradScaler("cuda", init_scale=2.0**30, growth_interval=5)  # overflows at first
+        call: Any = metered(network, optimizer, estimator=estimator, scaler=scaler) if measure else bare
+        for batch in batches(STEPS, "cuda"):
+            optimizer.zero_grad()
+            with torch.autocast("cuda", torch.float16, enabled=around):
+                losses = call(lambda batch=batch: _half(network, batch))
+            scaler.scale(torch.stack(list(losses.values())).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        return {"scaler": scaler.state_dict()["scale"], **trace_of(network.model, optimizer)}
+
+    def _half(network: Network, batch: Batch) -> Losses:
+        if around:
+            return network.losses(batch)
+        with torch.autocast("cuda", torch.float16):
+            return network.losses(batch)
+
+    assert_same(live(True), live(False))
+
+
+def test_every_task_is_measured_in_these_runs() -> None:
+    """What leaves no trace must have done something."""
+    meter = assert_no_trace(batchnorm, estimator="lookahead")
+    affinity = meter.affinity()
+    assert affinity.tasks == TASKS
+    assert np.isfinite(affinity.mean).all()
+    assert (affinity.mean != 0).all()

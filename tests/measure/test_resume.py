@@ -1,0 +1,76 @@
+"""A run stopped and resumed gives the same affinity."""
+
+import copy
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small import regression
+
+from tagalong import AffinityMeter
+from tagalong.measure import RoundRobin
+
+
+def train(steps: range, state: dict[str, Any] | None, **options: Any) -> tuple[AffinityMeter, dict[str, Any]]:
+    """Trains from a checkpoint to a checkpoint, as a script that was stopped and started again does."""
+    model, closure = regression(dropout=0.2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    meter = AffinityMeter(model.encoder, optimizer, estimator=["lookahead", "cosine"], **options)
+    if state is not None:
+        saved = torch.load(state["file"], weights_only=True)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        meter.load_state_dict(saved["meter"])
+    for step in steps:
+        torch.manual_seed(step)
+        losses = meter(lambda step=step: {t: x for t, x in closure().items() if step % 3 or t != "b"})
+        optimizer.zero_grad()
+        sum(losses.values()).backward()
+        optimizer.step()
+    file = io.BytesIO()
+    parts = {"model": model, "optimizer": optimizer, "meter": meter}
+    torch.save({name: part.state_dict() for name, part in parts.items()}, file)
+    file.seek(0)
+    return meter, {"file": file}
+
+
+@pytest.mark.parametrize("every", [1, 2, "round robin"])
+def test_a_resumed_run_gives_the_same_affinity(every: Any) -> None:
+    def options() -> dict[str, Any]:
+        return {"every": RoundRobin(2) if every == "round robin" else every, "tasks": ["a", "b", "c"]}
+
+    whole, _ = train(range(20), None, **options())
+    _, checkpoint = train(range(9), None, **options())
+    resumed, _ = train(range(9, 20), checkpoint, **options())
+    for name in ("lookahead", "cosine"):
+        one, two = whole.affinity(name), resumed.affinity(name)
+        np.testing.assert_array_equal(one.history, two.history)
+        np.testing.assert_array_equal(one.null, two.null)
+        np.testing.assert_array_equal(one.steps, two.steps)
+        np.testing.assert_array_equal(one.mean, two.mean)
+        for reason, count in one.skipped.items():
+            np.testing.assert_array_equal(count, two.skipped[reason])
+    assert (resumed.calls, resumed.measured) == (whole.calls, whole.measured)
+
+
+def test_a_state_of_other_estimators_or_tasks_is_refused() -> None:
+    model, closure = regression()
+    meter = AffinityMeter(model.encoder, update="sgd", lr=0.1)
+    meter(closure)
+    state = copy.deepcopy(meter.state_dict())
+    with pytest.raises(ValueError, match="make it with the same settings"):
+        AffinityMeter(model.encoder, estimator="cosine").load_state_dict(state)
+    with pytest.raises(ValueError, match="of the tasks"):
+        AffinityMeter(model.encoder, update="sgd", lr=0.1, tasks=["x", "y"]).load_state_dict(state)
+
+
+def test_a_meter_that_measured_nothing_says_so_and_can_be_saved() -> None:
+    model, _ = regression()
+    meter = AffinityMeter(model.encoder, update="sgd", lr=0.1)
+    with pytest.raises(RuntimeError, match="nothing was measured in 0 calls"):
+        meter.affinity()
+    other = AffinityMeter(model.encoder, update="sgd", lr=0.1)
+    other.load_state_dict(meter.state_dict())
+    assert other.tasks is None

@@ -1,0 +1,118 @@
+"""When and what is measured."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small import regression
+
+from tagalong import AffinityMeter
+from tagalong.measure import About, Auto, Every, RoundRobin, Window
+
+
+def measured_calls(every: object, calls: int, **options: object) -> list[int]:
+    model, closure = regression()
+    meter = AffinityMeter(model.encoder, update="sgd", lr=0.1, every=every, **options)
+    for _ in range(calls):
+        meter(closure)
+    assert meter.calls == calls
+    return meter.affinity().steps.tolist()
+
+
+def test_every_k_measures_the_first_call_and_every_kth_after_it() -> None:
+    assert measured_calls(4, 10) == [0, 4, 8]
+
+
+@pytest.mark.parametrize(("part", "first", "end"), [("first", 0, 10), ("middle", 15, 25), ("last", 30, 40)])
+def test_windows_are_the_papers_quarters(part: str, first: int, end: int) -> None:
+    assert measured_calls(Window(40, part), 40) == list(range(first, end))
+
+
+@given(st.integers(1, 60), st.integers(1, 400))
+def test_about_m_measurements_are_spread_evenly(measurements: int, steps: int) -> None:
+    schedule = About(measurements, steps)
+    due = [call for call in range(steps) if schedule.due(call)]
+    assert abs(len(due) - min(measurements, steps)) <= 1
+    if len(due) > 1:
+        assert np.diff(due).max() - np.diff(due).min() <= 1
+
+
+def test_auto_keeps_to_the_allowed_share_of_time() -> None:
+    schedule = Auto(max_overhead=0.1)
+    spent = plain = 0.0
+    due = []
+    for call in range(10_000):
+        if schedule.due(call):
+            due.append(call)
+            spent += 7.0
+            schedule.timed(call, measuring=7.0, plain=1.0 if call else 0.0)
+        plain += 1.0
+    assert due[0] == 0
+    assert 0.09 < spent / plain <= 0.101
+
+
+def test_auto_measures_within_a_meter() -> None:
+    calls = measured_calls("auto", 40, max_overhead=1e9)
+    assert calls[:2] == [0, 10]
+    assert calls[2:] == list(range(11, 40))
+
+
+@pytest.mark.parametrize("sources", [1, 2])
+def test_round_robin_gives_every_source_its_turn(sources: int) -> None:
+    model, closure = regression("abcde")
+    meter = AffinityMeter(model.encoder, update="sgd", lr=0.1, every=RoundRobin(2, sources))
+    for _ in range(20):
+        meter(closure)
+    affinity = meter.affinity()
+    per_step = np.isfinite(affinity.history).all(axis=2).sum(axis=1)
+    assert (per_step == sources).all()
+    assert (affinity.count == 10 * sources // 5).all()
+    assert affinity.skipped.get("missing", np.zeros(1)).sum() == 0
+
+
+def test_round_robin_takes_turns_among_the_tasks_that_are_present() -> None:
+    model, closure = regression()
+    meter = AffinityMeter(model.encoder, update="sgd", lr=0.1, every=RoundRobin(1), tasks=["a", "b", "c"])
+    for call in range(12):
+        present = "ab" if call % 2 else "bc"
+        meter(lambda present=present: {t: closure()[t] for t in present})
+    count = np.diag(meter.affinity().count)
+    assert count.sum() == 12
+    assert count.max() - count.min() <= 1
+
+
+def test_the_seed_decides_ties() -> None:
+    orders = {tuple(RoundRobin(1).choose("abcdef", {}, seed)) for seed in range(30)}
+    assert len(orders) > 3
+    assert RoundRobin(1).choose("abcdef", {}, 7) == RoundRobin(1).choose("abcdef", {}, 7)
+
+
+@pytest.mark.parametrize("every", [0, -1, 2.5, True, "often", None])
+def test_nonsense_intervals_are_refused(every: object) -> None:
+    model, _ = regression()
+    with pytest.raises(ValueError, match="`every`"):
+        AffinityMeter(model.encoder, update="sgd", lr=0.1, every=every)
+
+
+def test_nonsense_schedules_are_refused() -> None:
+    with pytest.raises(ValueError, match="`part` must be one of"):
+        Window(100, "end")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="from < to"):
+        Window(100, (0.5, 0.2))
+    with pytest.raises(ValueError, match="`measurements`"):
+        About(0, 10)
+    with pytest.raises(ValueError, match="`max_overhead`"):
+        Auto(0.0)
+    with pytest.raises(ValueError, match="`sources`"):
+        RoundRobin(1, 0)
+    assert Every(3).interval == 3
+
+
+def test_per_lr_divides_by_the_learning_rate() -> None:
+    model, closure = regression()
+    plain = AffinityMeter(model.encoder, update="sgd", lr=0.05)
+    per_lr = AffinityMeter(model.encoder, update="sgd", lr=0.05, per_lr=True)
+    plain(closure)
+    per_lr(closure)
+    np.testing.assert_allclose(per_lr.affinity().mean * 0.05, plain.affinity().mean)
+    assert per_lr.affinity().settings["per_lr"] is True

@@ -1,0 +1,129 @@
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tagalong import Affinity
+from tagalong.report import affinity_heatmap
+
+NAN = float("nan")
+ODD = ["<script>alert(1)</script>", "<b>x</b>", "a & b", "$x$", "%{x}", "2020-01-01"]
+
+
+def layers(figure: Any) -> dict[str, Any]:
+    return {trace.name: trace for trace in figure.data}
+
+
+def example() -> Affinity:
+    matrix = [[50.0, 2.0, -0.5], [-4.0, 60.0, NAN], [0.1, 3.0, 70.0]]
+    stderr = [[1.0, 0.2, 0.1], [0.5, 1.0, NAN], [0.2, 0.1, 1.0]]
+    return Affinity.from_matrix(matrix, ["age", "ill", "tall"], stderr=stderr, count=np.full((3, 3), 7))
+
+
+def test_rows_are_sources_and_columns_targets_from_the_top_left() -> None:
+    figure = affinity_heatmap(example())
+    assert layers(figure)["sure"].z[0][1] == 2.0
+    assert layers(figure)["sure"].z[1][0] == -4.0
+    assert figure.layout.xaxis.ticktext == figure.layout.yaxis.ticktext == ("age", "ill", "tall")
+    assert figure.layout.yaxis.range == (2.5, -0.5)
+    assert "step on" in figure.layout.yaxis.title.text
+    assert "helps" in figure.layout.xaxis.title.text
+
+
+def test_every_cell_belongs_to_one_layer() -> None:
+    filled = [np.isfinite(trace.z).astype(int) for trace in affinity_heatmap(example()).data]
+    assert np.array_equal(sum(filled), np.ones((3, 3)))
+
+
+def test_pairs_within_noise_are_paler_and_marked() -> None:
+    found = layers(affinity_heatmap(example()))
+    noisy = found["within noise"]
+    assert np.argwhere(np.isfinite(noisy.z)).tolist() == [[2, 0]]
+    assert noisy.text[2][0] == "0.10~"
+    assert found["sure"].text[0][1] == "2.00"
+    assert noisy.colorscale[0][1] > found["sure"].colorscale[0][1]
+    assert (noisy.zmin, noisy.zmax) == (found["sure"].zmin, found["sure"].zmax)
+
+
+def test_colours_are_centred_and_ignore_self_affinity() -> None:
+    found = layers(affinity_heatmap(example()))
+    assert (found["sure"].zmin, found["sure"].zmax) == (-4.0, 4.0)
+    assert np.argwhere(np.isfinite(found["self-affinity"].z)).tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert len({colour for _, colour in found["self-affinity"].colorscale}) == 1
+
+
+def test_hovering_shows_error_and_count() -> None:
+    assert layers(affinity_heatmap(example()))["sure"].hovertext[0][1] == "age → ill<br>2 ± 0.2<br>7 values"
+
+
+def test_pairs_never_measured_are_blank_with_a_note() -> None:
+    blank = layers(affinity_heatmap(example()))["never measured"]
+    assert np.argwhere(np.isfinite(blank.z)).tolist() == [[1, 2]]
+    assert blank.hovertext[1][2] == "ill → tall<br>never measured"
+    assert blank.text[1][2] == ""
+
+
+def test_small_numbers_are_written_in_powers_of_a_thousand() -> None:
+    figure = affinity_heatmap(Affinity.from_matrix(example().mean * 1e-4, example().tasks))
+    assert layers(figure)["sure"].text[0][1] == "200.0"
+    assert "10⁻⁶" in layers(figure)["sure"].colorbar.title.text
+    assert layers(figure)["sure"].zmax == pytest.approx(400)
+
+
+def test_columns_can_be_centred_on_their_own_level() -> None:
+    shifted = example().mean - np.array([100.0, 0.0, 0.0])
+    found = layers(affinity_heatmap(Affinity.from_matrix(shifted, example().tasks), centre="target"))
+    assert found["sure"].z[1][0] == pytest.approx(-2.05)
+    assert found["sure"].z[2][0] == pytest.approx(2.05)
+    assert found["sure"].text[1][0] == "-104.0"
+    assert "from the mean onto age" in found["sure"].hovertext[1][0]
+
+
+def test_noise_common_to_all_sources_cancels_around_the_level_of_a_target() -> None:
+    rng = np.random.default_rng(0)
+    own = np.array([[0, 1, 1], [1, 0, -1], [-1, -1, 0]])
+    history = own + rng.normal(size=(200, 1, 3)) * 50 + rng.normal(size=(200, 3, 3)) * 0.1
+    affinity = Affinity.from_history(history, ["age", "ill", "tall"])
+    around_zero, around_level = affinity_heatmap(affinity), affinity_heatmap(affinity, centre="target")
+    assert np.isfinite(layers(around_zero)["sure"].z).sum() == 0
+    assert np.isfinite(layers(around_level)["sure"].z).sum() == 6
+
+
+def test_task_names_are_shown_literally() -> None:
+    n = len(ODD)
+    figure = affinity_heatmap(Affinity.from_matrix(np.ones((n, n)), ODD), title="<i>R&D</i>")
+    assert figure.layout.xaxis.ticktext[1] == "&lt;b&gt;x&lt;/b&gt;"
+    assert figure.layout.title.text.startswith("&lt;i&gt;R&amp;D&lt;/i&gt;<br>")
+    shown = [*figure.layout.xaxis.ticktext, *layers(figure)["sure"].hovertext[0]]
+    assert not any(tag in text for text in shown for tag in ("<script", "<b>", "$"))
+    assert "<script" not in figure.to_html(include_plotlyjs=False, full_html=False).split("Plotly.newPlot")[1]
+
+
+def test_names_are_places_not_coordinates() -> None:
+    figure = affinity_heatmap(Affinity.from_matrix(np.ones((2, 2)), ["7", "2020-01-01"]))
+    assert figure.layout.xaxis.tickvals == (0, 1)
+    assert figure.data[0].x is None
+
+
+def test_numbers_are_left_out_of_many_small_cells() -> None:
+    many = Affinity.from_matrix(np.ones((40, 40)))
+    assert affinity_heatmap(many).data[0].text is None
+    assert affinity_heatmap(many, values=True).data[0].text[0][1] == "1.00"
+    assert affinity_heatmap(many).layout.width < 1200
+
+
+@pytest.mark.parametrize("matrix", [np.zeros((2, 2)), np.full((2, 2), NAN), np.array([[1.0]])])
+def test_matrices_without_any_colour_draw(matrix: Any) -> None:
+    assert affinity_heatmap(Affinity.from_matrix(matrix)).data[0].zmax == 1.0
+
+
+def test_unknown_centre_is_named() -> None:
+    with pytest.raises(ValueError, match=r"`centre` must be .* found 'mean'"):
+        affinity_heatmap(example(), centre="mean")  # type: ignore[arg-type]
+
+
+def test_torch_is_not_needed_and_plotly_only_when_something_is_drawn() -> None:
+    code = "import sys, tagalong.report; sys.exit(bool({'plotly', 'torch'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

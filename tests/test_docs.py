@@ -1,0 +1,97 @@
+"""Every python block of README and docs runs, in order, one namespace per page; what it prints is as shown."""
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\s*^```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+CLOCK = "time of measuring once"
+
+
+@dataclass
+class Block:
+    """A python block, the line it starts at, and the text block right below it: what it prints."""
+
+    code: str
+    line: int
+    shown: str
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [Block(found[1], text.count("\n", 0, found.start(1)), found[2] or "") for found in BLOCK.finditer(text)]
+
+
+def _words(text: str) -> list[str]:
+    return NUMBER.sub("#", text.replace("~", "")).split()
+
+
+def assert_printed(printed: str, shown: str) -> None:
+    """The same words, and numbers equal up to what another processor makes of them; seconds may differ."""
+    assert _words(printed) == _words(shown)
+    for ours, theirs in zip(printed.splitlines(), shown.splitlines(), strict=True):
+        if CLOCK not in ours:
+            for number, expected in zip(NUMBER.findall(ours), NUMBER.findall(theirs), strict=True):
+                assert float(number) == pytest.approx(float(expected), rel=0.05, abs=_last_digit(expected)), ours
+
+
+def _last_digit(number: str) -> float:
+    """What rounding may do to a number with decimals; whole numbers are counts."""
+    decimals = len(number.partition(".")[2])
+    return 1.5 * 10.0**-decimals if decimals else 0.0
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """The networks are tiny: more threads would only wait for each other, and for those of other tests."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_run_and_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks(page):
+        printed = io.StringIO()
+        code = compile("\n" * block.line + block.code, str(page), "exec")
+        with contextlib.redirect_stdout(printed):
+            exec(code, names)
+        if block.shown:
+            assert_printed(printed.getvalue(), block.shown)
+
+
+def test_the_readme_example_is_short() -> None:
+    code = blocks(ROOT / "README.md")[0].code
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for path, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", prose(page)):
+        if "://" in path:
+            continue
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), anchor

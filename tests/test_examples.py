@@ -1,0 +1,40 @@
+"""Every example runs from start to end, in a folder of its own, without a warning."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tagalong import Affinity
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def run(example: Path, folder: Path, *arguments: str) -> str:
+    """What the example prints; fewer steps than a user would take, and one thread beside other tests."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "error", str(example), "--steps", "60", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs_and_prints_an_affinity(example: Path, tmp_path: Path) -> None:
+    assert "Affinity (row helps column" in run(example, tmp_path)
+
+
+def test_the_first_example_writes_the_record_and_two_figures(tmp_path: Path) -> None:
+    run(ROOT / "examples" / "measure_in_a_loop.py", tmp_path, "--out", "results")
+    written = tmp_path / "results"
+    assert sorted(path.name for path in written.iterdir()) == ["affinity.json", "heatmap.html", "over_training.html"]
+    assert Affinity.load(written / "affinity.json").tasks == ("vibration", "hum", "power", "fails")
+    assert "plotly" in (written / "heatmap.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_fits_on_two_screens(example: Path) -> None:
+    assert len(example.read_text(encoding="utf-8").splitlines()) <= 80
