@@ -15,7 +15,7 @@ import torch
 
 from contenders import GRAPH_KEPT, LR, MOMENTUM, PLAIN, USUAL, Benches, Contender, contenders
 from gauges import peak_bytes, seconds
-from networks import ENCODERS
+from networks import ENCODERS, SATURATING
 
 TOLERANCE = 1.1
 COLUMNS = (
@@ -65,43 +65,43 @@ def main() -> None:
     torch.backends.cudnn.benchmark = True
     if options.threads:
         torch.set_num_threads(options.threads)
-    print(heading(device, options.batch), "\n", flush=True)
+    print(heading(device, options), "\n", flush=True)
     rows: list[Row] = []
     for network in options.networks:
         for tasks in options.tasks:
             rows += compare(network, tasks, options, device)
     print(table(rows))
     if options.json:
-        found = {"setting": heading(device, options.batch), "rows": [asdict(row) for row in rows]}
+        found = {"setting": heading(device, options), "rows": [asdict(row) for row in rows]}
         options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--batch", type=int, help="rows of a batch; by default 256, on CPU 8")
+    parser.add_argument("--batch", type=int, help="rows of a batch; by default what saturates a large GPU, on CPU 8")
     parser.add_argument("--tasks", type=int, nargs="+", default=[3, 9, 40], help="numbers of tasks")
     parser.add_argument("--networks", nargs="+", choices=list(ENCODERS), default=list(ENCODERS))
-    parser.add_argument("--rounds", type=int, help="samples of each contender; by default 7, on CPU 3")
+    parser.add_argument("--rounds", type=int, default=3, help="samples of each contender")
     parser.add_argument("--threads", type=int, help="of the CPU; by default 1 there, torch's own elsewhere")
     parser.add_argument("--json", type=Path, help="a file to write the rows to")
     options = parser.parse_args()
     cpu = torch.device(options.device).type == "cpu"
-    options.batch = options.batch or (8 if cpu else 256)
-    options.rounds = options.rounds or (3 if cpu else 7)
+    options.batches = {network: options.batch or (8 if cpu else SATURATING[network]) for network in options.networks}
     # One thread: with more of them than free cores, whatever else runs on the machine decides the timings.
     options.threads = options.threads or (1 if cpu else None)
     return options
 
 
-def heading(device: torch.device, batch: int) -> str:
+def heading(device: torch.device, options: argparse.Namespace) -> str:
     if device.type == "cuda":
         tf32 = f"TF32 {_on(torch.backends.cudnn.allow_tf32)} in convolutions"
         tf32 += f" and {_on(torch.backends.cuda.matmul.allow_tf32)} in matrix products"
         where = f"{torch.cuda.get_device_name(device)}, cudnn.benchmark on, {tf32}"
     else:
         where = f"CPU ({os.cpu_count()} cores, {torch.get_num_threads()} in use)"
-    return f"{where}; torch {torch.__version__}; batch {batch}, 64×64, float32; SGD, lr {LR}, momentum {MOMENTUM}"
+    batches = ", ".join(f"batch {rows} ({network})" for network, rows in options.batches.items())
+    return f"{where}; torch {torch.__version__}; {batches}; 64×64, float32; SGD, lr {LR}, momentum {MOMENTUM}"
 
 
 def _on(switch: bool) -> str:
@@ -110,7 +110,7 @@ def _on(switch: bool) -> str:
 
 def compare(network: str, tasks: int, options: argparse.Namespace, device: torch.device) -> list[Row]:
     """All contenders on one network, in turns, so that a slow minute of the machine falls on all of them."""
-    benches = Benches(network, tasks, options.batch, device)
+    benches = Benches(network, tasks, options.batches[network], device)
     found = list(contenders(benches))
     copy = benches.make().shared_bytes
     peaks: dict[str, float] = {}

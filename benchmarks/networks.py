@@ -51,6 +51,8 @@ def resnet18_encoder() -> nn.Sequential:
     return nn.Sequential(*stem, nn.MaxPool2d(3, stride=2, padding=1), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
+# Rows of a batch with which a large GPU is the limit, not the host that launches its kernels.
+SATURATING = {"celeba": 1024, "resnet18": 2048}
 ENCODERS = {"celeba": (celeba_encoder, 14_400), "resnet18": (resnet18_encoder, 512)}
 
 

@@ -302,3 +302,10 @@ def test_a_closure_that_uses_torch_func_inside_is_measured() -> None:
     plain = meter_of(model)
     plain(lambda: {t: 2.0 * loss for t, loss in closure().items()})
     np.testing.assert_allclose(meter.affinity().mean, plain.affinity().mean, rtol=1e-12)
+
+
+def test_problems_are_listed_without_task_names_given_beforehand() -> None:
+    model, closure = regression()
+    found = problems(lambda: {"a": closure()["a"], "b": 3.0}, model)
+    assert "`b` is a float" in found
+    assert "only one task" not in found

@@ -278,7 +278,7 @@ def test_a_step_that_is_zero_changes_nothing_and_warns_of_nothing() -> None:
 
 
 def test_another_forward_pass_in_the_same_autocast_region_is_not_disturbed() -> None:
-    """The region keeps the weights' casts; both passes must go through the same ones, or gradients round differently."""
+    """The region keeps the weights' casts; both passes must use the same ones, or gradients round differently."""
     gradients = []
     for with_meter in (False, True):
         model, closure = regression(dtype=torch.float32)

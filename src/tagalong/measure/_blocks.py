@@ -37,6 +37,15 @@ class Block:
         return [part.view(like.shape) for part, like in zip(parts, self.of(parameters), strict=True)]
 
 
+def fits(parameters: Sequence[Tensor], rows: int, limit: float) -> bool:
+    """Whether the gradients of `rows` tasks may be held together."""
+    return sum(p.numel() for p in parameters) * rows * _dtype(parameters).itemsize <= limit
+
+
+def _dtype(parameters: Sequence[Tensor]) -> torch.dtype:
+    return torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
+
+
 def plan_blocks(parameters: Sequence[Tensor], rows: int, limit: float, steps: Steps) -> tuple[list[Block], bool]:
     """Cuts the shared parameters into blocks whose `rows` gradients fit into `limit` bytes.
 
@@ -45,9 +54,9 @@ def plan_blocks(parameters: Sequence[Tensor], rows: int, limit: float, steps: St
     Returns:
         The blocks, and whether all of them fit together, so that every gradient is computed once.
     """
-    dtype = torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
+    dtype = _dtype(parameters)
     room = max(1, int(limit // (rows * dtype.itemsize)))
-    held = sum(p.numel() for p in parameters) <= room
+    held = fits(parameters, rows, limit)
     if not held and not steps.separable:
         raise ValueError(
             f"the gradients of all tasks need more than `gradient_memory` ({limit:.0f} bytes), and this optimiser is "

@@ -67,7 +67,7 @@ def dry_step(
             held = setup.stage(held_out, Replayer(), verify=True, held_out=True)
             held.run()
         if tasks is None and isinstance(main.returned, Mapping):
-            tasks = tuple(main.returned)
+            tasks = tuple(name for name in main.returned if isinstance(name, str))
         names = tasks or ()
         found = _measure(setup, names, main, held, verify=True)
         main.to_start()

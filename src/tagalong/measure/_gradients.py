@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from ._copies import copies
 from ._replicas import Replicas
 from ._shared import sparse_sentence
 
@@ -24,20 +25,19 @@ class Capture:
         self, task: str, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None], factor: float | Tensor
     ) -> None:
         self.tasks.add(task)
-        known: list[tuple[Tensor, Tensor]] = []
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            if gradient is None:
-                continue
-            if id(parameter) in self._sums:
-                known.append((self._sums[id(parameter)][1], gradient))
-            else:
-                # A copy: autograd may hand out a tensor that its graph still needs.
-                self._sums[id(parameter)] = parameter, torch.empty_like(parameter).copy_(gradient).mul_(factor)
+        found = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
+        fresh = [(p, g) for p, g in found if id(p) not in self._sums]
+        # Copies: autograd may hand out tensors that its graph still needs.
+        sums = copies([g for _, g in fresh])
+        if sums and (isinstance(factor, Tensor) or factor != 1.0):
+            torch._foreach_mul_(sums, factor)
+        known = [(self._sums[id(p)][1], g) for p, g in found if id(p) in self._sums]
+        self._sums.update({id(p): (p, s) for (p, _), s in zip(fresh, sums, strict=True)})
         if known:
-            sums, more = [s for s, _ in known], [g for _, g in known]
+            more = [g for _, g in known]
             if isinstance(factor, Tensor):
                 more, factor = list(torch._foreach_mul(more, factor)), 1.0
-            torch._foreach_add_(sums, more, alpha=factor)
+            torch._foreach_add_([s for s, _ in known], more, alpha=factor)
 
     def accumulate(self, factor: float) -> None:
         """Adds the sum, times `factor`, to every parameter's ``.grad`` and lets go of it."""
@@ -45,7 +45,7 @@ class Capture:
             if factor != 1.0:
                 gradient.mul_(factor)
             if parameter.grad is None:
-                parameter.grad = gradient
+                parameter.grad = _dense(gradient, parameter)
             else:
                 parameter.grad.add_(gradient)
         self._sums = {}
@@ -79,11 +79,17 @@ class TaskGradients:
         self._replicas = replicas or Replicas(None)
         self._capture = capture
         self._guard = guard
+        self._ahead: tuple[str, bool, Sequence[Tensor | None]] | None = None
         self.touched: dict[str, set[int]] = {}
         self.finite: list[Tensor] = []
 
     def weight(self, task: str) -> float | Tensor:
         return self._weights.get(task, 1.0)
+
+    def launch(self, task: str, *, weighted: bool) -> None:
+        """Differentiates already what will probably be asked for first, while the host waits for something else."""
+        raw = self._differentiate(task, self.weight(task) if weighted else 1.0, list(self._parameters))
+        self._ahead = task, weighted, raw
 
     def of(self, task: str, *, weighted: bool, only: Sequence[int] | None = None) -> list[Tensor]:
         """The gradient of a task's loss: dense, in the parameters' layout, zero where the loss does not reach.
@@ -98,7 +104,12 @@ class TaskGradients:
         indices = range(len(self._parameters)) if only is None else only
         wanted: list[Tensor] = [self._parameters[i] for i in indices]
         weight = self.weight(task)
-        raw = self._differentiate(task, weight if weighted else 1.0, wanted)
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and only is None and ahead[:2] == (task, weighted):
+            raw = ahead[2]
+        else:
+            raw = self._differentiate(task, weight if weighted else 1.0, wanted)
+        del ahead
         self.touched.setdefault(task, set()).update(i for i, g in zip(indices, raw, strict=True) if g is not None)
         if self._capture is not None and only is None and task not in self._capture.tasks:
             self._capture.add(task, wanted, raw, (1.0 if weighted else weight) / self._scale)

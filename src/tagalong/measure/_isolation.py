@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from ._copies import copies
 from ._writes import Writes
 
 # What every Module carries by construction, except the mode: not state a forward pass may change.
@@ -71,17 +72,16 @@ class ModuleState:
             own = {name: value for name, value in vars(part).items() if name not in _STRUCTURE}
             self._attributes[id(part)] = part, frozenset(vars(part)), own
             self._containers += [(v, v.copy()) for v in own.values() if type(v) in (list, dict, set)]
-            self._bound.append((part, dict(part._buffers)))
+            if part._buffers:
+                self._bound.append((part, dict(part._buffers)))
             for buffer in part._buffers.values():
                 if buffer is not None:
                     self._versions.append(_unsafe_preserve_version_counter(buffer))
                     fresh.setdefault(buffer.dtype, []).append(buffer.data)
         for dtype, values in fresh.items():
-            saved = [torch.empty_like(value) for value in values]
-            torch._foreach_copy_(saved, values)
             all_values, all_saved = self._values.setdefault(dtype, ([], []))
             all_values += values
-            all_saved += saved
+            all_saved += copies(values)
 
     def modules(self) -> list[nn.Module]:
         return [module for module, _, _ in self._attributes.values()]

@@ -52,7 +52,7 @@ class TaskLosses:
 
     def values(self, tasks: Sequence[str]) -> Tensor:
         """Losses in the order of `tasks`, detached, in double precision; NaN where missing. No host read."""
-        if not self.losses:
+        if not self.losses or not tasks:
             return torch.full((len(tasks),), float("nan"), dtype=torch.float64)
         like = next(iter(self.losses.values())).detach()
         missing = torch.full_like(like, float("nan"))

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ._arriving import Arriving
+from ._blocks import fits
 from ._errors import raise_all
 from ._gradients import Capture, TaskGradients
 from ._graph import reach
@@ -67,7 +69,12 @@ class Measurement:
 
     def run(self) -> Reading | None:
         """The affinities of this step, or None where no loss is there to measure."""
-        main, looked = self._agreed()
+        stages = [self._main] if self._held_out is None else [self._main, self._held_out]
+        values = [stage.losses.values(self._tasks) for stage in stages]
+        arriving = [Arriving(found) for found in values]
+        own = self._launched() if self._may_launch() else None
+        told = self._agreed(stages, values, [found.numbers().tolist() for found in arriving])
+        main, looked = told[0], told[-1]
         sources = [t for t, v in zip(self._tasks, main.values, strict=True) if np.isfinite(v)]
         targets = [t for t, v in zip(self._tasks, looked.values, strict=True) if np.isfinite(v)]
         if not sources or not targets or not self._parameters:  # `shared` may be frozen for a while
@@ -75,7 +82,7 @@ class Measurement:
             return None
         if self._verify:
             raise_all(list(self._repeat_problems()))
-        scene = self._scene(main, looked, list(self._choose(sources)), targets)
+        scene = self._scene(main, looked, list(self._choose(sources)), targets, own)
         seen = observe(scene, self._setup.needs)
         if seen.after is not None:
             seen.after = self.replicas.sum([seen.after])[0]
@@ -86,7 +93,7 @@ class Measurement:
             self._setup.estimators,
             scene.sources,
             scene.targets,
-            torch.stack([e(seen).to(scene.before) for e in self._setup.estimators]),
+            Arriving(torch.stack([e(seen).to(scene.before) for e in self._setup.estimators])),
             with_null=scene.null,
             idle=scene.steps.idle,
             lr=scene.steps.lr if self._setup.per_lr else 1.0,
@@ -101,30 +108,37 @@ class Measurement:
         number = {id(p): k for k, p in enumerate(self._setup.parameters)}
         return {task: {number[id(self._parameters[i])] for i in found} for task, found in touched.items()}
 
-    def _agreed(self) -> tuple[Told, Told]:
+    def _agreed(self, stages: list[Stage], values: list[Tensor], numbers: list[list[float]]) -> list[Told]:
         """Losses as all ranks see them; raises, on every rank, if any closure on any rank cannot be measured."""
-        stages = [(self._main, "closure")]
-        if self._held_out is not None:
-            stages.append((self._held_out, "held-out closure"))
-        values = [stage.losses.values(self._tasks) for stage, _ in stages]
-        problems = [
-            problem
-            for (stage, what), found in zip(stages, values, strict=True)
-            for problem in self._problems(stage, what, found.tolist())
-        ]
-        told = []
-        elsewhere = 0
-        for (stage, _), found in zip(stages, values, strict=True):
+        problems = [p for stage, n in zip(stages, numbers, strict=True) for p in self._problems(stage, n)]
+        told, elsewhere = [], 0
+        for stage, found, here in zip(stages, values, numbers, strict=True):
             mean, share, count = self.replicas.agree(found, stage.losses.weights, self._tasks, len(problems))
-            told.append(Told(stage.losses, mean, share, mean.tolist()))
+            told.append(Told(stage.losses, mean, share, here if self.replicas.alone else mean.tolist()))
             elsewhere += count
         raise_all(problems)
         if elsewhere:
             raise_all(["the closure cannot be measured on another rank; the error there tells why."])
-        return told[0], told[-1]
+        return told
 
-    def _problems(self, stage: Stage, what: str, values: list[float]) -> Iterable[str]:
-        read, looked_at = stage.losses, stage is (self._held_out or self._main)
+    def _may_launch(self) -> bool:
+        """Whether a first gradient may be on its way while the host waits for the losses, which may be NaN."""
+        on_cuda = bool(self._parameters) and self._parameters[0].device.type == "cuda"
+        simple = self.replicas.alone and self._setup.scaler is None and not torch.is_anomaly_enabled()
+        return on_cuda and simple and not self._verify
+
+    def _launched(self) -> TaskGradients:
+        """Gradients of the closure's losses, that of the first source under way."""
+        own = self._own_gradients(None)
+        given = [t for t in self._tasks if t in self._main.losses.losses]
+        rows = len(given) * (2 if self._held_out else 1)
+        streamed = not self._setup.target_gradients
+        if given and (streamed or fits(self._parameters, rows, self._setup.gradient_memory)):
+            own.launch(self._choose(given)[0], weighted=streamed)
+        return own
+
+    def _problems(self, stage: Stage, values: list[float]) -> Iterable[str]:
+        read, what, looked_at = stage.losses, stage.what, stage is (self._held_out or self._main)
         yield from read.problems
         yield from name_problems(read, self._tasks, what)
         if stage is self._main or self._setup.target_gradients:
@@ -183,10 +197,11 @@ class Measurement:
                 )
         self._main.to_end()
 
-    def _scene(self, main: Told, looked: Told, chosen: list[str], targets: list[str]) -> Scene:
+    def _scene(
+        self, main: Told, looked: Told, chosen: list[str], targets: list[str], own: TaskGradients | None
+    ) -> Scene:
         steps = self._setup.steps(self._parameters)
-        weights = self._setup.task_weights(self._tasks)
-        own = self._gradients(main, self._main, weights=weights, capture=self.capture)
+        own = own or self._own_gradients(main)
         stage = self._held_out or self._main
         at = [self._tasks.index(t) for t in targets]
         share = looked.share[at]
@@ -197,19 +212,23 @@ class Measurement:
             chosen,
             targets,
             own,
-            own if stage is self._main else self._gradients(looked, stage),
+            own if stage is self._main else self._gradients(stage, looked),
             look=lambda: _own_part(stage.replay().values(targets), share, self.replicas),
             before=looked.mean[at],
             null=incomplete and self._setup.of_steps and not steps.idle,
             gradient_memory=self._setup.gradient_memory,
         )
 
-    def _gradients(self, told: Told, stage: Stage, **options: Any) -> TaskGradients:
+    def _own_gradients(self, told: Told | None) -> TaskGradients:
+        weights = self._setup.task_weights(self._tasks)
+        return self._gradients(self._main, told, weights=weights, capture=self.capture)
+
+    def _gradients(self, stage: Stage, told: Told | None, **options: Any) -> TaskGradients:
         return TaskGradients(
-            told.losses.losses,
+            stage.losses.losses,
             self._parameters,
             scale=self._setup.scale(),
-            shares=None if self.replicas.alone else dict(zip(self._tasks, told.share, strict=True)),
+            shares=None if told is None or self.replicas.alone else dict(zip(self._tasks, told.share, strict=True)),
             replicas=self.replicas,
             guard=stage.settled,
             **options,

@@ -142,11 +142,12 @@ class AffinityMeter:
         return main.returned  # type: ignore[no-any-return]
 
     def _measurement(self, main: Stage, held: Stage | None) -> Measurement:
-        if self._ledger.tasks is None and isinstance(main.returned, Mapping) and not main.losses.problems:
-            self._ledger.tasks = task_names(list(main.returned))
+        named = [name for name in main.returned if isinstance(name, str)] if isinstance(main.returned, Mapping) else []
+        if self._ledger.tasks is None and named and not main.losses.problems:
+            self._ledger.tasks = task_names(named)
         return Measurement(
             self._setup,
-            self._ledger.tasks or tuple(main.losses.losses),
+            self._ledger.tasks or named,
             main,
             held,
             choose=lambda present: self._schedule.choose(present, self._ledger.source_counts, self._seed),

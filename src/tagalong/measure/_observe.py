@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ._blocks import Block, gradient_matrices, plan_blocks
+from ._copies import copies
 from ._estimators import Observed, Quantity, cosines
 from ._gradients import TaskGradients
 from .steps import Piece, Steps
@@ -177,7 +178,7 @@ def _weighted(gradient: list[Tensor], weight: float | Tensor) -> list[Tensor]:
 def _lookahead(scene: Scene, held: Sequence[tuple[Block, _Rows]]) -> Tensor:
     """L_j(θ + Δθ_i): steps the parameters in place, looks, and puts them back from a copy."""
     values = [p.data for p in scene.parameters]
-    saved = [v.clone() for v in values]
+    saved = copies(values)
     pieces = [Piece(i) for i in range(len(values))]
     found = []
     try:

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ._arriving import Arriving
 from ._estimators import Estimator
 
 Floats = NDArray[np.float64]
@@ -54,7 +55,7 @@ class Reading:
     estimators: Sequence[Estimator]
     sources: Sequence[str]
     targets: Sequence[str]
-    estimates: Tensor
+    estimates: Arriving
     with_null: bool
     idle: bool
     lr: float
@@ -74,8 +75,7 @@ class Reading:
 
     def entries(self) -> Iterator[Entry]:
         """Waits for the device, once."""
-        estimates = self.estimates.cpu().numpy().astype(np.float64)
-        for estimator, estimate in zip(self.estimators, estimates, strict=True):
+        for estimator, estimate in zip(self.estimators, self.estimates.numbers(), strict=True):
             yield self._entry(estimator, estimate)
 
     def _entry(self, estimator: Estimator, estimate: Floats) -> Entry:

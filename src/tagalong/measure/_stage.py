@@ -26,6 +26,7 @@ class Stage:
         verify: Whether to find out what it writes.
 
     Attributes:
+        what: How errors call it.
         returned: What the closure returned, untouched.
         losses: The same, read.
         written: Names of what the closure wrote and nothing puts back.
@@ -45,7 +46,7 @@ class Stage:
         graph: bool = True,
         verify: bool = True,
     ) -> None:
-        self._closure, self._replayer, self._what, self._graph = closure, replayer, what, graph
+        self._closure, self._replayer, self.what, self._graph = closure, replayer, what, graph
         self._writes = Writes() if verify else None
         self._modules, self._randomness = ModuleState(self._writes), RandomState()
         for model in models:
@@ -59,7 +60,7 @@ class Stage:
             self.returned = self._closure() if self._graph else self._again()
         self.written = [] if self._writes is None else self._writes.found()
         self._modules_after, self._randomness_after = self._modules.again(), RandomState()
-        self.losses = TaskLosses.read(self.returned, self._what)
+        self.losses = TaskLosses.read(self.returned, self.what)
 
     def _again(self) -> Any:
         return self._replayer.run(self._closure, self._modules, self._randomness)
@@ -69,7 +70,7 @@ class Stage:
 
     def replay(self) -> TaskLosses:
         """The closure once more, from the same random numbers, buffers and modes as the first time."""
-        return TaskLosses.read(self._again(), self._what)
+        return TaskLosses.read(self._again(), self.what)
 
     def to_start(self) -> None:
         """Everything as it was before the closure ran."""
