@@ -74,7 +74,7 @@ def test_python_blocks_run_and_print_what_is_shown(page: Path, tmp_path: Path, m
 
 def test_the_readme_example_is_short() -> None:
     code = blocks(ROOT / "README.md")[0].code
-    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+    assert len([line for line in code.splitlines() if line.strip()]) <= 15
 
 
 def prose(page: Path) -> str:

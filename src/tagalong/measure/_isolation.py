@@ -195,10 +195,6 @@ class Replayer:
         randomness.restore()
 
 
-def compiled(modules: Iterable[nn.Module]) -> list[str]:
-    """Names of the classes among `modules` that torch.compile has taken over."""
-    return [
-        type(m).__name__
-        for m in modules
-        if getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod")
-    ]
+def compiled(modules: Iterable[nn.Module]) -> bool:
+    """Whether torch.compile has taken over any of `modules`."""
+    return any(getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod") for m in modules)

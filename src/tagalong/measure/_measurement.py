@@ -7,20 +7,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ._arriving import Arriving
 from ._blocks import fits
 from ._errors import raise_all
 from ._gradients import Capture, TaskGradients
-from ._graph import reach
-from ._isolation import compiled
 from ._losses import TaskLosses, graph_problems, name_problems, sign_problems
 from ._observe import Scene, any_step, observe
 from ._reading import Reading
 from ._replicas import Replicas
 from ._setup import Setup
 from ._stage import Stage
+from ._verify import repeat_problems, structure_problems
 
 
 @dataclass
@@ -81,7 +80,8 @@ class Measurement:
             self._warn_if_diverged(main)
             return None
         if self._verify:
-            raise_all(list(self._repeat_problems()))
+            raise_all([p for stage in stages for p in repeat_problems(stage, self._tasks)])
+            self._main.to_end()
         scene = self._scene(main, looked, list(self._choose(sources)), targets, own)
         seen = observe(scene, self._setup.needs)
         if seen.after is not None:
@@ -147,55 +147,7 @@ class Measurement:
         if looked_at and self._setup.ratios:
             yield from sign_problems(values, self._tasks, what)
         if self._verify and isinstance(stage.returned, Mapping):
-            yield from self._structure_problems(stage, what)
-
-    def _structure_problems(self, stage: Stage, what: str) -> Iterable[str]:
-        if len(self._tasks) < 2:
-            yield (
-                f"there is only one task, {list(self._tasks)}; affinity is between tasks: return the loss of each "
-                "by name, not their sum, or name all tasks with `tasks=[...]` if a batch holds only some."
-            )
-        found = reach(stage.losses.losses.values())
-        if not self._setup.models and (found.compiled or compiled(stage.modules())):
-            yield (
-                f"the {what} calls compiled code, whose modules cannot be watched; pass `model=` with all modules that "
-                "the closure calls."
-            )
-        if stage.written:
-            yield (
-                f"the {what} writes {', '.join(stage.written)}, which is not undone when it is run again; write "
-                "parameters after the optimiser's step, register other tensors as buffers, and use torch.autograd.grad "
-                "inside the closure instead of .backward()."
-            )
-        if found.cudnn_rnn and any(_inner_dropout(module) for module in stage.modules()):
-            yield (
-                f"the {what} uses dropout inside a recurrent network of cuDNN, whose random state cannot be put back; "
-                "use single layers with nn.Dropout between them, or torch.backends.cudnn.flags(enabled=False)."
-            )
-        if found.reentrant:
-            yield (
-                f"the {what} uses reentrant checkpointing, which hides the shared parameters from task gradients; "
-                "call torch.utils.checkpoint.checkpoint(..., use_reentrant=False)."
-            )
-        elif what == "closure" and found.leaves and not any(id(p) in found.leaves for p in self._parameters):
-            yield (
-                "no loss depends on any parameter of `shared`; pass the module that the closure calls (not a copy), "
-                "and check for .detach() or torch.no_grad() between it and the losses."
-            )
-
-    def _repeat_problems(self) -> Iterable[str]:
-        for stage, what in ((self._main, "closure"), (self._held_out, "held-out closure")):
-            if stage is None:
-                continue
-            first, again = stage.losses, stage.replay()
-            differ = [t for t in self._tasks if not _same(first.losses.get(t), again.losses.get(t))]
-            if differ:
-                yield (
-                    f"the {what} cannot be repeated: run again with the same weights, buffers and random state it "
-                    f"gave other losses of {differ}. It must use the same batch each time (fetch it outside the "
-                    "closure), and no generator of its own, counter or cache that the first run moved."
-                )
-        self._main.to_end()
+            yield from structure_problems(stage, self._setup, self._tasks)
 
     def _scene(
         self, main: Told, looked: Told, chosen: list[str], targets: list[str], own: TaskGradients | None
@@ -256,15 +208,3 @@ def _warn_if_unseen(scene: Scene, after: Tensor) -> None:
 def _own_part(values: Tensor, share: Tensor, replicas: Replicas) -> Tensor:
     """This rank's part of the mean over ranks; alone, the losses themselves."""
     return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)
-
-
-def _inner_dropout(module: nn.Module) -> bool:
-    return isinstance(module, nn.RNNBase) and module.training and module.dropout > 0 and module.num_layers > 1
-
-
-def _same(first: Tensor | None, again: Tensor | None) -> bool:
-    """Equal up to what kernels that add in no fixed order do to a loss."""
-    if first is None or again is None:
-        return first is again
-    tolerance = min(64 * torch.finfo(first.dtype).eps, 1e-3)
-    return bool(torch.isclose(first.detach(), again.detach(), rtol=tolerance, atol=0.0, equal_nan=True))

@@ -70,16 +70,12 @@ def _first_order(scene: Scene, needs: frozenset[Quantity], seen: Observed) -> li
     rows = len(scene.sources) + len(scene.targets) if scene.held_out else len({*scene.sources, *scene.targets})
     blocks, held = plan_blocks(scene.parameters, rows, scene.gradient_memory, scene.steps)
     sums = _InnerProducts(scene, needs)
-    kept: list[tuple[Block, _Rows]] = []
-    if held:
-        kept = list(zip(blocks, _gradient_rows(scene, blocks, whole=True), strict=True))
-    for block in blocks:
-        # Found on the spot where they do not fit together, and let go before the next block's.
-        rows_here = dict(kept).get(block) or _gradient_rows(scene, [block], whole=False)[0]
-        sums.add(block, rows_here)
-        del rows_here
+    together = _gradient_rows(scene, blocks, whole=True) if held else []
+    for k, block in enumerate(blocks):
+        # Where they do not fit together, each block's are found on the spot and let go before the next.
+        sums.add(block, together[k] if held else _gradient_rows(scene, [block], whole=False)[0])
     sums.write(seen)
-    return kept
+    return list(zip(blocks, together, strict=True)) if held else []
 
 
 def _gradient_rows(scene: Scene, blocks: Sequence[Block], *, whole: bool) -> list[_Rows]:
