@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from ._average import TRIM, Average, averages
 from ._build import of_history, of_matrix, of_steps, of_tasks
 from ._check import Floats
+from ._level import levelled
 from ._merge import merged
 from ._resample import RESAMPLES, resamples, standard_errors
 from ._settled import FRACTIONS, Settled, settle
@@ -140,6 +141,22 @@ class Affinity(Stored):
         if n < 1:
             raise ValueError(f"`n` must be at least 1 resample, found {n}")
         return resamples(self.history, self.null, Average.of(self.settings), n, seed)
+
+    def levelled(self) -> Affinity:
+        """The same with all steps on one level, so that parts of the history can be compared.
+
+        Some steps may be relative to the null step and others raw (see `null`); averages shift the raw ones of a
+        target by one constant to the level of the others, and this gives the history after that shift.
+
+        Example:
+            >>> history, null = [[[1, 1], [3, 3]], [[0, 0], [2, 2]]], [[float("nan")] * 2, [5, 5]]
+            >>> Affinity.from_history(history, ["a", "b"], null=null).levelled().history[0].tolist()
+            [[0.0, 0.0], [2.0, 2.0]]
+        """
+        self._need_history("levelled")
+        return Affinity.from_history(
+            levelled(self.history, self.null), self.tasks, self.steps, skipped=self.skipped, settings=self.settings
+        )
 
     def between(self, first: int, last: int) -> Affinity:
         """The steps with first <= call number < last, as a slice would take them.

@@ -67,6 +67,12 @@ def onto(history: Floats, null: Floats, target: int) -> Onto:
     return Onto(measured.values + level_gap(measured) * raw, present, relative, others)
 
 
+def levelled(history: Floats, null: Floats) -> Floats:
+    """The whole history with raw steps at the level of relative ones, NaN where nothing was measured."""
+    targets = (onto(history, null, j) for j in range(history.shape[1]))
+    return np.stack([np.where(target.present, target.values, np.nan) for target in targets], axis=2)
+
+
 def level_gap(measured: Onto) -> float:
     """How far the relative steps lie above the raw ones, over the sources that occur in both."""
     gap = measured.means(measured.relative) - measured.means(~measured.relative)

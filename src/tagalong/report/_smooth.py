@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
-from tagalong.affinity._level import onto
 
 Floats = NDArray[np.float64]
 
@@ -36,7 +35,7 @@ def smoothed(affinity: Affinity, window: int | None) -> Smooth:
     if window < 1:
         raise ValueError(f"`smooth` must be a number of measured steps, at least 1, found {window!r}")
     window = min(window, length)
-    level = _on_one_level(affinity)
+    level = affinity.levelled()  # once, not window by window
     last = length - window
     starts = [*range(0, last, max(1, window // OVERLAP, -(-last // POINTS))), last]
     parts = [level.between(int(level.steps[s]), int(level.steps[s + window - 1]) + 1) for s in starts]
@@ -52,12 +51,3 @@ def _usual(affinity: Affinity) -> int:
     length, counts = len(affinity.steps), affinity.count[affinity.count > 0]
     turns = length / float(np.median(counts)) if counts.size else 1.0
     return max(1, ceil(length / SHARE), ceil(ENOUGH * turns))
-
-
-def _on_one_level(affinity: Affinity) -> Affinity:
-    """The history with raw steps brought to the level of relative ones once, not window by window."""
-    history = np.empty_like(affinity.history)
-    for j in range(len(affinity.tasks)):
-        target = onto(affinity.history, affinity.null, j)
-        history[:, :, j] = np.where(target.present, target.values, np.nan)
-    return Affinity.from_history(history, affinity.tasks, affinity.steps, settings=affinity.settings)
