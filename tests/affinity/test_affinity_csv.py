@@ -102,3 +102,11 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Affinity.from_csv(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(("corner", "axis"), [("target", "source"), ("onto", "source"), ("source", "target")])
+def test_a_first_cell_that_contradicts_the_axis_is_refused(tmp_path: Path, corner: str, axis: str) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(f"{corner},a,b\na,1,2\nb,3,4\n")
+    with pytest.raises(AffinityFileError, match="says what the lines are"):
+        Affinity.from_csv(path, axis=axis)  # type: ignore[arg-type]

@@ -236,3 +236,19 @@ def test_archives_with_other_content_are_refused(tmp_path: Path, content: bytes,
 def test_a_missing_file_is_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Affinity.load(tmp_path / "none.json")
+
+
+def test_a_file_in_the_other_direction_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "affinity.json"
+    Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"]).save(path)
+    path.write_text(path.read_text().replace("[source][target]", "[target][source]"))
+    with pytest.raises(AffinityFileError, match="has the direction"):
+        Affinity.load(path)
+
+
+def test_saving_makes_the_folder_and_refuses_to_be_one(tmp_path: Path) -> None:
+    affinity = Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"])
+    affinity.save(tmp_path / "runs" / "mine" / "affinity.json")
+    assert Affinity.load(tmp_path / "runs" / "mine" / "affinity.json").tasks == ("a", "b")
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        affinity.save(tmp_path / "runs")

@@ -57,3 +57,17 @@ def test_the_average_of_the_affinity_is_used() -> None:
     spoilt = Affinity.from_history(history, affinity.tasks)
     assert spoilt.settled(2).groups[1.0] == (("a", "d"), ("b", "c"))
     assert spoilt.averaged("trimmed", 0.1).settled(2).groups[1.0] == (("a", "b"), ("c", "d"))
+
+
+def test_too_little_is_never_settled() -> None:
+    assert not run(0, 1).settled(2)
+    assert not run(0, 5).settled(2)
+
+
+def test_prefixes_in_which_a_pair_had_no_turn_yet_have_no_groups() -> None:
+    history = np.repeat(PAIRS[None], 100, axis=0)
+    history[:65, 0, 1] = np.nan
+    result = Affinity.from_history(history, ["a", "b", "c", "d"], null=np.zeros((100, 4))).settled(2)
+    assert result.groups[0.5] == result.groups[0.6] == ()
+    assert result
+    assert result.since == 69

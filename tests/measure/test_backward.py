@@ -161,3 +161,23 @@ def test_missing_weights_are_named() -> None:
     meter(closure)
     with pytest.raises(ValueError, match=r"no entry for \['c'\]"):
         meter.backward(weights={"a": 1.0, "b": 1.0})
+
+
+@pytest.mark.parametrize("kind", ["tensor hook", "post-accumulate hook"])
+def test_hooks_on_shared_parameters_see_the_training_gradient_pass(kind: str) -> None:
+    model, closure = regression()
+    weight = model.encoder[0].weight
+    wanted = expected(model, lambda: sum(closure().values()))["encoder.0.weight"]
+    assert wanted is not None
+    seen: list[Tensor] = []
+    meter = AffinityMeter(model.encoder, update="sgd", lr=0.1, every=1)
+    meter(closure)
+    meter.backward()
+    model.zero_grad()
+    if kind == "tensor hook":
+        weight.register_hook(lambda gradient: seen.append(gradient.clone()))
+    else:
+        weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone()))
+    meter(closure)
+    meter.backward()
+    torch.testing.assert_close(seen[-1], wanted)

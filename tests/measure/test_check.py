@@ -72,7 +72,7 @@ def test_check_names_what_a_user_may_not_expect() -> None:
     assert "`embed.weight` is tied to head.weight, which moves with the shared step" in text
     assert "no optimiser holds spare.weight, spare.bias" in text
     assert "no loss for c" in text
-    assert "expected overhead" not in text
+    assert "touched by one task only" not in text
 
 
 def test_check_lists_unconnected_pairs() -> None:

@@ -309,3 +309,31 @@ def test_problems_are_listed_without_task_names_given_beforehand() -> None:
     found = problems(lambda: {"a": closure()["a"], "b": 3.0}, model)
     assert "`b` is a float" in found
     assert "only one task" not in found
+
+
+@pytest.mark.parametrize("second", ["loss", "text", "negative"])
+def test_pairs_that_are_no_loss_with_its_weight_are_refused(second: str) -> None:
+    model, closure = regression()
+    found = problems(
+        lambda: {t: (x, {"loss": x.abs(), "text": "x", "negative": -2.0}[second]) for t, x in closure().items()}, model
+    )
+    assert "it must be the loss's weight" in found
+
+
+def test_a_representation_that_is_cut_off_later_is_refused_then() -> None:
+    model, closure = regression()
+    meter = meter_of(model, every=1)
+    meter(closure)
+    x = torch.randn(8, 4).double()
+    with pytest.raises(ClosureError, match="no loss depends on any parameter of `shared`"):
+        meter(lambda: {t: h(model.encoder(x).detach()).pow(2).mean() for t, h in model.heads.items()})
+
+
+def test_closures_are_checked_again_later() -> None:
+    model, closure = regression()
+    meter = meter_of(model, every=1)
+    for _ in range(10):
+        meter(closure)
+    drawing = np.random.default_rng(0)
+    with pytest.raises(ClosureError, match="cannot be repeated"):
+        meter(lambda: {t: loss * drawing.random() for t, loss in closure().items()})

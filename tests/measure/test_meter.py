@@ -1,5 +1,6 @@
 """The meter as a whole: its arguments, mixed precision, own estimators, and what it says of itself."""
 
+import copy
 import subprocess
 import sys
 from typing import Any
@@ -11,7 +12,7 @@ from small import TwoLayers, regression
 from torch import Tensor, nn
 
 from tagalong import AffinityMeter
-from tagalong.measure import Cosine, Estimator, Observed, estimator_names, register_estimator
+from tagalong.measure import Auto, Cosine, Estimator, Observed, RoundRobin, estimator_names, register_estimator
 
 
 def measured(model: TwoLayers, closure: Any, **options: Any) -> AffinityMeter:
@@ -289,3 +290,90 @@ def test_another_forward_pass_in_the_same_autocast_region_is_not_disturbed() -> 
         (sum(losses.values()) + more).backward()
         gradients.append([p.grad.clone() for p in model.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+def test_the_settings_say_whether_losses_were_held_out() -> None:
+    model, closure = regression()
+    meter = AffinityMeter(model.encoder, lr=0.1)
+    meter(closure, held_out=closure)
+    assert meter.affinity().settings["held_out"] is True
+    assert measured(model, closure).affinity().settings["held_out"] is False
+
+
+def test_per_lr_divides_the_null_step_too() -> None:
+    def history(per_lr: bool) -> tuple[np.ndarray, np.ndarray]:
+        model, closure = regression()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        sum(closure().values()).backward()
+        optimizer.step()
+        meter = AffinityMeter(model.encoder, optimizer, every=RoundRobin(1), per_lr=per_lr)
+        meter(closure)
+        affinity = meter.affinity()
+        return affinity.history, affinity.null
+
+    for divided, plain in zip(history(True), history(False), strict=True):
+        assert np.isfinite(plain).any()
+        np.testing.assert_allclose(divided * 0.05, plain, rtol=1e-12)
+
+
+def test_a_learning_rate_of_zero_is_a_reason_of_its_own() -> None:
+    model, closure = regression()
+    meter = AffinityMeter(model.encoder, torch.optim.SGD(model.parameters(), lr=0.0), per_lr=True)
+    meter(closure)
+    assert meter.affinity().skipped["zero learning rate"].sum() == 9
+
+
+def test_losses_instead_of_a_function_are_refused_with_the_way_to_write_it() -> None:
+    model, closure = regression()
+    with pytest.raises(TypeError, match="meter\\(lambda: task_losses"):
+        AffinityMeter(model.encoder, lr=0.1)(closure())  # type: ignore[arg-type]
+
+
+def test_all_wrong_arguments_are_named_at_once() -> None:
+    model, _ = regression()
+    with pytest.raises(ValueError, match="the meter cannot be made") as caught:
+        AffinityMeter(
+            model.encoder, update="x", every=0, estimator="zz", tasks="ab", model="x", scaler=3, gradient_memory=-1,
+            weights={"a": float("nan")}, lr="1", per_lr=2,
+        )  # fmt: skip
+    text = str(caught.value)
+    for name in ("estimator", "every", "tasks", "model", "scaler", "gradient_memory", "weights", "lr", "per_lr"):
+        assert f"`{name}`" in text
+
+
+def test_several_learning_rates_and_per_lr_are_refused_at_construction() -> None:
+    model, _ = regression()
+    groups = [{"params": [p], "lr": 0.1 * (k + 1)} for k, p in enumerate(model.encoder.parameters())]
+    with pytest.raises(ValueError, match="have several"):
+        AffinityMeter(model.encoder, torch.optim.SGD(groups), per_lr=True)
+
+
+def test_a_meter_can_be_copied_and_goes_its_own_way() -> None:
+    model, closure = regression()
+    meter = AffinityMeter(model.encoder, lr=0.1, every=1)
+    meter(closure)
+    twin = copy.deepcopy(meter)
+    meter(closure)
+    assert (meter.measured, twin.measured) == (2, 1)
+
+
+def test_meters_do_not_share_a_schedule_that_remembers() -> None:
+    model, closure = regression()
+    schedule = Auto(max_overhead=1e9)
+    meters = [AffinityMeter(model.encoder, lr=0.1, every=schedule) for _ in range(2)]
+    for meter in meters:
+        meter(closure)
+    assert [meter.measured for meter in meters] == [1, 1]
+
+
+def test_unconnected_pairs_are_right_after_thawing() -> None:
+    torch.manual_seed(0)
+    layers = nn.ModuleList(nn.Linear(3, 2) for _ in range(3))
+    x = torch.randn(5, 3)
+    layers[0].requires_grad_(False)
+    meter = AffinityMeter(layers, lr=0.1, every=1)
+    closure = lambda: {"a": layers[1](x).pow(2).mean(), "b": layers[2](x).pow(2).mean()}  # noqa: E731
+    meter(closure)
+    layers[0].requires_grad_(True)
+    meter(closure)
+    assert meter.unconnected == [("a", "b")]

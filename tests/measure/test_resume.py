@@ -60,7 +60,7 @@ def test_a_state_of_other_estimators_or_tasks_is_refused() -> None:
     meter = AffinityMeter(model.encoder, update="sgd", lr=0.1)
     meter(closure)
     state = copy.deepcopy(meter.state_dict())
-    with pytest.raises(ValueError, match="make it with the same settings"):
+    with pytest.raises(ValueError, match="the same settings"):
         AffinityMeter(model.encoder, estimator="cosine").load_state_dict(state)
     with pytest.raises(ValueError, match="of the tasks"):
         AffinityMeter(model.encoder, update="sgd", lr=0.1, tasks=["x", "y"]).load_state_dict(state)
@@ -74,3 +74,45 @@ def test_a_meter_that_measured_nothing_says_so_and_can_be_saved() -> None:
     other = AffinityMeter(model.encoder, update="sgd", lr=0.1)
     other.load_state_dict(meter.state_dict())
     assert other.tasks is None
+
+
+@pytest.mark.parametrize("options", [{"update": "optimizer"}, {"update": "sgd", "per_lr": True}])
+def test_a_state_of_other_settings_is_refused(options: dict[str, Any]) -> None:
+    model, closure = regression()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    meter = AffinityMeter(model.encoder, optimizer, update="sgd")
+    meter(closure)
+    with pytest.raises(ValueError, match="different quantities"):
+        AffinityMeter(model.encoder, optimizer, **options).load_state_dict(meter.state_dict())
+
+
+@pytest.mark.parametrize("state", [None, {}, {"version": 1}, {"version": 2}])
+def test_what_is_no_state_is_refused(state: Any) -> None:
+    model, _ = regression()
+    with pytest.raises(ValueError, match="is not a state"):
+        AffinityMeter(model.encoder, update="sgd", lr=0.1).load_state_dict(state)
+
+
+def test_a_resumed_meter_remembers_more_than_the_history() -> None:
+    left, right = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    x = torch.ones(5, 3)
+
+    def closure() -> dict[str, torch.Tensor]:
+        return {"a": left(x).pow(2).mean(), "b": right(x).pow(2).mean()}
+
+    def make() -> AffinityMeter:
+        return AffinityMeter([left, right], update="sgd", lr=0.1, every="auto", max_overhead=1e9)
+
+    first = make()
+    for _ in range(13):
+        first(closure, held_out=closure)
+    resumed = make()
+    resumed.load_state_dict(first.state_dict())
+    assert resumed.unconnected == [("a", "b")]
+    assert resumed.affinity().settings["held_out"] is True
+    assert resumed.overhead == pytest.approx(first.overhead)
+    measured = resumed.measured
+    resumed(closure, held_out=closure)  # due at once, as the schedule said before; a new one would start over
+    assert resumed.measured == measured + 1
+    with pytest.raises(ValueError, match="at every call or at none"):
+        resumed(closure)

@@ -9,6 +9,9 @@ from uuid import uuid4
 
 def write_atomic(path: Path, content: bytes) -> None:
     """Replaces `path` in one go: a reader, or a crash, meets the old file or the new one, never a part."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give the name of a file in it")
+    path.parent.mkdir(parents=True, exist_ok=True)
     # Opened plainly, not through tempfile: the file gets the usual permissions, not the owner's alone.
     temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     try:

@@ -24,7 +24,10 @@ def csv_text(affinity: Record) -> str:
     return text.getvalue()
 
 
-def read_csv(path: Path) -> tuple[Floats, tuple[str, ...]]:
+OTHER_WAY = {"source": ("target", "onto"), "target": ("source",)}
+
+
+def read_csv(path: Path, axis: str) -> tuple[Floats, tuple[str, ...]]:
     """Matrix and names, both in the order of the rows; columns in another order are put right."""
     lines = _lines(path)
     if not lines:
@@ -32,6 +35,11 @@ def read_csv(path: Path) -> tuple[Floats, tuple[str, ...]]:
     (top, header), body = lines[0], lines[1:]
     columns, rows = tuple(header[1:]), tuple(line[0] for _, line in body)
     problems = _header_problems(path, top, columns, rows)
+    if header[0].lower() in OTHER_WAY.get(axis, ()):
+        problems.append(
+            f"{path}, line {top}: the first cell, {header[0]!r}, says what the lines are, but they are read as "
+            f"`axis={axis!r}`; pass the other axis or change the cell"
+        )
     refuse(problems, AffinityFileError)
     problems = _row_problems(path, body, rows, columns)
     matrix = np.array([_numbers(path, line, columns, problems) for line in body])

@@ -19,6 +19,7 @@ from ._record import Record
 
 FORMAT = "tagalong-affinity"
 VERSION = 1
+DIRECTION = "[source][target]"
 INLINE = 100_000  # numbers of history that stay in the JSON, about two megabytes
 ALWAYS = ("tasks", "mean", "stderr", "count", "skipped", "settings")
 TIMED = ("steps", "history", "null")
@@ -26,7 +27,7 @@ TIMED = ("steps", "history", "null")
 
 def write(affinity: Record, path: Path) -> None:
     """Archive first, JSON last: at every moment the JSON names an archive that is there."""
-    document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "direction": "[source][target]"}
+    document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "direction": DIRECTION}
     document |= {name: _plain(getattr(affinity, name)) for name in ALWAYS}
     archive = None
     if affinity.history.size + affinity.null.size > INLINE:
@@ -61,6 +62,12 @@ def _document(path: Path) -> dict[str, Any]:
     found = document.get("format") if isinstance(document, dict) else type(document).__name__
     if found != FORMAT:
         raise AffinityFileError(f"{path} is not an affinity file: expected the format {FORMAT!r}, found {found!r}")
+    direction = document.get("direction", DIRECTION)
+    if direction != DIRECTION:
+        raise AffinityFileError(
+            f"{path} has the direction {direction!r}, expected {DIRECTION!r}; read its matrix with "
+            'from_matrix(..., axis="target")'
+        )
     version = document.get("version")
     if not isinstance(version, int) or version < 1:
         raise AffinityFileError(f"{path} is damaged: expected a version number, found {version!r}")

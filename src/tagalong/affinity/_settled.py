@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ._average import Average, averages
 
 if TYPE_CHECKING:
@@ -23,10 +25,12 @@ class Settled:
     """Whether the groups chosen from ever more of the history are the same; true if they are.
 
     Attributes:
-        settled: the last three prefixes (80, 90 and 100 % by default) serve the same groups.
+        settled: the last three prefixes (80, 90 and 100 % by default) serve the same groups, and every prefix is
+            longer than the one before.
         since: the step at the end of the first prefix from which on the groups never changed; None if
             they have not settled.
-        groups: which tasks are served together, for each share of the history.
+        groups: which tasks are served together, for each share of the history; none where a pair of tasks had
+            not been measured yet.
     """
 
     settled: bool
@@ -52,7 +56,7 @@ def settle(affinity: Affinity, budget: int, fractions: Sequence[float]) -> Settl
     same = 1
     while same < len(groups) and groups[-same - 1] == groups[-1]:
         same += 1
-    settled = same >= min(AGREEING, len(groups))
+    settled = bool(groups[-1]) and same >= min(AGREEING, len(groups)) and len({*ends}) == len(ends)
     since = int(affinity.steps[ends[-same] - 1]) if settled else None
     return Settled(settled, since, dict(zip(shares, groups, strict=True)))
 
@@ -62,6 +66,8 @@ def _served(affinity: Affinity, steps: int, budget: int) -> Served:
 
     matrix = averages(affinity.history[:steps], affinity.null[:steps], Average.of(affinity.settings))
     names = affinity.tasks
+    if not np.isfinite(matrix[~np.eye(len(names), dtype=bool)]).all():
+        return ()  # some pair has not had its turn yet
     groups = exact_groups(matrix, budget)
     return tuple(sorted(tuple(sorted(names[j] for j in serves)) for _, serves in groups))
 

@@ -72,7 +72,7 @@ class Stored(Record):
             ...     Affinity.from_csv(path, axis="target").mean.tolist()
             [[1.0, 3.0], [2.0, 4.0]]
         """
-        matrix, names = read_csv(Path(path))
+        matrix, names = read_csv(Path(path), axis)
         return cls(**of_matrix(matrix, names, axis))
 
     def save(self, path: PathLike) -> None:

@@ -23,6 +23,8 @@ def table(affinity: Record) -> str:
     lines = [_head(affinity, scale), *rows]
     if (np.abs(affinity.mean) < 2 * affinity.stderr)[:shown, :shown].any():
         lines.append("~ within two standard errors of zero")
+    if affinity.settings.get("update") == "optimizer" and np.isnan(affinity.null).any():
+        lines.append("what the optimiser does without a gradient (momentum) is in every entry: compare within columns")
     if shown < n:
         lines.append(f"{shown} of {n} tasks shown; only() chooses, to_csv() has all")
     return "\n".join(lines)
@@ -44,7 +46,11 @@ def _fitting(affinity: Record, scale: int) -> tuple[list[str], int]:
 def _head(affinity: Record, scale: int) -> str:
     unit = f", values × 10{str(scale).translate(_SUPERSCRIPT)}" if scale else ""
     steps = len(affinity.steps)
-    source = f"{affinity.settings.get('average', 'mean')} over {steps} measured steps" if steps else "no history"
+    source = (
+        f"{affinity.settings.get('average', 'mean')} over {steps} measured step{'s' * (steps != 1)}"
+        if steps
+        else "no history"
+    )
     estimator = affinity.settings.get("estimator")
     return f"Affinity (row helps column{unit}), {source}" + (f", {estimator} estimator" if estimator else "")
 

@@ -37,9 +37,14 @@ class Block:
         return [part.view(like.shape) for part, like in zip(parts, self.of(parameters), strict=True)]
 
 
+def rows_bytes(parameters: Sequence[Tensor], rows: int) -> int:
+    """Bytes of the gradients of `rows` tasks."""
+    return sum(p.numel() for p in parameters) * rows * _dtype(parameters).itemsize
+
+
 def fits(parameters: Sequence[Tensor], rows: int, limit: float) -> bool:
     """Whether the gradients of `rows` tasks may be held together."""
-    return sum(p.numel() for p in parameters) * rows * _dtype(parameters).itemsize <= limit
+    return rows_bytes(parameters, rows) <= limit
 
 
 def _dtype(parameters: Sequence[Tensor]) -> torch.dtype:

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ._blocks import rows_bytes
 from ._clock import Stopwatch
-from ._isolation import Replayer
+from ._isolation import Replayer, without_caches
 from ._ledger import unconnected_pairs
 from ._measurement import Measurement
-from ._schedules import Every, Schedule
+from ._schedules import Schedule
 from ._setup import Setup
 from ._stage import Stage
 
@@ -27,7 +28,7 @@ class Check:
         notes: What a user may not expect (frozen, unused, tied or untrained parameters, missing tasks).
         memory: Bytes that a measured step needs beyond a plain one, at most, but for activations of one forward.
         ratio: Time of measuring once, in plain steps.
-        overhead: Expected share of training time, where the schedule measures every so many calls.
+        overhead: Seconds of measuring to be expected per second of plain training.
     """
 
     tasks: tuple[str, ...]
@@ -36,7 +37,7 @@ class Check:
     notes: tuple[str, ...]
     memory: int
     ratio: float
-    overhead: float | None
+    overhead: float
 
     def __str__(self) -> str:
         width = max((len(name) for name in self.shared), default=0)
@@ -47,8 +48,7 @@ class Check:
         lines += [f"unconnected: {a} – {b}" for a, b in self.unconnected]
         lines += [f"note: {note}" for note in self.notes]
         lines.append(f"memory of a measured step: {_bytes(self.memory)} beyond a plain one")
-        cost = f"time of measuring once: {self.ratio:.1f} plain steps"
-        lines.append(cost if self.overhead is None else f"{cost}; expected overhead {self.overhead:.0%}")
+        lines.append(f"time of measuring once: {self.ratio:.1f} plain steps; expected overhead {self.overhead:.0%}")
         return "\n".join(lines)
 
 
@@ -61,35 +61,49 @@ def dry_step(
 ) -> Check:
     """Measures one step without recording it; everything is as before afterwards."""
     main, held = setup.stage(closure, Replayer(), verify=True), None
-    try:
-        main.run()
-        if held_out is not None:
-            held = setup.stage(held_out, Replayer(), verify=True, held_out=True)
-            held.run()
-        if tasks is None and isinstance(main.returned, Mapping):
-            tasks = tuple(name for name in main.returned if isinstance(name, str))
-        names = tasks or ()
-        found = _measure(setup, names, main, held, verify=True)
-        ratio = _ratio(setup, names, main, held, closure)
-    finally:
-        if held is not None:
-            held.to_start()
-        main.to_start()
-    return _summary(setup, names, found, main.modules(), ratio, schedule, held_out is not None)
+    with without_caches():
+        try:
+            main.run()
+            if held_out is not None:
+                held = setup.stage(held_out, Replayer(), verify=True, held_out=True)
+                held.run()
+            if tasks is None and isinstance(main.returned, Mapping):
+                tasks = tuple(name for name in main.returned if isinstance(name, str))
+            names = tasks or ()
+            touched = _measure(setup, names, main, held, schedule, verify=True)
+            ratio = _ratio(setup, names, main, held, schedule, closure)
+        finally:
+            if held is not None:
+                held.to_start()
+            main.to_start()
+    return _summary(setup, names, touched, main, ratio, schedule, held_out is not None)
 
 
 def _measure(
-    setup: Setup, tasks: Sequence[str], main: Stage, held: Stage | None, *, verify: bool
+    setup: Setup, tasks: Sequence[str], main: Stage, held: Stage | None, schedule: Schedule, *, verify: bool
 ) -> dict[str, set[int]]:
+    """Which tasks touch which parameters; all tasks the first time, then as many as the schedule takes."""
     measurement = Measurement(
-        setup, tasks, main, held, choose=lambda present: present, verify=verify, keep_training_gradient=False
+        setup,
+        tasks,
+        main,
+        held,
+        choose=lambda present: present if verify else schedule.choose(present, {}, 0),
+        verify=verify,
+        keep_training_gradient=False,
     )
     found = measurement.run()
     return {} if found is None else found.touched
 
 
 def _ratio(
-    setup: Setup, tasks: Sequence[str], main: Stage, held: Stage | None, closure: Callable[[], Any], repeats: int = 3
+    setup: Setup,
+    tasks: Sequence[str],
+    main: Stage,
+    held: Stage | None,
+    schedule: Schedule,
+    closure: Callable[[], Any],
+    repeats: int = 3,
 ) -> float:
     """Seconds of a measurement over those of a plain step; the best of a few, since anything may get in the way."""
     plain, measuring = [], []
@@ -97,7 +111,7 @@ def _ratio(
         main.to_start()
         plain.append(_plain_seconds(setup, closure))
         watch = Stopwatch(setup.parameters[0].device)
-        _measure(setup, tasks, main, held, verify=False)
+        _measure(setup, tasks, main, held, schedule, verify=False)
         measuring.append(watch.seconds())
     return min(measuring) / min(plain)
 
@@ -113,13 +127,13 @@ def _summary(
     setup: Setup,
     tasks: Sequence[str],
     touched: dict[str, set[int]],
-    modules: Sequence[nn.Module],
+    main: Stage,
     ratio: float,
     schedule: Schedule,
     held_out: bool,
 ) -> Check:
     parameters = setup.trainable()
-    names = _names(parameters, modules)
+    names = _names(parameters, main.modules())
     number = {id(p): i for i, p in enumerate(setup.parameters)}
     shared = {
         names[id(p)][0]: (tuple(p.shape), tuple(t for t in tasks if number[id(p)] in touched.get(t, ())))
@@ -130,9 +144,9 @@ def _summary(
         shared,
         tuple(unconnected_pairs(touched)),
         tuple(_notes(setup, parameters, names, shared, tasks, touched)),
-        _memory(setup, parameters, len(tasks) * (1 + held_out)),
+        _memory(setup, parameters, len(tasks) * (1 + held_out)) + 2 * main.buffer_bytes,
         ratio,
-        overhead=ratio / schedule.interval if isinstance(schedule, Every) else None,
+        overhead=schedule.overhead(ratio),
     )
 
 
@@ -162,6 +176,9 @@ def _notes(
     for name, (_, by) in shared.items():
         if not by:
             yield f"no task of this batch touches `{name}`"
+    lone = sum(len(by) == 1 for _, by in shared.values())
+    if lone:
+        yield f"{lone} shared parameters are touched by one task only; heads should stay out of `shared`"
     for p in parameters:
         if len(names[id(p)]) > 1:
             yield f"`{names[id(p)][0]}` is tied to {', '.join(names[id(p)][1:])}, which moves with the shared step"
@@ -175,12 +192,12 @@ def _notes(
 
 
 def _memory(setup: Setup, parameters: Sequence[Tensor], rows: int) -> int:
-    size = sum(p.numel() * p.element_size() for p in parameters)
+    size = sum(p.nbytes for p in parameters)
     # Saved values, one gradient, and the training gradient if `meter.backward` is used.
-    memory = 3 * size if "after" in setup.needs else size
-    if setup.needs - {"after"}:
-        memory += min(rows * size, int(setup.gradient_memory)) + size
-    return int(memory)
+    memory = 3 * size if "after" in setup.needs else 2 * size
+    if setup.target_gradients:
+        memory += min(rows_bytes(parameters, rows), int(setup.gradient_memory)) + rows_bytes(parameters, 1)
+    return memory + setup.steps(parameters).state_bytes
 
 
 def _bytes(number: float) -> str:

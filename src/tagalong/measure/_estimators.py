@@ -121,8 +121,10 @@ def estimator_names() -> list[str]:
 
 def resolve_estimators(chosen: str | Estimator | Iterable[str | Estimator]) -> list[Estimator]:
     """Estimators by name or as they are; raises one error that lists every unknown name."""
-    items = [chosen] if isinstance(chosen, str | Estimator) else list(chosen)
-    unknown = [item for item in items if not isinstance(item, Estimator) and item not in _registry]
+    items = [chosen] if isinstance(chosen, str | Estimator) or not isinstance(chosen, Iterable) else list(chosen)
+    unknown = [
+        item for item in items if not isinstance(item, Estimator) and not (isinstance(item, str) and item in _registry)
+    ]
     if unknown or not items:
         raise ValueError(f"`estimator` must be one or several of {estimator_names()}, got {unknown or items}.")
     found = [item if isinstance(item, Estimator) else _registry[item] for item in items]

@@ -16,24 +16,37 @@ class Reach:
         reentrant: Whether a reentrant checkpoint hides more of them.
         compiled: Whether torch.compile made part of the graph.
         cudnn_rnn: Whether a recurrent network of cuDNN did.
+        earlier: Those of the leaves that are reached through what was computed before the closure ran.
     """
 
     leaves: dict[int, Tensor] = field(default_factory=dict)
     reentrant: bool = False
     compiled: bool = False
     cudnn_rnn: bool = False
+    earlier: dict[int, Tensor] = field(default_factory=dict)
 
 
-def reach(losses: Iterable[Tensor]) -> Reach:
-    """Walks the graph of `losses` back to its leaves."""
+def reach(losses: Iterable[Tensor], began: int = 0) -> Reach:
+    """Walks the graph of `losses` back to its leaves.
+
+    Args:
+        losses: Where to start.
+        began: Nodes with a smaller number were made before and are listed as `earlier`.
+    """
+    return _walk({loss.grad_fn for loss in losses if loss.grad_fn is not None}, began)
+
+
+def _walk(seen: set[Node], began: int) -> Reach:
     found = Reach()
-    seen: set[Node] = {loss.grad_fn for loss in losses if loss.grad_fn is not None}
     waiting = list(seen)
+    earlier: set[Node] = set()
     while waiting:
         node = waiting.pop()
         leaf = getattr(node, "variable", None)
         if isinstance(leaf, Tensor):
             found.leaves[id(leaf)] = leaf
+        elif node._sequence_nr() < began:
+            earlier.add(node)
         found.compiled |= node.name().startswith("CompiledFunction")
         found.cudnn_rnn |= node.name().startswith("CudnnRnn")
         found.reentrant |= node.name().startswith("CheckpointFunctionBackward")
@@ -41,4 +54,6 @@ def reach(losses: Iterable[Tensor]) -> Reach:
             if parent is not None and parent not in seen:
                 seen.add(parent)
                 waiting.append(parent)
+    if earlier:
+        found.earlier = _walk(earlier, 0).leaves
     return found

@@ -3,14 +3,16 @@
 import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
 
+from ._containers import refill, saved_containers
 from ._copies import copies
 from ._writes import Writes
 
@@ -54,6 +56,7 @@ class ModuleState:
         self._bound: list[tuple[nn.Module, dict[str, Tensor | None]]] = []
         self._versions: list[Any] = []
         self._values: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+        self._trained: list[tuple[Tensor, bool]] = []
         self._roots: list[nn.Module] = []
         self._writes = writes
 
@@ -71,13 +74,13 @@ class ModuleState:
                 self._writes.watch(part, name or type(part).__name__)
             own = {name: value for name, value in vars(part).items() if name not in _STRUCTURE}
             self._attributes[id(part)] = part, frozenset(vars(part)), own
-            self._containers += [(v, v.copy()) for v in own.values() if type(v) in (list, dict, set)]
+            self._containers += [pair for value in own.values() for pair in saved_containers(value)]
+            self._trained += [(p, p.requires_grad) for p in part._parameters.values() if p is not None]
             if part._buffers:
                 self._bound.append((part, dict(part._buffers)))
-            for buffer in part._buffers.values():
-                if buffer is not None:
-                    self._versions.append(_unsafe_preserve_version_counter(buffer))
-                    fresh.setdefault(buffer.dtype, []).append(buffer.data)
+            for buffer in filter(_writable, part._buffers.values()):
+                self._versions.append(_unsafe_preserve_version_counter(buffer))
+                fresh.setdefault(buffer.dtype, []).append(buffer.data)
         for dtype, values in fresh.items():
             all_values, all_saved = self._values.setdefault(dtype, ([], []))
             all_values += values
@@ -85,6 +88,10 @@ class ModuleState:
 
     def modules(self) -> list[nn.Module]:
         return [module for module, _, _ in self._attributes.values()]
+
+    @property
+    def buffer_bytes(self) -> int:
+        return sum(saved.nbytes for _, all_saved in self._values.values() for saved in all_saved)
 
     def restore(self) -> None:
         for module, names, own in self._attributes.values():
@@ -94,8 +101,10 @@ class ModuleState:
                     del now[name]
             now.update(own)
         for container, saved in self._containers:
-            container.clear()
-            container.extend(saved) if isinstance(container, list) else container.update(saved)
+            refill(container, saved)
+        for parameter, trained in self._trained:
+            if parameter.requires_grad != trained:
+                parameter.requires_grad_(trained)
         for module, bound in self._bound:
             if [*map(id, module._buffers.values())] != [*map(id, bound.values())]:
                 module._buffers.clear()
@@ -115,41 +124,28 @@ class ModuleState:
         return state
 
 
-@contextmanager
-def watching(state: ModuleState) -> Iterator[None]:
-    """Adds every module called, or put into another mode, inside the block to `state`, as it was before."""
-
-    def save_first(module: nn.Module, _: Any) -> None:
-        if module not in state:
-            state.add(module)
-
-    train = nn.Module.train
-
-    def save_and_train(module: nn.Module, mode: bool = True) -> nn.Module:
-        save_first(module, None)
-        return train(module, mode)
-
-    handle = register_module_forward_pre_hook(save_first)
-    nn.Module.train = save_and_train  # type: ignore[method-assign, assignment] # modes have no hook
-    try:
-        yield
-    finally:
-        nn.Module.train = train  # type: ignore[method-assign]
-        handle.remove()
+def _writable(buffer: Tensor | None) -> TypeGuard[Tensor]:
+    """Whether a forward pass can write `buffer` in place: not where numbers share memory, or under inference mode."""
+    if buffer is None or is_lazy(buffer) or buffer.is_inference():
+        return False
+    return all(stride or size < 2 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
 
 
 @contextmanager
-def without_autocast_cache() -> Iterator[None]:
-    """Inside an outer autocast region the weights' casts are kept, and a changed weight would not be seen.
+def without_caches() -> Iterator[None]:
+    """Makes every read of a weight see the weight itself.
 
-    Not by clearing the cache: what else runs in that region is to find the casts that the first run made.
+    Inside an outer autocast region the weights' casts are kept, inside ``parametrize.cached`` the parametrised
+    weights. They are not cleared: what else runs in that region is to find what the first run put there.
     """
-    enabled = torch.is_autocast_cache_enabled()
+    enabled, cached = torch.is_autocast_cache_enabled(), parametrize._cache_enabled
     torch.set_autocast_cache_enabled(False)
+    parametrize._cache_enabled = 0
     try:
         yield
     finally:
         torch.set_autocast_cache_enabled(enabled)
+        parametrize._cache_enabled = cached
 
 
 class _SavedTensorNeeded(Exception):  # no RuntimeError, which a closure that retries would catch
@@ -176,7 +172,7 @@ class Replayer:
         self._keep_activations = False
 
     def run(self, closure: Callable[[], Any], modules: ModuleState, randomness: RandomState) -> Any:
-        with without_autocast_cache():
+        with without_caches():
             self._rewind(modules, randomness)
             if not self._keep_activations:
                 try:

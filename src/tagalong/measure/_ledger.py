@@ -94,6 +94,8 @@ def task_names(tasks: Sequence[str]) -> tuple[str, ...]:
     names = tuple(tasks)
     if isinstance(tasks, str) or any(not isinstance(t, str) or not t for t in names) or len(set(names)) < len(names):
         raise ValueError(f"`tasks` must be distinct, non-empty names, got {tasks!r}.")
+    if not names:
+        raise ValueError("`tasks` must name every task, got none.")
     return names
 
 

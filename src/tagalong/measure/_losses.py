@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import torch
@@ -36,7 +37,8 @@ class TaskLosses:
             return
         if not isinstance(loss, Tensor):
             self.problems.append(
-                f"the {what}'s loss of `{name}` is a {type(loss).__name__}; return the tensor itself, before .item()."
+                f"the {what}'s loss of `{name}` is a {type(loss).__name__}; return the tensor itself, before .item(), "
+                "or None where the batch has no label."
             )
         elif loss.numel() != 1:
             self.problems.append(
@@ -45,6 +47,11 @@ class TaskLosses:
         elif not loss.is_floating_point():
             self.problems.append(
                 f"the {what}'s loss of `{name}` is of {loss.dtype}; it must be a real floating number."
+            )
+        elif not _is_weight(weight):
+            self.problems.append(
+                f"the {what} returned a pair for `{name}` whose second part is {_short(weight)}; it must be the loss's "
+                "weight among data-parallel ranks, a number of at least 0 such as the count of labels."
             )
         else:
             self.losses[name] = loss
@@ -93,3 +100,13 @@ def sign_problems(values: Sequence[float], tasks: Sequence[str], what: str = "cl
 def _not_a_mapping(returned: Any, what: str) -> str:
     found = f"a tensor of shape {tuple(returned.shape)}" if isinstance(returned, Tensor) else type(returned).__name__
     return f"the {what} must return a dict {{task name: scalar loss}}, one entry per task, got {found}."
+
+
+def _is_weight(weight: Any) -> bool:
+    if isinstance(weight, Tensor):
+        return weight.numel() == 1 and not weight.requires_grad and not weight.is_complex()
+    return isinstance(weight, Real) and float(weight) >= 0
+
+
+def _short(value: Any) -> str:
+    return "a loss of its own" if isinstance(value, Tensor) else repr(value)[:40]

@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ._arriving import Arriving
 from ._blocks import fits
 from ._errors import raise_all
 from ._gradients import Capture, TaskGradients
+from ._graph import reach
 from ._losses import TaskLosses, graph_problems, name_problems, sign_problems
 from ._observe import Scene, any_step, observe
 from ._reading import Reading
 from ._replicas import Replicas
 from ._setup import Setup
 from ._stage import Stage
-from ._verify import repeat_problems, structure_problems
+from ._verify import UNREACHED, repeat_problems, structure_problems
 
 
 @dataclass
@@ -82,8 +83,12 @@ class Measurement:
         if self._verify:
             raise_all([p for stage in stages for p in repeat_problems(stage, self._tasks)])
             self._main.to_end()
+        if self._verify:
+            self._warn_if_beyond_models()
         scene = self._scene(main, looked, list(self._choose(sources)), targets, own)
         seen = observe(scene, self._setup.needs)
+        if self.replicas.alone and not any(scene.gradients.touched.values()):
+            raise_all([UNREACHED])
         if seen.after is not None:
             seen.after = self.replicas.sum([seen.after])[0]
             if self._verify:
@@ -96,7 +101,7 @@ class Measurement:
             Arriving(torch.stack([e(seen).to(scene.before) for e in self._setup.estimators])),
             with_null=scene.null,
             idle=scene.steps.idle,
-            lr=scene.steps.lr if self._setup.per_lr else 1.0,
+            lr=scene.steps.lr if self._setup.per_lr and self._setup.of_steps else 1.0,
             own=np.array(main.values),
             before=np.array(looked.values),
             finite=scene.gradients.finite + scene.target_gradients.finite,
@@ -185,6 +190,20 @@ class Measurement:
             guard=stage.settled,
             **options,
         )
+
+    def _warn_if_beyond_models(self) -> None:
+        """With `model` nothing is watched, so what lies outside of it is not protected."""
+        if not self._setup.models:
+            return
+        known = {id(p) for model in self._setup.models for p in model.parameters()}
+        known |= {id(p) for p in self._setup.parameters}
+        leaves = reach(self._main.losses.losses.values()).leaves
+        if any(isinstance(leaf, nn.Parameter) and key not in known for key, leaf in leaves.items()):
+            warnings.warn(
+                "the losses depend on parameters outside of `model`; if they belong to modules with buffers or dropout "
+                "modes of their own, pass these too: model=[...].",
+                stacklevel=5,
+            )
 
     def _warn_if_diverged(self, main: Told) -> None:
         returned = main.losses.losses

@@ -11,7 +11,8 @@ from tagalong.affinity import Affinity
 
 from ._check import Check, dry_step
 from ._clock import Stopwatch, TrainingClock
-from ._estimators import Estimator, resolve_estimators
+from ._errors import Problems
+from ._estimators import Cosine, Estimator, resolve_estimators
 from ._isolation import Replayer
 from ._ledger import Ledger, task_names
 from ._measurement import Measurement
@@ -84,16 +85,33 @@ class AffinityMeter:
         gradient_memory: float = 4 * 2**30,
         seed: int = 0,
     ) -> None:
-        self._setup = make_setup(
-            shared, optimizer, model=model, estimators=resolve_estimators(estimator), update=update, lr=lr,
-            per_lr=per_lr, weights=weights, scaler=scaler, process_group=process_group, gradient_memory=gradient_memory,
-        )  # fmt: skip
-        self._schedule = as_schedule(every, max_overhead)
-        self._seed = seed
-        self._ledger = Ledger(tasks)
+        collect = Problems()
+        estimators = collect(lambda: resolve_estimators(estimator))
+        schedule = collect(lambda: as_schedule(every, max_overhead))
+        ledger = collect(lambda: Ledger(tasks))
+        setup = collect(
+            lambda: make_setup(
+                shared,
+                optimizer,
+                model=model,
+                estimators=estimators or [Cosine()],
+                update=update,
+                lr=lr,
+                per_lr=per_lr,
+                weights=weights,
+                scaler=scaler,
+                process_group=process_group,
+                gradient_memory=gradient_memory,
+            )
+        )
+        collect.done()
+        assert setup is not None
+        assert schedule is not None
+        assert ledger is not None
+        self._setup, self._schedule, self._ledger, self._seed = setup, schedule, ledger, seed
         self._calls = 0
         self._held_out: bool | None = None
-        self._verified = False
+        self._readings = 0
         self._replayer = Replayer()
         self._clock = TrainingClock()
         self._training = TrainingGradient(self._setup)
@@ -108,6 +126,12 @@ class AffinityMeter:
             held_out: The same for other rows, a validation batch: then the step comes from `closure` and the
                 losses before and after it from `held_out`.
         """
+        if not callable(closure):
+            raise TypeError(
+                f"the meter takes a function that computes the losses, got {type(closure).__name__}; it must be able "
+                "to compute them again: meter(lambda: task_losses(model, batch))."
+            )
+        self._same_kind(held_out)
         call, self._calls = self._calls, self._calls + 1
         self._clock.tick()
         self._training.forget()
@@ -116,24 +140,23 @@ class AffinityMeter:
         return returned
 
     def _measure(self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int) -> T:
-        verify = not self._verified
+        verify = self._verifying()
         main = self._setup.stage(closure, self._replayer, verify=verify)
         main.run()
         watch = Stopwatch(self._setup.parameters[0].device)
         held = None
         try:
-            self._same_kind(held_out)
             if held_out is not None:
                 held = self._setup.stage(held_out, self._replayer, verify=verify, held_out=True)
                 held.run()
-            measurement = self._measurement(main, held)
+            measurement = self._measurement(main, held, verify)
             reading = measurement.run()
         finally:
             if held is not None:
                 held.to_start()
             main.to_end()
         if reading is not None:
-            self._verified = True
+            self._readings += 1
             self._post(call, reading, measurement)
         self._clock.measured(watch)
         if self._schedule.clocked:
@@ -141,7 +164,11 @@ class AffinityMeter:
             self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain))
         return main.returned  # type: ignore[no-any-return]
 
-    def _measurement(self, main: Stage, held: Stage | None) -> Measurement:
+    def _verifying(self) -> bool:
+        """Whether to check the closure: at the first reading, and after 10, 100, … since closures change."""
+        return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
+
+    def _measurement(self, main: Stage, held: Stage | None, verify: bool) -> Measurement:
         named = [name for name in main.returned if isinstance(name, str)] if isinstance(main.returned, Mapping) else []
         if self._ledger.tasks is None and named and not main.losses.problems:
             self._ledger.tasks = task_names(named)
@@ -151,7 +178,7 @@ class AffinityMeter:
             main,
             held,
             choose=lambda present: self._schedule.choose(present, self._ledger.source_counts, self._seed),
-            verify=not self._verified,
+            verify=verify,
             keep_training_gradient=self._training.wanted,
         )
 
@@ -243,7 +270,7 @@ class AffinityMeter:
         """Everything a run needs to go on measuring where it stopped; safe for ``torch.load(weights_only=True)``."""
         return {
             "version": 1,
-            "estimators": [e.name for e in self._setup.estimators],
+            "settings": self._quantities(),
             "calls": self._calls,
             "held_out": self._held_out,
             "ledger": self._ledger.state_dict(),
@@ -253,16 +280,26 @@ class AffinityMeter:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where the meter that gave `state` stopped; settings are the constructor's business."""
-        names = [e.name for e in self._setup.estimators]
-        if state.get("version") != 1 or list(state["estimators"]) != names:
+        needed = {"version", "settings", "calls", "held_out", "ledger", "schedule", "clock"}
+        if not isinstance(state, Mapping) or not needed <= set(state) or state["version"] != 1:
+            raise ValueError("this is not a state that `AffinityMeter.state_dict` of this version gave.")
+        if state["settings"] != self._quantities():
             raise ValueError(
-                f"this state is of version {state.get('version')!r} with estimators {state.get('estimators')!r}; the "
-                f"meter reads version 1 and has {names}: make it with the same settings."
+                f"this state was measured with {state['settings']}, the meter has {self._quantities()}; make it with "
+                "the same settings, or the affinities before and after would be different quantities."
             )
         self._ledger.load_state_dict(state["ledger"])
         self._calls, self._held_out = int(state["calls"]), state["held_out"]
         self._schedule.load_state_dict(state["schedule"])
         self._clock.load_state_dict(state["clock"])
+
+    def _quantities(self) -> dict[str, Any]:
+        """The settings that say what is measured."""
+        return {
+            "estimators": [e.name for e in self._setup.estimators],
+            "update": self._setup.update if self._setup.of_steps else None,
+            "per_lr": self._setup.per_lr,
+        }
 
     def __repr__(self) -> str:
         names = ", ".join(e.name for e in self._setup.estimators)

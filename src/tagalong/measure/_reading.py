@@ -106,4 +106,6 @@ class Reading:
         infinite = ~missing & (np.isinf(own) | np.isinf(before))
         zero = bad & (before == 0) & estimator.ratio
         other = "non-finite after the step" if estimator.of_steps else "zero gradient"
+        if estimator.of_steps and not self.lr:
+            other = "zero learning rate"
         return {"missing": missing, "non-finite loss": infinite, "zero loss": zero, other: bad & ~zero}

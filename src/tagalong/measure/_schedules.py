@@ -1,9 +1,11 @@
 """When to measure: every so many calls, in a window, so many times in all, or within a share of the time."""
 
+import copy
 import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, Literal
 
 
@@ -23,6 +25,15 @@ class Schedule(ABC):
     def choose(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
         """The source tasks to measure, out of those `present`; `counts` says how often each was."""
         return present
+
+    def overhead(self, ratio: float) -> float:
+        """Seconds of measuring per second of plain training, if measuring once takes `ratio` plain steps."""
+        return ratio * self.share
+
+    @property
+    def share(self) -> float:
+        """The share of calls that are measured; all of them unless a schedule knows better."""
+        return 1.0
 
     def timed(self, call: int, measuring: float, plain: float) -> None:
         """Told after a measurement: its seconds, and those of a plain step on average."""
@@ -49,6 +60,10 @@ class Every(Schedule):
     def due(self, call: int) -> bool:
         return call % self.interval == 0
 
+    @property
+    def share(self) -> float:
+        return 1 / self.interval
+
 
 class Window(Schedule):
     """Every `every`-th call within a part of the training.
@@ -73,11 +88,16 @@ class Window(Schedule):
         low, high = self.PARTS[part] if isinstance(part, str) else part
         if not 0 <= low < high <= 1:
             raise ValueError(f"`part` must be two fractions 0 ≤ from < to ≤ 1, got {(low, high)}.")
-        self.first, self.end = round(low * _positive("steps", steps)), round(high * steps)
+        self.steps = _positive("steps", steps)
+        self.first, self.end = round(low * self.steps), round(high * self.steps)
         self.every = _positive("every", every)
 
     def due(self, call: int) -> bool:
         return self.first <= call < self.end and (call - self.first) % self.every == 0
+
+    @property
+    def share(self) -> float:
+        return len(range(self.first, self.end, self.every)) / self.steps
 
 
 class About(Schedule):
@@ -95,6 +115,10 @@ class About(Schedule):
             return True
         return call == 0 or call * self.measurements // self.steps > (call - 1) * self.measurements // self.steps
 
+    @property
+    def share(self) -> float:
+        return min(1.0, self.measurements / self.steps)
+
 
 class Auto(Schedule):
     """As often as fits into a share of the training time.
@@ -111,13 +135,16 @@ class Auto(Schedule):
     clocked = True
 
     def __init__(self, max_overhead: float = 0.1) -> None:
-        if not max_overhead > 0:
+        if not is_number(max_overhead) or not max_overhead > 0:
             raise ValueError(f"`max_overhead` must be positive, e.g. 0.1 for a tenth more time, got {max_overhead!r}.")
-        self.max_overhead = max_overhead
+        self.max_overhead = float(max_overhead)
         self._next = 0
 
     def due(self, call: int) -> bool:
         return call >= self._next
+
+    def overhead(self, ratio: float) -> float:
+        return min(ratio, self.max_overhead)
 
     def timed(self, call: int, measuring: float, plain: float) -> None:
         if call < self.WARM_UP or plain <= 0:
@@ -153,6 +180,9 @@ class RoundRobin(Schedule):
     def due(self, call: int) -> bool:
         return self.inner.due(call)
 
+    def overhead(self, ratio: float) -> float:
+        return self.inner.overhead(ratio)
+
     def choose(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
         # Ties are broken at random, or a period in the data (one loader per task) could starve pairs.
         order = list(present)
@@ -171,17 +201,21 @@ class RoundRobin(Schedule):
 
 
 def as_schedule(every: int | str | Schedule, max_overhead: float) -> Schedule:
-    """A schedule from what users pass as `every`."""
+    """A schedule from what users pass as `every`; a copy, since schedules may remember things."""
     if isinstance(every, Schedule):
-        return every
-    if every == "auto":
+        return copy.deepcopy(every)
+    if isinstance(every, str) and every == "auto":
         return Auto(max_overhead)
-    if isinstance(every, int) and not isinstance(every, bool):
-        return Every(every)
+    if isinstance(every, Integral) and not isinstance(every, bool):
+        return Every(int(every))
     raise ValueError(f"`every` must be a number of calls, 'auto' or a schedule, got {every!r}.")
 
 
+def is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def _positive(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
-    return value
+    return int(value)

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from ._estimators import Estimator, Quantity
 from ._isolation import Replayer, compiled
 from ._replicas import Replicas, find_group
+from ._schedules import is_number
 from ._shared import Shared, shared_parameters, trainable
 from ._stage import Closure, Stage
 from .steps import Steps, accepted, check_ownership, optimizer_steps, sgd_steps
@@ -88,6 +89,7 @@ class Setup:
 
 
 def check_weights(given: Mapping[str, float | Tensor], tasks: Iterable[str]) -> dict[str, float | Tensor]:
+    tasks = list(tasks)
     missing = [task for task in tasks if task not in given]
     if missing:
         raise ValueError(f"`weights` has no entry for {missing}; give every task a weight, got {sorted(given)}.")
@@ -105,6 +107,7 @@ def make_setup(
     **rest: Any,
 ) -> Setup:
     """Checks the arguments against each other, before any training."""
+    _refuse(_argument_problems(model=model, lr=lr, **rest))
     models = [] if model is None else [model] if isinstance(model, nn.Module) else list(model)
     if not models and isinstance(shared, nn.Module) and compiled(shared.modules()):
         raise ValueError(
@@ -115,6 +118,37 @@ def make_setup(
     setup = Setup(shared_parameters(shared), models, optimizers, estimators, _update(update, optimizers), lr, **rest)
     _check_update(setup)
     return setup
+
+
+def _argument_problems(
+    *, model: Any, lr: Any, per_lr: Any, weights: Any, scaler: Any, process_group: Any, gradient_memory: Any
+) -> Iterable[str]:
+    modules = [model] if isinstance(model, nn.Module) else model
+    if modules is not None and not (
+        isinstance(modules, list | tuple) and all(isinstance(m, nn.Module) for m in modules)
+    ):
+        yield f"`model` must be a Module or a list of them, got {type(model).__name__}."
+    if lr is not None and not (is_number(lr) and 0 < lr < float("inf")):
+        yield f"`lr` is the positive learning rate of update='sgd', got {lr!r}."
+    if not isinstance(per_lr, bool):
+        yield f"`per_lr` must be True or False, got {per_lr!r}."
+    if weights is not None and not callable(weights):
+        if not isinstance(weights, Mapping):
+            yield f"`weights` must map tasks to numbers, or be a function that does, got {type(weights).__name__}."
+        elif bad := [t for t, w in weights.items() if not isinstance(w, Tensor) and not (is_number(w) and w == w)]:
+            yield f"`weights` of {bad} are not numbers."
+    if scaler is not None and not hasattr(scaler, "get_scale"):
+        yield f"`scaler` must be a torch.amp.GradScaler, got {type(scaler).__name__}."
+    if process_group != "auto" and isinstance(process_group, str):
+        yield f"`process_group` must be 'auto', a process group or None, got {process_group!r}."
+    if not (is_number(gradient_memory) and gradient_memory > 0):
+        yield f"`gradient_memory` must be a positive number of bytes, got {gradient_memory!r}."
+
+
+def _refuse(problems: Iterable[str]) -> None:
+    found = list(problems)
+    if found:
+        raise ValueError(" ".join(found))
 
 
 def _update(update: str | None, optimizers: Sequence[Optimizer]) -> Update:
@@ -128,7 +162,7 @@ def _update(update: str | None, optimizers: Sequence[Optimizer]) -> Update:
 def _check_update(setup: Setup) -> None:
     if not setup.of_steps:
         return
-    if setup.lr is not None and (setup.update == "optimizer" or not setup.lr > 0):
+    if setup.lr is not None and setup.update == "optimizer":
         raise ValueError(
             f"`lr` is the positive learning rate of update='sgd', got {setup.lr!r} with update={setup.update!r}; "
             "drop `lr` or pass update='sgd'."
@@ -140,3 +174,5 @@ def _check_update(setup: Setup) -> None:
         )
     if setup.optimizers and setup.lr is None:
         check_ownership(setup.trainable(), setup.optimizers)
+    if setup.per_lr:
+        _ = setup.steps(setup.trainable()).lr  # says so now if there are several

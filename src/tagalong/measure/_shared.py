@@ -42,8 +42,8 @@ def _walk(shared: Shared) -> Iterable[Tensor]:
             yield from _walk(item)
     else:
         raise TypeError(
-            f"`shared` must be a Module or an iterable of Parameters, got {type(shared).__name__}; "
-            "pass model.encoder or model.encoder.parameters()."
+            f"`shared` must be a Module or an iterable of Parameters, found {type(shared).__name__} in it; "
+            "pass model.encoder or model.encoder.parameters() (not named_parameters())."
         )
 
 

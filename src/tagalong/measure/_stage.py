@@ -4,10 +4,12 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
-from ._isolation import ModuleState, RandomState, Replayer, watching
+from ._isolation import ModuleState, RandomState, Replayer
 from ._losses import TaskLosses
+from ._watching import watching
 from ._writes import Writes
 
 Closure = Callable[[], Any]
@@ -30,11 +32,14 @@ class Stage:
         returned: What the closure returned, untouched.
         losses: The same, read.
         written: Names of what the closure wrote and nothing puts back.
+        lazy: Names of parameters that had no shape before.
+        began: The number that autograd gave its last node before the first run.
     """
 
     returned: Any
     losses: TaskLosses
     written: list[str]
+    lazy: list[str]
 
     def __init__(
         self,
@@ -55,10 +60,12 @@ class Stage:
 
     def run(self) -> None:
         """Runs the closure for the first time."""
+        self.began = _autograd_number()
         # Without a model the modules that the closure calls are found while they are called.
         with watching(self._modules) if self._watch else nullcontext():
             self.returned = self._closure() if self._graph else self._again()
         self.written = [] if self._writes is None else self._writes.found()
+        self.lazy = [] if self._writes is None else self._writes.lazy
         self._modules_after, self._randomness_after = self._modules.again(), RandomState()
         self.losses = TaskLosses.read(self.returned, self.what)
 
@@ -67,6 +74,10 @@ class Stage:
 
     def modules(self) -> list[nn.Module]:
         return self._modules.modules()
+
+    @property
+    def buffer_bytes(self) -> int:
+        return self._modules.buffer_bytes
 
     def replay(self) -> TaskLosses:
         """The closure once more, from the same random numbers, buffers and modes as the first time."""
@@ -90,3 +101,9 @@ class Stage:
         """
         self._modules_after.restore()
         return differentiate()
+
+
+def _autograd_number() -> int:
+    with torch.enable_grad():
+        node = (torch.zeros((), requires_grad=True) * 1).grad_fn
+    return 0 if node is None else int(node._sequence_nr())  # none under inference mode

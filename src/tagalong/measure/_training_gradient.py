@@ -38,7 +38,7 @@ class TrainingGradient:
         given = self._given() if weights is None else weights
         factors = dict.fromkeys(losses, 1.0) if given is None else given
         check_weights(factors, losses)
-        capture = self.capture if weights is None else None
+        capture = self.capture if weights is None and not self._hooked() else None
         done = {} if capture is None else {t: loss for t, loss in losses.items() if t in capture.tasks}
         total = self._rest(losses, factors, set(done), extra)
         scale = self._scale(losses)
@@ -49,6 +49,13 @@ class TrainingGradient:
             (total if scale is None else total * scale).backward()
         self.wanted = True
         self.forget()
+
+    def _hooked(self) -> bool:
+        """Whether someone waits for the gradient of a shared parameter to pass by, which only a real pass does."""
+        return any(p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None) for p in self._setup.parameters)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "losses": None, "capture": None}  # a graph can neither be copied nor pickled
 
     def _heads(
         self,

@@ -10,10 +10,16 @@ from ._isolation import compiled
 from ._setup import Setup
 from ._stage import Stage
 
+UNREACHED = (
+    "no loss depends on any parameter of `shared`; pass the module that the closure calls (not a copy), and check for "
+    ".detach() or torch.no_grad() between it and the losses."
+)
+
 
 def structure_problems(stage: Stage, setup: Setup, tasks: Sequence[str]) -> Iterable[str]:
     """What the graph of the losses and the modules behind them give away."""
-    what, found = stage.what, reach(stage.losses.losses.values())
+    what, found = stage.what, reach(stage.losses.losses.values(), stage.began)
+    shared = {id(p) for p in setup.trainable()}
     if len(tasks) < 2:
         yield (
             f"there is only one task, {list(tasks)}; affinity is between tasks: return the loss of each by name, not "
@@ -24,7 +30,12 @@ def structure_problems(stage: Stage, setup: Setup, tasks: Sequence[str]) -> Iter
             f"the {what} calls compiled code, whose modules cannot be watched; pass `model=` with all modules that "
             "the closure calls."
         )
-    if stage.written:
+    if stage.lazy:
+        yield (
+            f"the {what} calls lazy modules that have no shape yet ({', '.join(stage.lazy)}); run the model once "
+            "before measuring."
+        )
+    elif stage.written:
         yield (
             f"the {what} writes {', '.join(stage.written)}, which is not undone when it is run again; write "
             "parameters after the optimiser's step, register other tensors as buffers, and use torch.autograd.grad "
@@ -40,11 +51,14 @@ def structure_problems(stage: Stage, setup: Setup, tasks: Sequence[str]) -> Iter
             f"the {what} uses reentrant checkpointing, which hides the shared parameters from task gradients; "
             "call torch.utils.checkpoint.checkpoint(..., use_reentrant=False)."
         )
-    elif what == "closure" and found.leaves and not any(id(p) in found.leaves for p in setup.trainable()):
+    elif shared & found.earlier.keys() and not any(isinstance(m, nn.DataParallel) for m in stage.modules()):
+        # (The threads of DataParallel number their nodes on their own.)
         yield (
-            "no loss depends on any parameter of `shared`; pass the module that the closure calls (not a copy), "
-            "and check for .detach() or torch.no_grad() between it and the losses."
+            f"the {what} goes on from what was computed of the shared parameters before it ran, which running it again "
+            "does not compute anew; put the whole forward pass of the shared layers into the closure."
         )
+    elif what == "closure" and found.leaves and not shared & found.leaves.keys():
+        yield UNREACHED
 
 
 def repeat_problems(stage: Stage, tasks: Sequence[str]) -> Iterable[str]:

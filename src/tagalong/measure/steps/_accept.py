@@ -1,6 +1,7 @@
 """Which optimisers can be asked what they would do, checked before training."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer, SparseAdam
@@ -10,7 +11,8 @@ def accepted(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimize
     """One, several or no optimisers as a list; raises one error with every reason against them."""
     if optimizer is None:
         return []
-    optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+    given: object = optimizer
+    optimizers: list[Any] = [given] if isinstance(given, Optimizer) or not isinstance(given, Iterable) else list(given)
     wrong = [type(o).__name__ for o in optimizers if not isinstance(o, Optimizer)]
     if wrong:
         raise TypeError(f"`optimizer` must be a torch.optim.Optimizer or several of them, got {', '.join(wrong)}.")

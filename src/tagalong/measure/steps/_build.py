@@ -38,6 +38,11 @@ class Steps:
     def idle(self) -> bool:
         return all(rule.idle for rule in self._rules)
 
+    @property
+    def state_bytes(self) -> int:
+        """What copies of optimisers' state take."""
+        return sum(rule.state_bytes for rule in self._rules)
+
     def slope(self, pieces: Sequence[Piece]) -> float | None:
         """The factor c where the step on a gradient is the step on zero plus c·g, the same for all `pieces`."""
         rule_of = {index: rule for rule, indices in self._rules.items() for index in indices}

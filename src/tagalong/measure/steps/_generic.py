@@ -33,6 +33,11 @@ class GenericRule(StepRule):
         # Optimisers of others may mix tensors (a global norm, say), so their step is taken on all at once.
         self.separable = self._own
 
+    @property
+    def state_bytes(self) -> int:
+        states = (self._optimizer.state.get(p) or {} for p in self._parameters.values())
+        return sum(v.nbytes for state in states for v in state.values() if isinstance(v, Tensor))
+
     def add(
         self, out: Sequence[Tensor], pieces: Sequence[Piece], gradients: Sequence[Tensor], origin: Sequence[Tensor]
     ) -> None:
@@ -43,9 +48,15 @@ class GenericRule(StepRule):
         for stand_in, gradient in zip(stand_ins, gradients, strict=True):
             stand_in.grad = gradient if self._own else gradient.clone()
         owners = [self._parameters[piece.index] for piece in pieces]
-        clone = copy_over(self._optimizer, dict(zip(map(id, owners), stand_ins, strict=True)))
-        with without_global_hooks():
-            clone.step()
+        try:
+            clone = copy_over(self._optimizer, dict(zip(map(id, owners), stand_ins, strict=True)))
+            with without_global_hooks():
+                clone.step()
+        except (TypeError, AttributeError) as error:
+            raise RuntimeError(
+                f"a copy of `optimizer` ({type(self._optimizer).__name__}) cannot be made or stepped ({error}), so its "
+                "step is not known; use update='sgd'."
+            ) from error
         for values, stand_in in zip(moving, stand_ins, strict=True):
             if stand_in.data_ptr() != values.data_ptr():  # an optimiser that sets `p.data` instead of writing it
                 values.copy_(stand_in.data)

@@ -27,6 +27,11 @@ class StepRule(ABC):
     def idle(self) -> bool:
         return False
 
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of state that a step copies."""
+        return 0
+
     def slope(self, piece: Piece) -> float | None:
         """The factor c where the step on a gradient is the step on zero plus c·g, or None."""
         return None

@@ -1,0 +1,187 @@
+"""What a replay may disturb, beyond the networks of the no-trace tests."""
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small import regression
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations, parametrize
+
+from tagalong import AffinityMeter
+from tagalong.measure import ClosureError
+
+X = torch.linspace(-1, 1, 32).reshape(8, 4).double()
+
+
+class ByMethod(nn.Module):
+    """A model that is never called itself, only through a method, and keeps all sorts of state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(4, 5), nn.Tanh())
+        self.heads = nn.ModuleDict({t: nn.Linear(5, 1) for t in "ab"})
+        self.register_buffer("seen", torch.zeros(()))
+        self.calls = 0
+        self.recent: deque[int] = deque(maxlen=3)
+        self.log: dict[str, list[int]] = {"calls": []}
+        self.array = np.zeros(2)
+
+    def losses(self) -> dict[str, Tensor]:
+        self.seen += 1
+        self.calls += 1
+        self.recent.append(self.calls)
+        self.log["calls"].append(self.calls)
+        self.array += 1
+        z = self.encoder(X)
+        return {t: head(z).pow(2).mean() for t, head in self.heads.items()}
+
+
+def test_a_model_used_through_a_method_is_protected() -> None:
+    torch.manual_seed(0)
+    model = ByMethod().double()
+    meter = AffinityMeter(model.encoder, lr=0.1, every=1)
+    for step in (1, 2):
+        meter(model.losses)
+        assert model.seen.item() == model.calls == step
+        assert list(model.recent) == model.log["calls"] == list(range(1, step + 1))
+        assert model.array.tolist() == [step, step]
+
+
+def test_watching_leaves_the_module_class_as_it_was_whatever_threads_do() -> None:
+    before = nn.Module.train, nn.Module.__getattr__
+
+    def measure() -> None:
+        torch.manual_seed(0)
+        model = ByMethod().double()
+        meter = AffinityMeter(model.encoder, lr=0.1, every=1)
+        for _ in range(3):
+            meter(model.losses)
+
+    threads = [threading.Thread(target=measure) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (nn.Module.train, nn.Module.__getattr__) == before
+
+
+@pytest.mark.parametrize("how", ["copy", "rebind"])
+def test_weights_written_through_data_are_refused(how: str) -> None:
+    model, closure = regression()
+    weight = model.heads["a"].weight
+
+    def normalising() -> dict[str, Tensor]:
+        if how == "copy":
+            weight.data.copy_(weight.data * 0.9)
+        else:
+            weight.data = weight.data * 0.9
+        return closure()
+
+    with pytest.raises(ClosureError, match=r"writes .*weight, which is not undone"):
+        AffinityMeter(model.encoder, lr=0.1, model=model)(normalising)
+
+
+def test_parameters_outside_of_the_given_model_are_warned_of() -> None:
+    model, closure = regression()
+    with pytest.warns(UserWarning, match="parameters outside of `model`"):
+        AffinityMeter(model.encoder, lr=0.1, model=model.encoder)(closure)
+
+
+def test_buffers_that_cannot_be_written_do_no_harm() -> None:
+    model, closure = regression()
+    model.register_buffer("mask", torch.ones(1, 6).expand(16, 6))
+    with torch.inference_mode():
+        model.register_buffer("table", torch.ones(3))
+    meter = AffinityMeter(model.encoder, lr=0.1)
+    meter(closure)
+    assert meter.measured == 1
+
+
+def test_lazy_modules_are_named() -> None:
+    torch.manual_seed(0)
+    encoder, heads = nn.Linear(4, 3).double(), nn.ModuleDict({t: nn.LazyLinear(1).double() for t in "ab"})
+    with pytest.raises(ClosureError, match="lazy modules that have no shape yet"):
+        AffinityMeter(encoder, lr=0.1)(lambda: {t: heads[t](encoder(X)).pow(2).mean() for t in "ab"})
+
+
+def test_freezing_inside_the_held_out_closure_is_undone() -> None:
+    model, closure = regression()
+
+    def frozen() -> dict[str, Tensor]:
+        model.heads.requires_grad_(False)
+        return closure()
+
+    AffinityMeter(model.encoder, lr=0.1)(closure, held_out=frozen)
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_a_forward_pass_begun_outside_of_the_closure_is_refused() -> None:
+    model, _ = regression()
+    begun = model.encoder[:2](X)
+    with pytest.raises(ClosureError, match="before it ran"):
+        AffinityMeter(model.encoder, lr=0.1)(
+            lambda: {t: head(model.encoder[2:](begun)).pow(2).mean() for t, head in model.heads.items()}
+        )
+
+
+def test_cached_parametrisations_are_computed_anew_in_replays() -> None:
+    def affinity(around: Callable[[], Any]) -> np.ndarray:
+        torch.manual_seed(0)
+        encoder = parametrizations.orthogonal(nn.Linear(4, 4)).double()
+        heads = nn.ModuleDict({t: nn.Linear(4, 1) for t in "ab"}).double()
+        meter = AffinityMeter(encoder, lr=0.1)
+        with around():
+            meter(lambda: {t: head(encoder(X)).pow(2).mean() for t, head in heads.items()})
+        return meter.affinity().mean
+
+    np.testing.assert_allclose(affinity(parametrize.cached), affinity(torch.enable_grad), rtol=1e-12)
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_replays_keep_no_activations(held_out: bool) -> None:
+    model, closure = regression()
+    kept: list[bool] = []
+
+    def watched() -> dict[str, Tensor]:
+        inner = model.encoder[:2](X)
+        outer = model.encoder[2:](inner)
+        alive = weakref.ref(inner)
+        del inner
+        kept.append(alive() is not None)
+        return {t: head(outer).pow(2).mean() for t, head in model.heads.items()}
+
+    meter = AffinityMeter(model.encoder, lr=0.1)
+    if held_out:
+        meter(closure, held_out=watched)
+        assert not any(kept)
+    else:
+        meter(watched)
+        assert kept[0]  # the user's own graph
+        assert not any(kept[1:])
+
+
+def test_random_numbers_are_put_back_when_a_replay_breaks_off_between_two_draws() -> None:
+    model, closure = regression()
+    runs = []
+
+    def breaking() -> dict[str, Tensor]:
+        runs.append(1)
+        torch.rand(1)
+        if len(runs) == 3:
+            raise RuntimeError("half-way")
+        torch.rand(1)
+        return closure()
+
+    torch.manual_seed(1)
+    torch.rand(2)
+    after_one_run = torch.get_rng_state()
+    torch.manual_seed(1)
+    with pytest.raises(RuntimeError, match="half-way"):
+        AffinityMeter(model.encoder, lr=0.1)(breaking)
+    assert torch.equal(torch.get_rng_state(), after_one_run)

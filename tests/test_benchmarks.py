@@ -1,0 +1,23 @@
+"""The benchmarks run, on the smallest sizes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_measure_cost_compares_all_contenders(tmp_path: Path) -> None:
+    out = tmp_path / "cost.json"
+    sizes = ["--device", "cpu", "--networks", "celeba", "--tasks", "2", "--rounds", "1", "--batch", "2"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "measure_cost.py"), *sizes, "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(out.read_text())["rows"]
+    names = [row["contender"] for row in rows]
+    assert names[0] == "plain step"
+    assert {"usual loop", "lookahead", "lookahead, held out", "gradient", "gradient, in blocks"} <= set(names)
+    assert all(row["ratio"] is None or row["ratio"] > 0 for row in rows)
+    lookahead = next(row for row in rows if row["contender"] == "lookahead")
+    assert lookahead["own_memory"] <= lookahead["memory_limit"]
