@@ -146,7 +146,7 @@ def row(network: str, tasks: int, contender: Contender, times: dict[str, float],
     ratio = time / times[PLAIN] if time else None
     meets = None
     if contender.time_target and ratio and contender.floor and time:
-        meets = ratio <= TOLERANCE * contender.floor and time <= times[USUAL]
+        meets = ratio <= TOLERANCE * contender.floor and (not contender.rival or time <= times[USUAL])
     return Row(
         network,
         tasks,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
@@ -39,6 +40,8 @@ def watching(state: ModuleState) -> Iterator[None]:
 
 
 def _save(module: nn.Module) -> None:
+    if torch.compiler.is_compiling():  # what is compiled cannot be watched, and is refused later
+        return
     here = threading.get_ident()
     for thread, state in tuple(_states):
         if thread == here and module not in state:
