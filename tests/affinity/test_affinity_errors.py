@@ -65,7 +65,7 @@ def test_bootstrap_repeats_with_its_seed() -> None:
     np.testing.assert_array_equal(affinity.bootstrap(5, seed=1), affinity.bootstrap(5, seed=1))
     assert (affinity.bootstrap(5, seed=1) != affinity.bootstrap(5, seed=2)).any()
     assert affinity.bootstrap().shape == (200, 2, 2)
-    with pytest.raises(ValueError, match="`n` must be at least 1 resample, found 0"):
+    with pytest.raises(ValueError, match="`n` must be a whole number of at least 1, found 0"):
         affinity.bootstrap(0)
 
 
@@ -114,3 +114,14 @@ def test_resamples_draw_neighbours_in_a_circle() -> None:
     assert (weights.sum(axis=1) == 12).all()
     assert np.corrcoef(weights[:, 0], weights[:, 11])[0, 1] > 0.4  # the last step is followed by the first
     assert np.corrcoef(weights[:, 0], weights[:, 6])[0, 1] < 0.2
+
+
+def test_other_things_than_affinities_and_whole_numbers_are_refused() -> None:
+    affinity = Affinity.from_history(np.zeros((2, 2, 2)), ["a", "b"])
+    with pytest.raises(TypeError, match="`other` must be an Affinity, found int"):
+        affinity.merge(5)  # type: ignore[arg-type]
+    for wrong in (1.5, True):
+        with pytest.raises(ValueError, match="whole number"):
+            affinity.every(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="array of numbers"):
+        Affinity.from_matrix([[1j, 0], [0, 1]])

@@ -175,7 +175,7 @@ def test_between_without_a_step_names_the_steps_there_are() -> None:
 def test_every_takes_each_nth_measured_step() -> None:
     assert small().every(2).steps.tolist() == [0, 10, 20]
     np.testing.assert_array_equal(small().every(1).mean, small().mean)
-    with pytest.raises(ValueError, match="`n` must be 1 or more, found 0"):
+    with pytest.raises(ValueError, match="`n` must be a whole number of at least 1, found 0"):
         small().every(0)
 
 

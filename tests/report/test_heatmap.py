@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tagalong import Affinity
-from tagalong.report import affinity_heatmap
+from tagalong.report import affinity_heatmap, affinity_over_training
 
 NAN = float("nan")
 ODD = ["<script>alert(1)</script>", "<b>x</b>", "a & b", "$x$", "%{x}", "2020-01-01"]
@@ -127,3 +127,9 @@ def test_unknown_centre_is_named() -> None:
 def test_torch_is_not_needed_and_plotly_only_when_something_is_drawn() -> None:
     code = "import sys, tagalong.report; sys.exit(bool({'plotly', 'torch'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_figures_take_affinities_only() -> None:
+    for figure in (affinity_heatmap, affinity_over_training):
+        with pytest.raises(TypeError, match=r"Affinity\.from_matrix"):
+            figure(np.eye(3))  # type: ignore[arg-type]

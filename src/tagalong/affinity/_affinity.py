@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from ._average import TRIM, Average, averages
 from ._build import of_history, of_matrix, of_steps, of_tasks
-from ._check import Floats
+from ._check import Floats, at_least_one
 from ._level import levelled
 from ._merge import merged
 from ._resample import RESAMPLES, resamples, standard_errors
@@ -138,8 +138,7 @@ class Affinity(Stored):
             (50, 2, 2)
         """
         self._need_history("bootstrap")
-        if n < 1:
-            raise ValueError(f"`n` must be at least 1 resample, found {n}")
+        at_least_one("n", n)
         return resamples(self.history, self.null, Average.of(self.settings), n, seed)
 
     def levelled(self) -> Affinity:
@@ -183,8 +182,7 @@ class Affinity(Stored):
             [0, 2]
         """
         self._need_history("every")
-        if n < 1:
-            raise ValueError(f"`n` must be 1 or more, found {n}")
+        at_least_one("n", n)
         return type(self)(**of_steps(self, np.arange(0, len(self.steps), n)))
 
     def only(self, tasks: Iterable[str]) -> Affinity:
@@ -212,6 +210,8 @@ class Affinity(Stored):
             >>> first.merge(Affinity.from_matrix([[6]], ["b"])).mean.tolist()
             [[1.0, 2.0], [3.0, 5.0]]
         """
+        if not isinstance(other, Affinity):
+            raise TypeError(f"`other` must be an Affinity, found {type(other).__name__}")
         return type(self)(**merged(self, other))
 
     def settled(self, budget: int, fractions: Sequence[float] = FRACTIONS) -> Settled:

@@ -57,6 +57,8 @@ class Fields:
         """A read-only copy of `value` with this shape and type."""
         try:
             array = np.asarray(value)
+            if array.dtype.kind in "cmM":
+                raise TypeError(f"values of type {array.dtype}")
             if np.issubdtype(dtype, np.integer) and (array != np.round(array)).any():
                 raise ValueError("not whole numbers")
             array = np.asarray(array, dtype=dtype)
@@ -108,3 +110,8 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
         array = array.copy()
         array.setflags(write=False)
     return array
+
+
+def at_least_one(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"`{name}` must be a whole number of at least 1, found {value!r}")

@@ -95,4 +95,5 @@ def _rows(affinity: Record, cells: list[list[str]], longest: int, shown: int) ->
 
 
 def _short(name: str, longest: int) -> str:
+    name = " ".join(name.split())  # a line break would tear the table
     return name if len(name) <= longest else name[: longest - 1] + "…"

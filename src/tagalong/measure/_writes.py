@@ -45,4 +45,6 @@ def _version(tensor: Tensor | None) -> int:
 
 
 def _size(parameter: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(parameter.detach().double().nan_to_num()) if parameter.numel() else torch.zeros(())
+    precise = torch.float32 if parameter.device.type == "mps" else torch.float64
+    size: Tensor = torch.linalg.vector_norm(parameter.detach().to(precise).nan_to_num())
+    return size

@@ -11,7 +11,7 @@ from tagalong.affinity import Affinity
 from ._cells import Cells
 from ._centre import Centre
 from ._colours import BLANK, FADE, GREY, INK, diverging, plain
-from ._labels import heading, label, times, what_was_measured
+from ._labels import heading, label, need_affinity, times, what_was_measured
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -48,6 +48,7 @@ def affinity_heatmap(
     """
     from plotly.graph_objects import Figure, Heatmap
 
+    need_affinity(affinity)
     cells = Cells.of(affinity, centre)
     written = len(affinity.tasks) <= WRITTEN if values is None else values
     layers = [Heatmap(**_layer(cells, kind, written), **style) for kind, style in _styles(cells).items()]

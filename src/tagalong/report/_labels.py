@@ -78,3 +78,10 @@ def what_was_measured(affinity: Affinity) -> str:
     if len(affinity.steps):
         parts.append(f"{settings.get('average', 'mean')} over {len(affinity.steps)} measured steps")
     return literal(", ".join(parts))
+
+
+def need_affinity(value: object) -> None:
+    if not isinstance(value, Affinity):
+        raise TypeError(
+            f"`affinity` must be an Affinity, found {type(value).__name__}; make one with Affinity.from_matrix"
+        )

@@ -10,7 +10,7 @@ import numpy as np
 from tagalong.affinity import Affinity
 
 from ._colours import BLANK, GREY, INK, line_style, transparent
-from ._labels import heading, label, literal, plus_minus, what_was_measured
+from ._labels import heading, label, literal, need_affinity, plus_minus, what_was_measured
 from ._smooth import Floats, Smooth, smoothed
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def affinity_over_training(
     """
     from plotly.subplots import make_subplots
 
+    need_affinity(affinity)
     if not len(affinity.steps):
         raise ValueError(
             "`affinity` must have the history of its measured steps, found none; measure with a meter, or "
