@@ -62,14 +62,13 @@ def settle(affinity: Affinity, budget: int, fractions: Sequence[float]) -> Settl
 
 
 def _served(affinity: Affinity, steps: int, budget: int) -> Served:
-    from tagalong.group import exact_groups  # only here: an affinity is data, and loads without the solvers
+    from tagalong.group import select_groups  # only here: an affinity is data, and loads without the solvers
 
     matrix = averages(affinity.history[:steps], affinity.null[:steps], Average.of(affinity.settings))
-    names = affinity.tasks
-    if not np.isfinite(matrix[~np.eye(len(names), dtype=bool)]).all():
+    if not np.isfinite(matrix[~np.eye(len(affinity.tasks), dtype=bool)]).all():
         return ()  # some pair has not had its turn yet
-    groups = exact_groups(matrix, budget)
-    return tuple(sorted(tuple(sorted(names[j] for j in serves)) for _, serves in groups))
+    grouping = select_groups(type(affinity).from_matrix(matrix, affinity.tasks, settings=affinity.settings), budget)
+    return tuple(sorted(tuple(sorted(group.serves)) for group in grouping.groups))
 
 
 def _sentence(served: Served) -> str:

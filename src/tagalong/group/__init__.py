@@ -1,3 +1,11 @@
 """Which networks should there be?"""
 
-from ._exact import exact_groups as exact_groups
+from ._candidate import Candidate as Candidate
+from ._certificate import Certificate as Certificate
+from ._certificate import check_certificate as check_certificate
+from ._grouping import Group as Group
+from ._grouping import Grouping as Grouping
+from ._grouping import Option as Option
+from ._grouping_file import GroupingFileError as GroupingFileError
+from ._select import select_groups as select_groups
+from ._stability import Stability as Stability

@@ -1,0 +1,109 @@
+"""A proof of a bound that anyone can check: one price per task and one per network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+CHUNK = 1 << 16  # groups looked at together
+ROUNDING = 1e-11  # of the largest price; far above what sums of doubles lose, far below a tie
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Prices that no network can beat, so that no set of networks beats their sum.
+
+    If for every group G the sum over its tasks of max(0, score in G − price of the task) is at most the price
+    of a network, then k networks serve all tasks for at most Σ task prices + k · network price. With the
+    objective "min" scores and prices change sign. The prices are the dual of the set-partition programme.
+
+    Attributes:
+        tasks: the price of each task, in the units of the (weighted) score.
+        network: the price of one network.
+    """
+
+    tasks: Mapping[str, float]
+    network: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tasks", MappingProxyType(dict(self.tasks)))
+
+    def bound(self, budget: int) -> float:
+        """What no set of at most `budget` networks can beat.
+
+        Example:
+            >>> Certificate({"age": 1.0, "ill": 2.0}, network=0.5).bound(2)
+            4.0
+        """
+        return sum(self.tasks.values()) + budget * self.network
+
+
+def check_certificate(
+    matrix: Any,
+    tasks: tuple[str, ...] | list[str],
+    certificate: Certificate,
+    *,
+    objective: Literal["max", "min"] = "max",
+    allow_single: bool = False,
+    max_size: int | None = None,
+    weights: Mapping[str, float] | None = None,
+) -> bool:
+    """Whether the prices hold for every group, looked at one by one. Shares nothing with the solvers.
+
+    Constraints that are left out (links, costs) only remove groups: a certificate that holds without them holds.
+
+    Args:
+        matrix: scores [source, target].
+        tasks: names, in the order of rows and columns.
+        certificate: from `Grouping.certificate`.
+        objective: whether scores are to be large or small.
+        allow_single: whether groups of one exist, with the diagonal as their score.
+        max_size: the largest group.
+        weights: how much each task counts, 1 by default.
+
+    Example:
+        >>> import numpy as np
+        >>> certificate = Certificate({"a": 1.0, "b": 2.0}, network=0.0)
+        >>> check_certificate(np.array([[0, 2.0], [1.0, 0]]), ["a", "b"], certificate)
+        True
+        >>> check_certificate(np.array([[0, 2.1], [1.0, 0]]), ["a", "b"], certificate)
+        False
+    """
+    sign = 1.0 if objective == "max" else -1.0
+    weight = np.array([1.0 if weights is None else weights.get(task, 1.0) for task in tasks])
+    scores = sign * np.array(matrix, dtype=np.float64) * weight
+    prices = sign * np.array([certificate.tasks[task] for task in tasks])
+    network = sign * certificate.network
+    scale = max(np.abs(prices).max(), abs(network), 1e-300)
+    if network < -ROUNDING * scale:
+        return False  # "at most k networks" cannot be worth less than nothing
+    largest = len(tasks) if max_size is None else max_size
+    return all(
+        (_surplus(groups, scores, prices, allow_single, largest) <= network + ROUNDING * scale).all()
+        for groups in _all_groups(len(tasks))
+    )
+
+
+def _all_groups(n: int) -> Iterator[NDArray[np.bool_]]:
+    for start in range(1, 2**n, CHUNK):
+        numbers = np.arange(start, min(start + CHUNK, 2**n))
+        yield (numbers[:, None] >> np.arange(n)) & 1 == 1
+
+
+def _surplus(groups: NDArray[np.bool_], scores: Floats, prices: Floats, allow_single: bool, largest: int) -> Floats:
+    """What each group earns beyond the prices of its tasks, serving those that pay."""
+    off = scores.copy()
+    np.fill_diagonal(off, 0.0)
+    size = groups.sum(axis=1)
+    mean = (groups.astype(np.float64) @ off) / np.maximum(size - 1, 1)[:, None]
+    if allow_single:
+        mean = np.where((size == 1)[:, None], np.diag(scores), mean)
+    surplus: Floats = np.where(groups, np.maximum(mean - prices, 0.0), 0.0).sum(axis=1)
+    exists = (size <= largest) & ((size > 1) | allow_single)
+    return np.where(exists, surplus, -np.inf)

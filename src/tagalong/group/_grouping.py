@@ -1,0 +1,184 @@
+"""The answer: which networks there should be, and which tasks each trains and serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from ._certificate import Certificate
+from ._stability import Stability
+
+
+@dataclass(frozen=True, init=False)
+class Group:
+    """One network: the tasks it trains, those of them it serves, and its cost.
+
+    Example:
+        >>> print(Group(trains={"age", "ill"}, serves={"age"}))
+        serves {age}, helped by {ill}
+    """
+
+    trains: frozenset[str]
+    serves: frozenset[str]
+    cost: float
+
+    def __init__(self, trains: Iterable[str], serves: Iterable[str], cost: float = 1) -> None:
+        object.__setattr__(self, "trains", frozenset(trains))
+        object.__setattr__(self, "serves", frozenset(serves))
+        object.__setattr__(self, "cost", cost)
+        if not self.serves <= self.trains:
+            extra = ", ".join(map(repr, sorted(self.serves - self.trains)))
+            raise ValueError(f"`serves` must be among the trained tasks, found {extra} not in `trains`")
+
+    @property
+    def helpers(self) -> frozenset[str]:
+        """Tasks trained here only to help those served."""
+        return self.trains - self.serves
+
+    def __str__(self) -> str:
+        helped = f", helped by {{{', '.join(sorted(self.helpers))}}}" if self.helpers else ""
+        return f"serves {{{', '.join(sorted(self.serves))}}}{helped}"
+
+    def __lt__(self, other: Group) -> bool:
+        return self._order < other._order
+
+    @property
+    def _order(self) -> tuple[list[str], list[str], float]:
+        return sorted(self.serves), sorted(self.trains), self.cost
+
+
+@dataclass(frozen=True)
+class Option:
+    """Where a task could be served, if it joined, and how it would score there."""
+
+    trains: frozenset[str]
+    score: float
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The networks chosen for a budget, how good they are, and whether that is proven.
+
+    Attributes:
+        groups: sorted; every task is served by exactly one of them.
+        value: the (weighted) sum of the scores of all tasks.
+        bound: what no other choice can beat by more than a tie, 1e-9 of the largest score; `value` itself if proven.
+        status: "optimal" if proven, up to a tie; else "feasible".
+        per_task: the score of each task where it is served.
+        budget: what was asked for.
+        objective: "max" or "min".
+        solver: which solver answered.
+        ties: other choices of as few groups that are just as good; at most eight are listed.
+        options: for each task, what it would score in each of the networks, best first.
+        certificate: prices that prove `bound`, where the solver gives them.
+        resampled: what reselecting on resamples of the history gave; None without a history.
+
+    Example:
+        >>> from tagalong.group import select_groups
+        >>> grouping = select_groups([[0, 5, 1], [5, 0, 0], [0, 0, 0]], budget=2)
+        >>> grouping.value, grouping.status, sorted(grouping.served_by("2").trains)
+        (11.0, 'optimal', ['0', '2'])
+    """
+
+    groups: tuple[Group, ...]
+    value: float
+    bound: float
+    status: Literal["optimal", "feasible"]
+    per_task: Mapping[str, float]
+    budget: float
+    objective: Literal["max", "min"] = "max"
+    solver: str = "given"
+    ties: tuple[tuple[Group, ...], ...] = ()
+    options: Mapping[str, tuple[Option, ...]] = field(default_factory=dict, repr=False)
+    certificate: Certificate | None = field(default=None, repr=False)
+    resampled: Stability | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", tuple(sorted(self.groups)))
+        object.__setattr__(self, "per_task", MappingProxyType(dict(self.per_task)))
+        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from ._grouping_file import from_document, to_document  # read-only mappings cannot be pickled
+
+        return from_document, (to_document(self),)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """All tasks, by name."""
+        return tuple(sorted(self.per_task))
+
+    @property
+    def gap(self) -> float:
+        """How far the bound lies from the value, as a share of the value; 0 if they are equal."""
+        distance = abs(self.bound - self.value)
+        return distance / abs(self.value) if self.value else (float("inf") if distance else 0.0)
+
+    @property
+    def stability(self) -> float | None:
+        """The share of resamples of the history that serve the same sets of tasks; None without a history."""
+        return None if self.resampled is None else self.resampled.share
+
+    def served_by(self, task: str) -> Group:
+        """The group that serves this task."""
+        for group in self.groups:
+            if task in group.serves:
+                return group
+        raise ValueError(f"`task` must be one of {', '.join(map(repr, self.tasks))}, found {task!r}")
+
+    def loss_mask(self, group: Group | int) -> dict[str, bool]:
+        """Which losses to train in this group's network.
+
+        Args:
+            group: one of `groups`, or its number.
+
+        Example:
+            >>> from tagalong.group import select_groups
+            >>> grouping = select_groups([[0, 5, 1], [5, 0, 0], [0, 0, 0]], budget=2)
+            >>> losses = {"0": 0.5, "1": 0.25, "2": 1.0}
+            >>> mask = grouping.loss_mask(0)
+            >>> sum(loss for task, loss in losses.items() if mask[task])
+            0.75
+        """
+        chosen = group if isinstance(group, Group) else self.groups[group]
+        return {task: task in chosen.trains for task in self.tasks}
+
+    def explain(self, task: str) -> str:
+        """Why this task is served where it is, and what the next best would have been.
+
+        Example:
+            >>> from tagalong.group import select_groups
+            >>> grouping = select_groups([[0, 5, 1], [5, 0, 0], [0, 0, 0]], budget=2)
+            >>> print(grouping.explain("1"))
+            1 is served by {0, 1} with 5, the best of the 2 networks for it; next best: {0, 1, 2} with 2.5.
+        """
+        from ._grouping_text import explanation
+
+        return explanation(self, task)
+
+    def to_json(self) -> str:
+        """The grouping as JSON text; `from_json` gives it back."""
+        from ._grouping_file import to_text
+
+        return to_text(self)
+
+    @staticmethod
+    def from_json(text: str) -> Grouping:
+        """Reads what `to_json` wrote.
+
+        Example:
+            >>> from tagalong.group import select_groups
+            >>> grouping = select_groups([[0, 5, 1], [5, 0, 0], [0, 0, 0]], budget=2)
+            >>> Grouping.from_json(grouping.to_json()) == grouping
+            True
+        """
+        from ._grouping_file import from_text
+
+        return from_text(text)
+
+    def __str__(self) -> str:
+        from ._grouping_text import table
+
+        return table(self)

@@ -1,0 +1,60 @@
+"""A grouping as people read it."""
+
+from __future__ import annotations
+
+from ._grouping import Grouping
+
+
+def table(grouping: Grouping) -> str:
+    """One line of summary, then one line per network."""
+    rows = [("network", "serves", "helped by", "score")]
+    for number, group in enumerate(grouping.groups, 1):
+        score = sum(grouping.per_task[task] for task in group.serves)
+        rows.append((str(number), _names(group.serves), _names(group.helpers), f"{score:.6g}"))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = [
+        "  ".join([row[0].rjust(widths[0]), row[1].ljust(widths[1]), row[2].ljust(widths[2]), row[3].rjust(widths[3])])
+        for row in rows
+    ]
+    return "\n".join([_summary(grouping), *(line.rstrip() for line in lines), *_remarks(grouping)])
+
+
+def explanation(grouping: Grouping, task: str) -> str:
+    """One sentence on where a task is served and what else it could have had."""
+    group, score = grouping.served_by(task), grouping.per_task[task]
+    start = f"{task} is served by {{{_names(group.trains)}}} with {score:.6g}"
+    sign = 1 if grouping.objective == "max" else -1
+    others = [option for option in grouping.options.get(task, ()) if option.trains != group.trains]
+    if not others:
+        return f"{start}, the only network that could serve it."
+    best = others[0]
+    next_best = f"{{{_names(best.trains)}}} with {best.score:.6g}"
+    if sign * best.score > sign * score:
+        return f"{start}; {next_best} would be better for it alone, but not for all tasks together."
+    return f"{start}, the best of the {len(grouping.groups)} networks for it; next best: {next_best}."
+
+
+def _summary(grouping: Grouping) -> str:
+    count = len(grouping.groups)
+    networks = f"{count} network{'s' if count > 1 else ''} for {len(grouping.tasks)} tasks"
+    proof = "proven optimal" if grouping.status == "optimal" else f"feasible, {_gap(grouping)}"
+    return f"{networks}, total {grouping.value:.6g} ({proof})"
+
+
+def _gap(grouping: Grouping) -> str:
+    return f"bound {grouping.bound:.6g}, gap {grouping.gap:.1%}"
+
+
+def _remarks(grouping: Grouping) -> list[str]:
+    remarks = []
+    if grouping.ties:
+        count = len(grouping.ties)
+        remarks.append(f"{count} other grouping{'s are' if count > 1 else ' is'} just as good, for example:")
+        remarks += [f"  {group}" for group in grouping.ties[0]]
+    if grouping.resampled is not None:
+        remarks.append(str(grouping.resampled))
+    return remarks
+
+
+def _names(tasks: frozenset[str]) -> str:
+    return ", ".join(sorted(tasks))

@@ -1,0 +1,155 @@
+"""From scores and a request to the problem that solvers know: numbers instead of names, scaled, to be maximised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ._dynamic import MOST_LISTED
+from ._listed import all_networks
+from ._problem import Bools, Floats, Ints, Networks, Problem, bits_of
+from ._request import Request
+from ._scores import Scores
+
+
+@dataclass(frozen=True)
+class Posed:
+    """A problem and how to read its answer.
+
+    Attributes:
+        problem: for the solvers.
+        budgets: in the units of the problem: a number of networks where all cost the same.
+        scale: what the scores were divided by.
+        sign: −1 if they are to be minimised.
+        rows: for each network of the problem, its place in the list of all.
+        networks: the listed networks before `max_cost`, to say which limit would do.
+    """
+
+    problem: Problem
+    budgets: tuple[float, ...]
+    scale: float
+    sign: float
+    rows: Ints | None = None
+    networks: Networks | None = None
+
+
+def pose(scores: Scores, request: Request) -> Posed:
+    """Builds the problem; scores and request have been checked."""
+    sign = 1.0 if request.objective == "max" else -1.0
+    weights = sign * np.array([(request.weights or {}).get(task, 1.0) for task in scores.tasks])
+    n = len(scores.tasks)
+    bare = Problem(n, None, None, components(scores.tasks, request.must_link), min(n, request.max_size or n))
+    if scores.matrix is None:
+        return _posed_networks(bare, _candidates(scores, request, weights), scores, request, sign)
+    pairs = _weighted(scores.matrix, weights, request.singles(scores))
+    if not _is_plain(scores, request):
+        networks = _groups(replace(bare, scores=pairs), scores, request, weights)
+        return _posed_networks(bare, networks, scores, request, sign)
+    scale = _largest(pairs)
+    return Posed(replace(bare, scores=pairs / scale), tuple(_counts(request, n)), scale, sign)
+
+
+def _posed_networks(bare: Problem, networks: Networks, scores: Scores, request: Request, sign: float) -> Posed:
+    scale = _largest(networks.values)
+    networks = replace(networks, values=networks.values / scale)
+    separate = _separate(networks.trains, scores.tasks, request)
+    cheap = networks.cost <= (np.inf if request.max_cost is None else request.max_cost * (1 + 1e-9))
+    problem = bare.with_networks(networks.only(separate & cheap))
+    budgets = tuple(map(float, request.budgets))
+    return Posed(problem, budgets, scale, sign, np.flatnonzero(separate & cheap), networks.only(separate))
+
+
+def components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[int, ...]:
+    """Sets of tasks tied together by links, as bits, by first task; a task without a link is its own."""
+    sets = [1 << i for i in range(len(tasks))]
+    for link in links:
+        joined = bits_of([tasks.index(task) for task in set(link)])
+        touched = [bits for bits in sets if bits & joined]
+        sets = [bits for bits in sets if not bits & joined] + [sum(touched)]
+    return tuple(sorted(sets, key=lambda bits: bits & -bits))
+
+
+def _weighted(matrix: Floats, weights: Floats, singles: bool) -> Floats:
+    scores: Floats = matrix * weights
+    if len(scores) == 1:
+        return np.nan_to_num(scores)  # the only network there is
+    if not singles:
+        np.fill_diagonal(scores, -np.inf)
+    return scores
+
+
+def _largest(values: Floats) -> float:
+    finite = np.abs(values[np.isfinite(values)])
+    return float(finite.max()) if finite.size and finite.max() > 1e-300 else 1.0
+
+
+def _is_plain(scores: Scores, request: Request) -> bool:
+    """Whether all groups of allowed size exist and cost the same: then helpers are found by sorting."""
+    constant = request.cost is None or not (callable(request.cost) or isinstance(request.cost, Mapping))
+    free = request.max_cost is None or not constant or request.cost <= request.max_cost  # type: ignore[operator]
+    return constant and free and not request.cannot_link and not scores.given
+
+
+def _counts(request: Request, n: int) -> list[float]:
+    cost = 1.0 if request.cost is None else float(request.cost)  # type: ignore[arg-type]
+    return [min(np.floor(budget / cost * (1 + 1e-9)), n) for budget in request.budgets]
+
+
+def _groups(problem: Problem, scores: Scores, request: Request, weights: Floats) -> Networks:
+    """Every group one by one, with its own cost, and with the results given for it."""
+    if problem.n > MOST_LISTED:
+        raise ValueError(
+            f"`cost` by group, `max_cost`, `cannot_link` and given results of larger groups need at most {MOST_LISTED} "
+            f"tasks, found {problem.n}; leave some out, or list the networks as Candidates"
+        )
+    names = scores.tasks
+    networks = all_networks(problem, lambda group: group_cost(request, frozenset(names[i] for i in group)))
+    values = networks.values.copy()
+    row_of = {bits_of(np.flatnonzero(row)): i for i, row in enumerate(networks.trains)}
+    for group, results in scores.given.items():
+        row = row_of.get(bits_of([names.index(task) for task in group]))
+        for task, value in results.items() if row is not None else ():
+            values[row, names.index(task)] = value * weights[names.index(task)]
+    return Networks(networks.trains, values, networks.cost)
+
+
+def group_cost(request: Request, group: frozenset[str]) -> float:
+    """What a network for these tasks costs; NaN if a mapping does not list it."""
+    cost = request.cost
+    if cost is None:
+        return 1.0
+    if isinstance(cost, Mapping):
+        found = cost.get(group, cost.get(tuple(sorted(group)), cost.get(len(group), np.nan)))
+    else:
+        found = cost(group) if callable(cost) else cost
+    number = float(found)
+    if not (number > 0 and np.isfinite(number)) and not (isinstance(cost, Mapping) and np.isnan(number)):
+        raise ValueError(f"`cost` of {{{', '.join(sorted(group))}}} must be a positive number, found {found!r}")
+    return number
+
+
+def _candidates(scores: Scores, request: Request, weights: Floats) -> Networks:
+    """One row per candidate; those that may not be chosen serve nothing."""
+    assert scores.listed is not None
+    n, count, singles = len(scores.tasks), len(scores.listed), request.singles(scores)
+    trains = np.zeros((count, n), dtype=bool)
+    values, cost = np.full((count, n), -np.inf), np.ones(count)
+    for row, entry in enumerate(scores.listed):
+        trains[row] = [task in entry.trains for task in scores.tasks]
+        cost[row] = group_cost(request, entry.trains) if request.cost is not None else entry.cost
+        if len(entry.trains) <= (request.max_size or n) and (len(entry.trains) > 1 or singles):
+            for task, value in entry.values.items():
+                values[row, scores.tasks.index(task)] = value * weights[scores.tasks.index(task)]
+    kept = np.isfinite(cost)
+    values[~kept], cost[~kept] = -np.inf, 1.0
+    return Networks(trains, values, cost)
+
+
+def _separate(trains: Bools, tasks: tuple[str, ...], request: Request) -> Bools:
+    """Which networks train no two tasks that cannot be linked."""
+    apart = np.ones(len(trains), dtype=bool)
+    for link in request.cannot_link:
+        apart &= trains[:, [tasks.index(task) for task in set(link)]].sum(axis=1) < 2
+    return apart

@@ -1,0 +1,137 @@
+"""Local search on served sets, for any number of tasks: sweeps of single moves, then kicks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+
+from ._bound import simple_bound
+from ._problem import TIE, Choice, Floats, Infeasible, Ints, Limits, Problem, Solution, bits_of, indices, solution_value
+from ._served import best_network, superset_values
+
+WORK = 2e8  # numbers sorted in all kicks together; a few seconds at most
+OVERFULL = 1e6  # for each task too many: far beyond any score, so that sweeps repair it first
+
+
+def solve_search(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
+    """The best choice found for each budget, with a bound; proven only where the two meet."""
+    return [_searched(problem, min(int(budget), problem.n), limits) for budget in budgets]
+
+
+def _searched(problem: Problem, networks: int, limits: Limits) -> Solution:
+    search = _Search(problem, networks, np.random.default_rng(limits.seed))
+    place = search.run(limits)
+    choices = search.choices(place)
+    value = solution_value(problem, choices)
+    if not np.isfinite(value):
+        raise Infeasible
+    bound = max(simple_bound(problem, networks), value)
+    return Solution(choices, bound, bound - value <= TIE)
+
+
+class _Search:
+    """Units (tasks that are served together) are moved between `networks` places."""
+
+    def __init__(self, problem: Problem, networks: int, random: np.random.Generator) -> None:
+        self.problem, self.networks, self.random = problem, networks, random
+        self.units = np.zeros((len(problem.links), problem.n), dtype=bool)
+        for unit, link in enumerate(problem.links):
+            self.units[unit, list(indices(link))] = True
+        self.given = self.units @ problem.pairwise.T  # what each task (column) gives to each unit (row)
+
+    def run(self, limits: Limits) -> Ints:
+        """Average linkage first, then kicks: as many as the work allows, whatever the clock says."""
+        deadline = limits.deadline
+        best = self.swept(self._linked(), deadline)
+        value = self.value(best)
+        sorted_per_sweep = len(self.units) * (self.networks + 2) * self.problem.n
+        for kick in range(min(limits.kicks, int(WORK / sorted_per_sweep / 4))):
+            if time.monotonic() > deadline:
+                break
+            place = self.swept(self._shuffled() if kick % 10 == 9 else self._kicked(best), deadline)
+            other = self.value(place)
+            if other > value + TIE / 10:
+                best, value = place, other
+        return best
+
+    def values(self, members: Floats | Ints, given: Floats) -> Floats:
+        """What each served set (row) is worth; nothing for an empty one."""
+        sets = members.astype(bool)
+        size = sets.sum(axis=1)
+        value = superset_values(sets, given, self.problem.largest).max(axis=1)
+        single = size == 1
+        value[single] = np.maximum(value[single], self.problem.alone[sets[single].argmax(axis=1)])
+        value = np.where(np.isfinite(value), value, -OVERFULL * np.maximum(size - self.problem.largest, 1))
+        return np.where(size > 0, value, 0.0)
+
+    def value(self, place: Ints) -> float:
+        return float(self.values(*self._sets(place)).sum())
+
+    def swept(self, place: Ints, deadline: float) -> Ints:
+        """Moves single units to where they are worth most, until none moves."""
+        place = place.copy()
+        members, given = self._sets(place)
+        value = self.values(members, given)
+        moved = True
+        while moved and time.monotonic() <= deadline:
+            moved = False
+            for unit in self.random.permutation(len(self.units)):
+                here = place[unit]
+                without = self.values((members[here] - self.units[unit])[None], (given[here] - self.given[unit])[None])[
+                    0
+                ]
+                joined = self.values(members + self.units[unit], given + self.given[unit])
+                gain = joined - value + without - value[here]
+                gain[here] = 0.0
+                there = int(gain.argmax())
+                if gain[there] > TIE / 100:
+                    for which, sign, now in ((here, -1, without), (there, 1, joined[there])):
+                        members[which] += sign * self.units[unit]
+                        given[which] += sign * self.given[unit]
+                        value[which] = now
+                    place[unit], moved = there, True
+        return place
+
+    def choices(self, place: Ints) -> tuple[Choice, ...]:
+        price = TIE / (2 * self.problem.n**2)
+        found = []
+        for which in np.unique(place):
+            served = np.flatnonzero(self.units[place == which].any(axis=0))
+            trains, _ = best_network(self.problem, served, price, price / (4 * self.problem.n))
+            found.append(Choice(bits_of(trains), bits_of(served)))
+        return tuple(found)
+
+    def _sets(self, place: Ints) -> tuple[Ints, Floats]:
+        inside = (np.arange(self.networks)[:, None] == place).astype(np.float64)
+        return (inside @ self.units).astype(np.int64), inside @ self.given
+
+    def _linked(self) -> Ints:
+        """Average linkage of the symmetric affinity between units: planted groups come out at once."""
+        if len(self.units) < 3:
+            return np.arange(len(self.units)) % self.networks
+        near = self.given @ self.units.T
+        near = (near + near.T) / np.outer(self.units.sum(axis=1), self.units.sum(axis=1))
+        far = near.max() - near
+        np.fill_diagonal(far, 0.0)
+        tree = linkage(squareform(far, checks=False), method="average")
+        place: Ints = fcluster(tree, self.networks, criterion="maxclust").astype(np.int64) - 1
+        return place
+
+    def _shuffled(self) -> Ints:
+        return self.random.integers(self.networks, size=len(self.units))
+
+    def _kicked(self, place: Ints) -> Ints:
+        """A few units thrown elsewhere, or two sets poured together and parted at random."""
+        place = place.copy()
+        if self.random.random() < 0.5:
+            some = self.random.choice(len(place), size=max(2, len(place) // 10), replace=len(place) < 2)
+            place[some] = self.random.integers(self.networks, size=len(some))
+        else:
+            pair = self.random.integers(self.networks, size=2)
+            both = np.isin(place, pair)
+            place[both] = self.random.choice(pair, size=int(both.sum()))
+        return place

@@ -1,0 +1,194 @@
+"""Which networks should there be, for a budget?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Literal, overload
+
+from tagalong.affinity import Affinity
+
+from ._answer import answer
+from ._feasible import explain_infeasible
+from ._grouping import Grouping
+from ._pose import Posed, pose
+from ._problem import Infeasible, Limits, Solution, indices
+from ._request import Cost, Request
+from ._scores import Complete, Scores, read_scores
+from ._solvers import choose_solver
+from ._stability import Served, stability
+
+SolverName = Literal["auto", "exact", "lp", "milp", "search"]
+RESAMPLES = ((12, 100), (40, 20))  # up to so many tasks, so many resamples; none above
+
+
+@overload
+def select_groups(
+    scores: Any,
+    budget: float,
+    *,
+    objective: Literal["max", "min"] = ...,
+    allow_single: bool | None = ...,
+    max_size: int | None = ...,
+    cost: Cost | None = ...,
+    max_cost: float | None = ...,
+    must_link: Iterable[Iterable[str]] = ...,
+    cannot_link: Iterable[Iterable[str]] = ...,
+    weights: Mapping[str, float] | None = ...,
+    complete: Complete = ...,
+    solver: SolverName = ...,
+    time_limit: float | None = ...,
+    seed: int = ...,
+    resamples: int | None = ...,
+) -> Grouping: ...
+@overload
+def select_groups(
+    scores: Any,
+    *,
+    budgets: Iterable[float],
+    objective: Literal["max", "min"] = ...,
+    allow_single: bool | None = ...,
+    max_size: int | None = ...,
+    cost: Cost | None = ...,
+    max_cost: float | None = ...,
+    must_link: Iterable[Iterable[str]] = ...,
+    cannot_link: Iterable[Iterable[str]] = ...,
+    weights: Mapping[str, float] | None = ...,
+    complete: Complete = ...,
+    solver: SolverName = ...,
+    time_limit: float | None = ...,
+    seed: int = ...,
+    resamples: int | None = ...,
+) -> dict[float, Grouping]: ...
+def select_groups(
+    scores: Any,
+    budget: float | None = None,
+    *,
+    budgets: Iterable[float] | None = None,
+    objective: Literal["max", "min"] = "max",
+    allow_single: bool | None = None,
+    max_size: int | None = None,
+    cost: Cost | None = None,
+    max_cost: float | None = None,
+    must_link: Iterable[Iterable[str]] = (),
+    cannot_link: Iterable[Iterable[str]] = (),
+    weights: Mapping[str, float] | None = None,
+    complete: Complete = None,
+    solver: SolverName = "auto",
+    time_limit: float | None = None,
+    seed: int = 0,
+    resamples: int | None = None,
+) -> Grouping | dict[float, Grouping]:
+    """Chooses the networks to train: at most `budget` of them, each task served by one, helpers where they help.
+
+    A task scores in a network the mean affinity onto it of the other tasks trained there, or what a table of
+    results says. The sum over tasks is made as large (or small) as possible. Among equal values, within 1e-9 of
+    the largest score: the fewest groups, then the smallest, then the first by name.
+
+    Args:
+        scores: an `Affinity`; a square array or data frame [source, target]; results of whole groups
+            `{frozenset: {task: value}}`; or a list of `Candidate`.
+        budget: how many networks (1 is one for all tasks); with `cost` or candidates, their total cost.
+        budgets: several budgets at once, instead of `budget`: the work is shared.
+        objective: "max" if large scores are good, "min" for losses.
+        allow_single: whether a network may train one task alone, scored by the diagonal. None: yes for held-out
+            affinity and tables that hold single-task results, no otherwise.
+        max_size: how many tasks a network may train.
+        cost: of one network given its tasks: a number, a callable on the set of names, or a mapping from sets (or
+            numbers of tasks), in which case networks it does not list do not exist.
+        max_cost: what a single network may cost, for example a latency.
+        must_link: sets of tasks served by the same network.
+        cannot_link: sets of tasks of which no network trains two.
+        weights: how much each task counts in the sum, 1 by default.
+        complete: "pairs" fills groups of three and more in a table with means over pairs; given values stay.
+        solver: "exact" (dynamic programme), "lp" (set partition, with a certificate), "milp" (compact binary
+            programme), "search" (local search with a bound), or "auto": by size.
+        time_limit: seconds; the best found is returned, with its bound.
+        seed: of random numbers, in the search and the resamples.
+        resamples: of the history of an affinity, to see how stable the groups are. None: 100 up to 12 tasks, 20
+            up to 40, none above.
+
+    Returns:
+        A `Grouping`; with `budgets`, one for each.
+
+    Raises:
+        ValueError: with every problem of the input.
+
+    Example:
+        >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
+        >>> print(select_groups(affinity, budget=2))
+        2 networks for 3 tasks, total 11 (proven optimal)
+        network  serves  helped by  score
+              1  0, 1                  10
+              2  2       0              1
+        >>> {k: grouping.value for k, grouping in select_groups(affinity, budgets=[1, 2]).items()}
+        {1: 5.5, 2: 11.0}
+    """
+    if (budget is None) == (budgets is None):
+        raise ValueError("`budget` or `budgets` must be given, and not both; write budget=3 or budgets=[1, 2, 3]")
+    request = Request(
+        budgets=tuple([budget] if budgets is None else budgets),  # type: ignore[list-item]
+        objective=objective,
+        allow_single=allow_single,
+        max_size=max_size,
+        cost=cost,
+        max_cost=max_cost,
+        must_link=tuple(link if isinstance(link, str) else tuple(link) for link in must_link),
+        cannot_link=tuple(link if isinstance(link, str) else tuple(link) for link in cannot_link),
+        weights=weights,
+        solver=solver,
+        time_limit=time_limit,
+        seed=seed,
+        resamples=resamples,
+    )
+    read = read_scores(scores, complete)
+    request.check(read)
+    groupings = _select(read, request)
+    if isinstance(scores, Affinity) and len(scores.steps):
+        groupings = _with_stability(scores, read, request, groupings)
+    return groupings[0] if budgets is None else dict(zip(request.budgets, groupings, strict=True))
+
+
+def _select(scores: Scores, request: Request) -> list[Grouping]:
+    deadline = float("inf") if request.time_limit is None else time.monotonic() + request.time_limit
+    posed = pose(scores, request)
+    name, solutions = _solve(posed, request, Limits(deadline, request.seed))
+    return [
+        answer(scores, request, posed, solution, budget, name)
+        for solution, budget in zip(solutions, request.budgets, strict=True)
+    ]
+
+
+def _solve(posed: Posed, request: Request, limits: Limits) -> tuple[str, list[Solution]]:
+    try:
+        if min(posed.budgets) <= 0 or not posed.problem.serves_all:
+            raise Infeasible
+        name, solver = choose_solver(request.solver, posed.problem, posed.budgets)
+        return name, solver(posed.problem, posed.budgets, limits)
+    except Infeasible:
+        raise explain_infeasible(posed, request, min(request.budgets)) from None
+
+
+def _with_stability(affinity: Affinity, scores: Scores, request: Request, groupings: list[Grouping]) -> list[Grouping]:
+    """Selects again on resamples of whole steps, in blocks."""
+    n = len(scores.tasks)
+    number = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
+    number = number if request.resamples is None else request.resamples
+    if not number:
+        return groupings
+    quick = replace(request, solver="auto" if n <= RESAMPLES[0][0] else "search", time_limit=None)
+    others: list[list[Served]] = [[] for _ in groupings]
+    for matrix in affinity.only(scores.tasks).bootstrap(number, request.seed):
+        posed = pose(scores.with_matrix(matrix), quick)
+        _, solutions = _solve(posed, quick, Limits(seed=request.seed, kicks=3))
+        for found, solution in zip(others, solutions, strict=True):
+            found.append(_served(scores, solution))
+    return [
+        replace(grouping, resampled=stability(frozenset(group.serves for group in grouping.groups), found))
+        for grouping, found in zip(groupings, others, strict=True)
+    ]
+
+
+def _served(scores: Scores, solution: Solution) -> Served:
+    return frozenset(frozenset(scores.tasks[i] for i in indices(choice.serves)) for choice in solution.choices)

@@ -1,0 +1,55 @@
+"""How sure is a grouping? What reselecting on resamples of the history gave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Served = frozenset[frozenset[str]]
+SETTLED = 0.8  # a task's place is settled if at least this share of resamples serves it with the same tasks
+
+
+@dataclass(frozen=True)
+class Stability:
+    """How often resamples of the measured steps lead to the same groups.
+
+    Attributes:
+        resamples: how many there were.
+        share: of resamples that serve the same sets of tasks as the grouping.
+        tasks: names, in the order of `together` and `same`.
+        together: for each pair of tasks, the share of resamples that serve both in one network.
+        same: for each task, the share of resamples that serve it together with the same tasks.
+    """
+
+    resamples: int
+    share: float
+    tasks: tuple[str, ...]
+    together: tuple[tuple[float, ...], ...]
+    same: tuple[float, ...]
+
+    @property
+    def unsettled(self) -> tuple[str, ...]:
+        """Tasks whose place changes in more than a fifth of the resamples."""
+        return tuple(task for task, share in zip(self.tasks, self.same, strict=True) if share < SETTLED)
+
+    def __str__(self) -> str:
+        sure = f"the same groups in {self.share:.0%} of {self.resamples} resamples"
+        return f"{sure}; not settled: {', '.join(self.unsettled)}" if self.unsettled else sure
+
+
+def stability(chosen: Served, others: Sequence[Served]) -> Stability:
+    """Compares the served sets of a grouping with those of its resamples.
+
+    Example:
+        >>> one, two = [{"a", "b"}, {"c"}], [{"a"}, {"b", "c"}]
+        >>> served = [frozenset(map(frozenset, sets)) for sets in (one, one, one, two)]
+        >>> print(stability(served[0], served))
+        the same groups in 75% of 4 resamples; not settled: a, b, c
+    """
+    tasks = tuple(sorted(task for tasks in chosen for task in tasks))
+    number = len(others)
+    place = [{task: tasks for tasks in other for task in tasks} for other in others]
+    home = {task: tasks for tasks in chosen for task in tasks}
+    together = tuple(tuple(sum(b in p[a] for p in place) / number for b in tasks) for a in tasks)
+    same = tuple(sum(p[task] == home[task] for p in place) / number for task in tasks)
+    return Stability(number, sum(other == chosen for other in others) / number, tasks, together, same)
