@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._grouping import Grouping
+from ._ties import LISTED
 
 
 def table(grouping: Grouping) -> str:
@@ -49,7 +50,8 @@ def _remarks(grouping: Grouping) -> list[str]:
     remarks = []
     if grouping.ties:
         count = len(grouping.ties)
-        remarks.append(f"{count} other grouping{'s are' if count > 1 else ' is'} just as good, for example:")
+        number = f"{'at least ' if count == LISTED else ''}{count} other grouping{'s are' if count > 1 else ' is'}"
+        remarks.append(f"{number} just as good, for example:")
         remarks += [f"  {group}" for group in grouping.ties[0]]
     if grouping.resampled is not None:
         remarks.append(str(grouping.resampled))

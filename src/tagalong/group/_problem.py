@@ -79,8 +79,8 @@ class Problem:
         values = networks.values.copy()
         for link in self.links:
             tasks = list(indices(link))
-            broken: Bools = (~np.isfinite(values[:, tasks])).any(axis=1)
-            values[:, tasks] = np.where(broken[:, None], -np.inf, values[:, tasks])
+            whole = np.isfinite(values[:, tasks]).all(axis=1, keepdims=True)
+            values[:, tasks] = np.where(whole, values[:, tasks], -np.inf)
         return replace(self, networks=replace(networks, values=values))
 
 
