@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
@@ -52,11 +52,12 @@ def check_certificate(
     objective: Literal["max", "min"] = "max",
     allow_single: bool = False,
     max_size: int | None = None,
+    must_link: Iterable[Iterable[str]] = (),
     weights: Mapping[str, float] | None = None,
 ) -> bool:
     """Whether the prices hold for every group, looked at one by one. Shares nothing with the solvers.
 
-    Constraints that are left out (links, costs) only remove groups: a certificate that holds without them holds.
+    Options are those of `select_groups`. One that is left out only adds groups: what holds without it holds.
 
     Args:
         matrix: scores [source, target].
@@ -65,6 +66,7 @@ def check_certificate(
         objective: whether scores are to be large or small.
         allow_single: whether groups of one exist, with the diagonal as their score.
         max_size: the largest group.
+        must_link: sets of tasks served together.
         weights: how much each task counts, 1 by default.
 
     Example:
@@ -84,10 +86,20 @@ def check_certificate(
     if network < -ROUNDING * scale:
         return False  # "at most k networks" cannot be worth less than nothing
     largest = len(tasks) if max_size is None else max_size
+    units = _units(list(tasks), must_link)
     return all(
-        (_surplus(groups, scores, prices, allow_single, largest) <= network + ROUNDING * scale).all()
+        (_surplus(groups, scores, prices, units, allow_single, largest) <= network + ROUNDING * scale).all()
         for groups in _all_groups(len(tasks))
     )
+
+
+def _units(tasks: list[str], must_link: Iterable[Iterable[str]]) -> Floats:
+    """Sets of tasks that are served together (rows), most of them of one task."""
+    units = [{task} for task in tasks]
+    for link in map(set, must_link):
+        joined = set().union(*(unit for unit in units if unit & link))
+        units = [unit for unit in units if not unit & link] + [joined]
+    return np.array([[float(task in unit) for task in tasks] for unit in units])
 
 
 def _all_groups(n: int) -> Iterator[NDArray[np.bool_]]:
@@ -96,7 +108,9 @@ def _all_groups(n: int) -> Iterator[NDArray[np.bool_]]:
         yield (numbers[:, None] >> np.arange(n)) & 1 == 1
 
 
-def _surplus(groups: NDArray[np.bool_], scores: Floats, prices: Floats, allow_single: bool, largest: int) -> Floats:
+def _surplus(
+    groups: NDArray[np.bool_], scores: Floats, prices: Floats, units: Floats, allow_single: bool, largest: int
+) -> Floats:
     """What each group earns beyond the prices of its tasks, serving those that pay."""
     off = scores.copy()
     np.fill_diagonal(off, 0.0)
@@ -104,6 +118,8 @@ def _surplus(groups: NDArray[np.bool_], scores: Floats, prices: Floats, allow_si
     mean = (groups.astype(np.float64) @ off) / np.maximum(size - 1, 1)[:, None]
     if allow_single:
         mean = np.where((size == 1)[:, None], np.diag(scores), mean)
-    surplus: Floats = np.where(groups, np.maximum(mean - prices, 0.0), 0.0).sum(axis=1)
+    paid = np.where(groups, mean - prices, 0.0) @ units.T
+    served = groups.astype(np.float64) @ units.T == units.sum(axis=1)
+    surplus: Floats = np.where(served, np.maximum(paid, 0.0), 0.0).sum(axis=1)
     exists = (size <= largest) & ((size > 1) | allow_single)
     return np.where(exists, surplus, -np.inf)

@@ -77,7 +77,9 @@ def _read(problem: Problem, networks: Networks, row: Ints, task: Ints, result: O
         for which, served in sorted(serves.items())
     )
     value = solution_value(problem, choices)
-    bound = max(float(-result.mip_dual_bound) / SHARP, value)
+    most = float(networks.values.max(axis=0).sum())  # every task in its best network
+    proven = most if result.mip_dual_bound is None else min(most, float(-result.mip_dual_bound) / SHARP)
+    bound = max(proven, value)
     return Solution(choices, bound, bound - value <= TIE)
 
 

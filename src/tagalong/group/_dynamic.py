@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ._listed import best_listed, listed_values
-from ._problem import TIE, Choice, Floats, Infeasible, Limits, Problem, Solution, bits_of, indices
+from ._problem import ROUNDING, TIE, Choice, Floats, Infeasible, Limits, Problem, Solution, bits_of, indices
 from ._served import best_network, served_values
 from ._subsets import best_split
 from ._ties import tied
 
 MOST_LEVELS = 400  # different sums of costs
-MOST_WORK = 10**9  # sums of two values: some ten seconds
+MOST_WORK = 10**8  # sums of two values: a few seconds
 MOST_PAIRWISE, MOST_LISTED = 16, 14
 
 
@@ -60,7 +60,7 @@ def fits_exact(problem: Problem, budget: float) -> bool:
 def served_pairwise(problem: Problem) -> Served:
     """Of networks whose scores are means over pairs; each costs 1."""
     price = TIE / (2 * problem.n**2)  # of one trained task: all prices are half a tie at most
-    slack = price / (4 * problem.n)  # far above rounding, far below a price
+    slack = _slack(problem.n, price)
 
     def network(_: int, serves: int) -> Choice:
         trains, _value = best_network(problem, np.array(indices(serves)), price, slack)
@@ -76,7 +76,7 @@ def served_listed(problem: Problem) -> Served:
     one_cost = len(np.unique(networks.cost)) == 1
     group = 0.0 if one_cost else TIE / (4 * n)  # with one cost, the fewest groups are the lowest level
     task = TIE / (2 * n**2) if one_cost else group / (2 * n**2)
-    prices, slack = group + task * networks.trains.sum(axis=1), task / (4 * n)
+    prices, slack = group + task * networks.trains.sum(axis=1), _slack(n, task)
     costs, values = listed_values(problem, prices)
 
     def network(kind: int, serves: int) -> Choice:
@@ -86,6 +86,11 @@ def served_listed(problem: Problem) -> Served:
     return Served(costs, values, network, slack)
 
 
+def _slack(n: int, price: float) -> float:
+    """Below the price of one trained task, and never below rounding."""
+    return max(price / (4 * n), n * ROUNDING / 2)
+
+
 def spending_levels(costs: Floats, budget: float) -> Floats | None:
     """All sums of costs within the budget, from nothing on; None if they are too many."""
     allowed = budget * (1 + 1e-9)
@@ -93,6 +98,8 @@ def spending_levels(costs: Floats, budget: float) -> Floats | None:
     while len(found):
         sums = (found[:, None] + costs).ravel()
         sums = np.unique(np.round(sums[sums <= allowed] / costs[0], 9)) * costs[0]
+        if len(sums) > MOST_LEVELS:
+            return None
         found = sums[~np.isclose(sums[:, None], levels, rtol=1e-9).any(axis=1)]
         levels = np.union1d(levels, found)
         if len(levels) > MOST_LEVELS:

@@ -47,6 +47,10 @@ def explain_infeasible(posed: Posed, request: Request, budget: float) -> ValueEr
     needed = cheapest(posed.problem)
     start = f"`budget` of {budget:g} cannot serve all tasks under these constraints"
     cost = float(request.cost) if isinstance(request.cost, (int, float)) and posed.networks is None else 1.0
+    if 0 <= needed * cost <= budget * (1 + 1e-9):
+        return ValueError(
+            f"`solver` found nothing within the `budget` of {budget:g}, though there is; try solver='exact'"
+        )
     if 0 <= needed < np.inf:
         return ValueError(f"{start}; the smallest budget that can is {needed * cost:g}")
     limit = _smallest_limit(posed, budget) if request.max_cost is not None else None

@@ -27,7 +27,7 @@ def explanation(grouping: Grouping, task: str) -> str:
     sign = 1 if grouping.objective == "max" else -1
     others = [option for option in grouping.options.get(task, ()) if option.trains != group.trains]
     if not others:
-        return f"{start}, the only network that could serve it."
+        return f"{start}, the only chosen network that can."
     best = others[0]
     next_best = f"{{{_names(best.trains)}}} with {best.score:.6g}"
     if sign * best.score > sign * score:

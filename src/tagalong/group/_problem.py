@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 TIE = 1e-9  # of the largest score, which is 1 after scaling
+ROUNDING = 16 * np.finfo(np.float64).eps  # of a sum of scores, per task
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Problem:
     links: tuple[int, ...]
     largest: int
 
-    @property
+    @cached_property
     def pairwise(self) -> Floats:
         """The scores with zeros on the diagonal."""
         assert self.scores is not None
@@ -63,7 +65,7 @@ class Problem:
         np.fill_diagonal(off, 0.0)
         return off
 
-    @property
+    @cached_property
     def alone(self) -> Floats:
         """The score of each task on its own."""
         assert self.scores is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -41,9 +42,13 @@ class Scores:
             return float(self.given[trains][task])
         if self.matrix is None:
             return float("nan")
-        target = self.tasks.index(task)
-        sources = [self.tasks.index(name) for name in trains if name != task] or [target]
+        target = self._place[task]
+        sources = [self._place[name] for name in trains if name != task] or [target]
         return float(self.matrix[sources, target].mean())
+
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        return {task: i for i, task in enumerate(self.tasks)}
 
     def with_matrix(self, matrix: Floats) -> Scores:
         """The same tasks with other values."""

@@ -48,15 +48,19 @@ class _Search:
         deadline = limits.deadline
         best = self.swept(self._linked(), deadline)
         value = self.value(best)
+        if self.problem.largest < self.problem.n:
+            best, value = self._better(best, value, self.swept(self._packed(), deadline))
         sorted_per_sweep = len(self.units) * (self.networks + 2) * self.problem.n
         for kick in range(min(limits.kicks, int(WORK / sorted_per_sweep / 4))):
             if time.monotonic() > deadline:
                 break
             place = self.swept(self._shuffled() if kick % 10 == 9 else self._kicked(best), deadline)
-            other = self.value(place)
-            if other > value + TIE / 10:
-                best, value = place, other
+            best, value = self._better(best, value, place)
         return best
+
+    def _better(self, best: Ints, value: float, place: Ints) -> tuple[Ints, float]:
+        other = self.value(place)
+        return (place, other) if other > value + TIE / 10 else (best, value)
 
     def values(self, members: Floats | Ints, given: Floats) -> Floats:
         """What each served set (row) is worth; nothing for an empty one."""
@@ -81,18 +85,16 @@ class _Search:
             moved = False
             for unit in self.random.permutation(len(self.units)):
                 here = place[unit]
-                without = self.values((members[here] - self.units[unit])[None], (given[here] - self.given[unit])[None])[
-                    0
-                ]
-                joined = self.values(members + self.units[unit], given + self.given[unit])
-                gain = joined - value + without - value[here]
+                sign = np.where(np.arange(self.networks) == here, -1, 1)[:, None]  # leaves here, joins elsewhere
+                after_members, after_given = members + sign * self.units[unit], given + sign * self.given[unit]
+                after = self.values(after_members, after_given)
+                gain = after - value + after[here] - value[here]
                 gain[here] = 0.0
                 there = int(gain.argmax())
                 if gain[there] > TIE / 100:
-                    for which, sign, now in ((here, -1, without), (there, 1, joined[there])):
-                        members[which] += sign * self.units[unit]
-                        given[which] += sign * self.given[unit]
-                        value[which] = now
+                    changed = [here, there]
+                    members[changed], given[changed] = after_members[changed], after_given[changed]
+                    value[changed] = after[changed]
                     place[unit], moved = there, True
         return place
 
@@ -119,6 +121,15 @@ class _Search:
         np.fill_diagonal(far, 0.0)
         tree = linkage(squareform(far, checks=False), method="average")
         place: Ints = fcluster(tree, self.networks, criterion="maxclust").astype(np.int64) - 1
+        return place
+
+    def _packed(self) -> Ints:
+        """Large units first, each into the emptiest place: the way to fit under a limit on sizes."""
+        place, load = np.zeros(len(self.units), dtype=np.int64), np.zeros(self.networks)
+        size = self.units.sum(axis=1)
+        for unit in np.argsort(-size, kind="stable"):
+            place[unit] = load.argmin()
+            load[place[unit]] += size[unit]
         return place
 
     def _shuffled(self) -> Ints:

@@ -7,13 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, overload
 
+import numpy as np
+
 from tagalong.affinity import Affinity
 
 from ._answer import answer
 from ._feasible import explain_infeasible
 from ._grouping import Grouping
 from ._pose import Posed, pose
-from ._problem import Infeasible, Limits, Solution, indices
+from ._problem import Floats, Infeasible, Limits, Solution, indices
 from ._request import Cost, Request
 from ._scores import Complete, Scores, read_scores
 from ._solvers import choose_solver
@@ -84,7 +86,8 @@ def select_groups(
 
     A task scores in a network the mean affinity onto it of the other tasks trained there, or what a table of
     results says. The sum over tasks is made as large (or small) as possible. Among equal values, within 1e-9 of
-    the largest score: the fewest groups, then the smallest, then the first by name.
+    the largest score: the fewest groups, then the smallest, then the first by name. That order, and the list of
+    ties, come from the exact programme; the other solvers only leave out groups that add nothing.
 
     Args:
         scores: an `Affinity`; a square array or data frame [source, target]; results of whole groups
@@ -180,7 +183,7 @@ def _with_stability(affinity: Affinity, scores: Scores, request: Request, groupi
     quick = replace(request, solver="auto" if n <= RESAMPLES[0][0] else "search", time_limit=None)
     others: list[list[Served]] = [[] for _ in groupings]
     for matrix in affinity.only(scores.tasks).bootstrap(number, request.seed):
-        posed = pose(scores.with_matrix(matrix), quick)
+        posed = pose(scores.with_matrix(_filled(matrix, scores)), quick)
         _, solutions = _solve(posed, quick, Limits(seed=request.seed, kicks=3))
         for found, solution in zip(others, solutions, strict=True):
             found.append(_served(scores, solution))
@@ -188,6 +191,12 @@ def _with_stability(affinity: Affinity, scores: Scores, request: Request, groupi
         replace(grouping, resampled=stability(frozenset(group.serves for group in grouping.groups), found))
         for grouping, found in zip(groupings, others, strict=True)
     ]
+
+
+def _filled(matrix: Floats, scores: Scores) -> Floats:
+    """Pairs that a resample has missed keep their average."""
+    assert scores.matrix is not None
+    return np.where(np.isnan(matrix), scores.matrix, matrix)
 
 
 def _served(scores: Scores, solution: Solution) -> Served:

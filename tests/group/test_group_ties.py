@@ -1,0 +1,98 @@
+"""Among equal values: the fewest groups, then the smallest, then the first by name."""
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from group_oracle import Floats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from tagalong.group import Candidate, Grouping, select_groups
+
+small = st.integers(2, 4).flatmap(lambda n: npst.arrays(np.float64, (n, n), elements=st.integers(-2, 2).map(float)))
+Cover = frozenset[frozenset[str]]
+
+
+def covers(matrix: Floats, budget: int) -> list[tuple[float, Cover]]:
+    """Every set of groups that holds all tasks, with what it is worth; groups of two and more."""
+    n = len(matrix)
+    groups = [group for size in range(2, n + 1) for group in combinations(range(n), size)]
+    found = []
+    for k in range(1, budget + 1):
+        for some in combinations(groups, k):
+            if len({j for group in some for j in group}) == n:
+                best = [max(matrix[[i for i in g if i != j], j].mean() for g in some if j in g) for j in range(n)]
+                found.append((float(sum(best)), frozenset(frozenset(map(str, group)) for group in some)))
+    return found
+
+
+def size(groups: Cover) -> int:
+    return sum(map(len, groups))
+
+
+def trained(grouping: Grouping) -> Cover:
+    return frozenset(group.trains for group in grouping.groups)
+
+
+@given(matrix=small, data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_the_fewest_and_smallest_of_equal_choices_win_and_the_others_are_listed(
+    matrix: Floats, data: st.DataObject
+) -> None:
+    budget = data.draw(st.integers(1, min(3, len(matrix))))
+    found = covers(matrix, budget)
+    top = max(value for value, _ in found)
+    near = [groups for value, groups in found if value >= top - 1e-9]
+    fewest = min(map(len, near))
+    grouping = select_groups(matrix, budget)
+    assert len(grouping.groups) == fewest
+    assert size(trained(grouping)) == min(size(groups) for groups in near if len(groups) == fewest)
+    others = {groups for groups in near if len(groups) == fewest} - {trained(grouping)}
+    listed = [frozenset(group.trains for group in tie) for tie in grouping.ties]
+    assert set(listed) <= others
+    assert len(set(listed)) == len(listed) == min(len(others), 8)
+    assert [size(tie) for tie in listed] == sorted(size(tie) for tie in listed)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -3.0, 1e-320, 1e300])
+def test_all_equal_affinities_give_one_group(value: float) -> None:
+    grouping = select_groups(np.full((5, 5), value), 5)
+    assert [group.trains for group in grouping.groups] == [frozenset("01234")]
+    assert not grouping.ties
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.3, 0.1 + 0.2), (0.1 + 0.2, 0.3)])
+def test_equal_helpers_come_by_name_whatever_their_last_bit(first: float, second: float) -> None:
+    assert first != second
+    grouping = select_groups([[0, 5, first], [5, 0, second], [0, 0, 0]], 2)
+    assert [sorted(group.trains) for group in grouping.groups] == [["0", "1"], ["0", "2"]]
+    ties = [["".join(sorted(group.trains)) for group in tie] for tie in grouping.ties]
+    assert ties == [["01", "12"], ["01", "012"]]
+    assert "2 other groupings are just as good" in str(grouping)
+
+
+def test_values_closer_than_a_tie_take_the_fewest_groups() -> None:
+    matrix = np.full((4, 4), 0.1)
+    matrix[0, 1] += 1e-12
+    assert len(select_groups(matrix, 4).groups) == 1
+    matrix[0, 1] += 1e-6
+    assert len(select_groups(matrix, 4).groups) > 1
+
+
+def test_with_costs_the_fewest_groups_win_too() -> None:
+    same: Any = {"a": 1.0, "b": 1.0}
+    candidates = [Candidate({"a"}, {"a": 1.0}, 0.5), Candidate({"b"}, {"b": 1.0}, 0.5), Candidate({"a", "b"}, same, 2)]
+    with pytest.raises(ValueError, match="collection of names"):
+        Candidate("ab", same)
+    grouping = select_groups(candidates, 2)
+    assert [group.cost for group in grouping.groups] == [2]
+
+
+def test_the_linear_programme_leaves_out_redundant_groups() -> None:
+    matrix = np.kron(np.eye(3), np.ones((2, 2)))
+    for budget in (3, 4, 6):
+        grouping = select_groups(matrix, budget, solver="lp")
+        assert sorted(sorted(group.trains) for group in grouping.groups) == [["0", "1"], ["2", "3"], ["4", "5"]]
