@@ -1,0 +1,130 @@
+"""Wrong input: one clear sentence for each problem, all at once."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_group_scores import Frame
+
+from tagalong.affinity import Affinity
+from tagalong.group import Candidate, select_groups
+
+MATRIX = np.arange(9.0).reshape(3, 3)
+GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        (np.zeros((2, 3)), r"`scores` must be square, .*found the shape \(2, 3\)"),
+        (np.zeros((0, 0)), "`scores` must be square"),
+        ("affinity.csv", "`scores` must be an Affinity, a square table, .*found str"),
+        (None, "`scores` must be"),
+        (GAPS, "`scores` must be finite, found nan from '0' onto '1' and 1 more; measure that pair"),
+        (Affinity.from_matrix(GAPS[:2, :2], ["a", "b"]), "found nan from 'a' onto 'b'; measure"),
+        (Frame(MATRIX, ["a", "b", "b"], ["a", "b", "b"]), "column names must be distinct, found more than once: 'b'"),
+        (Frame(MATRIX, ["a", "b", "c"], ["a", "b", "d"]), "only in one of them: 'c', 'd'"),
+        (Frame(np.array([["x"]]), ["a"], ["a"]), "`scores` must hold numbers"),
+        ({}, "at least one group, found none"),
+        ({"ab": {"a": 1.0}}, "a group must be a frozenset or tuple of names, found 'ab'"),
+        ({("a", "b"): 3.0}, r"the results of \{a, b\} must be \{task: value\}, found 3.0"),
+        ({("a", "b"): {"c": 1.0}}, r"the results of \{a, b\} must be of its tasks, found 'c'"),
+        ({("a", "b"): {"a": 1.0, "b": 1.0}, ("b", "a"): {}}, r"found \{a, b\} again"),
+        ({("a", "b"): {"a": 1.0}}, "found no result for 'b'; add a network"),
+        ({("a", "b"): {"a": np.nan, "b": 1.0}}, r"the result of 'a' in \{a, b\} must be a finite number, found nan"),
+        ([Candidate({"a"}, {"a": 1.0}, cost=0)], r"the cost of \{a\} must be a positive number, found 0"),
+        ([Candidate({"a"}, {"a": 1.0}), 3], "Candidates throughout, found int"),
+    ],
+)
+def test_scores_are_checked(scores: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        select_groups(scores, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget": 0}, "`budget` must be positive, found 0"),
+        ({"budget": 4}, "`budget` must be from 1 to the number of tasks, 3, found 4"),
+        ({"budget": 1.5}, "`budget` must be a whole number of networks, found 1.5; or give a `cost`"),
+        ({"budget": np.nan}, "`budget` must be positive, found nan"),
+        ({"budget": "two"}, "`budget` must be a number, found 'two'"),
+        ({"budget": True}, "`budget` must be a number, found True"),
+        ({"budget": None}, "`budget` or `budgets` must be given"),
+        ({"budget": None, "budgets": []}, "`budgets` must hold at least one budget"),
+        ({"objective": "maximum"}, "`objective` must be 'max' or 'min', found 'maximum'"),
+        ({"solver": "magic"}, "`solver` must be one of 'auto', .*found 'magic'"),
+        ({"max_size": 0}, "`max_size` must be a whole number from 1, found 0"),
+        ({"time_limit": -1}, "`time_limit` must be a positive number of seconds"),
+        ({"seed": -1}, "`seed` must be a whole number from 0"),
+        ({"complete": "triples"}, "`complete` must be 'pairs' or None"),
+        ({"cost": -1}, "`cost` must be a positive number"),
+        ({"cost": lambda tasks: 0}, r"`cost` of \{0, 1\} must be a positive number, found 0"),
+        ({"max_cost": 1}, "`max_cost` needs `cost`"),
+        ({"weights": {"9": 1.0}}, r"`weights` must name tasks \('0', '1', '2'\), found '9'"),
+        ({"weights": {"1": -1.0}}, "the weight of '1' must be a positive number, found -1.0"),
+        ({"must_link": ["01"]}, "`must_link` must hold sets of two or more tasks, found '01'"),
+        ({"cannot_link": [("0", "x")]}, "`cannot_link` must name tasks .*found 'x'"),
+        ({"resamples": -1}, "`resamples` must be a whole number from 0"),
+    ],
+)
+def test_options_are_checked(options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        select_groups(MATRIX, **({"budget": 2} | options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget": 1, "max_size": 2}, "`budget` of 1 cannot serve all tasks .*the smallest budget that can is 2"),
+        ({"max_size": 1}, "no budget can: look at `max_size`"),
+        ({"must_link": ["01", "12"], "max_size": 2}, "no budget can"),
+        ({"must_link": ["01"], "cannot_link": ["01"]}, "no budget can"),
+        ({"budget": 1, "cannot_link": ["01"]}, "the smallest budget that can is 2"),
+        ({"budget": 3, "cost": len}, None),
+        ({"budget": 2.5, "cost": len}, "`budget` of 2.5 cannot .*the smallest budget that can is 3"),
+        ({"budget": 1, "cost": 2.5}, "the smallest budget that can is 2.5"),
+        ({"budget": 9, "cost": len, "max_cost": 1.5}, "`max_cost` of 1.5 .*the smallest that works is 2"),
+        ({"budget": 9, "cost": 2, "max_cost": 1}, "`max_cost` of 1 .*the smallest that works is 2"),
+    ],
+)
+def test_impossible_constraints_name_what_would_be_possible(options: Any, message: str | None) -> None:
+    links = {name: list(map(tuple, options[name])) for name in ("must_link", "cannot_link") if name in options}
+    if message is None:
+        assert select_groups(MATRIX, **options).groups
+        return
+    with pytest.raises(ValueError, match=message):
+        select_groups(MATRIX, **({"budget": 2} | options | links))
+
+
+def test_all_problems_are_named_at_once() -> None:
+    with pytest.raises(ValueError, match="several problems") as error:
+        select_groups(GAPS, 7, objective="best", must_link=[("0", "y")], weights={"z": 1.0})
+    text = str(error.value)
+    assert all(word in text for word in ("`budget`", "`objective`", "`must_link`", "`weights`", "`scores`"))
+
+
+@pytest.mark.parametrize(
+    ("solver", "n", "options", "message"),
+    [
+        ("exact", 17, {}, "`solver='exact'` needs at most 16 tasks"),
+        ("lp", 25, {}, "`solver='lp'` needs at most 24 tasks, found 25"),
+        ("milp", 11, {}, "`solver='milp'` lists all groups and needs at most 10 tasks"),
+        ("search", 5, {"cannot_link": [("0", "1")]}, "`solver='search'` needs scores by pair"),
+        ("auto", 15, {"cannot_link": [("0", "1")]}, "need at most 14 tasks, found 15; leave some out"),
+    ],
+)
+def test_a_solver_that_does_not_fit_says_why(solver: Any, n: int, options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        select_groups(np.zeros((n, n)), 2, solver=solver, **options)
+
+
+def test_pairs_that_are_missing_are_named() -> None:
+    table: Any = {frozenset("ab"): {"a": 1.0, "b": 1.0}, frozenset("bc"): {"b": 1.0, "c": 1.0}}
+    with pytest.raises(ValueError, match=r"needs the results of all pairs, found none of 'a' in \{a, c\}"):
+        select_groups(table, 1, complete="pairs")
+
+
+def test_candidates_have_their_own_cost() -> None:
+    with pytest.raises(ValueError, match="`cost` must be left out"):
+        select_groups([Candidate({"a"}, {"a": 1.0})], 1, cost=2)

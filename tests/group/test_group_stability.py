@@ -1,0 +1,69 @@
+"""How sure a grouping is, from the history of an affinity."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tagalong.affinity import Affinity
+from tagalong.group import Grouping, select_groups
+
+PAIRS = np.kron(np.eye(2), np.ones((2, 2)))
+
+
+def affinity(noise: float, base: NDArray[np.float64] = PAIRS) -> Affinity:
+    values = base + noise * np.random.default_rng(0).standard_normal((200, *base.shape))
+    return Affinity.from_history(values, list("abcde")[: len(base)])
+
+
+def test_clear_groups_are_stable() -> None:
+    grouping = select_groups(affinity(0.1), 2)
+    assert grouping.stability == 1.0
+    assert grouping.resampled is not None
+    assert grouping.resampled.resamples == 100
+    assert not grouping.resampled.unsettled
+    assert "the same groups in 100% of 100 resamples" in str(grouping)
+    together = np.array(grouping.resampled.together)
+    assert together.tolist() == PAIRS.tolist()
+
+
+def test_noise_makes_groups_unstable() -> None:
+    grouping = select_groups(affinity(20.0), 2)
+    assert grouping.stability is not None
+    assert grouping.stability < 0.8
+
+
+def test_the_task_without_a_place_is_named() -> None:
+    base = np.full((5, 5), 0.5)  # the fifth task fits anywhere
+    base[:4, :4] = PAIRS
+    resampled = select_groups(affinity(1.0, base), 2).resampled
+    assert resampled is not None
+    assert "e" in resampled.unsettled
+    assert resampled.same[resampled.tasks.index("e")] < 0.8
+    assert "not settled: " in str(resampled)
+
+
+def test_without_a_history_there_is_none() -> None:
+    assert select_groups(PAIRS, 2).stability is None
+    assert select_groups(affinity(0.1), 2, resamples=0).stability is None
+
+
+def test_it_is_the_same_for_the_same_seed_and_survives_json() -> None:
+    grouping = select_groups(affinity(3.0), 2, resamples=30, seed=5)
+    assert select_groups(affinity(3.0), 2, resamples=30, seed=5) == grouping
+    assert Grouping.from_json(grouping.to_json()) == grouping
+
+
+def test_budgets_share_the_resamples() -> None:
+    groupings = select_groups(affinity(2.0), budgets=[1, 2, 3], resamples=20)
+    assert groupings[1].stability == 1.0
+    assert groupings[2] == select_groups(affinity(2.0), 2, resamples=20)
+
+
+@pytest.mark.parametrize("tasks", [16])
+def test_more_tasks_are_resampled_by_search(tasks: int) -> None:
+    base = np.kron(np.eye(tasks // 4), np.ones((4, 4)))
+    values = base + 0.1 * np.random.default_rng(0).standard_normal((50, tasks, tasks))
+    grouping = select_groups(Affinity.from_history(values, list(map(str, range(tasks)))), 4)
+    assert grouping.stability == 1.0
+    assert grouping.resampled is not None
+    assert grouping.resampled.resamples == 20

@@ -1,0 +1,102 @@
+"""The answer as a record: reading it, asking it, saving it."""
+
+import copy
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from tagalong.affinity import Affinity
+from tagalong.group import Group, Grouping, GroupingFileError, select_groups
+
+MATRIX = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
+
+
+def grouping() -> Grouping:
+    return select_groups(Affinity.from_matrix(MATRIX, ["age", "ill", "sex"]), 2)
+
+
+def test_its_text_is_a_table() -> None:
+    assert str(grouping()) == (
+        "2 networks for 3 tasks, total 11 (proven optimal)\n"
+        "network  serves    helped by  score\n"
+        "      1  age, ill                10\n"
+        "      2  sex       age            1"
+    )
+
+
+def test_what_is_not_proven_says_so() -> None:
+    matrix = np.random.default_rng(0).standard_normal((9, 9))
+    found = select_groups(matrix, 2, solver="search")
+    assert found.gap == pytest.approx((found.bound - found.value) / found.value)
+    assert f"feasible, bound {found.bound:.6g}, gap {found.gap:.1%}" in str(found)
+
+
+def test_each_task_is_served_by_one_group() -> None:
+    found = grouping()
+    assert found.served_by("sex") == Group({"age", "sex"}, {"sex"})
+    assert found.served_by("sex").helpers == {"age"}
+    assert found.per_task == {"age": 5.0, "ill": 5.0, "sex": 1.0}
+    with pytest.raises(ValueError, match="`task` must be one of 'age', 'ill', 'sex', found 'height'"):
+        found.served_by("height")
+
+
+def test_the_mask_names_the_losses_to_train() -> None:
+    found = grouping()
+    assert found.loss_mask(1) == {"age": True, "ill": False, "sex": True}
+    assert found.loss_mask(found.groups[1]) == found.loss_mask(1)
+
+
+def test_explanations_name_the_next_best() -> None:
+    found = grouping()
+    assert found.explain("sex") == (
+        "sex is served by {age, sex} with 1, the best of the 2 networks for it; next best: {age, ill, sex} with 0.5."
+    )
+    alone = select_groups([[1, 2], [3, 4]], 1)
+    assert alone.explain("0") == "0 is served by {0, 1} with 3, the only chosen network that can."
+
+
+def test_an_explanation_owns_up_to_a_sacrifice() -> None:
+    # Two good pairs, but one task of each has to be served together.
+    found = select_groups(np.kron(np.eye(2), np.full((2, 2), 10.0)), 2, must_link=[{"0", "2"}])
+    sacrificed = [task for task in found.tasks if "would be better for it alone" in found.explain(task)]
+    assert len(sacrificed) == 1
+    assert sacrificed[0] in {"0", "2"}
+
+
+@pytest.mark.parametrize("solver", ["exact", "lp", "milp", "search"])
+def test_json_gives_it_back(solver: str) -> None:
+    matrix = np.random.default_rng(1).standard_normal((6, 6))
+    found = select_groups(matrix, 3, solver=solver)  # type: ignore[call-overload]
+    assert Grouping.from_json(found.to_json()) == found
+    assert json.loads(found.to_json())["format"] == "tagalong-grouping"
+
+
+def test_it_can_be_copied_and_pickled() -> None:
+    assert pickle.loads(pickle.dumps(grouping())) == grouping()
+    assert copy.deepcopy(grouping()) == grouping()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "valid JSON"),
+        ("[1]", "format 'tagalong-grouping', found 'list'"),
+        ('{"format": "tagalong-grouping", "version": 99}', "version 1, found 99; update tagalong"),
+        ('{"format": "tagalong-grouping", "version": 1}', "damaged"),
+    ],
+)
+def test_damaged_texts_are_refused(text: str, message: str) -> None:
+    with pytest.raises(GroupingFileError, match=message):
+        Grouping.from_json(text)
+
+
+def test_a_group_serves_only_what_it_trains() -> None:
+    with pytest.raises(ValueError, match="`serves` must be among the trained tasks, found 'b'"):
+        Group({"a"}, {"b"})
+
+
+def test_the_record_cannot_be_changed() -> None:
+    with pytest.raises(TypeError):
+        grouping().per_task["age"] = 1.0  # type: ignore[index]
