@@ -97,6 +97,17 @@ def test_impossible_constraints_name_what_would_be_possible(options: Any, messag
         select_groups(MATRIX, **({"budget": 2} | options | links))
 
 
+@pytest.mark.parametrize("solver", ["exact", "lp", "milp", "search"])
+@pytest.mark.parametrize(
+    ("budget", "options"),
+    [(1, {"max_size": 2}), (5, {"max_size": 1}), (4, {"max_size": 2, "must_link": [("0", "1"), ("1", "2")]})],
+)
+def test_no_solver_gives_an_impossible_answer(solver: Any, budget: int, options: Any) -> None:
+    matrix = np.random.default_rng(0).standard_normal((5, 5))
+    with pytest.raises(ValueError, match="cannot serve all tasks"):
+        select_groups(matrix, budget, solver=solver, **options)
+
+
 def test_all_problems_are_named_at_once() -> None:
     with pytest.raises(ValueError, match="several problems") as error:
         select_groups(GAPS, 7, objective="best", must_link=[("0", "y")], weights={"z": 1.0})

@@ -36,6 +36,8 @@ MOST_TASKS = 10  # of scores whose groups have to be listed first
 def solve_compact(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
     """The best choice for each budget, by branch and cut."""
     listed = problem if problem.networks is not None else problem.with_networks(all_networks(problem))
+    if not listed.serves_all:
+        raise Infeasible
     found = [_solve(listed, budget, limits) for budget in budgets]
     if problem.networks is not None:
         return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
@@ -60,16 +60,17 @@ def solve_partition(problem: Problem, budgets: Sequence[float], limits: Limits) 
 
 def _fewest(problem: Problem, values: Floats, networks: int, start: Solution, limits: Limits) -> Solution:
     """The best choice, and among equals one of the fewest networks: they can tie only where a network is free."""
-    best = _proven(problem, values, networks, start, limits)
-    while best.proven and best.prices is not None and best.prices[-1] <= TIE and len(best.choices) > 1:
-        networks = len(best.choices) - 1
+    best = found = _proven(problem, values, networks, start, limits)
+    least = solution_value(problem, best.choices) - TIE / 2
+    while found.proven and found.prices is not None and found.prices[-1] <= TIE and len(best.choices) > 1:
+        fewer = len(best.choices) - 1
         try:
-            fewer = _proven(problem, values, networks, solve_search(problem, [networks], limits)[0], limits)
+            found = _proven(problem, values, fewer, solve_search(problem, [fewer], limits)[0], limits)
         except Infeasible:
             break
-        if not fewer.proven or solution_value(problem, fewer.choices) < solution_value(problem, best.choices) - TIE:
+        if solution_value(problem, found.choices) < least:
             break
-        best = Solution(fewer.choices, best.bound, True, prices=best.prices)
+        best = replace(best, choices=found.choices)
     return best
 
 

@@ -27,8 +27,6 @@ def _searched(problem: Problem, networks: int, limits: Limits) -> Solution:
     place = search.run(limits)
     choices = search.choices(place)
     value = solution_value(problem, choices)
-    if not np.isfinite(value):
-        raise Infeasible
     bound = max(simple_bound(problem, networks), value)
     return Solution(choices, bound, bound - value <= TIE)
 
@@ -103,7 +101,9 @@ class _Search:
         found = []
         for which in np.unique(place):
             served = np.flatnonzero(self.units[place == which].any(axis=0))
-            trains, _ = best_network(self.problem, served, price, price / (4 * self.problem.n))
+            trains, value = best_network(self.problem, served, price, price / (4 * self.problem.n))
+            if value == -np.inf:
+                raise Infeasible  # too many tasks for one network, or one task that may not be alone
             found.append(Choice(bits_of(trains), bits_of(served)))
         return tuple(found)
 
