@@ -71,3 +71,11 @@ def test_prefixes_in_which_a_pair_had_no_turn_yet_have_no_groups() -> None:
     assert result.groups[0.5] == result.groups[0.6] == ()
     assert result
     assert result.since == 69
+
+
+def test_on_held_out_losses_a_task_may_settle_alone() -> None:
+    alone = PAIRS + np.diag([-9.0, -9.0, 9.0, 9.0])
+    history = np.repeat(alone[None], 20, axis=0)
+    for held_out, groups in ((True, (("a", "b"), ("c",), ("d",))), (False, (("a", "b"), ("c", "d")))):
+        affinity = Affinity.from_history(history, ["a", "b", "c", "d"], settings={"held_out": held_out})
+        assert affinity.settled(3).groups[1.0] == groups

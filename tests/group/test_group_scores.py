@@ -119,9 +119,22 @@ def test_a_latency_limits_each_network() -> None:
     assert all(len(group.trains) == 2 for group in grouping.groups)
 
 
-def test_one_task_is_one_network() -> None:
-    assert select_groups([[np.nan]], 1).groups[0].serves == {"0"}
-    assert select_groups([[3.0]], 1).value == 3.0
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_costs_of_any_unit_and_budgets_beyond_need_are_fine(unit: float) -> None:
+    def cost(tasks: frozenset[str]) -> float:
+        return unit * (1 + 0.25 * len(tasks))
+
+    expected = select_groups(MATRIX, 5)
+    grouping = select_groups(MATRIX, 1e6 * unit, cost=cost)
+    assert grouping.solver == "exact"
+    assert grouping.value == pytest.approx(expected.value)
+    assert select_groups(MATRIX, 3 * unit, cost=cost).value < grouping.value
+
+
+@pytest.mark.parametrize("solver", ["exact", "lp", "milp", "search"])
+def test_one_task_is_one_network(solver: Any) -> None:
+    assert select_groups([[np.nan]], 1, solver=solver).groups[0].serves == {"0"}
+    assert select_groups([[3.0]], 1, solver=solver).value == 3.0
 
 
 def test_torch_is_not_imported() -> None:

@@ -100,7 +100,7 @@ def spending_levels(costs: Floats, budget: float) -> Floats | None:
         sums = np.unique(np.round(sums[sums <= allowed] / costs[0], 9)) * costs[0]
         if len(sums) > MOST_LEVELS:
             return None
-        found = sums[~np.isclose(sums[:, None], levels, rtol=1e-9).any(axis=1)]
+        found = sums[~np.isclose(sums[:, None], levels, rtol=1e-9, atol=0).any(axis=1)]
         levels = np.union1d(levels, found)
         if len(levels) > MOST_LEVELS:
             return None

@@ -72,7 +72,8 @@ class Grouping:
         solver: which solver answered.
         ties: other choices of as few groups that are just as good; at most eight are listed.
         options: for each task, what it would score in each of the networks, best first.
-        certificate: prices that prove `bound`, where the solver gives them.
+        certificate: prices that prove `certificate.bound`, from the linear programme; that bound is `value` itself
+            unless the programme left a gap, which branching then closed.
         resampled: what reselecting on resamples of the history gave; None without a history.
 
     Example:

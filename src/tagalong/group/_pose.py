@@ -57,7 +57,8 @@ def _posed_networks(bare: Problem, networks: Networks, scores: Scores, request: 
     separate = _separate(networks.trains, scores.tasks, request)
     cheap = networks.cost <= (np.inf if request.max_cost is None else request.max_cost * (1 + 1e-9))
     problem = bare.with_networks(networks.only(separate & cheap))
-    budgets = tuple(map(float, request.budgets))
+    dearest = bare.n * float(networks.cost[separate & cheap].max(initial=0.0))  # nothing can be spent beyond it
+    budgets = tuple(min(float(budget), max(dearest, 1e-300)) for budget in request.budgets)
     return Posed(problem, budgets, scale, sign, np.flatnonzero(separate & cheap), networks.only(separate))
 
 

@@ -35,7 +35,7 @@ class Request:
     resamples: int | None = None
 
     def singles(self, scores: Scores) -> bool:
-        """Whether networks of one task are allowed; a task that is alone in the world is."""
+        """Whether networks of one task are allowed: as asked, or as the scores suggest."""
         return scores.singles if self.allow_single is None else self.allow_single
 
     def check(self, scores: Scores) -> None:
@@ -114,7 +114,7 @@ class Request:
         if scores.matrix is None:
             return []
         wanted = ~np.eye(len(scores.tasks), dtype=bool)
-        if self.singles(scores) and self.max_size != 0:
+        if self.singles(scores):
             wanted[:] = True
         bad = np.argwhere(wanted & ~np.isfinite(scores.matrix))
         if not len(bad):
