@@ -12,6 +12,16 @@ Floats = NDArray[np.float64]
 Network = tuple[frozenset[int], dict[int, float], float]
 
 
+class Frame:
+    """As much of a data frame as is needed."""
+
+    def __init__(self, values: Floats, index: list[str], columns: list[str]) -> None:
+        self.values, self.index, self.columns = values, index, columns
+
+    def to_numpy(self) -> Floats:
+        return self.values
+
+
 def networks_of(
     matrix: Floats, cost: Callable[[frozenset[int]], float], *, singles: bool = False, largest: int | None = None
 ) -> list[Network]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_group_scores import Frame
+from group_oracle import Frame
 
 from tagalong.affinity import Affinity
 from tagalong.group import Candidate, select_groups

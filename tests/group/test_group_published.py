@@ -51,6 +51,16 @@ def test_the_linear_programme_finds_and_certifies_them_too(problem: str) -> None
         assert sign * grouping.certificate.bound(budget) >= sign * grouping.value - 1e-9
 
 
+@pytest.mark.parametrize("solver", ["exact", "lp", "milp", "search"])
+@pytest.mark.parametrize("problem", ["taskonomy_tag", "taskonomy_cs"])
+def test_no_solver_returns_redundant_groups(problem: str, solver: Any) -> None:
+    # Three groups give every task its best partner; the published selector fills the budget on ties.
+    for budget in (4, 5):
+        grouping = select_groups(affinity(problem), budget, solver=solver)
+        assert shown(grouping) == OPTIMA[problem][3][1]
+        assert grouping.status == "optimal"
+
+
 @pytest.mark.parametrize("problem", [problem for problem in MATRICES if problem.endswith("hoa")])
 def test_results_of_pairs_are_completed_as_hoa_does(problem: str) -> None:
     scores = affinity(problem)

@@ -4,23 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from group_oracle import Frame
 
 from tagalong.affinity import Affinity
 from tagalong.group import Candidate, select_groups
 
 MATRIX = np.random.default_rng(0).standard_normal((5, 5))
 TASKS = ("e", "d", "c", "b", "a")
-
-
-class Frame:
-    """As much of a data frame as is needed."""
-
-    def __init__(self, values: NDArray[Any], index: list[str], columns: list[str]) -> None:
-        self.values, self.index, self.columns = values, index, columns
-
-    def to_numpy(self) -> NDArray[Any]:
-        return self.values
 
 
 def test_affinity_and_frame_give_the_same_groups_whatever_the_order_of_rows() -> None:

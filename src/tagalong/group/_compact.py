@@ -55,8 +55,9 @@ def _solve(problem: Problem, budget: float, limits: Limits) -> Solution:
     if np.isfinite(limits.deadline):
         options["time_limit"] = max(limits.deadline - time.monotonic(), 0.01)
     count = len(networks.cost) + len(row)
+    price = np.full(len(networks.cost), TIE / (2 * problem.n))  # a network that adds nothing is left out
     result = milp(
-        -SHARP * np.append(np.zeros(len(networks.cost)), networks.values[row, task]),
+        -SHARP * np.append(-price, networks.values[row, task]),
         constraints=_constraints(problem, networks, row, task, budget),
         integrality=np.ones(count),
         bounds=Bounds(0, 1),
@@ -80,7 +81,7 @@ def _read(problem: Problem, networks: Networks, row: Ints, task: Ints, result: O
     )
     value = solution_value(problem, choices)
     most = float(networks.values.max(axis=0).sum())  # every task in its best network
-    proven = most if result.mip_dual_bound is None else min(most, float(-result.mip_dual_bound) / SHARP)
+    proven = most if result.mip_dual_bound is None else min(most, float(-result.mip_dual_bound) / SHARP + TIE / 2)
     bound = max(proven, value)
     return Solution(choices, bound, bound - value <= TIE)
 

@@ -82,6 +82,8 @@ class _Search:
         while moved and time.monotonic() <= deadline:
             moved = False
             for unit in self.random.permutation(len(self.units)):
+                if time.monotonic() > deadline:
+                    break
                 here = place[unit]
                 sign = np.where(np.arange(self.networks) == here, -1, 1)[:, None]  # leaves here, joins elsewhere
                 after_members, after_given = members + sign * self.units[unit], given + sign * self.given[unit]
@@ -97,15 +99,16 @@ class _Search:
         return place
 
     def choices(self, place: Ints) -> tuple[Choice, ...]:
+        """The best network for each place; places that train the same tasks are one network."""
         price = TIE / (2 * self.problem.n**2)
-        found = []
+        serves: dict[int, int] = {}
         for which in np.unique(place):
             served = np.flatnonzero(self.units[place == which].any(axis=0))
             trains, value = best_network(self.problem, served, price, price / (4 * self.problem.n))
             if value == -np.inf:
                 raise Infeasible  # too many tasks for one network, or one task that may not be alone
-            found.append(Choice(bits_of(trains), bits_of(served)))
-        return tuple(found)
+            serves[bits_of(trains)] = serves.get(bits_of(trains), 0) | bits_of(served)
+        return tuple(Choice(trains, served) for trains, served in serves.items())
 
     def _sets(self, place: Ints) -> tuple[Ints, Floats]:
         inside = (np.arange(self.networks)[:, None] == place).astype(np.float64)
