@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tagalong.affinity import Affinity
-from tagalong.group import Group, Grouping, GroupingFileError, select_groups
+from tagalong.group import Candidate, Certificate, Group, Grouping, GroupingFileError, select_groups
 
 MATRIX = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
 
@@ -76,6 +76,8 @@ def test_json_gives_it_back(solver: str) -> None:
 def test_it_can_be_copied_and_pickled() -> None:
     assert pickle.loads(pickle.dumps(grouping())) == grouping()
     assert copy.deepcopy(grouping()) == grouping()
+    for part in (Candidate({"a", "b"}, {"a": 1.0}, cost=0.5), Certificate({"a": 1.0}, 2.0)):
+        assert pickle.loads(pickle.dumps(part)) == part
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 
 @dataclass(frozen=True, init=False)
@@ -42,6 +43,9 @@ class Candidate:
 
     def __repr__(self) -> str:
         return f"Candidate({{{', '.join(sorted(map(str, self.trains)))}}}, cost={self.cost:g})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Candidate, (self.trains, dict(self.values), self.cost)  # read-only mappings cannot be pickled
 
     def __hash__(self) -> int:
         return hash((self.trains, tuple(sorted(self.values.items())), self.cost))

@@ -34,6 +34,9 @@ class Certificate:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", MappingProxyType(dict(self.tasks)))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Certificate, (dict(self.tasks), self.network)  # read-only mappings cannot be pickled
+
     def bound(self, budget: int) -> float:
         """What no set of at most `budget` networks can beat.
 
