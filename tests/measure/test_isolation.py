@@ -185,3 +185,21 @@ def test_random_numbers_are_put_back_when_a_replay_breaks_off_between_two_draws(
     with pytest.raises(RuntimeError, match="half-way"):
         AffinityMeter(model.encoder, lr=0.1)(breaking)
     assert torch.equal(torch.get_rng_state(), after_one_run)
+
+
+def test_attributes_that_hold_themselves_or_cannot_be_written_do_no_harm() -> None:
+    model, closure = regression()
+    circle: dict[str, Any] = {"calls": []}
+    circle["self"] = circle
+    fixed = np.broadcast_to(np.zeros(1), (3, 3))
+    model.circle, model.fixed = circle, fixed  # type: ignore[assignment]
+
+    def counting() -> dict[str, Tensor]:
+        model.circle["calls"].append(1)  # type: ignore[index]
+        model.eval()
+        return closure()
+
+    AffinityMeter(model.encoder, lr=0.1, model=model)(counting)
+    assert model.circle is circle
+    assert circle["calls"] == [1]
+    assert circle["self"] is circle

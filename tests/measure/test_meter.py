@@ -82,7 +82,8 @@ def test_estimators_can_be_given_as_objects() -> None:
         ({}, "a step needs a size"),
         ({"lr": -1.0}, "`lr` is the positive learning rate"),
         ({"lr": 0.1, "tasks": ["a", "a"]}, "`tasks` must be distinct"),
-        ({"lr": 0.1, "tasks": "abc"}, "`tasks` must be distinct"),
+        ({"lr": 0.1, "tasks": "abc"}, "`tasks` must be a list of names"),
+        ({"lr": 0.1, "tasks": []}, "`tasks` must name at least one task"),
     ],
 )
 def test_wrong_arguments_are_refused_at_construction(options: dict[str, Any], sentence: str) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tagalong._names import named, refuse
+
 from ._average import Average, averages
-from ._check import Fields, named, refuse
+from ._check import Fields
 from ._record import Record
 from ._resample import standard_errors
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+from tagalong._names import name_problems
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -17,33 +18,6 @@ Ints = NDArray[np.int64]
 
 class AffinityFileError(ValueError):
     """A file that should hold an affinity does not, or holds a damaged one."""
-
-
-def refuse(problems: list[str], error: type[ValueError] = ValueError) -> None:
-    """Raises one error that lists all problems, nothing if there are none."""
-    if problems:
-        raise error(problems[0] if len(problems) == 1 else "\n".join(["several problems:", *problems]))
-
-
-def name_problems(tasks: tuple[Any, ...], argument: str = "`tasks`") -> list[str]:
-    """What is wrong with these task names."""
-    wrong = [task for task in tasks if not isinstance(task, str) or not task]
-    twice = [task for task, times in Counter(map(repr, tasks)).items() if times > 1]
-    problems = []
-    if not tasks:
-        problems.append(f"{argument} must name at least one task, found none")
-    if wrong:
-        problems.append(f"{argument} must be non-empty strings, found {', '.join(map(repr, wrong))}")
-    if twice:
-        problems.append(f"{argument} must be distinct, found more than once: {', '.join(twice)}; rename them")
-    return problems
-
-
-def named(tasks: Iterable[str]) -> tuple[str, ...]:
-    """The names as a tuple; a single string is refused, since it would be read letter by letter."""
-    if isinstance(tasks, str):
-        raise ValueError(f"`tasks` must be a list of names, found the string {tasks!r}; write [{tasks!r}]")
-    return tuple(tasks)
 
 
 class Fields:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ._check import AffinityFileError, Floats, name_problems, refuse
+from tagalong._names import name_problems, refuse
+
+from ._check import AffinityFileError, Floats
 from ._record import Record
 
 Line = tuple[int, list[str]]

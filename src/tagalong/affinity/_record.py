@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ._check import Fields, Floats, Ints, named, refuse
+from tagalong._names import named, refuse
+
+from ._check import Fields, Floats, Ints
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tagalong.affinity._check import refuse
+from tagalong._names import refuse
 
 from ._scores import Scores
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tagalong._names import name_problems, refuse
 from tagalong.affinity import Affinity
-from tagalong.affinity._check import name_problems, refuse
 
 from ._candidate import Candidate
 from ._problem import Floats

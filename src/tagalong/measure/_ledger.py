@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tagalong._names import name_problems, named, refuse
 from tagalong.affinity import Affinity
 
 from ._reading import Reading
@@ -91,11 +92,8 @@ class Ledger:
 
 
 def task_names(tasks: Sequence[str]) -> tuple[str, ...]:
-    names = tuple(tasks)
-    if isinstance(tasks, str) or any(not isinstance(t, str) or not t for t in names) or len(set(names)) < len(names):
-        raise ValueError(f"`tasks` must be distinct, non-empty names, got {tasks!r}.")
-    if not names:
-        raise ValueError("`tasks` must name every task, got none.")
+    names = named(tasks)
+    refuse(name_problems(names))
     return names
 
 

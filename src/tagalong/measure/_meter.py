@@ -169,12 +169,12 @@ class AffinityMeter:
         return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
 
     def _measurement(self, main: Stage, held: Stage | None, verify: bool) -> Measurement:
-        named = [name for name in main.returned if isinstance(name, str)] if isinstance(main.returned, Mapping) else []
-        if self._ledger.tasks is None and named and not main.losses.problems:
-            self._ledger.tasks = task_names(named)
+        names = [name for name in main.returned if isinstance(name, str)] if isinstance(main.returned, Mapping) else []
+        if self._ledger.tasks is None and names and not main.losses.problems:
+            self._ledger.tasks = task_names(names)
         return Measurement(
             self._setup,
-            self._ledger.tasks or named,
+            self._ledger.tasks or names,
             main,
             held,
             choose=lambda present: self._schedule.choose(present, self._ledger.source_counts, self._seed),

@@ -9,6 +9,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from tagalong._names import refuse
+
 from ._estimators import Estimator, Quantity
 from ._isolation import Replayer, compiled
 from ._replicas import Replicas, find_group
@@ -107,7 +109,7 @@ def make_setup(
     **rest: Any,
 ) -> Setup:
     """Checks the arguments against each other, before any training."""
-    _refuse(_argument_problems(model=model, lr=lr, **rest))
+    refuse(list(_argument_problems(model=model, lr=lr, **rest)))
     models = [] if model is None else [model] if isinstance(model, nn.Module) else list(model)
     if not models and isinstance(shared, nn.Module) and compiled(shared.modules()):
         raise ValueError(
@@ -143,12 +145,6 @@ def _argument_problems(
         yield f"`process_group` must be 'auto', a process group or None, got {process_group!r}."
     if not (is_number(gradient_memory) and gradient_memory > 0):
         yield f"`gradient_memory` must be a positive number of bytes, got {gradient_memory!r}."
-
-
-def _refuse(problems: Iterable[str]) -> None:
-    found = list(problems)
-    if found:
-        raise ValueError(" ".join(found))
 
 
 def _update(update: str | None, optimizers: Sequence[Optimizer]) -> Update:

@@ -1,0 +1,34 @@
+"""Task names, and refusing input with every problem at once: what all rooms agree on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+
+def refuse(problems: list[str], error: type[ValueError] = ValueError) -> None:
+    """Raises one error that lists all problems, nothing if there are none."""
+    if problems:
+        raise error(problems[0] if len(problems) == 1 else "\n".join(["several problems:", *problems]))
+
+
+def name_problems(tasks: tuple[Any, ...], argument: str = "`tasks`") -> list[str]:
+    """What is wrong with these task names."""
+    wrong = [task for task in tasks if not isinstance(task, str) or not task]
+    twice = [task for task, times in Counter(map(repr, tasks)).items() if times > 1]
+    problems = []
+    if not tasks:
+        problems.append(f"{argument} must name at least one task, found none")
+    if wrong:
+        problems.append(f"{argument} must be non-empty strings, found {', '.join(map(repr, wrong))}")
+    if twice:
+        problems.append(f"{argument} must be distinct, found more than once: {', '.join(twice)}; rename them")
+    return problems
+
+
+def named(tasks: Iterable[str]) -> tuple[str, ...]:
+    """The names as a tuple; a single string is refused, since it would be read letter by letter."""
+    if isinstance(tasks, str):
+        raise ValueError(f"`tasks` must be a list of names, found the string {tasks!r}; write [{tasks!r}]")
+    return tuple(tasks)
