@@ -1,0 +1,135 @@
+"""One network: a shared encoder and a head for each of its tasks."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ._problem import Encoder, Problem
+from ._seeds import derived, drawing
+from ._task import Task
+
+
+class Network(nn.Module):
+    """An encoder and one head per task; gives the outputs of every task.
+
+    Attributes:
+        tasks: the names, in the order of the problem.
+        seed: of the dropout masks, see `at_step`.
+    """
+
+    def __init__(self, encoder: nn.Module, heads: Sequence[nn.Module], tasks: Sequence[str], seed: int = 0) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.heads = nn.ModuleList(heads)  # a ModuleDict would refuse dots in names
+        self.tasks = tuple(tasks)
+        self.seed = seed
+        self.draws = {part: _draws(module) for part, module in (("encoder", encoder), *zip(tasks, heads, strict=True))}
+        self._step: int | None = None
+
+    def at_step(self, step: int | None) -> Network:
+        """From here on dropout masks are those of this step: by part, so that other tasks' heads do not matter."""
+        self._step = step
+        return self
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        self._draw("encoder")
+        features = self.encoder(inputs)
+        outputs = {}
+        for task, head in zip(self.tasks, self.heads, strict=True):
+            self._draw(task)
+            outputs[task] = head(features)
+        return outputs
+
+    def _draw(self, part: str) -> None:
+        if self.training and self._step is not None and self.draws[part]:
+            torch.manual_seed(derived(self.seed, "masks", part, self._step))
+
+
+def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: float = 1.0) -> Network:
+    """A network for these tasks with the initial weights of this seed: equal for a task whatever tasks are beside it."""
+    wanted = set(tasks)
+    chosen = [task for task in problem.tasks if task.name in wanted]
+    with drawing(seed, "encoder"):
+        encoder = problem.make_encoder(width)
+    encoder = encoder.to(problem.train.inputs.dtype) if problem.train.inputs.is_floating_point() else encoder
+    features = feature_count(encoder, problem.train.inputs[:2])
+    return Network(
+        encoder, [_head(problem, task, features, seed, encoder) for task in chosen], [t.name for t in chosen], seed
+    )
+
+
+def _head(problem: Problem, task: Task, features: int, seed: int, encoder: nn.Module) -> nn.Module:
+    with drawing(seed, "head", task.name):
+        head = task.make_head(features) if problem.head is None else problem.head(task, features)
+    first = next(encoder.parameters(), None)
+    return head if first is None else head.to(first.dtype)
+
+
+def feature_count(encoder: nn.Module, inputs: Tensor) -> int:
+    """How many features (channels) the encoder gives."""
+    mode = encoder.training
+    encoder.eval()
+    with torch.no_grad():
+        features = encoder(inputs)
+    encoder.train(mode)
+    return int(features.shape[1])
+
+
+def make_encoder(encoder: Encoder, width: float) -> nn.Module:
+    """A module from a factory, or a copy of a module given."""
+    if isinstance(encoder, nn.Module):
+        if width != 1:
+            raise ValueError("`encoder` must be a callable with a `width` argument to be widened, found a module")
+        return copy.deepcopy(encoder)
+    if width == 1:
+        return encoder()
+    if "width" not in inspect.signature(encoder).parameters:
+        raise ValueError(
+            "`encoder` must have a `width` argument to be widened, found none; write `def encoder(width=1)`"
+        )
+    return encoder(width=width)
+
+
+def _draws(module: nn.Module) -> bool:
+    """Whether a forward pass in training may draw random numbers: dropout does, other known layers do not."""
+    return any(_may_draw(part) for part in module.modules())
+
+
+def _may_draw(part: nn.Module) -> bool:
+    if "Dropout" in type(part).__name__ or isinstance(part, (nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)):
+        return True
+    if isinstance(part, (nn.MultiheadAttention, nn.RNNBase, nn.Transformer)):
+        return True
+    return not type(part).__module__.startswith("torch.nn")  # own layers may call functional.dropout
+
+
+class MLP:
+    """Makes encoders of fully connected layers.
+
+    Args:
+        features: of the inputs.
+        hidden: the size of each layer; `width` multiplies it.
+        dropout: after each layer.
+    """
+
+    def __init__(self, features: int, hidden: Sequence[int] = (64, 64), dropout: float = 0.0) -> None:
+        self.features, self.hidden, self.dropout = features, tuple(hidden), dropout
+
+    def __call__(self, width: float = 1.0) -> nn.Module:
+        layers: list[nn.Module] = []
+        size = self.features
+        for wanted in self.hidden:
+            wide = max(1, round(wanted * width))
+            layers += [nn.Linear(size, wide), nn.ReLU()]
+            if self.dropout:
+                layers.append(nn.Dropout(self.dropout))
+            size = wide
+        return nn.Sequential(*layers)
+
+    def __repr__(self) -> str:
+        return f"MLP({self.features}, hidden={self.hidden}, dropout={self.dropout})"

@@ -1,0 +1,168 @@
+"""A problem: tasks, data split in three, and how a network for them is made and trained."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tagalong._names import name_problems, refuse
+
+from ._recipe import Recipe
+from ._task import Task
+
+Encoder = nn.Module | Callable[..., nn.Module]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Some rows: inputs, and targets of each task with NaN where a label is missing.
+
+    Attributes:
+        inputs: [rows, …].
+        targets: for each task [rows] or [rows, …], floating point.
+        groups: which rows belong together (one number per row), for honest error bars; None if every row stands alone.
+    """
+
+    inputs: Tensor
+    targets: Mapping[str, Tensor]
+    groups: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def to(self, device: torch.device | str) -> Split:
+        """The same rows on a device."""
+        targets = {task: target.to(device) for task, target in self.targets.items()}
+        return Split(self.inputs.to(device), targets, self.groups)
+
+    def only(self, tasks: Iterable[str]) -> Split:
+        """The same rows with the targets of these tasks."""
+        return replace(self, targets={task: self.targets[task] for task in tasks})
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is to be learnt, from what, and by which kind of network.
+
+    Attributes:
+        name: of the problem.
+        tasks: the targets.
+        train: rows to learn from.
+        val: rows that decide when to stop and what is recommended.
+        test: rows that are only reported.
+        encoder: makes the shared part: a callable (with a `width` argument, if it can be widened), or a module whose
+            weights are the start of every network.
+        head: makes the head of a task from the number of features; None: the task's own, one linear layer by default.
+        recipe: how networks are trained.
+        scales: for regression tasks the (mean, standard deviation) that targets were standardised with.
+        table: how rows of a table become inputs, where the problem came from one.
+        notes: what a report should say about the data.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+    train: Split
+    val: Split
+    test: Split
+    encoder: Encoder
+    head: Callable[[Task, int], nn.Module] | None = None
+    recipe: Recipe = field(default_factory=Recipe)
+    scales: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    table: Any = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tasks", tuple(self.tasks))
+        problems = name_problems(self.names, "`tasks`")
+        for part, split in self.splits.items():
+            missing = [name for name in self.names if name not in split.targets]
+            if missing:
+                problems.append(f"`{part}` must have a target for every task, found none for {', '.join(missing)}")
+            problems += [
+                f"`{part}`: the target of {name!r} must have {len(split)} rows, found {len(target)}"
+                for name, target in split.targets.items()
+                if len(target) != len(split)
+            ]
+        refuse(problems)
+
+    @staticmethod
+    def from_arrays(
+        inputs: Any,
+        targets: Any,
+        tasks: Sequence[Task | str],
+        *,
+        name: str = "arrays",
+        encoder: Encoder | None = None,
+        recipe: Recipe | None = None,
+        split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
+        groups: Any = None,
+        seed: int = 0,
+    ) -> Problem:
+        """A problem from arrays; NaN among the targets is a missing label.
+
+        Args:
+            inputs: [rows, …] numbers.
+            targets: [rows, tasks], or a mapping from task names to [rows, …].
+            tasks: one `Task` per target, or names (kinds are then guessed).
+            name: of the problem.
+            encoder: see `Problem`; None: two hidden layers for flat inputs.
+            recipe: how to train; None: the default.
+            split: shares of train, validation and test, or three arrays of row numbers.
+            groups: one label per row; rows of a group never straddle a split.
+            seed: of the split.
+        """
+        from ._arrays import problem_from_arrays
+
+        return problem_from_arrays(
+            inputs, targets, tasks, name=name, encoder=encoder, recipe=recipe, split=split, groups=groups, seed=seed
+        )
+
+    @staticmethod
+    def from_csv(path: Any, targets: Sequence[str], **options: Any) -> Problem:
+        """A problem from a table as people have it; see `tagalong.learn.read_table` for the options."""
+        from ._table import problem_from_csv
+
+        return problem_from_csv(path, targets, **options)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tasks."""
+        return tuple(task.name for task in self.tasks)
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """The three parts by name."""
+        return {"train": self.train, "val": self.val, "test": self.test}
+
+    def task(self, name: str) -> Task:
+        """The task of this name."""
+        for task in self.tasks:
+            if task.name == name:
+                return task
+        raise ValueError(f"`task` must be one of {', '.join(map(repr, self.names))}, found {name!r}")
+
+    def make_encoder(self, width: float = 1.0) -> nn.Module:
+        """A fresh encoder, `width` times as wide; drawn from torch's random numbers as they stand."""
+        from ._network import make_encoder
+
+        return make_encoder(self.encoder, width)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What the data and tasks are, in 16 letters: the same for the same data."""
+        digest = hashlib.sha256(
+            repr([(t, t.classes, t.outputs, t.class_weights, t.weight) for t in self.tasks]).encode()
+        )
+        for part, split in self.splits.items():
+            digest.update(part.encode())
+            for tensor in (split.inputs, *(split.targets[name] for name in sorted(split.targets))):
+                digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+                digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes())
+        return digest.hexdigest()[:16]

@@ -1,0 +1,86 @@
+"""How a network is trained: everything that changes the numbers, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tagalong._names import refuse
+
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+SCHEDULES = ("constant", "cosine", "step")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Optimiser, batches, learning rate and stopping of one training.
+
+    Attributes:
+        optimizer: "sgd", "adam" or "adamw".
+        lr: the learning rate at the start.
+        momentum: of sgd.
+        weight_decay: as the optimiser understands it.
+        batch_size: rows of a step.
+        epochs: at most so many.
+        patience: training stops when the validation loss has not improved for so many epochs; the best weights count.
+        schedule: "constant", "cosine" (to zero over `epochs`) or "step" (times `factor` every `period` epochs).
+        period: epochs between steps of the schedule.
+        factor: of a step of the schedule.
+        amp: "bf16" or "fp16" for mixed precision, None for the precision of the inputs.
+
+    Example:
+        >>> Recipe(lr=0.1, schedule="step", period=2, factor=0.5).rates(5)
+        [0.1, 0.1, 0.05, 0.05, 0.025]
+    """
+
+    optimizer: Literal["sgd", "adam", "adamw"] = "adamw"
+    lr: float = 1e-3
+    momentum: float = 0.9
+    weight_decay: float = 0.01
+    batch_size: int = 256
+    epochs: int = 100
+    patience: int = 10
+    schedule: Literal["constant", "cosine", "step"] = "constant"
+    period: int = 15
+    factor: float = 0.5
+    amp: Literal["bf16", "fp16"] | None = None
+
+    def __post_init__(self) -> None:
+        refuse(list(self._problems()))
+
+    def _problems(self) -> Iterable[str]:
+        choices = {"optimizer": tuple(OPTIMIZERS), "schedule": SCHEDULES, "amp": ("bf16", "fp16", None)}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                yield f"`{name}` must be one of {', '.join(map(repr, allowed))}, found {getattr(self, name)!r}"
+        for name in ("batch_size", "epochs", "patience", "period"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                yield f"`{name}` must be a whole number from 1, found {getattr(self, name)!r}"
+        for name in ("lr", "factor"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                yield f"`{name}` must be a positive number, found {getattr(self, name)!r}"
+        for name in ("momentum", "weight_decay"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                yield f"`{name}` must be a number from 0, found {getattr(self, name)!r}"
+
+    def rate(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0."""
+        if self.schedule == "cosine":
+            return self.lr * 0.5 * (1 + math.cos(math.pi * epoch / self.epochs))
+        if self.schedule == "step":
+            return self.lr * self.factor ** (epoch // self.period)
+        return self.lr
+
+    def rates(self, epochs: int | None = None) -> list[float]:
+        """The learning rates of the first epochs."""
+        return [self.rate(epoch) for epoch in range(self.epochs if epochs is None else epochs)]
+
+    def make_optimizer(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
+        """The optimiser; every one here works element by element, so that stacked networks stay apart."""
+        momentum = {"momentum": self.momentum} if self.optimizer == "sgd" else {}
+        return OPTIMIZERS[self.optimizer](parameters, lr=self.lr, weight_decay=self.weight_decay, **momentum)  # type: ignore[operator]

@@ -1,0 +1,46 @@
+"""Common random numbers: every draw follows from the seed and what it is for, never from what was drawn before.
+
+So networks of one seed share the order of rows, the initial weights (by task name) and the dropout masks, whether
+they are trained alone, many at once, or go on after a kill.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+
+def derived(seed: int, *purpose: object) -> int:
+    """A seed of its own for one purpose.
+
+    Example:
+        >>> derived(0, "rows", 3) == derived(0, "rows", 3), derived(0, "rows", 3) == derived(0, "rows", 4)
+        (True, False)
+    """
+    digest = hashlib.sha256(repr((seed, *purpose)).encode()).digest()
+    return int.from_bytes(digest[:6], "big")
+
+
+def row_order(seed: int, epoch: int, rows: int) -> Tensor:
+    """The order in which an epoch visits the rows."""
+    return torch.randperm(rows, generator=torch.Generator().manual_seed(derived(seed, "rows", epoch)))
+
+
+def batches(seed: int, epoch: int, rows: int, size: int) -> list[Tensor]:
+    """The rows of every step of an epoch. A last single row joins the batch before: BatchNorm needs two."""
+    parts = list(row_order(seed, epoch, rows).split(size))
+    if len(parts) > 1 and len(parts[-1]) == 1:
+        parts[-2:] = [torch.cat(parts[-2:])]
+    return parts
+
+
+@contextmanager
+def drawing(seed: int, *purpose: object) -> Iterator[None]:
+    """Random numbers inside follow from the seed and the purpose; outside nothing has been drawn."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(derived(seed, *purpose))
+        yield

@@ -1,0 +1,172 @@
+"""Trains one network: mini-batches, early stopping on validation, the best weights kept (the paper's protocol)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tagalong.measure import AffinityMeter
+
+from ._balance import make_balancer
+from ._checkpoint import load_checkpoint, save_checkpoint
+from ._network import build_network
+from ._problem import Problem
+from ._scoring import mean_loss, outputs_on, scores_on
+from ._seeds import batches
+from ._trained import Job, Trained
+
+Progress = Callable[[int], None]
+
+
+class Diverged(ValueError):
+    """No epoch of a training had a finite validation loss."""
+
+
+def train(
+    problem: Problem,
+    job: Job,
+    *,
+    device: torch.device | str = "cpu",
+    meter: Mapping[str, Any] | None = None,
+    checkpoint: Path | None = None,
+    progress: Progress | None = None,
+) -> Trained:
+    """Trains one network.
+
+    Args:
+        problem: what is learnt.
+        job: which tasks, which seed, which rule.
+        device: where.
+        meter: settings of an `AffinityMeter` that measures while the network trains; it leaves no trace.
+        checkpoint: a file to write after each epoch and to go on from, if it is there; removed at the end.
+        progress: called after each epoch with the number of epochs done.
+
+    Raises:
+        Diverged: the validation loss was never finite.
+    """
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        training = _Training(problem, job, torch.device(device), meter)
+        if checkpoint is not None and checkpoint.exists():
+            load_checkpoint(checkpoint, training)
+        while not training.over:
+            training.run_epoch()
+            if checkpoint is not None:
+                save_checkpoint(checkpoint, training)
+            if progress is not None:
+                progress(training.epoch)
+        trained = training.finished()
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+    return trained
+
+
+class _Training:
+    """A training under way; all that changes is in `state_dict`."""
+
+    def __init__(self, problem: Problem, job: Job, device: torch.device, meter: Mapping[str, Any] | None) -> None:
+        self.problem, self.job, self.device, self.recipe = problem, job, device, problem.recipe
+        self.tasks = [problem.task(name) for name in job.tasks]
+        self.network = build_network(problem, job.tasks, job.seed, job.width).to(device)
+        self.rows, self.val = problem.train.only(job.tasks).to(device), problem.val.only(job.tasks).to(device)
+        self.balancer = make_balancer(job.rule, self.network, self.tasks)
+        self.optimizer = self.recipe.make_optimizer([*self.network.parameters(), *self.balancer.parameters()])
+        self.scaler = torch.amp.GradScaler(device.type) if self.recipe.amp == "fp16" else None
+        self.meter = None if meter is None else self._make_meter(meter)
+        self.epoch = self.steps = 0
+        self.seconds = 0.0
+        self.best_epoch, self.best_loss = -1, float("inf")
+        self.best: dict[str, Tensor] = {}
+        self.curve: list[list[float]] = []
+
+    @property
+    def over(self) -> bool:
+        """Whether the last epoch, or the end of patience, is reached."""
+        waited = self.epoch - 1 - self.best_epoch
+        return self.epoch >= self.recipe.epochs or waited >= self.recipe.patience
+
+    def run_epoch(self) -> None:
+        """Every row once, then validation."""
+        start = time.perf_counter()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.recipe.rate(self.epoch)
+        for rows in batches(self.job.seed, self.epoch, len(self.rows), self.recipe.batch_size):
+            self._step(rows.to(self.device))
+        self._validate()
+        self.epoch += 1
+        self.seconds += time.perf_counter() - start
+
+    def _step(self, rows: Tensor) -> None:
+        inputs = self.rows.inputs[rows]
+        targets = {name: target[rows] for name, target in self.rows.targets.items()}
+
+        def losses() -> dict[str, Tensor]:
+            with self._precision():
+                outputs = self.network.at_step(self.steps)(inputs)
+                return {task.name: mean_loss(task, outputs[task.name], targets[task.name]) for task in self.tasks}
+
+        self.optimizer.zero_grad()
+        self.balancer.backward(losses() if self.meter is None else self.meter(losses), self.scaler)
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        self.steps += 1
+
+    def _validate(self) -> None:
+        outputs = outputs_on(self.network, self.val.inputs)
+        by_task = [mean_loss(task, outputs[task.name], self.val.targets[task.name]) for task in self.tasks]
+        self.curve.append([float(loss) for loss in by_task])
+        loss = sum(task.weight * value for task, value in zip(self.tasks, self.curve[-1], strict=True))
+        if loss < self.best_loss:
+            self.best_epoch, self.best_loss = self.epoch, loss
+            self.best = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+
+    def finished(self) -> Trained:
+        """The best weights, and how they do on validation and test rows."""
+        if self.best_epoch < 0:
+            names = ", ".join(self.job.tasks)
+            raise Diverged(
+                f"training {names} with seed {self.job.seed} diverged from the first epoch; lower `recipe.lr`"
+            )
+        self.network.load_state_dict(self.best)
+        scores = {}
+        for part in ("val", "test"):
+            split = self.problem.splits[part].only(self.job.tasks).to(self.device)
+            scores[part] = scores_on(self.problem, outputs_on(self.network, split.inputs), split)
+        return Trained(
+            self.job,
+            val=scores["val"],
+            test=scores["test"],
+            curve=np.array(self.curve),
+            best_epoch=self.best_epoch,
+            steps=self.steps,
+            seconds=self.seconds,
+            parameters=sum(parameter.numel() for parameter in self.network.parameters()),
+            state={name: tensor.cpu() for name, tensor in self.best.items()},
+            affinity=None if self.meter is None else self.meter.affinity(),
+        )
+
+    def _make_meter(self, settings: Mapping[str, Any]) -> AffinityMeter:
+        return AffinityMeter(
+            shared=self.network.encoder,
+            optimizer=self.optimizer,
+            model=self.network,
+            tasks=self.job.tasks,
+            scaler=self.scaler,
+            weights=self.balancer.weights,
+            **settings,
+        )
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self.recipe.amp is None:
+            return nullcontext()
+        dtype = torch.bfloat16 if self.recipe.amp == "bf16" else torch.float16
+        return torch.autocast(self.device.type, dtype)
