@@ -51,7 +51,7 @@ class Network(nn.Module):
 
 
 def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: float = 1.0) -> Network:
-    """A network for these tasks with the initial weights of this seed: equal for a task whatever tasks are beside it."""
+    """A network for these tasks with the initial weights of this seed, whatever tasks are beside each other."""
     wanted = set(tasks)
     chosen = [task for task in problem.tasks if task.name in wanted]
     with drawing(seed, "encoder"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -83,4 +83,6 @@ class Recipe:
     def make_optimizer(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
         """The optimiser; every one here works element by element, so that stacked networks stay apart."""
         momentum = {"momentum": self.momentum} if self.optimizer == "sgd" else {}
-        return OPTIMIZERS[self.optimizer](parameters, lr=self.lr, weight_decay=self.weight_decay, **momentum)  # type: ignore[operator]
+        kind: Any = OPTIMIZERS[self.optimizer]
+        made: torch.optim.Optimizer = kind(parameters, lr=self.lr, weight_decay=self.weight_decay, **momentum)
+        return made
