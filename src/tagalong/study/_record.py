@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -68,9 +69,23 @@ class Record:
 
     def total(self, part: str = "test") -> float:
         """The sum of raw losses, as in the paper's tables."""
-        return sum(outcome.loss for outcome in getattr(self, part).values())
+        outcomes: Mapping[str, Outcome] = getattr(self, part)
+        return sum(outcome.loss for outcome in outcomes.values())
 
     def change(self, other: Record, part: str = "test") -> float:
         """The mean over tasks of the relative change of the loss against another record; negative is better."""
-        mine, theirs = getattr(self, part), getattr(other, part)
-        return sum(mine[task].loss / theirs[task].loss - 1 for task in mine) / len(mine)
+        mine: Mapping[str, Outcome] = getattr(self, part)
+        theirs: Mapping[str, Outcome] = getattr(other, part)
+        return sum(relative(mine[task].loss, theirs[task].loss) for task in mine) / len(mine)
+
+
+def relative(mine: float, theirs: float) -> float:
+    """The change from their loss to mine as a share of theirs; negative is better, below zero too.
+
+    Example:
+        >>> relative(0.9, 1.0) < 0, relative(-1.1, -1.0) < 0, relative(0.0, 0.0)
+        (True, True, 0.0)
+    """
+    if mine == theirs:
+        return 0.0
+    return (mine - theirs) / abs(theirs) if theirs else math.copysign(math.inf, mine)

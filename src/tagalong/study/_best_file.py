@@ -1,0 +1,123 @@
+"""The recommended networks as files: weights, what they mean, and the modules without their weights."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import torch
+from torch import nn
+
+from tagalong.affinity._atomic import write_atomic
+from tagalong.group import Group
+from tagalong.learn import Network
+
+from ._best import Best, Served
+
+FORMAT = "tagalong-networks"
+VERSION = 1
+FOLDER, FILE, EXAMPLE = "networks", "networks.json", "example.pt"
+
+
+class NetworksFileError(ValueError):
+    """A folder that should hold networks does not."""
+
+
+def write(best: Best, out: Path) -> Path:
+    """Fills a folder beside it first: a kill half-way leaves the networks before."""
+    folder = out / FOLDER
+    draft = out / f".{FOLDER}.{uuid4().hex}"
+    draft.mkdir(parents=True)
+    try:
+        for number, network in enumerate(best.networks):
+            torch.save(network.state_dict(), draft / weights_file(number))
+            (draft / module_file(number)).write_bytes(_without_weights(network))
+        torch.save(best.example, draft / EXAMPLE)
+        write_atomic(draft / FILE, (json.dumps(to_document(best), allow_nan=False, indent=1) + "\n").encode())
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder
+
+
+def read(out: Path) -> Best:
+    """The networks in the folder of a run, or in its `networks/` itself."""
+    folder = out / FOLDER if (out / FOLDER).is_dir() else out
+    if not (folder / FILE).exists():
+        raise NetworksFileError(f"`out` must be the folder of a finished run, found no {FOLDER}/{FILE} in {out}")
+    document = json.loads((folder / FILE).read_bytes())
+    found = (document.get("format"), document.get("version"))
+    if found != (FORMAT, VERSION):
+        expected = (FORMAT, VERSION)
+        raise NetworksFileError(f"{folder / FILE} must have format and version {expected}, found {found}")
+    networks = [_module(folder, number) for number in range(len(document["groups"]))]
+    return Best(
+        groups=tuple(Group(entry["trains"], entry["serves"]) for entry in document["groups"]),
+        networks=tuple(networks),
+        tasks=tuple(_served(entry) for entry in document["tasks"]),
+        seed=document["seed"],
+        table=_table(document["table"]),
+        example=torch.load(folder / EXAMPLE, weights_only=True),
+    )
+
+
+def to_document(best: Best) -> dict[str, Any]:
+    """What the networks are, as JSON can hold it."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "seed": best.seed,
+        "tasks": [asdict(task) for task in best.tasks],
+        "groups": [{"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in best.groups],
+        "outputs": [list(network.tasks) for network in best.networks],
+        "weights": [weights_file(number) for number in range(len(best.networks))],
+        "table": None if best.table is None else best.table.to_document(),
+    }
+
+
+def weights_file(number: int) -> str:
+    """The file of a network's weights."""
+    return f"network-{number + 1}.pt"
+
+
+def module_file(number: int) -> str:
+    """The file of a network's module, without its weights."""
+    return f"network-{number + 1}.pkl"
+
+
+def _without_weights(network: Network) -> bytes:
+    """The pickled module; own classes of the main script go along, so cloudpickle."""
+    import cloudpickle
+
+    hollow = copy.deepcopy(network).cpu()
+    for module in hollow.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            meta = nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
+            module.register_parameter(name, meta)
+    pickled: bytes = cloudpickle.dumps(hollow)
+    return pickled
+
+
+def _module(folder: Path, number: int) -> Network:
+    network: Network = pickle.loads((folder / module_file(number)).read_bytes())
+    weights = torch.load(folder / weights_file(number), weights_only=True, map_location="cpu")
+    network.load_state_dict(weights, assign=True)
+    return network.eval()
+
+
+def _served(entry: dict[str, Any]) -> Served:
+    scale = entry["scale"]
+    return Served(entry["name"], entry["kind"], None if scale is None else tuple(scale), tuple(entry["labels"]))
+
+
+def _table(document: dict[str, Any] | None) -> Any:
+    from tagalong.learn._scaling import read_preparation
+
+    return None if document is None else read_preparation(document)

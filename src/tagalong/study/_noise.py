@@ -1,0 +1,77 @@
+"""How far a change could be off because the test rows are finite: other rows would have given another number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._change import TOGETHER, Label, by_label
+from ._record import Record
+
+Rows = Mapping[str, NDArray[Any]]
+
+
+def row_stderr(candidate: Sequence[Rows], mtl: Sequence[Rows], clusters: Any = None) -> float:
+    """The standard error, from the rows, of the mean relative change of a grouping against all together.
+
+    The change is a mean of ratios of mean losses over the same rows. The delta method gives what each row adds to it
+    (Cochran, Sampling Techniques, section 6.4); averaged over seeds first, since all seeds are read on the same rows.
+
+    Args:
+        candidate: for each seed the loss of every row of each task, where it is served; NaN where a label is missing.
+        mtl: the same for the network of all tasks, in the same order of seeds.
+        clusters: one label per row; rows of a cluster (a patient, a scene) count as one.
+
+    Example:
+        >>> together = [{"age": np.array([1.0, 2.0, 3.0, 4.0])}]
+        >>> row_stderr([{"age": np.array([0.5, 1.0, 1.5, 2.0])}], together)  # every row halved: no doubt about it
+        0.0
+    """
+    influence = np.mean([_influence(mine, theirs) for mine, theirs in zip(candidate, mtl, strict=True)], axis=0)
+    if clusters is not None:
+        _, cluster = np.unique(np.asarray(clusters), return_inverse=True)
+        influence = np.bincount(cluster.reshape(-1), weights=influence)
+    count = len(influence)
+    return math.sqrt(float(np.square(influence).sum()) * count / (count - 1)) if count > 1 else math.inf
+
+
+def _influence(mine: Rows, theirs: Rows) -> NDArray[np.float64]:
+    """What each row adds to the mean over tasks of the relative change."""
+    by_task = [_task_influence(np.asarray(mine[task]), np.asarray(theirs[task])) for task in theirs]
+    return np.asarray(np.mean(by_task, axis=0))
+
+
+def _task_influence(mine: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.float64]:
+    mine, theirs = mine.astype(np.float64), theirs.astype(np.float64)
+    present = np.isfinite(mine) & np.isfinite(theirs)
+    if not present.any():
+        return np.zeros(len(mine))
+    loss, base = mine[present].mean(), theirs[present].mean()
+    influence: NDArray[np.float64] = np.zeros(len(mine))
+    if base and not np.array_equal(mine[present], theirs[present]):
+        added = (mine[present] - loss) / base - loss * (theirs[present] - base) / base**2
+        influence[present] = np.sign(base) * added
+    return influence / np.count_nonzero(present)
+
+
+def row_noise(records: Sequence[Record], rows_of: Callable[[Record], Rows], clusters: Any = None) -> dict[Label, float]:
+    """The row standard error of every method and budget that has groups, against `mtl` of the same seeds.
+
+    Args:
+        records: of a study.
+        rows_of: gives the test loss of every row of each task, where it is served.
+        clusters: one label per test row, where rows belong together.
+    """
+    found = by_label(records)
+    together = {record.seed: rows_of(record) for record in found.get(TOGETHER, [])}
+    noise = {}
+    for label, mine in found.items():
+        paired = [record for record in mine if record.seed in together and record.groups]
+        if paired and label != TOGETHER:
+            theirs = [together[record.seed] for record in paired]
+            noise[label] = row_stderr([rows_of(record) for record in paired], theirs, clusters)
+    return noise

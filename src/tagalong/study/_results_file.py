@@ -1,0 +1,122 @@
+"""Results as a file: valid JSON that names its version, the same again when read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tagalong.affinity._atomic import write_atomic
+from tagalong.group import Group
+
+from ._info import ProblemInfo
+from ._record import Cost, Outcome, Record
+from ._results import Results
+
+FORMAT = "tagalong-results"
+VERSION = 1
+FILE = "results.json"
+PLAIN = ("method", "budget", "seed", "parameters", "latency", "honest")
+
+
+class ResultsFileError(ValueError):
+    """A file that should hold results does not."""
+
+
+def write(results: Results, path: Path) -> Path:
+    """Whole or not at all; the verdict goes along for other programmes, and is not read back."""
+    path = path / FILE if path.is_dir() or not path.suffix else path
+    text = json.dumps(to_document(results), allow_nan=False, indent=1)
+    write_atomic(path, (text + "\n").encode())
+    return path
+
+
+def read(path: Path) -> Results:
+    """The results in a file, or in the `results.json` of a folder."""
+    file = path / FILE if path.is_dir() else path
+    if not file.exists():
+        raise ResultsFileError(f"`path` must be a results file or the folder of a finished run, found no {file}")
+    try:
+        document = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ResultsFileError(f"{file} is not valid JSON ({error}); is it cut short?") from error
+    found = document.get("format") if isinstance(document, dict) else type(document).__name__
+    if found != FORMAT:
+        raise ResultsFileError(f"{file} is not a results file: expected the format {FORMAT!r}, found {found!r}")
+    if document.get("version") != VERSION:
+        version = document.get("version")
+        raise ResultsFileError(f"{file} has version {version!r}, this tagalong reads {VERSION}; update tagalong")
+    try:
+        return from_document(document, file.parent)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ResultsFileError(f"{file} is damaged: {error!r}; run the study again") from error
+
+
+def to_document(results: Results) -> dict[str, Any]:
+    """What JSON can hold; NaN becomes null."""
+    document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+    document["problem"] = results.problem.to_document()
+    document["settings"] = results.settings
+    document["noise"] = [
+        {"method": method, "budget": budget, "row_stderr": value} for (method, budget), value in results.noise.items()
+    ]
+    document["records"] = [_record_document(record) for record in results.records]
+    if any((record.method, record.budget) == ("mtl", None) for record in results.records):
+        document["verdict"] = results.verdict().to_document()
+    finite: dict[str, Any] = _finite(document)
+    return finite
+
+
+def from_document(document: Mapping[str, Any], out: Path | None = None) -> Results:
+    """The results in a document that `to_document` made."""
+    noise = {(entry["method"], entry["budget"]): _number(entry["row_stderr"]) for entry in document["noise"]}
+    return Results(
+        [_record(entry) for entry in document["records"]],
+        problem=ProblemInfo.from_document(document["problem"]),
+        noise=noise,
+        settings=document["settings"],
+        out=out,
+    )
+
+
+def _record_document(record: Record) -> dict[str, Any]:
+    document = {name: getattr(record, name) for name in PLAIN}
+    document["groups"] = [
+        {"trains": sorted(group.trains), "serves": sorted(group.serves), "cost": group.cost} for group in record.groups
+    ]
+    for part in ("val", "test"):
+        document[part] = {task: asdict(outcome) for task, outcome in getattr(record, part).items()}
+    document |= {"deciding": asdict(record.deciding), "training": asdict(record.training)}
+    return document | {"networks": list(record.networks)}
+
+
+def _record(entry: Mapping[str, Any]) -> Record:
+    return Record(
+        groups=tuple(Group(group["trains"], group["serves"], group["cost"]) for group in entry["groups"]),
+        val=_outcomes(entry["val"]),
+        test=_outcomes(entry["test"]),
+        deciding=Cost(**entry["deciding"]),
+        training=Cost(**entry["training"]),
+        networks=tuple(entry["networks"]),
+        **{name: entry[name] for name in PLAIN},
+    )
+
+
+def _outcomes(entries: Mapping[str, Any]) -> dict[str, Outcome]:
+    return {task: Outcome(_number(entry["loss"]), _number(entry["error"])) for task, entry in entries.items()}
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for numbers that JSON lacks."""
+    if isinstance(value, Mapping):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
