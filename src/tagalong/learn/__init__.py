@@ -1,11 +1,18 @@
 """How is a network for some tasks trained?"""
 
+from ._labels import LabelSummary as LabelSummary
+from ._labels import label_summary as label_summary
 from ._network import MLP as MLP
 from ._network import Network as Network
 from ._network import build_network as build_network
 from ._problem import Problem as Problem
 from ._problem import Split as Split
 from ._recipe import Recipe as Recipe
+from ._scaling import Preparation as Preparation
+from ._scaling import Scaling as Scaling
+from ._scaling import read_preparation as read_preparation
+from ._table import Table as Table
+from ._table_problem import problem_from_csv as problem_from_csv
 from ._task import Task as Task
 from ._trained import Job as Job
 from ._trained import Score as Score

@@ -126,8 +126,8 @@ class Problem:
 
     @staticmethod
     def from_csv(path: Any, targets: Sequence[str], **options: Any) -> Problem:
-        """A problem from a table as people have it; see `tagalong.learn.read_table` for the options."""
-        from ._table import problem_from_csv
+        """A problem from a table as people have it; see `tagalong.learn.problem_from_csv` for the options."""
+        from ._table_problem import problem_from_csv
 
         return problem_from_csv(path, targets, **options)
 

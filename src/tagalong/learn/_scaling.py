@@ -1,0 +1,140 @@
+"""How arrays become inputs of a network, kept so that new rows are treated like those that were learnt from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ._targets import Label
+
+Classes = Mapping[str, Sequence[Label]]
+
+
+class Preparation(Protocol):
+    """How raw rows become inputs; what `Problem.table` holds.
+
+    Attributes:
+        classes: for tasks whose labels were coded 0, 1, …, the label each number stands for.
+    """
+
+    @property
+    def classes(self) -> Classes: ...
+
+    def inputs(self, rows: Any) -> Tensor:
+        """Inputs of a network from raw rows."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Plain values for JSON; `read_preparation` reads them back."""
+
+
+def read_preparation(document: Mapping[str, Any]) -> Preparation:
+    """A `Scaling` or a `Table` from its document."""
+    from ._table import Table
+
+    kinds: dict[str, Any] = {"scaling": Scaling, "table": Table}
+    if document.get("kind") not in kinds:
+        raise ValueError(f"`document` must be of kind 'scaling' or 'table', found {document.get('kind')!r}")
+    prepared: Preparation = kinds[document["kind"]].from_document(document)
+    return prepared
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Inputs that come as arrays: each feature minus its mean, over its deviation, both from the train rows.
+
+    Attributes:
+        shape: of one row.
+        dtype: of the inputs, as torch names it.
+        mean: of each feature; None where inputs are left as they are.
+        deviation: of each feature; 1 where it is constant.
+        classes: see `Preparation`.
+
+    Example:
+        >>> Scaling((1,), "float32", [10.0], [2.0]).inputs([[14.0]])
+        tensor([[2.]])
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    mean: Sequence[float] | None = None
+    deviation: Sequence[float] | None = None
+    classes: Classes = field(default_factory=dict)
+
+    @staticmethod
+    def fitted(inputs: Tensor, rows: NDArray[np.int64], standardise: bool, classes: Classes) -> Scaling:
+        """The scaling of these rows of the inputs."""
+        shape, dtype = tuple(inputs.shape[1:]), str(inputs.dtype).removeprefix("torch.")
+        if not standardise:
+            return Scaling(shape, dtype, classes=classes)
+        chosen = inputs[torch.as_tensor(rows)].double()
+        deviation = chosen.std(0, correction=0)
+        # Rounding leaves a constant column a deviation that is tiny beside its values, but not zero.
+        constant = deviation <= 1e-7 * chosen.abs().amax(0)
+        deviation = torch.where(constant, torch.ones_like(deviation), deviation)
+        return Scaling(shape, dtype, chosen.mean(0).tolist(), deviation.tolist(), classes)
+
+    def inputs(self, rows: Any) -> Tensor:
+        """Inputs of a network.
+
+        Args:
+            rows: [rows, …] numbers: a tensor, an array, a DataFrame, or the path of an npy or npz file.
+
+        Raises:
+            ValueError: rows of another shape, or values that are not finite.
+        """
+        from ._arrays import read_inputs
+
+        raw = read_inputs(load_array(rows) if isinstance(rows, (str, Path)) else rows, argument="`rows`")
+        if tuple(raw.shape[1:]) != self.shape:
+            found = list(raw.shape[1:])
+            raise ValueError(
+                f"`rows` must have the shape [rows, {', '.join(map(str, self.shape))}], found rows of {found}"
+            )
+        return self.apply(raw)
+
+    def apply(self, raw: Tensor) -> Tensor:
+        """Scaled, in the dtype of the inputs."""
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        if self.mean is None or self.deviation is None:
+            return raw.to(dtype)
+        mean, deviation = (torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.deviation))
+        return ((raw.double() - mean) / deviation).to(dtype)
+
+    def to_document(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "kind": "scaling",
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "mean": None if self.mean is None else list(self.mean),
+            "deviation": None if self.deviation is None else list(self.deviation),
+            "classes": {task: list(labels) for task, labels in self.classes.items()},
+        }
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> Scaling:
+        """The scaling that `to_document` described."""
+        return Scaling(
+            tuple(document["shape"]), document["dtype"], document["mean"], document["deviation"], document["classes"]
+        )
+
+
+def load_array(path: str | Path, argument: str = "`rows`") -> NDArray[Any]:
+    """The array of an npy file, or the only array of an npz file."""
+    if not Path(path).is_file():
+        raise ValueError(f"{argument} must be an npy or npz file, found none at {path}")
+    loaded = np.load(path, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        return loaded
+    with loaded:
+        if len(loaded.files) != 1:
+            raise ValueError(f"{argument} must hold one array, found {len(loaded.files)}: {', '.join(loaded.files)}")
+        only: NDArray[Any] = loaded[loaded.files[0]]
+        return only

@@ -1,0 +1,202 @@
+"""Problems from tables: a CSV file, or a DataFrame, as people have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tagalong._names import name_problems, refuse
+
+from ._arrays import encoder_problems, group_labels, read_inputs, scaled
+from ._assemble import Prepare, assemble, choose_parts
+from ._problem import Encoder, Problem
+from ._recipe import Recipe
+from ._scaling import load_array
+from ._split import PARTS, Rows, are_shares, share_problems
+from ._table import Table
+from ._table_columns import NumberColumn
+from ._table_read import Columns, read_columns
+from ._table_roles import Roles, Wanted, absent_problems, closest, find_roles
+from ._targets import Target, by_name, coded_classes, read_target, with_error
+from ._task import Kind, Task
+
+PART_NAMES = {
+    "train": "train", "training": "train",
+    "val": "val", "valid": "val", "validation": "val", "dev": "val",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+
+
+def problem_from_csv(
+    path: Any,
+    targets: Sequence[Task | str],
+    *,
+    features: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    kinds: Mapping[str, Kind] | None = None,
+    errors: Mapping[str, str] | None = None,
+    split_column: str | None = None,
+    group_column: str | None = None,
+    features_file: str | Path | None = None,
+    name: str | None = None,
+    recipe: Recipe | None = None,
+    encoder: Encoder | None = None,
+    split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
+    seed: int = 0,
+) -> Problem:
+    """A problem from a table.
+
+    Missing cells are empty, NA, N/A, NaN, null, "?" or "."; a missing label is left out of its task. A feature column
+    of numbers with missing values is filled with the median of the train rows and gets a second input that says where;
+    numbers are standardised. A categorical column becomes one input per level (the 50 most frequent of the train rows)
+    and one for all else. Columns without a name are left out.
+
+    Args:
+        path: of a CSV file (commas, semicolons, tabs or bars), or a DataFrame, or columns by name.
+        targets: the columns to be learnt, by name (their kind is guessed, see `kinds`) or as `Task`.
+        features: the columns to learn from; None: all that have no other role.
+        ignore: columns that are not learnt from.
+        categorical: feature columns that are one-hot.
+        kinds: of targets given by name: "binary", "multiclass" or "regression".
+        errors: of targets given by name: see `Task.error`.
+        split_column: holds train, val or test for each row.
+        group_column: rows with the same value never straddle a split.
+        features_file: an npy or npz file with the inputs of each row, instead of feature columns.
+        name: of the problem; None: the file's.
+        recipe: how to train.
+        encoder: see `Problem`; None: two hidden layers.
+        split: shares of train, validation and test, or three arrays of row numbers.
+        seed: of the split.
+
+    Raises:
+        ValueError: lists everything that is wrong with the table.
+    """
+    columns = read_columns(path)
+    wanted = Wanted(
+        by_name(_several(targets, "targets")),
+        None if features is None else _several(features, "features"),
+        _several(ignore, "ignore"),
+        _several(categorical, "categorical"),
+        split_column,
+        group_column,
+    )
+    known, problems = _labels(columns, targets, kinds or {}, errors or {})
+    groups = _noted(problems, _groups, columns, group_column)
+    split = _noted(problems, _split, columns, split_column, split)
+    few = [] if problems or not are_shares(split) else share_problems(split, columns.rows, groups)
+    if features_file is None:
+        roles, more = find_roles(columns, wanted)
+        prepare = _tabled(columns, roles, known)
+    else:
+        prepare, more = _from_file(Path(features_file), columns, wanted, known, encoder)
+    refuse((few or problems) + more)
+    parts = choose_parts(known, columns.rows, split, groups, seed)
+    title = name or (Path(path).name.split(".")[0] if isinstance(path, (str, Path)) else "table")
+    return assemble(title, known, prepare, parts, groups=groups, encoder=encoder, recipe=recipe)
+
+
+def _several(names: Sequence[Any], argument: str) -> tuple[Any, ...]:
+    if isinstance(names, str):
+        raise ValueError(f"`{argument}` must be a list of names, found the string {names!r}; write [{names!r}]")
+    return tuple(names)
+
+
+def _labels(
+    columns: Columns, targets: Sequence[Task | str], kinds: Mapping[str, Kind], errors: Mapping[str, str]
+) -> tuple[list[Target], list[str]]:
+    """The labels of every task whose column is there, and what is wrong with them."""
+    known, problems = [], []
+    for argument, settings in (("kinds", kinds), ("errors", errors)):
+        unknown = [name for name in settings if name not in by_name(targets)]
+        problems += [f"`{argument}` must name targets, found {n!r}; {closest(n, by_name(targets))}" for n in unknown]
+    for task, name in zip(targets, by_name(targets), strict=True):
+        read = read_target(task, columns[name], kinds.get(name)) if name in columns else []
+        if isinstance(read, list):
+            problems += read
+            continue
+        if name in errors:
+            read = _noted(problems, with_error, read, errors[name])
+        known += [] if read is None else [read]
+    return known, problems
+
+
+def _noted(problems: list[str], read: Callable[..., Any], *arguments: Any) -> Any:
+    """What was read, or None with the problem noted: one wrong argument must not hide another."""
+    try:
+        return read(*arguments)
+    except ValueError as error:
+        problems.append(str(error))
+        return None
+
+
+def _groups(columns: Columns, name: str | None) -> NDArray[Any] | None:
+    return None if name is None or name not in columns else group_labels(columns[name], "`group_column`")
+
+
+def _split(columns: Columns, name: str | None, split: Sequence[Any]) -> Sequence[Any]:
+    """Row numbers from a column that names the parts, or what was given."""
+    if name is None or name not in columns:
+        return split
+    parts = [PART_NAMES.get(str(value).strip().lower()) for value in columns[name].tolist()]
+    unknown = {repr(value) for value, part in zip(columns[name].tolist(), parts, strict=True) if part is None}
+    if unknown:
+        found = ", ".join(sorted(unknown)[:5])
+        raise ValueError(f"`split_column` must hold train, val or test in every row, found {found}")
+    rows = [np.flatnonzero([part == wanted for part in parts]) for wanted in PARTS]
+    refuse(
+        [f"`split_column` must have rows for {p}, found none" for p, r in zip(PARTS, rows, strict=True) if not len(r)]
+    )
+    return rows
+
+
+def _tabled(columns: Columns, roles: Roles, targets: Sequence[Target]) -> Prepare:
+    def prepare(train: Rows) -> tuple[Table, Tensor, Sequence[str]]:
+        table = Table.fitted(columns, roles.numbers, roles.categories, train, coded_classes(targets))
+        return table, table.inputs(columns), _notes(columns, roles, table)
+
+    return prepare
+
+
+def _from_file(
+    path: Path, columns: Columns, wanted: Wanted, targets: Sequence[Target], encoder: Encoder | None
+) -> tuple[Prepare, list[str]]:
+    """Inputs from an array beside the table; its other columns do not matter."""
+    problems = name_problems(wanted.targets, "`targets`") + absent_problems(columns, wanted)
+    if wanted.features or wanted.categorical:
+        problems.append("`features` and `categorical` must not be given with `features_file`, which holds all inputs")
+    array = _noted(problems, load_array, path, "`features_file`")
+    raw = None if array is None else _noted(problems, read_inputs, array, encoder is not None, "`features_file`")
+    if raw is None:
+        return scaled(torch.zeros(0, 1), targets), problems
+    if len(raw) != columns.rows:
+        problems.append(f"`features_file` must have {columns.rows} rows as the table has, found {len(raw)}")
+    return scaled(raw, targets), problems + encoder_problems(raw, encoder)
+
+
+def _notes(columns: Columns, roles: Roles, table: Table) -> list[str]:
+    """What was done to the columns, for the report."""
+    filled = [column.name for column in table.columns if isinstance(column, NumberColumn) and column.indicator]
+    kept = {column.name for column in table.columns}
+    dropped = [name for name in (*roles.numbers, *roles.categories) if name not in kept]
+    counted = [name for name in roles.numbers if _counts_rows(columns[name])]
+    notes = [f"{len(table.columns)} feature columns became {len(table.names)} inputs"]
+    if filled:
+        notes.append(f"missing values filled with the median, and marked, in {len(filled)}: {', '.join(filled)}")
+    if dropped:
+        notes.append(f"left out, since they do not vary in train: {', '.join(dropped)}")
+    if counted:
+        notes.append(f"these features seem to number the rows; consider `ignore`: {', '.join(counted)}")
+    if columns.nameless:
+        notes.append(f"left out {columns.nameless} columns without a name")
+    return notes
+
+
+def _counts_rows(column: NDArray[np.float64]) -> bool:
+    return bool((np.abs(np.diff(column)) == 1).all()) and len(column) > 2

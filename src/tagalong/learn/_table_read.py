@@ -1,0 +1,150 @@
+"""Tables as people have them: what separates the cells, what means missing, and which columns are numbers."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tagalong._names import refuse
+
+from ._targets import Column, as_column
+
+DELIMITERS = ",;\t|"
+MISSING = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", "."})
+TRUTH = {"true": 1.0, "false": 0.0}
+
+
+class Columns(Mapping[str, Column]):
+    """Columns by name: numbers as float64 with NaN, all else as text with None. Each is read when first asked for.
+
+    Attributes:
+        rows: how many.
+        nameless: how many columns without a name were left out, as an index written to a file is.
+    """
+
+    def __init__(self, raw: Mapping[str, Any], rows: int, decimal_comma: bool = False, nameless: int = 0) -> None:
+        self._raw, self.rows, self._decimal_comma, self.nameless = raw, rows, decimal_comma, nameless
+        self._read: dict[str, Column] = {}
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self._read:
+            self._read[name] = _column(self._raw[name], self._decimal_comma)
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+
+def read_columns(source: Any, argument: str = "`path`") -> Columns:
+    """The columns of a table.
+
+    Args:
+        source: the path of a CSV file (commas, semicolons, tabs or bars; a header; perhaps gzipped), a DataFrame,
+            a mapping from names to columns, or a list of mappings, one per row.
+        argument: what to call the source in errors.
+
+    Raises:
+        ValueError: no such file, no rows, rows of different lengths, names that occur twice.
+    """
+    if isinstance(source, Columns):
+        return source
+    if isinstance(source, (str, Path)):
+        return _read_file(Path(source), argument)
+    if hasattr(source, "columns"):
+        return _checked({str(name): source[name] for name in source.columns}, argument)
+    if isinstance(source, Mapping):
+        return _checked(dict(source), argument)
+    rows = list(source)
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise ValueError(f"{argument} must be a CSV file, a DataFrame, columns by name or a list of rows by name")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return _checked({name: [row.get(name) for row in rows] for name in names}, argument)
+
+
+def _checked(raw: dict[str, Any], argument: str) -> Columns:
+    lengths = {len(column) for column in raw.values()}
+    if len(lengths) != 1:
+        raise ValueError(f"{argument} must have columns of one length, found {sorted(lengths) or 'no columns'}")
+    if lengths == {0}:
+        raise ValueError(f"{argument} must have rows, found none")
+    return Columns(raw, lengths.pop())
+
+
+def _read_file(path: Path, argument: str) -> Columns:
+    text = _text(path, argument)
+    delimiter = _delimiter(text)
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+    header = [name.strip() for name in next(lines, [])]
+    numbered = [(lines.line_num, line) for line in lines if any(cell.strip() for cell in line)]
+    twice = [name for name, times in Counter(header).items() if times > 1 and name]
+    problems = [f"{argument}: the column {name!r} must occur once, found it again; rename it" for name in twice]
+    ragged = [number for number, line in numbered if len(line) != len(header)]
+    if not numbered:
+        problems.append(
+            f"{argument} must have a header and rows, found {'a header only' if any(header) else 'nothing'}"
+        )
+    if ragged:
+        shown = ", ".join(map(str, ragged[:5]))
+        problems.append(f"{argument} must have {len(header)} cells in each row, found another number in line {shown}")
+    refuse(problems)
+    cells = zip(*(line for _, line in numbered), strict=True)
+    raw = {name: column for name, column in zip(header, cells, strict=True) if name}
+    return Columns(raw, len(numbered), delimiter != ",", header.count(""))
+
+
+def _text(path: Path, argument: str) -> str:
+    if not path.is_file():
+        raise ValueError(f"{argument} must be a CSV file, found none at {path}")
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return data.decode("utf-16")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")  # what spreadsheets of western countries write
+
+
+def _delimiter(text: str) -> str:
+    """The one that cuts the header into most names; a comma for a single column."""
+    first = text.split("\n", 1)[0]
+    return max(DELIMITERS, key=lambda sign: len(next(csv.reader([first], delimiter=sign), [])))
+
+
+def _column(raw: Any, decimal_comma: bool) -> Column:
+    """Numbers where every cell that is not missing is one; true and false count as 1 and 0."""
+    values = np.asarray(raw) if hasattr(raw, "dtype") else raw
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+        return as_column(values)
+    cells = [_cell(value) for value in values]
+    known = [cell for cell in cells if isinstance(cell, str)]
+    if known and all(cell.lower() in TRUTH for cell in known):
+        cells = [TRUTH[cell.lower()] if isinstance(cell, str) else cell for cell in cells]
+    column = as_column(_objects(cells))
+    if column.dtype == object and decimal_comma:
+        swapped = as_column(_objects(cell.replace(",", ".") if isinstance(cell, str) else cell for cell in cells))
+        return swapped if swapped.dtype != object else column
+    return column
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    stripped = value.strip()
+    return None if stripped.lower() in MISSING else stripped
+
+
+def _objects(cells: Iterable[Any]) -> Column:
+    listed = list(cells)
+    made = np.empty(len(listed), dtype=object)
+    made[:] = listed
+    return made
