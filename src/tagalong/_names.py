@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -11,6 +11,15 @@ def refuse(problems: list[str], error: type[ValueError] = ValueError) -> None:
     """Raises one error that lists all problems, nothing if there are none."""
     if problems:
         raise error(problems[0] if len(problems) == 1 else "\n".join(["several problems:", *problems]))
+
+
+def noted(problems: list[str], read: Callable[..., Any], *arguments: Any) -> Any:
+    """What was read, or None with its problems noted: one wrong argument must not hide another."""
+    try:
+        return read(*arguments)
+    except ValueError as error:
+        problems += str(error).removeprefix("several problems:\n").split("\n")
+        return None
 
 
 def name_problems(tasks: tuple[Any, ...], argument: str = "`tasks`") -> list[str]:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong._names import name_problems, refuse
+from tagalong._names import name_problems, noted, refuse
 
 from ._assemble import Prepare, assemble, choose_parts
 from ._problem import Encoder, Problem
@@ -67,9 +67,9 @@ def _read(
 ) -> tuple[Tensor, list[Target], NDArray[Any] | None]:
     """Inputs, labels and groups, or one error with all that is wrong with them."""
     problems = name_problems(by_name(tasks))
-    columns = {} if problems else _tried(problems, _columns, targets, by_name(tasks)) or {}
-    labels = None if groups is None else _tried(problems, group_labels, groups)
-    raw = _tried(problems, read_inputs, inputs, encoder is not None)
+    columns = {} if problems else noted(problems, _columns, targets, by_name(tasks)) or {}
+    labels = None if groups is None else noted(problems, group_labels, groups)
+    raw = noted(problems, read_inputs, inputs, encoder is not None)
     few = []
     if raw is not None:
         problems += _row_problems(len(raw), columns, labels) + encoder_problems(raw, encoder)
@@ -180,12 +180,3 @@ def group_labels(groups: Any, argument: str = "`groups`") -> NDArray[Any]:
     if any(missing):
         raise ValueError(f"{argument} must have a label for every row, found {sum(missing)} missing")
     return labels.astype(str) if labels.dtype == object else labels
-
-
-def _tried(problems: list[str], read: Any, *arguments: Any) -> Any:
-    """What was read, or None with the problem noted: one wrong argument must not hide another."""
-    try:
-        return read(*arguments)
-    except ValueError as error:
-        problems.append(str(error))
-        return None

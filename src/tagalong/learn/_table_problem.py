@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong._names import name_problems, refuse
+from tagalong._names import name_problems, noted, refuse
 
 from ._arrays import encoder_problems, group_labels, read_inputs, scaled
 from ._assemble import Prepare, assemble, choose_parts
@@ -88,8 +88,8 @@ def problem_from_csv(
         group_column,
     )
     known, problems = _labels(columns, targets, kinds or {}, errors or {})
-    groups = _noted(problems, _groups, columns, group_column)
-    split = _noted(problems, _split, columns, split_column, split)
+    groups = noted(problems, _groups, columns, group_column)
+    split = noted(problems, _split, columns, split_column, split)
     few = [] if problems or not are_shares(split) else share_problems(split, columns.rows, groups)
     if features_file is None:
         roles, more = find_roles(columns, wanted)
@@ -122,18 +122,9 @@ def _labels(
             problems += read
             continue
         if name in errors:
-            read = _noted(problems, with_error, read, errors[name])
+            read = noted(problems, with_error, read, errors[name])
         known += [] if read is None else [read]
     return known, problems
-
-
-def _noted(problems: list[str], read: Callable[..., Any], *arguments: Any) -> Any:
-    """What was read, or None with the problem noted: one wrong argument must not hide another."""
-    try:
-        return read(*arguments)
-    except ValueError as error:
-        problems.append(str(error))
-        return None
 
 
 def _groups(columns: Columns, name: str | None) -> NDArray[Any] | None:
@@ -171,8 +162,8 @@ def _from_file(
     problems = name_problems(wanted.targets, "`targets`") + absent_problems(columns, wanted)
     if wanted.features or wanted.categorical:
         problems.append("`features` and `categorical` must not be given with `features_file`, which holds all inputs")
-    array = _noted(problems, load_array, path, "`features_file`")
-    raw = None if array is None else _noted(problems, read_inputs, array, encoder is not None, "`features_file`")
+    array = noted(problems, load_array, path, "`features_file`")
+    raw = None if array is None else noted(problems, read_inputs, array, encoder is not None, "`features_file`")
     if raw is None:
         return scaled(torch.zeros(0, 1), targets), problems
     if len(raw) != columns.rows:
