@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
 
+from ._masks import SharedMasks
 from ._problem import Encoder, Problem
 from ._seeds import derived, drawing
 from ._task import Task
@@ -37,15 +40,21 @@ class Network(nn.Module):
         return self
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        self._draw("encoder")
-        features = self.encoder(inputs)
-        outputs = {}
-        for task, head in zip(self.tasks, self.heads, strict=True):
-            self._draw(task)
-            outputs[task] = head(features)
+        with self.masks():
+            self.draw("encoder")
+            features = self.encoder(inputs)
+            outputs = {}
+            for task, head in zip(self.tasks, self.heads, strict=True):
+                self.draw(task)
+                outputs[task] = head(features)
         return outputs
 
-    def _draw(self, part: str) -> None:
+    def masks(self) -> AbstractContextManager[object]:
+        """Inside, masks follow from the step and the part alone, also where many networks are computed at once."""
+        return SharedMasks() if self.training and self._step is not None and any(self.draws.values()) else nullcontext()
+
+    def draw(self, part: str) -> None:
+        """What the part draws next is that of this step."""
         if self.training and self._step is not None and self.draws[part]:
             torch.manual_seed(derived(self.seed, "masks", part, self._step))
 
@@ -54,10 +63,11 @@ def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: floa
     """A network for these tasks with the initial weights of this seed, whatever tasks are beside each other."""
     wanted = set(tasks)
     chosen = [task for task in problem.tasks if task.name in wanted]
+    inputs = problem.train.inputs[:2]
     with drawing(seed, "encoder"):
         encoder = problem.make_encoder(width)
-    encoder = encoder.to(problem.train.inputs.dtype) if problem.train.inputs.is_floating_point() else encoder
-    features = feature_count(encoder, problem.train.inputs[:2])
+        encoder = encoder.to(inputs.dtype) if inputs.is_floating_point() else encoder
+        features = feature_count(encoder, inputs)  # lazy layers draw their weights here
     return Network(
         encoder, [_head(problem, task, features, seed, encoder) for task in chosen], [t.name for t in chosen], seed
     )
@@ -71,13 +81,28 @@ def _head(problem: Problem, task: Task, features: int, seed: int, encoder: nn.Mo
 
 
 def feature_count(encoder: nn.Module, inputs: Tensor) -> int:
-    """How many features (channels) the encoder gives."""
-    mode = encoder.training
-    encoder.eval()
-    with torch.no_grad():
+    """How many features the encoder gives: the size of the axis after the rows, as channels are."""
+    with evaluating(encoder), torch.no_grad():
         features = encoder(inputs)
-    encoder.train(mode)
+    if not isinstance(features, Tensor) or features.dim() < 2 or len(features) != len(inputs):
+        found = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise ValueError(
+            f"`encoder` must give a tensor [rows, features, …], found {found} for {len(inputs)} rows of inputs "
+            f"{list(inputs.shape[1:])}"
+        )
     return int(features.shape[1])
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; afterwards every part has the mode it had, frozen parts too."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
 
 
 def make_encoder(encoder: Encoder, width: float) -> nn.Module:

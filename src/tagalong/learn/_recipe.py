@@ -80,9 +80,11 @@ class Recipe:
         """The learning rates of the first epochs."""
         return [self.rate(epoch) for epoch in range(self.epochs if epochs is None else epochs)]
 
-    def make_optimizer(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
+    def make_optimizer(self, parameters: Iterable[Tensor], fused: bool | None = None) -> torch.optim.Optimizer:
         """The optimiser; every one here works element by element, so that stacked networks stay apart."""
         momentum = {"momentum": self.momentum} if self.optimizer == "sgd" else {}
         kind: Any = OPTIMIZERS[self.optimizer]
-        made: torch.optim.Optimizer = kind(parameters, lr=self.lr, weight_decay=self.weight_decay, **momentum)
+        made: torch.optim.Optimizer = kind(
+            parameters, lr=self.lr, weight_decay=self.weight_decay, fused=fused, **momentum
+        )
         return made
