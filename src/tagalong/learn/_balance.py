@@ -1,61 +1,89 @@
-"""How the losses of a network become one gradient: the sum, or one of the rules that balance tasks."""
+"""Balancing rules by name: how the losses of a network become one gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+import math
+from collections.abc import Sequence
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ._network import Network
+from ._seeds import drawing
 from ._task import Task
+from .balance import Aggregated as Aggregated
+from .balance import Balancer as Balancer
+from .balance import GradNorm as GradNorm
+from .balance import Plain as Plain
+from .balance import Scalarised as Scalarised
+from .balance import _torchjd as torchjd
 
-
-class Balancer(Protocol):
-    """A rule: gives every parameter its gradient."""
-
-    def parameters(self) -> Iterable[nn.Parameter]:
-        """What the rule learns itself; the network's optimiser trains it."""
-
-    def backward(self, losses: Mapping[str, Tensor], scaler: torch.amp.GradScaler | None) -> None:
-        """Adds to every `.grad` what this step's losses ask for."""
-
-    def weights(self) -> Mapping[str, float]:
-        """How much each task's loss counts now."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """What changes while training."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts it back."""
+OWN = ("plain", "gradnorm", "gradnorm:ALPHA", "uw", "pcgrad", "pcgrad-uw")
 
 
 def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balancer:
-    """The rule of this name."""
+    """The rule of this name.
+
+    Args:
+        rule: "plain" (the sum), "uw" (Uncertainty Weights), "gradnorm" (with another α: "gradnorm:0.5"), "pcgrad", or
+            any aggregator or scalarizer of TorchJD with the arguments it needs ("mgda", "torchjd:CAGrad(c=0.5)"). An
+            aggregator's name with "-uw" weighs the losses by Uncertainty Weights first ("pcgrad-uw").
+        network: to be trained.
+        tasks: of the network, in its order.
+
+    Raises:
+        ValueError: no such rule, or it does not fit this number of tasks.
+        ImportError: the rule needs a package that is not there; says which.
+    """
     if rule == "plain":
         return Plain(tasks)
-    raise ValueError(f"`rule` must be 'plain', found {rule!r}")
+    if rule.partition(":")[0] == "gradnorm":
+        return GradNorm(network, tasks, _alpha(rule))
+    name = rule.removeprefix("torchjd:").removesuffix("-uw")
+    call, kind = _named(rule, name)
+    like = next(network.parameters()).detach()
+    made = torchjd.make(call, kind, len(tasks), like)
+    weighs_first = rule.endswith("-uw")
+    if not torchjd.is_aggregator(kind):
+        if weighs_first:
+            raise ValueError(f"`rule` with '-uw' must be an aggregator's name such as 'pcgrad-uw', found {rule!r}")
+        return Scalarised(made, network, tasks)
+    weigher = Scalarised(torchjd.make(*_named("uw", "uw"), len(tasks), like), network, tasks) if weighs_first else None
+    return Aggregated(made, network, tasks, weigher, torchjd.takes_any_number(call, kind))
 
 
-class Plain:
-    """The weighted sum of losses."""
+def check_rule(rule: str, tasks: int = 2) -> None:
+    """Refuses, before any training, a rule that does not exist or does not fit so many tasks.
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
-        self._weights = {task.name: task.weight for task in tasks}
+    Example:
+        >>> check_rule("gradnorm:0.5")
+        >>> check_rule("gradnorm:much")
+        Traceback (most recent call last):
+        ValueError: `rule` 'gradnorm:ALPHA' needs a number from 0, found 'gradnorm:much'
+    """
+    names = [str(number) for number in range(tasks)]
+    with drawing(0, "check"):
+        network = Network(nn.Linear(1, 1), [nn.Linear(1, 1) for _ in names], names)
+    make_balancer(rule, network, [Task(name) for name in names])
 
-    def parameters(self) -> Iterable[nn.Parameter]:
-        return ()
 
-    def backward(self, losses: Mapping[str, Tensor], scaler: torch.amp.GradScaler | None) -> None:
-        total = torch.stack([self._weights[task] * loss for task, loss in losses.items()]).sum()
-        (total if scaler is None else scaler.scale(total)).backward()
+def _alpha(rule: str) -> float:
+    if rule == "gradnorm":
+        return 1.5
+    try:
+        alpha = float(rule.partition(":")[2])
+    except ValueError:
+        alpha = math.nan
+    if not (math.isfinite(alpha) and alpha >= 0):
+        raise ValueError(f"`rule` 'gradnorm:ALPHA' needs a number from 0, found {rule!r}")
+    return alpha
 
-    def weights(self) -> Mapping[str, float]:
-        return self._weights
 
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
+def _named(rule: str, name: str) -> tuple[torchjd.Call, type[nn.Module]]:
+    call = torchjd.read_call(name)
+    kind = None if call is None else torchjd.find(call.name)
+    if call is None or kind is None:
+        known = ", ".join([*OWN, *sorted(torchjd.kinds())])
+        raise ValueError(
+            f"`rule` must be one of {known}, with arguments where needed ('CAGrad(c=0.5)'); found {rule!r}"
+        )
+    return call, kind

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import io
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from tagalong.affinity._atomic import write_atomic
 
 if TYPE_CHECKING:
     from ._trainer import _Training
@@ -14,21 +17,36 @@ if TYPE_CHECKING:
 PLAIN = ("epoch", "steps", "seconds", "best_epoch", "best_loss", "best", "curve")
 STATEFUL = ("network", "optimizer", "balancer", "scaler", "meter")
 
+logger = logging.getLogger(__name__)
+
 
 def save_checkpoint(path: Path, training: _Training) -> None:
-    """Writes beside the file first: a kill half-way leaves the checkpoint before."""
-    state: dict[str, Any] = {name: getattr(training, name) for name in PLAIN}
+    """Writes the file whole or not at all: a kill half-way leaves the checkpoint before."""
+    state: dict[str, Any] = {"of": training.identity, **{name: getattr(training, name) for name in PLAIN}}
     parts = {name: getattr(training, name) for name in STATEFUL}
     state |= {name: part.state_dict() for name, part in parts.items() if part is not None}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    torch.save(state, draft)
-    os.replace(draft, path)
+    content = io.BytesIO()
+    torch.save(state, content)
+    write_atomic(path, content.getvalue())
 
 
 def load_checkpoint(path: Path, training: _Training) -> None:
-    """Puts the training where the checkpoint left it; its job must be the same."""
-    state = torch.load(path, map_location=training.device, weights_only=False)
+    """Puts the training where the checkpoint left it; a file that cannot be read is left aside, with a warning.
+
+    Raises:
+        ValueError: the checkpoint is of another training.
+    """
+    try:
+        # whole objects are in it (balancing rules), so it is as trusted as the code that wrote it
+        state = torch.load(path, map_location=training.device, weights_only=False)
+    except Exception as error:
+        logger.warning("%s cannot be read (%s); training starts again", path, error)
+        return
+    if state["of"] != training.identity:
+        raise ValueError(
+            f"`checkpoint` {path} must be of this training, {training.identity}, found {state['of']}; delete the file "
+            "or name another"
+        )
     for name in PLAIN:
         setattr(training, name, state[name])
     for name in STATEFUL:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +30,8 @@ class Network(nn.Module):
         self.heads = nn.ModuleList(heads)  # a ModuleDict would refuse dots in names
         self.tasks = tuple(tasks)
         self.seed = seed
-        self.draws = {part: _draws(module) for part, module in (("encoder", encoder), *zip(tasks, heads, strict=True))}
+        self.draws = {task: _draws(head) for task, head in zip(tasks, heads, strict=True)}
+        self.draws["encoder"] = _draws(encoder) or self.draws.get("encoder", False)  # a task may be called so
         self._step: int | None = None
 
     def at_step(self, step: int | None) -> Network:

@@ -80,11 +80,22 @@ class Recipe:
         """The learning rates of the first epochs."""
         return [self.rate(epoch) for epoch in range(self.epochs if epochs is None else epochs)]
 
-    def make_optimizer(self, parameters: Iterable[Tensor], fused: bool | None = None) -> torch.optim.Optimizer:
-        """The optimiser; every one here works element by element, so that stacked networks stay apart."""
+    def make_optimizer(
+        self, parameters: Iterable[Tensor], rule: Iterable[Tensor] = (), fused: bool | None = None
+    ) -> torch.optim.Optimizer:
+        """The optimiser; every one here works element by element, so that stacked networks stay apart.
+
+        Args:
+            parameters: of the network.
+            rule: what a balancing rule learns: trained alike, but no weight decay pulls on it.
+            fused: as torch's optimisers take it.
+        """
         momentum = {"momentum": self.momentum} if self.optimizer == "sgd" else {}
         kind: Any = OPTIMIZERS[self.optimizer]
         made: torch.optim.Optimizer = kind(
             parameters, lr=self.lr, weight_decay=self.weight_decay, fused=fused, **momentum
         )
+        learnt = list(rule)
+        if learnt:
+            made.add_param_group({"params": learnt, "weight_decay": 0.0})
         return made

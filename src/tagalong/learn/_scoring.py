@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ._errors import error_of
-from ._network import Network
+from ._network import Network, evaluating
 from ._problem import Problem, Split
 from ._task import Task
 from ._trained import Score
@@ -20,10 +20,8 @@ ROWS_AT_ONCE = 4096
 @torch.no_grad()
 def outputs_on(network: Network, inputs: Tensor, rows_at_once: int = ROWS_AT_ONCE) -> dict[str, Tensor]:
     """The outputs of every task in evaluation mode."""
-    mode = network.training
-    network.eval()
-    parts = [network(part) for part in inputs.split(rows_at_once)]
-    network.train(mode)
+    with evaluating(network):
+        parts = [network(part) for part in inputs.split(rows_at_once)]
     return {task: torch.cat([part[task] for part in parts]) for task in network.tasks}
 
 

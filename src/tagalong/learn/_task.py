@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal
 
 import torch
@@ -37,7 +39,8 @@ class Task:
         error: what is reported beside the loss, lower is better: "error rate", "auroc" and "auprc" (reported as one
             minus the area), "mae", "rmse", "r2" (one minus it), "loss", or a function of outputs and targets that
             gives a number.
-        class_weights: of a binary (negatives, positives) or multiclass task, in the loss.
+        class_weights: of a binary (negatives, positives) or multiclass task: each row's loss is multiplied by the
+            weight of its class. The mean is over rows, not over weights, so that a row counts the same in any batch.
         weight: of this task's loss in the sum of a network.
         head: makes the head from the number of features of the encoder; by default one linear layer.
 
@@ -58,6 +61,8 @@ class Task:
 
     def __post_init__(self) -> None:
         refuse(self._problems())
+        if self.class_weights is not None:
+            object.__setattr__(self, "class_weights", tuple(map(float, self.class_weights)))
 
     def _problems(self) -> list[str]:
         problems = []
@@ -72,12 +77,22 @@ class Task:
             problems.append(f"{name}: a custom task needs `loss`, found none")
         if isinstance(self.error, str) and self.error not in ERRORS[self.kind]:
             problems.append(f"{name}: `error` must be one of {_listed(ERRORS[self.kind])}, found {self.error!r}")
-        if not self.weight > 0:
-            problems.append(f"{name}: `weight` must be positive, found {self.weight!r}")
+        if not (_number(self.weight) and self.weight):
+            problems.append(f"{name}: `weight` must be a positive number, found {self.weight!r}")
+        return [*problems, *self._size_problems(name)]
+
+    def _size_problems(self, name: str) -> list[str]:
+        problems = []
+        if self.outputs is not None and (not isinstance(self.outputs, int) or self.outputs < 1):
+            problems.append(f"{name}: `outputs` must be a whole number from 1, found {self.outputs!r}")
+        if self.kind == "binary" and self.loss is None and self.outputs not in (None, 1):
+            problems.append(f"{name}: `outputs` of a binary task must be 1, found {self.outputs!r}; use 'multiclass'")
         wanted = {"binary": 2, "multiclass": self.classes}.get(self.kind, 0)
         if self.class_weights is not None and len(self.class_weights) != wanted:
             found = len(self.class_weights)
             problems.append(f"{name}: `class_weights` must be {wanted} numbers for this kind of task, found {found}")
+        elif self.class_weights is not None and not all(map(_number, self.class_weights)):
+            problems.append(f"{name}: `class_weights` must be numbers from 0, found {self.class_weights!r}")
         return problems
 
     def __repr__(self) -> str:
@@ -106,6 +121,12 @@ class Task:
         """
         present = torch.isfinite(targets)
         losses = self._losses(outputs, torch.where(present, targets, torch.zeros_like(targets)))
+        if losses.dim() == 0 or losses.shape != targets.shape[: losses.dim()]:
+            raise ValueError(
+                f"task {self.name!r}: `loss` must give a value per row or per element of the targets "
+                f"{list(targets.shape)}, found {list(losses.shape)} from outputs {list(outputs.shape)}; use "
+                "reduction='none', and a head whose outputs fit the targets"
+            )
         if losses.dim() < present.dim():
             present = present.flatten(losses.dim()).all(-1)
         losses = torch.where(present, losses, torch.zeros_like(losses))
@@ -118,9 +139,9 @@ class Task:
         if self.loss is not None:
             return self.loss(outputs, targets)
         if self.kind == "regression":
-            return (_like(outputs, targets) - targets).square()
+            return (beside(outputs, targets) - targets).square()
         if self.kind == "binary":
-            return self._binary(_like(outputs, targets), targets)
+            return self._binary(beside(outputs, targets), targets)
         weights = None if self.class_weights is None else outputs.new_tensor(self.class_weights)
         return functional.cross_entropy(outputs, targets.long(), weight=weights, reduction="none")
 
@@ -132,9 +153,13 @@ class Task:
         return losses * torch.where(targets > 0.5, positive, negative)
 
 
-def _like(outputs: Tensor, targets: Tensor) -> Tensor:
+def beside(outputs: Tensor, targets: Tensor) -> Tensor:
     """Outputs [rows, 1] beside targets [rows]."""
     return outputs.squeeze(1) if outputs.dim() == targets.dim() + 1 else outputs
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, Real) and 0 <= float(value) < math.inf
 
 
 def _listed(names: Iterable[str]) -> str:

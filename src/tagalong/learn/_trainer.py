@@ -12,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tagalong.measure import AffinityMeter
+from tagalong._names import refuse
 
 from ._balance import make_balancer
 from ._checkpoint import load_checkpoint, save_checkpoint
+from ._measuring import Measuring
 from ._network import build_network
 from ._problem import Problem
 from ._scoring import mean_loss, outputs_on, scores_on
-from ._seeds import batches
+from ._seeds import batches, derived
 from ._trained import Job, Trained
 
 Progress = Callable[[int], None]
@@ -44,13 +45,15 @@ def train(
         problem: what is learnt.
         job: which tasks, which seed, which rule.
         device: where.
-        meter: settings of an `AffinityMeter` that measures while the network trains; it leaves no trace.
+        meter: settings of an `AffinityMeter` that measures while the network trains; it leaves no trace. With
+            "held_out": True the losses it looks at are those of validation rows, as many as a batch has.
         checkpoint: a file to write after each epoch and to go on from, if it is there; removed at the end.
         progress: called after each epoch with the number of epochs done.
 
     Raises:
         Diverged: the validation loss was never finite.
     """
+    refuse(_problems(problem, job, torch.device(device)))
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         training = _Training(problem, job, torch.device(device), meter)
         if checkpoint is not None and checkpoint.exists():
@@ -67,8 +70,26 @@ def train(
     return trained
 
 
+def _problems(problem: Problem, job: Job, device: torch.device) -> list[str]:
+    """What stands against this training."""
+    problems = []
+    unknown = [task for task in job.tasks if task not in problem.names]
+    if unknown or not job.tasks:
+        known = ", ".join(map(repr, problem.names))
+        problems.append(f"`job.tasks` must be some of {known}, found {', '.join(map(repr, unknown)) or 'none'}")
+    if job.tasks != tuple(name for name in problem.names if name in job.tasks) and not unknown:
+        problems.append(f"`job.tasks` must be in the order of the problem, each once, found {job.tasks!r}")
+    if not job.width > 0:
+        problems.append(f"`job.width` must be a positive number, found {job.width!r}")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        problems.append(f"`device` must be one that this machine has, found {device}, and torch sees no GPU; use 'cpu'")
+    if problem.recipe.amp == "fp16" and device.type == "cpu":
+        problems.append("`recipe.amp` 'fp16' needs a GPU, found the CPU; use 'bf16' or None")
+    return problems
+
+
 class _Training:
-    """A training under way; all that changes is in `state_dict`."""
+    """A training under way; what changes is listed in `_checkpoint`."""
 
     def __init__(self, problem: Problem, job: Job, device: torch.device, meter: Mapping[str, Any] | None) -> None:
         self.problem, self.job, self.device, self.recipe = problem, job, device, problem.recipe
@@ -76,14 +97,20 @@ class _Training:
         self.network = build_network(problem, job.tasks, job.seed, job.width).to(device)
         self.rows, self.val = problem.train.only(job.tasks).to(device), problem.val.only(job.tasks).to(device)
         self.balancer = make_balancer(job.rule, self.network, self.tasks)
-        self.optimizer = self.recipe.make_optimizer([*self.network.parameters(), *self.balancer.parameters()])
+        self.optimizer = self.recipe.make_optimizer(self.network.parameters(), self.balancer.parameters())
         self.scaler = torch.amp.GradScaler(device.type) if self.recipe.amp == "fp16" else None
-        self.meter = None if meter is None else self._make_meter(meter)
+        self.measuring = None if meter is None else Measuring(meter, self)
+        self.meter = None if self.measuring is None else self.measuring.meter
         self.epoch = self.steps = 0
         self.seconds = 0.0
         self.best_epoch, self.best_loss = -1, float("inf")
         self.best: dict[str, Tensor] = {}
         self.curve: list[list[float]] = []
+
+    @property
+    def identity(self) -> str:
+        """What is trained, on what and how."""
+        return f"{self.job} of {self.problem.name} {self.problem.fingerprint} by {self.recipe}"
 
     @property
     def over(self) -> bool:
@@ -94,10 +121,12 @@ class _Training:
     def run_epoch(self) -> None:
         """Every row once, then validation."""
         start = time.perf_counter()
+        torch.manual_seed(derived(self.job.seed, "epoch", self.epoch))  # for layers that draw unasked
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.rate(self.epoch)
         for rows in batches(self.job.seed, self.epoch, len(self.rows), self.recipe.batch_size):
             self._step(rows.to(self.device))
+        self.balancer.after_epoch()
         self._validate()
         self.epoch += 1
         self.seconds += time.perf_counter() - start
@@ -107,18 +136,23 @@ class _Training:
         targets = {name: target[rows] for name, target in self.rows.targets.items()}
 
         def losses() -> dict[str, Tensor]:
-            with self._precision():
-                outputs = self.network.at_step(self.steps)(inputs)
-                return {task.name: mean_loss(task, outputs[task.name], targets[task.name]) for task in self.tasks}
+            return self.losses(inputs, targets)
 
         self.optimizer.zero_grad()
-        self.balancer.backward(losses() if self.meter is None else self.meter(losses), self.scaler)
+        self.balancer.backward(losses() if self.measuring is None else self.measuring(losses), self.scaler)
         if self.scaler is None:
             self.optimizer.step()
         else:
             self.scaler.step(self.optimizer)
             self.scaler.update()
+        self.balancer.after_step(losses)
         self.steps += 1
+
+    def losses(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The loss of each task on some rows, with this step's dropout masks."""
+        with self._precision():
+            outputs = self.network.at_step(self.steps)(inputs)
+            return {task.name: mean_loss(task, outputs[task.name], targets[task.name]) for task in self.tasks}
 
     def _validate(self) -> None:
         outputs = outputs_on(self.network, self.val.inputs)
@@ -152,17 +186,6 @@ class _Training:
             parameters=sum(parameter.numel() for parameter in self.network.parameters()),
             state={name: tensor.cpu() for name, tensor in self.best.items()},
             affinity=None if self.meter is None else self.meter.affinity(),
-        )
-
-    def _make_meter(self, settings: Mapping[str, Any]) -> AffinityMeter:
-        return AffinityMeter(
-            shared=self.network.encoder,
-            optimizer=self.optimizer,
-            model=self.network,
-            tasks=self.job.tasks,
-            scaler=self.scaler,
-            weights=self.balancer.weights,
-            **settings,
         )
 
     def _precision(self) -> AbstractContextManager[Any]:

@@ -1,0 +1,80 @@
+"""The meter inside a training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tagalong.measure import AffinityMeter
+
+from ._network import evaluating
+from ._seeds import derived
+
+if TYPE_CHECKING:
+    from ._trainer import _Training
+
+Closure = Callable[[], dict[str, Tensor]]
+
+
+class Measuring:
+    """Lets an `AffinityMeter` look at the losses of each step; training goes on as if it were not there.
+
+    Args:
+        settings: of the meter, and "held_out": whether steps are judged by validation rows. They are drawn anew
+            for every step, from the seed and the step, and looked at as validation does, in evaluation mode.
+        training: that is watched.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], training: _Training) -> None:
+        given = dict(settings)
+        self._held_out = bool(given.pop("held_out", False))
+        self._training = training
+        self._gaps = any(not torch.isfinite(target).all() for target in training.rows.targets.values())
+        self.meter = AffinityMeter(
+            **{
+                "shared": training.network.encoder,
+                "optimizer": training.optimizer,
+                "model": training.network,
+                "tasks": training.job.tasks,
+                "scaler": training.scaler,
+                "weights": training.balancer.weights,
+                **given,
+            }
+        )
+
+    def __call__(self, losses: Closure) -> dict[str, Tensor]:
+        """The losses of this step, and a measurement if one is due."""
+        held_out = self._held_out_losses if self._held_out else None
+        if not self._gaps:
+            return self.meter(losses, held_out)
+        first: dict[str, Tensor] = {}
+        labelled: list[str] = []
+
+        def shown() -> dict[str, Tensor]:
+            found = losses()
+            if not first:
+                first.update(found)
+                labelled.extend(_labelled(found))
+            return {task: found[task] for task in labelled}
+
+        self.meter(shown, held_out)
+        return first  # the meter gives back its first call, too, but without the tasks that have no labels here
+
+    def _held_out_losses(self) -> dict[str, Tensor]:
+        training = self._training
+        draw = torch.Generator().manual_seed(derived(training.job.seed, "held out", training.steps))
+        rows = torch.randperm(len(training.val), generator=draw)[: training.recipe.batch_size].to(training.device)
+        targets = {name: target[rows] for name, target in training.val.targets.items()}
+        with evaluating(training.network):
+            found = training.losses(training.val.inputs[rows], targets)
+        labelled = _labelled(found)
+        return {task: found[task] for task in labelled}
+
+
+def _labelled(losses: Mapping[str, Tensor]) -> list[str]:
+    """The tasks with labels in a batch: a loss of exactly 0 means that there are none."""
+    values = torch.stack([loss.detach() for loss in losses.values()]).tolist()
+    return [task for task, value in zip(losses, values, strict=True) if value != 0]
