@@ -1,7 +1,9 @@
 """How is a network for some tasks trained?"""
 
+from ._batchable import why_not_batched as why_not_batched
 from ._labels import LabelSummary as LabelSummary
 from ._labels import label_summary as label_summary
+from ._many import train_many as train_many
 from ._network import MLP as MLP
 from ._network import Network as Network
 from ._network import build_network as build_network

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ._masks import SharedMasks
 from ._problem import Encoder, Problem
-from ._seeds import derived, drawing
+from ._seeds import derived, drawing, reseed
 from ._task import Task
 
 
@@ -56,7 +56,7 @@ class Network(nn.Module):
     def draw(self, part: str) -> None:
         """What the part draws next is that of this step."""
         if self.training and self._step is not None and self.draws[part]:
-            torch.manual_seed(derived(self.seed, "masks", part, self._step))
+            reseed(derived(self.seed, "masks", part, self._step))
 
 
 def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: float = 1.0) -> Network:

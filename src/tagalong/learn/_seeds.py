@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -42,5 +43,22 @@ def batches(seed: int, epoch: int, rows: int, size: int) -> list[Tensor]:
 def drawing(seed: int, *purpose: object) -> Iterator[None]:
     """Random numbers inside follow from the seed and the purpose; outside nothing has been drawn."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(derived(seed, *purpose))
+        reseed(derived(seed, *purpose))
         yield
+
+
+def reseed(seed: int) -> None:
+    """Seeds torch's random numbers on every device.
+
+    `torch.manual_seed` notes a traceback for the GPU's lazy start at every call, which takes longer than a small
+    layer: where there is no GPU only the CPU is seeded.
+    """
+    if _accelerated():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
+@cache
+def _accelerated() -> bool:
+    return torch.accelerator.is_available()
