@@ -20,7 +20,7 @@ from ._measuring import Measuring
 from ._network import build_network
 from ._problem import Problem
 from ._scoring import mean_loss, outputs_on, scores_on
-from ._seeds import batches, derived
+from ._seeds import batches, derived, reseed
 from ._trained import Job, Trained
 
 Progress = Callable[[int], None]
@@ -37,6 +37,7 @@ def train(
     device: torch.device | str = "cpu",
     meter: Mapping[str, Any] | None = None,
     checkpoint: Path | None = None,
+    checkpoint_every: float = 0.0,
     progress: Progress | None = None,
 ) -> Trained:
     """Trains one network.
@@ -48,6 +49,7 @@ def train(
         meter: settings of an `AffinityMeter` that measures while the network trains; it leaves no trace. With
             "held_out": True the losses it looks at are those of validation rows, as many as a batch has.
         checkpoint: a file to write after each epoch and to go on from, if it is there; removed at the end.
+        checkpoint_every: seconds between two checkpoints, at least: short trainings need not write any.
         progress: called after each epoch with the number of epochs done.
 
     Raises:
@@ -58,10 +60,12 @@ def train(
         training = _Training(problem, job, torch.device(device), meter)
         if checkpoint is not None and checkpoint.exists():
             load_checkpoint(checkpoint, training)
+        saved = time.monotonic()
         while not training.over:
             training.run_epoch()
-            if checkpoint is not None:
+            if checkpoint is not None and time.monotonic() - saved >= checkpoint_every:
                 save_checkpoint(checkpoint, training)
+                saved = time.monotonic()
             if progress is not None:
                 progress(training.epoch)
         trained = training.finished()
@@ -121,7 +125,7 @@ class _Training:
     def run_epoch(self) -> None:
         """Every row once, then validation."""
         start = time.perf_counter()
-        torch.manual_seed(derived(self.job.seed, "epoch", self.epoch))  # for layers that draw unasked
+        reseed(derived(self.job.seed, "epoch", self.epoch))  # for layers that draw unasked
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.rate(self.epoch)
         for rows in batches(self.job.seed, self.epoch, len(self.rows), self.recipe.batch_size):
