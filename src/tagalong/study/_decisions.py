@@ -1,0 +1,54 @@
+"""Every method decides, in one order; what they decided and measured goes to files."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from tagalong.affinity._atomic import write_atomic
+from tagalong.group._grouping_file import to_document
+
+from ._asked import Asked
+from ._lab import Lab
+from ._records import Decisions
+from .methods import Choice, Combined
+
+logger = logging.getLogger(__name__)
+
+
+def decide_all(lab: Lab, asked: Asked) -> Decisions:
+    """In one order whatever was asked for, so that the same networks are trained side by side; given as asked."""
+    made = {}
+    for method in sorted(asked.methods, key=lambda method: (method.order, method.name)):
+        logger.info("%s decides", method.name)
+        made[method.name] = method, method.decide(lab, asked.budgets, asked.seeds)
+    return {method.name: made[method.name] for method in asked.methods}
+
+
+def write_decisions(out: Path, decisions: Decisions) -> None:
+    """`groupings.json`, and `affinity.json` of `tag`; `affinity-<method>.json` of others that measured."""
+    measured = {
+        name: decision.affinity
+        for name, (method, decision) in decisions.items()
+        if decision.affinity is not None and not isinstance(method, Combined)
+    }
+    main = "tag" if "tag" in measured else next(iter(measured), None)
+    for name, affinity in measured.items():
+        affinity.save(out / ("affinity.json" if name == main else f"affinity-{name}.json"))
+    found = [
+        {"method": name, "budget": budget} | _document(choice)
+        for name, (_, decision) in decisions.items()
+        for budget, choice in {budget: choice for (budget, _), choice in decision.choices.items()}.items()
+        if choice.shares is None
+    ]
+    document = {"format": "tagalong-groupings", "version": 1, "groupings": found}
+    write_atomic(out / "groupings.json", (json.dumps(document, indent=1) + "\n").encode())
+
+
+def _document(choice: Choice) -> dict[str, Any]:
+    return {
+        "groups": [{"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in choice.groups],
+        "grouping": None if choice.grouping is None else to_document(choice.grouping),
+    }

@@ -1,0 +1,84 @@
+"""What defines a trained network, as one short text: the same definition, the same network, whoever asks for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from tagalong._version import __version__
+from tagalong.learn import Job, Problem, build_network
+
+
+class Keys:
+    """Keys of the networks of one problem on one kind of device.
+
+    A key follows from the data, the tasks, the rule, the seed, the recipe, the architecture with its first weights,
+    the width, the kind of device and the version; never from the method that asked, so that methods share networks.
+
+    Args:
+        problem: whose networks.
+        device: "cpu", "cuda", …; which of several does not matter.
+    """
+
+    def __init__(self, problem: Problem, device: torch.device | str) -> None:
+        self.problem, self.device = problem, torch.device(device).type
+        self._known: dict[Job, str] = {}
+
+    def of(self, job: Job) -> str:
+        """The key of a network: 64 hexadecimal digits."""
+        if job not in self._known:
+            self._known[job] = _digest(self.definition(job))
+        return self._known[job]
+
+    def measured(self, job: Job, settings: Mapping[str, Any]) -> str:
+        """The key of what a meter with these settings measures while this network trains."""
+        return _digest({"network": self.of(job), "meter": dict(settings)})
+
+    def definition(self, job: Job) -> dict[str, Any]:
+        """Everything that the numbers of a network follow from, as JSON can hold it."""
+        own = {"tasks": list(job.tasks), "seed": job.seed, "rule": job.rule, "width": float(job.width)}
+        return own | self._common
+
+    @cached_property
+    def _common(self) -> dict[str, Any]:
+        return {
+            "data": self.problem.fingerprint,
+            "losses": _digest([self._task(name) for name in self.problem.names])[:16],
+            "architecture": self.architecture,
+            "recipe": asdict(self.problem.recipe),
+            "device": self.device,
+            "version": __version__,
+        }
+
+    @cached_property
+    def architecture(self) -> str:
+        """Layers and first weights of encoder and heads, in 16 letters: a pretrained encoder is another one."""
+        network = build_network(self.problem, self.problem.names, seed=0)
+        digest = hashlib.sha256(str(network).encode())
+        for name, tensor in network.state_dict().items():
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def _task(self, name: str) -> list[Any]:
+        task = self.problem.task(name)
+        return [name, task.kind, _function(task.loss), _function(task.error), self.problem.scales.get(name)]
+
+
+def _digest(document: Any) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True, default=repr).encode()).hexdigest()
+
+
+def _function(function: Any) -> Any:
+    """A function by its name and code, so that two lambdas are not taken for one; other values as they are."""
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        constants = [constant for constant in code.co_consts if isinstance(constant, (int, float, str))]
+        return [function.__qualname__, code.co_code.hex(), list(code.co_names), constants]
+    return type(function).__qualname__ if callable(function) else function

@@ -1,0 +1,173 @@
+"""A trained network as a row of the store: small enough to read by the thousand, its large parts packed as bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tagalong.affinity import Affinity
+from tagalong.learn import Job, Score, Trained
+
+from ._record import Cost, Outcome
+
+Losses = dict[str, NDArray[np.float32]]
+AFFINITY = ("mean", "stderr", "count", "steps", "history", "null")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A trained network, without its large parts.
+
+    Attributes:
+        key: see `Keys`.
+        job: what was trained.
+        val: validation loss and error of each task.
+        test: test loss and error of each task.
+        steps: taken in all.
+        seconds: spent.
+        parameters: of encoder and heads.
+        best_epoch: whose weights were kept.
+    """
+
+    key: str
+    job: Job
+    val: Mapping[str, Outcome]
+    test: Mapping[str, Outcome]
+    steps: int
+    seconds: float
+    parameters: int
+    best_epoch: int
+
+    @property
+    def cost(self) -> Cost:
+        """What this network took."""
+        return Cost(1, self.steps, self.seconds)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A trained network as workers send it and the store keeps it: plain text and bytes.
+
+    Attributes:
+        job: what was trained.
+        scores: JSON, validation and test loss and error of each task.
+        steps: taken in all.
+        seconds: spent.
+        parameters: of encoder and heads.
+        best_epoch: whose weights were kept.
+        curve: the validation losses of each epoch, float32.
+        weights: a state dict.
+        losses: validation and test loss of every row.
+        affinity: what a meter measured, if there was one.
+    """
+
+    job: Job
+    scores: str
+    steps: int
+    seconds: float
+    parameters: int
+    best_epoch: int
+    curve: bytes = field(repr=False)
+    weights: bytes | None = field(default=None, repr=False)
+    losses: bytes | None = field(default=None, repr=False)
+    affinity: bytes | None = field(default=None, repr=False)
+
+
+def pack(trained: Trained) -> Packed:
+    """A trained network as text and bytes."""
+    scores = {part: _plain(getattr(trained, part)) for part in ("val", "test")}
+    return Packed(
+        job=trained.job,
+        scores=json.dumps(scores, allow_nan=False),
+        steps=int(trained.steps),
+        seconds=float(trained.seconds),
+        parameters=int(trained.parameters),
+        best_epoch=int(trained.best_epoch),
+        curve=np.asarray(trained.curve, dtype=np.float32).tobytes(),
+        weights=None if trained.state is None else pack_weights(trained.state),
+        losses=_pack_losses(trained),
+        affinity=None if trained.affinity is None else pack_affinity(trained.affinity),
+    )
+
+
+def read_scores(text: str) -> tuple[dict[str, Outcome], dict[str, Outcome]]:
+    """Validation and test outcomes from their JSON."""
+    document = json.loads(text)
+    val, test = ({task: Outcome(*map(_number, pair)) for task, pair in document[part].items()} for part in PARTS)
+    return val, test
+
+
+PARTS = ("val", "test")
+
+
+def _plain(scores: Mapping[str, Score]) -> dict[str, list[float | None]]:
+    return {task: [_or_none(score.loss), _or_none(score.error)] for task, score in scores.items()}
+
+
+def _or_none(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def pack_weights(state: Mapping[str, Tensor]) -> bytes:
+    """A state dict as bytes."""
+    content = io.BytesIO()
+    torch.save({name: tensor.detach().cpu().clone() for name, tensor in state.items()}, content)
+    return content.getvalue()
+
+
+def unpack_weights(content: bytes) -> dict[str, Tensor]:
+    """The state dict again."""
+    state: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    return state
+
+
+def _pack_losses(trained: Trained) -> bytes | None:
+    arrays = {}
+    for part in PARTS:
+        rows = [getattr(trained, part)[task].rows for task in trained.job.tasks]
+        if any(losses is None for losses in rows):
+            return None
+        arrays[part] = np.stack(rows).astype(np.float32)
+    return _npz(arrays)
+
+
+def unpack_losses(content: bytes, tasks: tuple[str, ...], part: str) -> Losses:
+    """The loss of every row of a part, by task."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return dict(zip(tasks, arrays[part], strict=True))
+
+
+def pack_affinity(affinity: Affinity) -> bytes:
+    """An affinity as bytes."""
+    about = {"tasks": affinity.tasks, "settings": dict(affinity.settings), "skipped": list(affinity.skipped)}
+    arrays: dict[str, Any] = {name: getattr(affinity, name) for name in AFFINITY}
+    arrays |= {f"skipped {i}": counts for i, counts in enumerate(affinity.skipped.values())}
+    return _npz(arrays | {"about": np.array(json.dumps(about))})
+
+
+def unpack_affinity(content: bytes) -> Affinity:
+    """The affinity again, bit for bit."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        about = json.loads(str(arrays["about"]))
+        skipped = {why: arrays[f"skipped {i}"] for i, why in enumerate(about["skipped"])}
+        fields = {name: arrays[name] for name in AFFINITY}
+    return Affinity(tasks=tuple(about["tasks"]), settings=about["settings"], skipped=skipped, **fields)
+
+
+def _npz(arrays: Mapping[str, Any]) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()

@@ -1,0 +1,199 @@
+"""`run.sqlite`: every trained network is a row, written when it is finished and never twice."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from tagalong.affinity import Affinity
+from tagalong.learn import Job
+
+from ._record import Cost
+from ._row import Losses, Packed, Row, read_scores, unpack_affinity, unpack_losses, unpack_weights
+
+VERSION = 1
+PATIENCE = 120.0  # seconds to wait for another process that writes
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS networks (
+    key TEXT PRIMARY KEY, definition TEXT NOT NULL, scores TEXT NOT NULL, steps INTEGER NOT NULL,
+    seconds REAL NOT NULL, parameters INTEGER NOT NULL, best_epoch INTEGER NOT NULL, batch TEXT NOT NULL,
+    kept INTEGER NOT NULL DEFAULT 0, curve BLOB, weights BLOB, losses BLOB
+);
+CREATE TABLE IF NOT EXISTS affinities (
+    key TEXT PRIMARY KEY, network TEXT NOT NULL, settings TEXT NOT NULL, steps INTEGER NOT NULL,
+    seconds REAL NOT NULL, affinity BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS latencies (key TEXT PRIMARY KEY, seconds REAL NOT NULL);
+"""
+COLUMNS = "key, definition, scores, steps, seconds, parameters, best_epoch"
+
+
+class StoreError(ValueError):
+    """A file that should be a store of networks is not, or is of a newer version."""
+
+
+class Store:
+    """The networks of a run. Several processes may have it open: a row is written whole, once, by whoever is first.
+
+    Args:
+        path: the file; made if it is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = sqlite3.connect(self.path, timeout=PATIENCE)
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
+        # No write-ahead log: it is not safe on network file systems.
+        try:
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+            if version not in (0, VERSION):
+                raise StoreError(f"{self.path} has version {version}, expected {VERSION}; update tagalong")
+            if not version:
+                self._connection.executescript(f"BEGIN IMMEDIATE;{SCHEMA}PRAGMA user_version = {VERSION};COMMIT;")
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise
+            raise StoreError(
+                f"{self.path} is not a store of networks ({error}); remove it, or choose another folder"
+            ) from error
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._connection.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def add(self, finished: Mapping[str, tuple[Mapping[str, Any], Packed]], batch: Sequence[str] | None = None) -> None:
+        """Writes finished networks in one go, all of them or none; what is there already stays.
+
+        Args:
+            finished: by key, the definition and the network.
+            batch: keys of all networks that were trained as one computation, in order: training the same ones
+                again gives the same numbers to the last bit. None: those given.
+        """
+        together = json.dumps(list(finished if batch is None else batch))
+        values = [
+            (key, json.dumps(definition, default=repr), packed.scores, packed.steps, packed.seconds,
+             packed.parameters, packed.best_epoch, together, packed.curve, packed.weights, packed.losses)
+            for key, (definition, packed) in finished.items()
+        ]  # fmt: skip
+        with self._connection:
+            self._connection.executemany(
+                f"INSERT OR IGNORE INTO networks ({COLUMNS}, batch, curve, weights, losses) VALUES ({_marks(11)})",
+                values,
+            )
+
+    def rows(self, keys: Iterable[str]) -> dict[str, Row]:
+        """The networks that are there, by key."""
+        return {key: _row(key, *values) for key, *values in self._select(COLUMNS, keys)}
+
+    def __len__(self) -> int:
+        return int(self._connection.execute("SELECT count(*) FROM networks").fetchone()[0])
+
+    def batch(self, key: str) -> list[Job]:
+        """What was trained together with this network, in order."""
+        ((_, text),) = self._select("key, batch", [key])
+        keys = json.loads(text)
+        found = {other: _job(json.loads(definition)) for other, definition in self._select("key, definition", keys)}
+        return [found[other] for other in keys]
+
+    def weights(self, key: str) -> dict[str, Tensor] | None:
+        """The weights of a network; None if they are not kept."""
+        ((_, content),) = self._select("key, weights", [key])
+        return None if content is None else unpack_weights(content)
+
+    def losses(self, key: str, part: str = "test") -> Losses | None:
+        """The loss of every row by task; None if they are not kept."""
+        ((_, definition, content),) = self._select("key, definition, losses", [key])
+        return None if content is None else unpack_losses(content, _job(json.loads(definition)).tasks, part)
+
+    def bare(self, keys: Iterable[str]) -> list[str]:
+        """Those of these networks whose weights or losses are gone."""
+        return [key for key, bare in self._select("key, weights IS NULL OR losses IS NULL", keys) if bare]
+
+    def restore(self, key: str, packed: Packed) -> None:
+        """Puts weights and losses back; scores stay."""
+        with self._connection:
+            self._connection.execute(
+                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (packed.weights, packed.losses, key)
+            )
+
+    def keep(self, keys: Iterable[str]) -> None:
+        """From now on weights and losses of these networks survive `prune`."""
+        with self._connection:
+            self._connection.executemany("UPDATE networks SET kept = 1 WHERE key = ?", [(key,) for key in keys])
+
+    def prune(self) -> int:
+        """Drops weights and losses of networks that no result recommends; their rows stay. Returns how many."""
+        with self._connection:
+            dropped = self._connection.execute(
+                "UPDATE networks SET weights = NULL, losses = NULL WHERE kept = 0 AND weights IS NOT NULL"
+            ).rowcount
+        if dropped:
+            with suppress(sqlite3.OperationalError):  # another process reads: the file shrinks next time
+                self._connection.execute("VACUUM")
+        return dropped
+
+    def affinity(self, key: str) -> tuple[Affinity, Cost] | None:
+        """What a meter measured, and what the metered training took."""
+        found = self._connection.execute(
+            "SELECT affinity, steps, seconds FROM affinities WHERE key = ?", (key,)
+        ).fetchone()
+        return None if found is None else (unpack_affinity(found[0]), Cost(1, found[1], found[2]))
+
+    def add_affinity(self, key: str, network: str, settings: Mapping[str, Any], packed: Packed) -> None:
+        """Writes what a meter measured while a network was trained."""
+        values = (key, network, json.dumps(dict(settings), sort_keys=True, default=repr), packed.steps, packed.seconds)
+        with self._connection:
+            self._connection.execute(
+                "INSERT OR IGNORE INTO affinities (key, network, settings, steps, seconds, affinity) "
+                f"VALUES ({_marks(6)})",
+                (*values, packed.affinity),
+            )
+
+    def latency(self, key: str) -> float | None:
+        """A forward pass that was timed before, in seconds."""
+        found = self._connection.execute("SELECT seconds FROM latencies WHERE key = ?", (key,)).fetchone()
+        return None if found is None else float(found[0])
+
+    def add_latency(self, key: str, seconds: float) -> None:
+        """Writes how long a forward pass took."""
+        with self._connection:
+            self._connection.execute("INSERT OR IGNORE INTO latencies VALUES (?, ?)", (key, seconds))
+
+    def _select(self, columns: str, keys: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+        wanted = list(keys)
+        for start in range(0, len(wanted), 500):  # SQLite limits the number of marks
+            some = wanted[start : start + 500]
+            yield from self._connection.execute(
+                f"SELECT {columns} FROM networks WHERE key IN ({_marks(len(some))})", some
+            ).fetchall()
+
+
+def _marks(number: int) -> str:
+    return ", ".join("?" * number)
+
+
+def _job(definition: Mapping[str, Any]) -> Job:
+    return Job(tuple(definition["tasks"]), definition["seed"], definition["rule"], definition["width"])
+
+
+def _row(key: str, definition: str, scores: str, steps: int, seconds: float, parameters: int, best_epoch: int) -> Row:
+    return Row(key, _job(json.loads(definition)), *read_scores(scores), steps, seconds, parameters, best_epoch)

@@ -1,0 +1,134 @@
+"""The whole comparison on one problem: decide, train, compare, and say whether any grouping is worth it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tagalong.learn import Problem
+
+from ._asked import Asked, Options, check
+from ._best import keep_best
+from ._decisions import decide_all, write_decisions
+from ._executors import Executor, device_name, make_executor
+from ._info import ProblemInfo
+from ._lab import Lab
+from ._noise import row_noise
+from ._progress import Progress
+from ._records import records_of
+from ._results import Results
+from ._settings import folder_problem, log_to, write_settings
+from ._store import Store
+from .methods import Method
+
+logger = logging.getLogger(__name__)
+
+
+class Study:
+    """Compares ways of grouping on one problem.
+
+    Everything is kept in the folder `out`: killed at any moment and run again, finished networks are not trained
+    again and results are the same.
+
+    Args:
+        problem: what is learnt; or only the names of tasks, for `ask` and `tell` with an own training script.
+        out: the folder of the run; it goes on where the last run of the same problem stopped.
+        executor: "serial", "processes" (of this machine; scripts need `if __name__ == "__main__":`) or "ray": a
+            cluster, if `ray.init(address="auto")` was called before, else this machine; or an own `Executor`.
+        device: "auto" (CUDA where there is one), "cpu", "cuda", ….
+        progress: is told how many networks there are to train and how many are done.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from tagalong.learn import Problem, Recipe, Task
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(300, 4))
+        >>> Y = X @ rng.normal(size=(4, 3)) + rng.normal(size=(300, 3))
+        >>> tasks = [Task(name, kind="regression") for name in ("age", "height", "weight")]
+        >>> problem = Problem.from_arrays(X, Y, tasks, recipe=Recipe(epochs=2))
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     results = Study(problem, out).run(methods=["mtl", "stl", "tag"], budgets=[2], seeds=2)
+        >>> sorted({(record.method, record.budget) for record in results.records}, key=str)
+        [('mtl', None), ('stl', None), ('tag', 2)]
+    """
+
+    def __init__(
+        self,
+        problem: Problem | Sequence[str],
+        out: str | os.PathLike[str],
+        *,
+        executor: str | Executor = "serial",
+        device: str = "auto",
+        progress: Progress | None = None,
+    ) -> None:
+        self.problem, self.out = problem, Path(out)
+        self._executor = make_executor(executor)
+        self._named = executor if isinstance(executor, str) else type(executor).__name__
+        self._device, self._progress = device_name(device), progress
+
+    def run(
+        self,
+        methods: Sequence[str | Method] = ("mtl", "stl", "tag"),
+        budgets: Sequence[int] | None = None,
+        seeds: int | Sequence[int] = 3,
+        *,
+        options: Options | None = None,
+        price_per_hour: float | None = None,
+    ) -> Results:
+        """Trains what the methods ask for and is not there yet, and compares them.
+
+        Args:
+            methods: names such as "mtl", "tag", "tag+pcgrad" (see `make_method`), or methods. `mtl` is always
+                there, since everything is compared with it.
+            budgets: how many networks there may be, for methods that group; by default 2, 3 and 4, as far as there
+                are tasks.
+            seeds: how many, or which. Each method decides once per budget, from all seeds together.
+            options: by method, for example `{"tag": {"every": 1, "update": "optimizer"}}`.
+            price_per_hour: of computing; costs are then reported as money too.
+
+        Raises:
+            ValueError: with every problem of the input, before any training.
+        """
+        if not isinstance(self.problem, Problem):
+            raise ValueError("`problem` must be a Problem to be run, found names of tasks; use `ask` and `tell`")
+        asked = check(self.problem, methods, budgets, seeds, options, price_per_hour)
+        if wrong := folder_problem(self.out, self.problem.fingerprint):
+            raise ValueError(wrong)
+        self.out.mkdir(parents=True, exist_ok=True)
+        with log_to(self.out / "run.log"), Store(self.out / "run.sqlite") as store, self._lab(store) as lab:
+            about = {**asked.to_document(options), "device": self._device, "executor": self._named}
+            settings = write_settings(self.out, self.problem, lab.keys.architecture, about)
+            results = self._compared(lab, asked, settings)
+            logger.info("finished: %d networks in the store", len(store))
+        return results
+
+    def _lab(self, store: Store) -> Lab:
+        assert isinstance(self.problem, Problem)
+        return Lab(
+            self.problem,
+            store,
+            executor=self._executor,
+            device=self._device,
+            progress=self._progress,
+            partial=self.out / "partial",
+        )
+
+    def _compared(self, lab: Lab, asked: Asked, settings: dict[str, Any]) -> Results:
+        # All together first, without a meter: every cost is compared with what this took.
+        lab.networks([lab.job(lab.problem.names, seed) for seed in asked.seeds], "all tasks together")
+        decisions = decide_all(lab, asked)
+        write_decisions(self.out, decisions)
+        records = records_of(lab, decisions, asked.seeds)
+        chosen = {key for record in records for key in record.networks}
+        lab.store.keep(chosen)  # before they are read: another process on this folder may be about to prune
+        lab.restore(sorted(chosen))
+        noise = row_noise(records, lab.row_losses, lab.problem.test.groups)
+        info = ProblemInfo.of(lab.problem)
+        results = Results(records, problem=info, noise=noise, settings=settings, out=self.out)
+        keep_best(results, lab.problem, lab.weights).save(self.out)
+        results.save(self.out / "results.json")
+        lab.store.prune()
+        return results

@@ -1,0 +1,65 @@
+"""The best grouping there is, found by training every subset of tasks: `optimal`, and `oracle` that looks at test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from tagalong.group import select_groups
+from tagalong.learn import Problem
+
+from .._relative import relative_losses
+from ._method import Choice, Decision, Method
+
+if TYPE_CHECKING:
+    from .._lab import Lab
+
+MOST = 12
+
+
+class Optimal(Method):
+    """Trains every subset and chooses the groups with the lowest validation losses.
+
+    A task's loss counts relative to the network of all tasks with the same seed, averaged over seeds: exactly what
+    the verdict compares, so no grouping of these networks does better on validation.
+
+    Args:
+        max_size: the largest subsets to train beside the network of all tasks; all by default.
+        max_tasks: with more tasks than this the method refuses, since it trains 2^n − 1 networks per seed.
+    """
+
+    name = "optimal"
+    order = 40
+    part: ClassVar[Literal["val", "test"]] = "val"
+
+    def __init__(self, max_size: int | None = None, max_tasks: int = MOST) -> None:
+        self.max_size, self.max_tasks = max_size, max_tasks
+
+    def problems(self, problem: Problem) -> list[str]:
+        n = len(problem.names)
+        if self.max_size is not None and (not isinstance(self.max_size, int) or self.max_size < 1):
+            return [f"`options`: `max_size` of {self.name!r} must be a whole number from 1, found {self.max_size!r}"]
+        if self.max_size is None and n > self.max_tasks:
+            return [
+                f"`methods`: {self.name!r} trains every subset, {2**n - 1:,} networks per seed for {n} tasks; "
+                f"use 'hoa', or options={{{self.name!r}: {{'max_tasks': {n}}}}} or {{'max_size': 3}}"
+            ]
+        return []
+
+    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        subsets = list(dict.fromkeys([*lab.subsets(largest=self.max_size), frozenset(lab.problem.names)]))
+        jobs = {seed: [lab.job(subset, seed) for subset in subsets] for seed in seeds}
+        lab.networks((job for some in jobs.values() for job in some), "all subsets")
+        table = relative_losses(lab, subsets, seeds, part=self.part, reference="together")
+        groupings = select_groups(table, budgets=budgets, objective="min")
+        choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
+        return Decision.pooled(choices, seeds, {seed: lab.cost(some) for seed, some in jobs.items()})
+
+
+class Oracle(Optimal):
+    """The same, chosen on test losses: the paper's "Optimal". No honest choice; it shows what could be gained."""
+
+    name = "oracle"
+    order = 41
+    honest = False
+    part: ClassVar[Literal["val", "test"]] = "test"

@@ -1,0 +1,128 @@
+"""Methods by name: ours, a user's own, and those that other packages bring."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from importlib.metadata import entry_points
+from typing import Any
+
+from ._alone import Stl
+from ._combined import Combined
+from ._exhaustive import Optimal, Oracle
+from ._measured import Cs, Tag
+from ._method import Method
+from ._pairs import Hoa
+from ._random import Random
+from ._rules import RULES, rule_problem
+from ._together import Mtl, Ruled, Wide
+
+Factory = Callable[..., Method]
+ENTRY_POINTS = "tagalong.methods"
+_registry: dict[str, Factory] = {
+    "mtl": Mtl,
+    "stl": Stl,
+    "random": Random,
+    "cs": Cs,
+    "tag": Tag,
+    "hoa": Hoa,
+    "optimal": Optimal,
+    "oracle": Oracle,
+    **{rule: partial(Ruled, rule) for rule in RULES},
+}
+LARGER = re.compile(r"mtl-(wide|big)(\d+(?:\.\d+)?)")
+
+
+def register_method(name: str, factory: Factory) -> None:
+    """Makes a method known by its name.
+
+    Args:
+        name: what users write; without "+".
+        factory: makes the method from the keyword options that users may give, usually the class itself. Other
+            packages can declare one in the entry point group "tagalong.methods" instead.
+
+    Example:
+        >>> from tagalong.group import Group
+        >>> class Halves(Method):
+        ...     '''The first half of the tasks, and the rest.'''
+        ...     name, budgeted = "halves", False
+        ...     def decide(self, lab, budgets, seeds):
+        ...         names = lab.problem.names
+        ...         parts = names[: len(names) // 2], names[len(names) // 2 :]
+        ...         return Decision.pooled({None: Choice(tuple(Group(part, part) for part in parts))}, seeds)
+        >>> from tagalong.study.methods import Choice, Decision
+        >>> register_method("halves", Halves)
+        >>> "halves" in method_names()
+        True
+    """
+    if not isinstance(name, str) or not name or "+" in name:
+        raise ValueError(f"`name` must be a non-empty string without '+', found {name!r}")
+    if not callable(factory):
+        raise ValueError(f"`factory` must be callable, found {type(factory).__name__}")
+    _registry[name] = factory
+
+
+def method_names() -> list[str]:
+    """The names of all methods; combinations such as "tag+pcgrad" come on top."""
+    _read_entry_points()
+    return list(_registry)
+
+
+@lru_cache(maxsize=1)
+def _read_entry_points() -> None:
+    for point in entry_points(group=ENTRY_POINTS):
+        if point.name not in _registry:
+            register_method(point.name, point.load())
+
+
+def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) -> Method:
+    """The method of this name.
+
+    Args:
+        name: one of `method_names()`, a rule of `tagalong.learn`, a combination "method+rule", "mtl-wide2" (twice the
+            channels) or "mtl-big2" (about twice the parameters).
+        options: by method name, what its factory takes.
+
+    Raises:
+        ValueError: no such method, or an option that it does not take.
+
+    Example:
+        >>> make_method("tag", {"tag": {"every": 5}}).meter["every"], make_method("hoa+uw").rule
+        (5, 'uw')
+    """
+    _read_entry_points()
+    given = {} if options is None else options
+    if name in _registry:
+        return _made(name, given.get(name, {}))
+    if larger := LARGER.fullmatch(name):
+        return Wide(float(larger[2]), larger[1])
+    groups, plus, rule = name.rpartition("+")
+    if plus and groups in _registry:
+        return Combined(_made(groups, {**given.get(groups, {}), **given.get(name, {})}), rule)
+    if not plus and rule_problem(name) is None:
+        return Ruled(name)
+    raise ValueError(_unknown(name))
+
+
+def _made(name: str, options: Mapping[str, Any]) -> Method:
+    factory = _registry[name]
+    parameters = inspect.signature(factory).parameters
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        unknown = [option for option in options if option not in parameters]
+        if unknown:
+            known = f"takes {', '.join(parameters)}" if parameters else "takes no options"
+            raise ValueError(f"`options`: {name!r} {known}; found {', '.join(unknown)}")
+    return factory(**options)
+
+
+def _unknown(name: str) -> str:
+    known = [*_registry, "mtl-wide2", "mtl-big2", "tag+pcgrad"]
+    close = difflib.get_close_matches(name, [*known, *(f"{m}+{rule}" for m in _registry for rule in RULES)], 1, 0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return (
+        f"`methods` must be among {', '.join(map(repr, _registry))}, combinations such as 'tag+pcgrad', 'mtl-wide2', "
+        f"'mtl-big2', or a rule of TorchJD such as 'mgda'; found {name!r}{hint}"
+    )
