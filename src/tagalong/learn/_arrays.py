@@ -73,7 +73,8 @@ def _read(
     few = []
     if raw is not None:
         problems += _row_problems(len(raw), columns, labels) + encoder_problems(raw, encoder)
-        few = share_problems(split, len(raw), labels) if are_shares(split) else []
+        fitting = labels if labels is not None and len(labels) == len(raw) else None
+        few = share_problems(split, len(raw), fitting) if are_shares(split) else []
     read = [] if few else [read_target(task, column) for task, column in zip(tasks, columns.values(), strict=False)]
     refuse(problems + few + [problem for target in read if isinstance(target, list) for problem in target])
     return raw, [target for target in read if isinstance(target, Target)], labels
@@ -106,9 +107,9 @@ def read_inputs(inputs: Any, whole: bool = False, argument: str = "`inputs`") ->
 def _as_tensor(inputs: Any, columns: list[Any] | None, argument: str) -> Tensor:
     array = np.asarray(inputs)
     if array.dtype.kind in "fiub":
-        return torch.as_tensor(
-            array.astype(np.int64) if array.dtype.kind in "iu" and array.dtype != np.uint8 else array
-        )
+        if array.dtype.kind in "iu" and array.dtype != np.uint8:
+            array = array.astype(np.int64)
+        return torch.as_tensor(array if array.flags.writeable else array.copy())
     if array.ndim == 2:
         # A DataFrame with some columns of another kind comes as objects.
         read = [as_column(column) for column in array.T]

@@ -42,13 +42,19 @@ def split_rows(rows: int, shares: Sequence[float], groups: NDArray[Any] | None =
     """
     random = np.random.default_rng(derived(seed, "split"))
     if groups is None:
-        order = random.permutation(rows)
-        val, test = (max(1, round(share * rows)) for share in shares[1:])
-        cuts = [rows - val - test, rows - test]
-        return Parts(*(np.sort(part) for part in np.split(order, cuts)))
+        cuts = np.cumsum(_sizes(rows, np.asarray(shares)))[:-1]
+        return Parts(*(np.sort(part) for part in np.split(random.permutation(rows), cuts)))
     _, member = np.unique(groups, return_inverse=True)
     part = _deal(np.bincount(member), np.asarray(shares), random)
     return Parts(*(np.flatnonzero(part[member] == number) for number in range(3)))
+
+
+def _sizes(rows: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Whole numbers near the shares, none of them zero; what rounding leaves goes to the largest remainders."""
+    sizes = np.maximum(np.floor(shares * rows + 1e-9), 1).astype(np.int64)
+    while (left := rows - int(sizes.sum())) != 0:
+        sizes[np.argmax(shares * rows - sizes if left > 0 else sizes)] += np.sign(left)
+    return sizes
 
 
 def _deal(sizes: NDArray[np.int64], shares: NDArray[np.float64], random: np.random.Generator) -> NDArray[np.int64]:
@@ -69,17 +75,19 @@ def are_shares(split: Sequence[Any]) -> bool:
     return all(np.ndim(part) == 0 for part in split)
 
 
-def share_problems(split: Sequence[Any], rows: int, groups: NDArray[Any] | None) -> list[str]:
-    """What is wrong with shares, or with the rows that are to be shared out."""
+def share_problems(
+    split: Sequence[Any], rows: int, groups: NDArray[Any] | None, called: tuple[str, str] = ("`inputs`", "`groups`")
+) -> list[str]:
+    """What is wrong with shares, or with the rows and groups (as they are `called`) that are to be shared out."""
     if len(split) != 3 or not all(isinstance(part, (int, float)) and part > 0 for part in split):
         return [f"`split` must be three positive shares (train, validation, test), found {tuple(split)!r}"]
     problems = []
     if abs(sum(split) - 1) > 1e-6:
         problems.append(f"`split` must be shares that sum to 1, found {tuple(split)!r} with sum {sum(split):g}")
     if rows < FEWEST_ROWS:
-        problems.append(f"`inputs` must have at least {FEWEST_ROWS} rows to be split in three, found {rows}")
+        problems.append(f"{called[0]} must have at least {FEWEST_ROWS} rows to be split in three, found {rows}")
     elif groups is not None and len(np.unique(groups)) < 3:
-        problems.append(f"`groups` must hold at least 3 groups to be split, found {len(np.unique(groups))}")
+        problems.append(f"{called[1]} must hold at least 3 groups to be split, found {len(np.unique(groups))}")
     return problems
 
 

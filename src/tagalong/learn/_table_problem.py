@@ -90,7 +90,7 @@ def problem_from_csv(
     known, problems = _labels(columns, targets, kinds or {}, errors or {})
     groups = noted(problems, _groups, columns, group_column)
     split = noted(problems, _split, columns, split_column, split)
-    few = [] if problems or not are_shares(split) else share_problems(split, columns.rows, groups)
+    few = _too_few(columns, split, groups)
     if features_file is None:
         roles, more = find_roles(columns, wanted)
         prepare = _tabled(columns, roles, known)
@@ -145,6 +145,12 @@ def _split(columns: Columns, name: str | None, split: Sequence[Any]) -> Sequence
         [f"`split_column` must have rows for {p}, found none" for p, r in zip(PARTS, rows, strict=True) if not len(r)]
     )
     return rows
+
+
+def _too_few(columns: Columns, split: Sequence[Any] | None, groups: NDArray[Any] | None) -> list[str]:
+    if split is None or not are_shares(split):
+        return []
+    return share_problems(split, columns.rows, groups, ("`path`", "`group_column`"))
 
 
 def _tabled(columns: Columns, roles: Roles, targets: Sequence[Target]) -> Prepare:

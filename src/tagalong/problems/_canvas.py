@@ -75,7 +75,9 @@ class Canvas:
         place_x, place_y = self.x[ours], self.y[ours]
         away = np.square(((np.abs(place_x) if mirrored else place_x) - x) / wide)
         away += np.square((place_y - y) / high)
-        cover = np.exp(-2 * away) if blurred else self._inside(away, np.minimum(wide, high) / np.float32(2))
+        radius: Numbers = np.minimum(wide, high)
+        # Near the edge 1 − r² falls twice as fast as 1 − r.
+        cover = np.exp(-2 * away) if blurred else self._inside(away, radius * np.float32(0.5))
         if above is not None:
             cover *= self._inside(place_y, 1.0, _of(above, chosen))
         if below is not None:

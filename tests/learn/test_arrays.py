@@ -1,0 +1,311 @@
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tagalong.learn import MLP, Job, Problem, Task, build_network, label_summary, read_preparation
+from tagalong.learn._split import given_parts, split_rows
+
+
+@pytest.fixture
+def data() -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    inputs = random.normal(3, 5, size=(200, 4))
+    labels = np.stack([inputs[:, 0] * 10 + 100, inputs[:, 1] > 3, random.integers(0, 4, 200)], axis=1)
+    return inputs, labels
+
+
+def refused(*arguments, **options) -> list[str]:
+    with pytest.raises(ValueError) as caught:
+        Problem.from_arrays(*arguments, **options)
+    return str(caught.value).removeprefix("several problems:\n").split("\n")
+
+
+def test_kinds_are_guessed(data) -> None:
+    problem = Problem.from_arrays(*data, ["a", "b", "c"])
+    assert [task.kind for task in problem.tasks] == ["regression", "binary", "multiclass"]
+    assert problem.task("c").classes == 4
+    assert [len(split) for split in problem.splits.values()] == [140, 20, 40]
+
+
+def test_few_rows_of_whole_numbers_are_regression() -> None:
+    labels = np.arange(30) % 8
+    assert Problem.from_arrays(np.eye(30), labels, ["count"]).task("count").kind == "regression"
+
+
+def test_inputs_and_regression_targets_are_standardised_with_train_rows_only(data) -> None:
+    inputs, labels = data
+    labels[5, 0] = np.nan
+    train, val, test = np.arange(100), np.arange(100, 150), np.arange(150, 200)
+    problem = Problem.from_arrays(inputs, labels, ["a", "b", "c"], split=(train, val, test))
+    mean, deviation = inputs[:100].mean(0), inputs[:100].std(0)
+    for split, rows in zip(problem.splits.values(), (train, val, test), strict=True):
+        np.testing.assert_allclose(split.inputs, (inputs[rows] - mean) / deviation, rtol=1e-4, atol=1e-5)
+    assert problem.scales["a"] == pytest.approx((np.nanmean(labels[:100, 0]), np.nanstd(labels[:100, 0])))
+    undone = problem.test.targets["a"] * problem.scales["a"][1] + problem.scales["a"][0]
+    np.testing.assert_allclose(undone, labels[150:, 0], rtol=1e-5)
+    assert problem.train.targets["a"].isnan().nonzero().flatten().tolist() == [5]
+    assert set(problem.scales) == {"a"}
+
+
+def test_raw_rows_are_prepared_as_the_train_rows_were_after_a_journey_through_json(data) -> None:
+    inputs, labels = data
+    split = (np.arange(100), np.arange(100, 150), np.arange(150, 200))
+    problem = Problem.from_arrays(inputs, labels, ["a", "b", "c"], split=split)
+    again = read_preparation(json.loads(json.dumps(problem.table.to_document())))
+    assert torch.equal(again.inputs(inputs[150:]), problem.test.inputs)
+    assert torch.equal(again.inputs(pd.DataFrame(inputs[150:])), problem.test.inputs)
+    with pytest.raises(ValueError, match=r"`rows` must have the shape \[rows, 4\], found rows of \[3\]"):
+        again.inputs(inputs[:, :3])
+    with pytest.raises(ValueError, match="`rows` must be finite, found NaN or inf in column 1"):
+        again.inputs(np.where(np.arange(4) == 1, np.nan, inputs))
+
+
+def test_a_constant_input_becomes_zero(data) -> None:
+    inputs, labels = data
+    inputs[:, 2] = 0.1
+    assert not Problem.from_arrays(inputs, labels, ["a", "b", "c"]).test.inputs[:, 2].abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("values", [("no", "yes"), (1, 2), (-1.0, 1.0), (False, True)])
+def test_two_values_of_any_kind_are_a_binary_task(values) -> None:
+    labels = [values[row % 3 == 0] for row in range(60)]
+    labels[4] = None
+    problem = Problem.from_arrays(
+        np.eye(60), {"ill": labels}, ["ill"], split=([*range(40)], [*range(40, 50)], [*range(50, 60)])
+    )
+    assert problem.task("ill").kind == "binary"
+    expected = [float("nan") if row == 4 else float(row % 3 == 0) for row in range(40)]
+    np.testing.assert_array_equal(problem.train.targets["ill"], expected)
+    if values[0] == "no":
+        assert problem.table.classes == {"ill": ("no", "yes")}
+        assert "'ill': 'yes' counts as 1, 'no' as 0" in problem.notes
+
+
+def test_text_and_odd_numbers_become_classes_in_their_order() -> None:
+    texts = ["red", "green", "blue"] * 30
+    numbers = [10, 20, 5] * 30
+    problem = Problem.from_arrays(np.eye(90), {"t": texts, "n": numbers}, ["t", Task("n", "multiclass", classes=3)])
+    assert problem.table.classes == {"t": ("blue", "green", "red"), "n": (5, 10, 20)}
+    assert set(problem.train.targets["t"].tolist()) == {0.0, 1.0, 2.0}
+
+
+def test_targets_may_be_dense_and_tasks_custom() -> None:
+    depth = np.random.default_rng(0).normal(5, 2, size=(50, 4, 4))
+    depth[0, 0, 0] = np.nan
+    tasks = [
+        Task("depth", "regression", outputs=4),
+        Task("own", "custom", loss=lambda out, target: (out - target).abs()),
+    ]
+    problem = Problem.from_arrays(np.eye(50), {"depth": depth, "own": depth[:, 0, 1]}, tasks)
+    assert problem.train.targets["depth"].shape == (35, 4, 4)
+    assert problem.scales["depth"] == pytest.approx((5, 2), abs=0.3)
+    assert "own" not in problem.scales
+
+
+def test_numpy_torch_frames_and_lists_give_the_same_problem(data) -> None:
+    inputs, labels = data[0].astype(np.float32), data[1]
+    names = ["a", "b", "c"]
+    given_ = [
+        (inputs, labels),
+        (torch.tensor(inputs), torch.tensor(labels)),
+        (pd.DataFrame(inputs), pd.DataFrame(labels)),
+        (inputs.tolist(), pd.DataFrame(labels, columns=names)[["c", "b", "a"]]),
+        (inputs, {name: labels[:, number] for number, name in enumerate(names)}),
+    ]
+    assert len({Problem.from_arrays(*pair, names).fingerprint for pair in given_}) == 1
+
+
+def test_float64_tensors_stay_and_images_are_left_alone(data) -> None:
+    inputs, labels = data
+    assert Problem.from_arrays(torch.tensor(inputs), labels, ["a", "b", "c"]).train.inputs.dtype == torch.float64
+    images = torch.randint(0, 255, (200, 3, 8, 8), dtype=torch.uint8)
+    problem = Problem.from_arrays(images, labels, ["a", "b", "c"], encoder=torch.nn.Flatten())
+    assert problem.train.inputs.dtype == torch.uint8
+    assert torch.equal(problem.table.inputs(images[:5]), images[:5])
+    tokens = torch.randint(0, 9, (200, 6))
+    problem = Problem.from_arrays(tokens, labels, ["a", "b", "c"], encoder=torch.nn.EmbeddingBag(9, 4))
+    assert problem.train.inputs.dtype == torch.int64
+
+
+def test_the_default_encoder_fits(data) -> None:
+    problem = Problem.from_arrays(*data, ["a", "b", "c"])
+    assert isinstance(problem.encoder, MLP)
+    outputs = build_network(problem, Job(("a", "c")).tasks, 0)(problem.val.inputs)
+    assert {name: tuple(out.shape) for name, out in outputs.items()} == {"a": (20, 1), "c": (20, 4)}
+
+
+def test_same_seed_same_split_other_seed_another(data) -> None:
+    first, again, other = (Problem.from_arrays(*data, ["a", "b", "c"], seed=seed).fingerprint for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_a_rare_class_is_in_every_part_if_a_few_draws_can_do_it() -> None:
+    labels = np.zeros(100)
+    labels[:6] = 1
+    for seed in range(5):
+        problem = Problem.from_arrays(np.eye(100), labels, ["rare"], seed=seed)
+        assert all(split.targets["rare"].sum() > 0 for split in problem.splits.values())
+    labels[2:] = 0
+    problem = Problem.from_arrays(np.eye(100), labels, ["rare"])
+    assert any("'rare' has only one class in" in note for note in problem.notes)
+    assert any("only one class" in warning for warning in label_summary(problem).warnings)
+
+
+def test_all_problems_come_at_once(data) -> None:
+    inputs, labels = data
+    inputs[3, 2], inputs[4, 2], inputs[0, 0] = np.nan, np.inf, np.nan
+    labels[:, 0], labels[:, 1] = np.nan, 7
+    assert refused(inputs, labels, ["a", "b", "c"]) == [
+        "`inputs` must be finite, found NaN or inf in column 0 (1 rows), 2 (2 rows); fill them in or leave them out",
+        "`targets`: 'a' must have labels, found all 200 missing; leave the task out",
+        "`targets`: 'b' must vary, found 7 wherever it is known; leave the task out",
+    ]
+
+
+def test_rows_that_do_not_match_are_named(data) -> None:
+    inputs, labels = data
+    assert refused(inputs, labels[:150], ["a", "b", "c"], groups=[1, 2]) == [
+        "`targets`: 'a' must have 200 rows as `inputs` has, found 150",
+        "`targets`: 'b' must have 200 rows as `inputs` has, found 150",
+        "`targets`: 'c' must have 200 rows as `inputs` has, found 150",
+        "`groups` must be one label per row [200], found the shape [2]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tasks": []}, "`tasks` must name at least one task, found none"),
+        ({"tasks": ["a", "b", "a"]}, "`tasks` must be distinct, found more than once: 'a'; rename them"),
+        ({"tasks": ["a", "b"]}, "`targets` must be [rows, 2], a column for each task, found the shape [200, 3]"),
+        ({"targets": {"a": np.arange(200)}}, "`targets` must have every task, found none for 'b', 'c'"),
+        ({"split": (0.5, 0.5)}, "`split` must be three positive shares (train, validation, test), found (0.5, 0.5)"),
+        ({"split": (0.5, 0.2, 0.2)}, "`split` must be shares that sum to 1, found (0.5, 0.2, 0.2) with sum 0.9"),
+        ({"split": ([0], [1])}, "`split` must be three arrays of row numbers (train, validation, test), found 2"),
+        ({"groups": [0, 1] * 100}, "`groups` must hold at least 3 groups to be split, found 2"),
+        ({"groups": [None, *range(199)]}, "`groups` must have a label for every row, found 1 missing"),
+        (
+            {"inputs": np.zeros((200, 3, 4, 4))},
+            "`encoder` must be given for inputs [rows, 3, 4, 4], found none; only flat ones have a default",
+        ),
+        (
+            {"inputs": np.zeros(200)},
+            "`inputs` must be [rows, features] or [rows, …], found the shape [200]; try reshape(-1, 1)",
+        ),
+        (
+            {"inputs": pd.DataFrame({"x": np.arange(200.0), "city": ["Rome"] * 200})},
+            "`inputs` must be numbers, found text in column 'city'; try `Problem.from_csv`",
+        ),
+        (
+            {"inputs": pd.DataFrame({"x": np.arange(200.0), "y": [np.nan] + [0.0] * 199})},
+            "`inputs` must be finite, found NaN or inf in column 'y' (1 rows); fill them in or leave them out",
+        ),
+        (
+            {"tasks": ["a", "b", Task("c", "binary")]},
+            "`targets`: 'c' is binary and must have two values, found 4: 0, 1, 2, 3",
+        ),
+        (
+            {"tasks": ["a", "b", Task("c", "multiclass", classes=3)]},
+            "`targets`: 'c' must have labels 0 to 2 or 3 different ones, found 4 labels: 0, 1, 2, 3",
+        ),
+        (
+            {"targets": {"a": ["x", "y"] * 100, "b": [0, 1] * 100, "c": np.arange(200)}, "tasks": [Task("a", "regression"), "b", "c"]},
+            "`targets`: 'a' is a regression task and must be numbers, found text such as 'x', 'y'",
+        ),
+        (
+            {"targets": {"a": [np.inf, *range(199)], "b": [0, 1] * 100, "c": np.arange(200)}},
+            "`targets`: 'a' must be finite or missing (NaN), found 1 infinite labels",
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_input_is_refused_with_one_sentence(data, change, message) -> None:
+    settings = {"inputs": data[0], "targets": data[1], "tasks": ["a", "b", "c"], **change}
+    inputs, targets, tasks = (settings.pop(name) for name in ("inputs", "targets", "tasks"))
+    assert refused(inputs, targets, tasks, **settings) == [message]
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+def test_too_few_rows_are_refused_and_nothing_else_is_said(data, rows) -> None:
+    message = f"`inputs` must have at least 10 rows to be split in three, found {rows}"
+    assert refused(data[0][:rows], data[1][:rows], ["a", "b", "c"]) == [message]
+
+
+def test_a_class_or_labels_that_a_part_lacks_are_refused(data) -> None:
+    inputs, labels = data
+    labels[:150, 1], labels[150:, 1] = np.arange(150) % 2, np.nan
+    labels[:, 2] = np.arange(200) % 3
+    labels[180, 2] = 9
+    split = (np.arange(100), np.arange(100, 150), np.arange(150, 200))
+    assert refused(inputs, labels, ["a", "b", "c"], split=split) == [
+        "`split`: 'b' must have labels in test, found none",
+        "`split`: 'c' has the class 9 in test that train lacks; leave those rows out or merge the class",
+    ]
+
+
+def test_given_rows_are_checked() -> None:
+    with pytest.raises(ValueError, match=re.escape("`split`: test must be row numbers from 0 to 9, found 4 … 40")):
+        given_parts(([0, 1], [2, 3], [4, 40]), 10)
+    with pytest.raises(ValueError, match="must hold each row once, found 1 rows again"):
+        given_parts(([0, 1], [1, 3], [4, 5]), 10)
+    with pytest.raises(ValueError, match="val must have rows, found none"):
+        given_parts(([0, 1], np.array([], dtype=int), [4, 5]), 10)
+    with pytest.raises(ValueError, match="must not straddle the parts of `split`, found 1 that do, such as 'ann'"):
+        given_parts(([0, 1], [2], [3]), 4, np.array(["ann", "bob", "cy", "ann"]))
+    masks = [np.arange(10) % 3 == part for part in range(3)]
+    assert [part.tolist() for part in given_parts(masks, 10)] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
+
+
+shares = st.tuples(*[st.floats(0.005, 1)] * 3).map(lambda drawn: tuple(share / sum(drawn) for share in drawn))
+
+
+@given(rows=st.integers(10, 300), shares=shares, seed=st.integers(0, 99))
+def test_every_row_is_in_one_part_and_sizes_are_the_shares(rows, shares, seed) -> None:
+    parts = split_rows(rows, shares, seed=seed)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(rows))
+    assert all(len(part) > 0 for part in parts)
+    assert all(abs(len(part) - share * rows) <= 2 for part, share in zip(parts, shares, strict=True))
+
+
+@given(groups=st.lists(st.integers(0, 12), min_size=10, max_size=120), shares=shares, seed=st.integers(0, 99))
+def test_groups_never_straddle_and_sizes_are_off_by_two_groups_at_most(groups, shares, seed) -> None:
+    labels = np.array(groups)
+    if len(set(groups)) < 3:
+        return
+    parts = split_rows(len(labels), shares, labels, seed)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
+    found = [set(labels[part].tolist()) for part in parts]
+    assert all(found) and not (found[0] & found[1] or found[0] & found[2] or found[1] & found[2])
+    largest = max(np.bincount(labels))
+    assert all(abs(len(part) - share * len(labels)) <= 2 * largest for part, share in zip(parts, shares, strict=True))
+
+
+def test_groups_are_kept_for_error_bars(data) -> None:
+    groups = np.array([f"person {row // 4}" for row in range(200)])
+    problem = Problem.from_arrays(*data, ["a", "b", "c"], groups=groups)
+    found = [set(split.groups.tolist()) for split in problem.splits.values()]
+    assert sum(map(len, found)) == 50 == len(set.union(*found))
+
+
+def test_label_summary_counts_as_a_loop_does_and_warns_of_pairs_that_share_few_rows(data) -> None:
+    inputs, labels = data
+    labels[:160, 0], labels[150:, 1] = np.nan, np.nan
+    split = (np.r_[0:100, 160:190], np.r_[100:120, 190:195, 149], np.r_[120:149, 195:200])
+    problem = Problem.from_arrays(inputs, labels, ["a", "b", "c"], split=split)
+    summary = label_summary(problem)
+    for line, column in zip(summary.tasks, labels.T, strict=True):
+        for part, rows in zip(("train", "val", "test"), split, strict=True):
+            assert line.labels[part] == sum(not np.isnan(column[row]) for row in rows)
+            if line.kind == "binary":
+                assert line.positives[part] == sum(column[row] == 1 for row in rows)
+    assert summary.overlap.tolist() == [[30, 0, 30], [0, 100, 100], [30, 100, 130]]
+    assert [warning.split(";")[0] for warning in summary.warnings] == [
+        "'a' and 'b' share only 0 train rows with both labels",
+        "'a' and 'c' share only 30 train rows with both labels",
+    ]
+    assert "(fewest: a and b)" in str(summary)

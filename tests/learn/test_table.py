@@ -1,0 +1,271 @@
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tagalong.learn import Problem, Task, problem_from_csv, read_preparation
+from tagalong.learn._table_read import read_columns
+
+ROWS = 120
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    age = random.integers(20, 80, ROWS).astype(float)
+    return pd.DataFrame(
+        {
+            "id": [f"p{row}" for row in range(ROWS)],
+            "person": np.arange(ROWS) // 3,
+            "age": np.where(random.random(ROWS) < 0.1, np.nan, age),
+            "height": random.normal(170, 10, ROWS).round(1),
+            "city": random.choice(["Rome", "Oslo", "Bonn"], ROWS),
+            "pressure": np.where(random.random(ROWS) < 0.2, np.nan, age + random.normal(0, 5, ROWS)),
+            "ill": np.where(random.random(ROWS) < 0.5, "yes", "no"),
+        }
+    )
+
+
+SETTINGS = {"targets": ["pressure", "ill"], "ignore": ["id", "person"], "categorical": ["city"]}
+
+
+def refused(source, **settings) -> list[str]:
+    with pytest.raises(ValueError) as caught:
+        problem_from_csv(source, **settings)
+    return str(caught.value).removeprefix("several problems:\n").split("\n")
+
+
+def written(frame: pd.DataFrame, path: Path, **settings) -> Path:
+    frame.to_csv(path, index=False, **settings)
+    return path
+
+
+def test_every_way_to_write_a_table_gives_the_same_problem(frame, tmp_path) -> None:
+    paths = [
+        written(frame, tmp_path / "comma.csv"),
+        written(frame, tmp_path / "semicolon.csv", sep=";"),
+        written(frame, tmp_path / "decimal.csv", sep=";", decimal=","),
+        written(frame, tmp_path / "tab.tsv", sep="\t", na_rep="NA"),
+        written(frame, tmp_path / "bar.txt", sep="|", na_rep="null"),
+        written(frame, tmp_path / "mark.csv", encoding="utf-8-sig"),
+        written(frame, tmp_path / "sixteen.csv", encoding="utf-16"),
+        written(frame, tmp_path / "quoted.csv", quoting=csv.QUOTE_ALL, na_rep="NaN"),
+        written(frame, tmp_path / "windows.csv", lineterminator="\r\n", na_rep="?"),
+        written(frame, tmp_path / "packed.csv.gz"),
+        written(frame.rename_axis(None), tmp_path / "spaced.csv"),
+    ]
+    paths[-1].write_text(paths[-1].read_text().replace(",", ", ") + "\n\n")
+    expected = problem_from_csv(frame, **SETTINGS).fingerprint
+    assert {path.name: problem_from_csv(path, **SETTINGS).fingerprint for path in paths} == {
+        path.name: expected for path in paths
+    }
+    with gzip.open(paths[-2], "rt") as packed:
+        assert packed.readline().startswith("id,person")
+
+
+def test_cells_are_read_as_meant(tmp_path) -> None:
+    path = tmp_path / "cells.csv"
+    path.write_bytes('a,b,c,d,é\n1,"x, y",True,12_3,\n.," ""q"" ",false,4,N/A\n'.encode("latin-1"))
+    columns = read_columns(path)
+    np.testing.assert_array_equal(columns["a"], [1, np.nan])
+    assert columns["b"].tolist() == ["x, y", '"q"']
+    np.testing.assert_array_equal(columns["c"], [1, 0])
+    assert columns["d"].tolist() == ["12_3", "4"]
+    np.testing.assert_array_equal(columns["é"], [np.nan, np.nan])
+
+
+def test_features_are_all_that_has_no_other_role(frame) -> None:
+    problem = problem_from_csv(frame, ["pressure", "ill"], ignore=["id"], group_column="person", categorical=["city"])
+    assert {name.split(" ")[0] for name in problem.table.names} == {"age", "height", "city"}
+    assert [task.kind for task in problem.tasks] == ["regression", "binary"]
+    assert problem.table.classes == {"ill": ("no", "yes")}
+    groups = [set(split.groups.tolist()) for split in problem.splits.values()]
+    assert sum(map(len, groups)) == ROWS // 3 == len(set.union(*groups))
+    only = problem_from_csv(frame, ["ill"], features=["height"])
+    assert only.table.names == ("height",)
+
+
+def test_inputs_follow_the_train_rows_only(frame) -> None:
+    split = (np.arange(60), np.arange(60, 80), np.arange(80, ROWS))
+    problem = problem_from_csv(frame, **SETTINGS, split=split)
+    train = frame[:60]
+    median = train["age"].median()
+    filled = train["age"].fillna(median)
+    ages = (frame["age"].fillna(median) - filled.mean()) / filled.std(ddof=0)
+    heights = (frame["height"] - train["height"].mean()) / train["height"].std(ddof=0)
+    expected = np.stack(
+        [
+            ages,
+            frame["age"].isna(),
+            heights,
+            *(frame["city"] == city for city in ("Bonn", "Oslo", "Rome")),
+            np.zeros(ROWS),
+        ],
+        1,
+    )
+    names = ("age", "age missing", "height", "city = Bonn", "city = Oslo", "city = Rome", "city = other or missing")
+    assert problem.table.names == names
+    np.testing.assert_allclose(problem.test.inputs, expected[80:], rtol=1e-5, atol=1e-6)
+    assert "missing values filled with the median, and marked, in 1: age" in problem.notes
+
+
+def test_new_rows_are_prepared_from_json_alone(frame, tmp_path) -> None:
+    split = (np.arange(60), np.arange(60, 80), np.arange(80, ROWS))
+    problem = problem_from_csv(frame, **SETTINGS, split=split)
+    table = read_preparation(json.loads(json.dumps(problem.table.to_document())))
+    new = frame[80:].drop(columns=["ill", "pressure", "id"])
+    assert torch.equal(table.inputs(new), problem.test.inputs)
+    assert torch.equal(table.inputs(written(new[["city", "age", "height"]], tmp_path / "new.csv")), problem.test.inputs)
+    assert torch.equal(table.inputs(new.to_dict("records")), problem.test.inputs)
+    assert table.inputs([{"age": None, "height": 170, "city": "Lima"}])[0, -4:].tolist() == [0, 0, 0, 1]
+    assert dict(table.classes) == {"ill": ["no", "yes"]}
+    with pytest.raises(ValueError, match="`rows` must have the columns 'age', 'city', found none of that name"):
+        table.inputs(frame[["height"]])
+    with pytest.raises(ValueError, match="`rows`: column 'age' must be numbers, found 'old'"):
+        table.inputs([{"age": "old", "height": 1, "city": "Rome"}])
+
+
+def test_numbers_may_be_categories_and_codes_match_however_written(frame) -> None:
+    frame["code"] = np.arange(ROWS) % 3
+    problem = problem_from_csv(frame, ["ill"], features=["height"], categorical=["code"])
+    inputs = problem.table.inputs([{"height": 1, "code": "2"}, {"height": 1, "code": 2.0}, {"height": 1, "code": ""}])
+    assert inputs[:, 1:].tolist() == [[0, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+
+
+def test_split_column_names_the_parts(frame) -> None:
+    frame["part"] = ["Train", "train", "validation", "TEST"] * (ROWS // 4)
+    problem = problem_from_csv(frame, **SETTINGS, split_column="part")
+    assert [len(split) for split in problem.splits.values()] == [60, 30, 30]
+    frame.loc[0, "part"] = "later"
+    assert refused(frame, **SETTINGS, split_column="part") == [
+        "`split_column` must hold train, val or test in every row, found 'later'"
+    ]
+    frame["part"] = "train"
+    assert refused(frame, **SETTINGS, split_column="part") == [
+        "`split_column` must have rows for val, found none",
+        "`split_column` must have rows for test, found none",
+    ]
+
+
+def test_inputs_may_come_from_a_file_beside_the_table(frame, tmp_path) -> None:
+    array = np.random.default_rng(0).normal(size=(ROWS, 5))
+    np.savez(tmp_path / "x.npz", inputs=array)
+    problem = problem_from_csv(frame, ["ill", "pressure"], features_file=tmp_path / "x.npz")
+    assert problem.train.inputs.shape == (84, 5)
+    assert problem.table.classes == {"ill": ("no", "yes")}
+    assert problem.table.inputs(tmp_path / "x.npz").shape == (ROWS, 5)
+    np.save(tmp_path / "short.npy", array[:10])
+    assert refused(frame, targets=["ill"], features_file=tmp_path / "short.npy", features=["age"]) == [
+        "`features` and `categorical` must not be given with `features_file`, which holds all inputs",
+        f"`features_file` must have {ROWS} rows as the table has, found 10",
+    ]
+    np.save(tmp_path / "images.npy", np.zeros((ROWS, 3, 4, 4)))
+    assert refused(frame, targets=["ill"], features_file=tmp_path / "images.npy") == [
+        "`encoder` must be given for inputs [rows, 3, 4, 4], found none; only flat ones have a default"
+    ]
+    missing = tmp_path / "none.npz"
+    assert refused(frame, targets=["ill"], features_file=missing) == [
+        f"`features_file` must be an npy or npz file, found none at {missing}"
+    ]
+
+
+def test_kinds_and_errors_can_be_set(frame) -> None:
+    frame["grade"] = np.arange(ROWS) % 4
+    settings = {"ignore": ["id"], "categorical": ["city"]}
+    problem = problem_from_csv(
+        frame, ["ill", "grade", Task("pressure", "regression", weight=2.0)],
+        kinds={"grade": "regression"}, errors={"ill": "auroc"}, **settings,
+    )  # fmt: skip
+    assert [(task.kind, task.error_name) for task in problem.tasks] == [
+        ("binary", "auroc"),
+        ("regression", "mae"),
+        ("regression", "mae"),
+    ]
+    assert problem.task("pressure").weight == 2
+    assert refused(frame, targets=["ill", "grade"], kinds={"grade": "binary", "il": "binary"}, errors={"ill": "mae"}, **settings) == [
+        "`kinds` must name targets, found 'il'; did you mean 'ill'?",
+        "task 'ill': `error` must be one of 'error rate', 'auroc', 'auprc', 'loss', found 'mae'",
+        "`targets`: 'grade' is binary and must have two values, found 4: 0, 1, 2, 3",
+    ]  # fmt: skip
+
+
+def test_text_columns_are_listed_all_at_once_with_what_settles_them(frame) -> None:
+    frame["constant"], frame["empty"] = 3, np.nan
+    assert refused(frame, targets=["pressure", "constant", "empty"]) == [
+        "`targets`: 'constant' must vary, found 3 wherever it is known; leave the task out",
+        f"`targets`: 'empty' must have labels, found all {ROWS} missing; leave the task out",
+        f"column 'id' must be numbers, found {ROWS} different texts such as 'p0'; add it to `categorical` or to `ignore`",
+        "column 'city' must be numbers, found 3 different texts such as 'Bonn'; add it to `categorical` or to `ignore`",
+        "column 'ill' must be numbers, found 2 different texts such as 'no'; add it to `categorical` or to `ignore`",
+    ]
+
+
+def test_columns_that_are_not_there_or_have_two_roles_are_named(frame) -> None:
+    problems = refused(
+        frame, targets=["presure", "ill", "ill"], ignore=["id", "nothing"], features=["ill", "age"], group_column="who"
+    )
+    everything = "there are id, person, age, height, city, pressure, ill"
+    assert problems == [
+        "`targets` must be distinct, found more than once: 'ill'; rename them",
+        "`targets` must name columns of the table, found 'presure'; did you mean 'pressure'?",
+        f"`ignore` must name columns of the table, found 'nothing'; {everything}",
+        f"`group_column` must name columns of the table, found 'who'; {everything}",
+        "`features` must not name a target, found 'ill'",
+        "column 'ill' must be numbers, found 2 different texts such as 'no'; add it to `categorical` or to `ignore`",
+    ]
+    assert refused(frame, targets=[], ignore=["id", "city", "ill"]) == [
+        "`targets` must name at least one task, found none"
+    ]
+    assert refused(frame, targets="ill") == ["`targets` must be a list of names, found the string 'ill'; write ['ill']"]
+    assert refused(frame[["pressure", "ill"]], targets=["pressure", "ill"]) == [
+        "`features` must name a column, found none left beside `targets` and `ignore`"
+    ]
+
+
+def test_infinite_features_and_missing_groups_are_refused(frame) -> None:
+    frame.loc[:2, "height"] = np.inf
+    frame["group"] = [None, *range(ROWS - 1)]
+    assert refused(frame, **SETTINGS, group_column="group") == [
+        "`group_column` must have a label for every row, found 1 missing",
+        "`features`: column 'height' must be finite, found inf in 3 rows",
+    ]
+
+
+def test_one_row_is_too_few(frame) -> None:
+    assert refused(frame[:1], **SETTINGS) == ["`path` must have at least 10 rows to be split in three, found 1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "`path` must have a header and rows, found nothing"),
+        ("a,b\n", "`path` must have a header and rows, found a header only"),
+        ("a,b,a\n1,2,3\n", "`path`: the column 'a' must occur once, found it again; rename it"),
+        ("a,b\n1,2\n1,2,3\n4\n", "`path` must have 2 cells in each row, found another number in line 3, 4"),
+    ],
+)
+def test_files_that_are_no_tables_are_refused(tmp_path, text, problem) -> None:
+    path = tmp_path / "wrong.csv"
+    path.write_text(text)
+    assert refused(path, targets=["a"]) == [problem]
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path) -> None:
+    path = tmp_path / "none.csv"
+    assert refused(path, targets=["a"]) == [f"`path` must be a CSV file, found none at {path}"]
+
+
+def test_notes_say_what_was_left_out(frame, tmp_path) -> None:
+    frame["same"], frame["number"] = 1, np.arange(ROWS)
+    path = tmp_path / "indexed.csv"
+    frame.to_csv(path)
+    problem = Problem.from_csv(path, **SETTINGS)
+    assert problem.name == "indexed"
+    assert "left out, since they do not vary in train: same" in problem.notes
+    assert "these features seem to number the rows; consider `ignore`: number" in problem.notes
+    assert "left out 1 columns without a name" in problem.notes
