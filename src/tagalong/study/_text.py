@@ -109,7 +109,8 @@ def _sentence(verdict: Verdict) -> str:
     if verdict.worth_it:
         return f"Grouping is worth it: the {count} change the test losses by {change} {interval}{_costs(verdict)}."
     if verdict.validation is not None and verdict.validation >= 0:
-        return f"{advice}: no grouping did better on validation, the best being the {count} with {change} on test {interval}."
+        best = f"the best being the {count} with {change} on test {interval}"
+        return f"{advice}: no grouping did better on validation, {best}."
     why = "which is not better by more than the noise" if verdict.seeds > 1 else "and one seed cannot tell luck apart"
     if verdict.high is not None and -verdict.at_least <= verdict.high < 0:
         why = f"which is less than the {100 * verdict.at_least:g} % asked for"

@@ -1,0 +1,177 @@
+"""A study whose networks are trained by somebody else's script: it says what to train next, and is told how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tagalong._names import named, refuse
+from tagalong.affinity import Affinity
+from tagalong.learn import Problem
+
+from ._info import ProblemInfo
+from ._plan import Plan
+from ._plan import plan as make_plan
+from ._results import Results
+from ._told import Ledger, Losses, check_told
+from ._told_file import has_plan, plan_document, read, write
+
+
+class External:
+    """Asks for networks and is told their results; every result is kept, so that it goes on after a stop.
+
+    Args:
+        plan: what to train, see `plan`; None: go on with the plan in `out`.
+        out: the folder of the run; None keeps results in memory only.
+
+    Example:
+        >>> from tagalong.study._plan import plan
+        >>> external = External(plan(None, [], methods=["stl"], seeds=2, tasks=["age", "ill"]))
+        >>> while (network := external.ask()) is not None:
+        ...     tasks, seed = network
+        ...     losses = {task: 1.0 + 0.5 * (len(tasks) == 1) for task in tasks}  # your training
+        ...     external.tell(tasks, seed, val=losses, test=losses)
+        >>> external.results().verdict().worth_it
+        False
+    """
+
+    def __init__(self, plan: Plan | None, out: str | Path | None = None) -> None:
+        self.out = None if out is None else Path(out)
+        self._ledger = _going_on(plan, self.out)
+        self._asked = self._ledger.plan  # without what validation decides later
+        self._save()
+
+    @property
+    def plan(self) -> Plan:
+        """The networks to train, as far as is known by now."""
+        return self._ledger.plan
+
+    def ask(self) -> tuple[tuple[str, ...], int] | None:
+        """Tasks and seed of the network to train next; None if everything has been told."""
+        return next(iter(self._ledger.pending), None)
+
+    def pending(self) -> list[tuple[tuple[str, ...], int]]:
+        """All networks that can be trained now, for those who train several at a time."""
+        return self._ledger.pending
+
+    def tell(
+        self,
+        tasks: Sequence[str],
+        seed: int,
+        *,
+        val: Losses,
+        test: Losses,
+        rows: Mapping[str, Any] | None = None,
+        steps: int | None = None,
+        seconds: float | None = None,
+        parameters: int | None = None,
+    ) -> None:
+        """Takes in how a network did; in any order.
+
+        Args:
+            tasks: it was trained on.
+            seed: it was trained with.
+            val: for each task its validation loss, or (loss, error).
+            test: the same on test rows.
+            rows: for each task the loss of every test row, NaN where there is no label; without them the interval of
+                the verdict does not know the noise of the test rows.
+            steps: of the optimiser.
+            seconds: of training.
+            parameters: of the network.
+        """
+        names = self._checked(tasks, seed)
+        self._ledger.told[frozenset(names), seed] = check_told(names, val, test, rows, steps, seconds, parameters)
+        self._save()
+
+    def results(self) -> Results:
+        """The results, with table and verdict, once every network has been told."""
+        settings = {"methods": list(self.plan.methods), "budgets": list(self.plan.budgets)}
+        settings["seeds"] = list(self.plan.seeds)
+        return self._ledger.results(ProblemInfo.named(self.plan.tasks), settings, self.out)
+
+    def _checked(self, tasks: Sequence[str], seed: int) -> tuple[str, ...]:
+        given = frozenset([tasks] if isinstance(tasks, str) else tasks)
+        network = (self.plan.ordered(given), seed)
+        problems = []
+        if given - set(self.plan.tasks) or network not in self.plan.networks:
+            following = self.ask()
+            hint = "everything has been told" if following is None else f"ask() gives {following!r} next"
+            problems.append(
+                f"`tasks` and `seed` must be a network of the plan, found {sorted(given)}, {seed!r}; {hint}"
+            )
+        elif (given, seed) in self._ledger.told:
+            problems.append(f"`tasks` and `seed`: {sorted(given)} with seed {seed} was told before; use a new `out`")
+        refuse(problems)
+        return network[0]
+
+    def _save(self) -> None:
+        if self.out is not None:
+            write(self.out, self._asked, self._ledger.told)
+
+
+def _going_on(plan: Plan | None, out: Path | None) -> Ledger:
+    saved = read(out) if out is not None and has_plan(out) else None
+    if saved is None:
+        if plan is None:
+            raise ValueError(f"`plan` must be given where no plan is stored, found none in {out}")
+        return Ledger(plan)
+    if plan is not None and plan_document(plan) != plan_document(saved.plan):
+        raise ValueError(f"`out` must hold results of this plan, found those of another in {out}; use a new one")
+    return saved
+
+
+class AskTell:
+    """`ask` and `tell` for a study; needs its `problem` and `out`."""
+
+    problem: Problem | Sequence[str]
+    out: Path
+    _external: External | None = None
+
+    def plan(
+        self,
+        affinity: Affinity | None = None,
+        *,
+        methods: Sequence[str] | None = None,
+        budgets: Sequence[int] | None = None,
+        seeds: int | Sequence[int] = 3,
+    ) -> Plan:
+        """Sets what `ask` will ask for, or goes on with the same plan.
+
+        Args:
+            affinity: measured in your own loop; decides the groups of `tag`.
+            methods: "stl", "tag", "cs", "hoa", "optimal"; "mtl" is always among them. By default `stl`, and `tag` with
+                an affinity, `hoa` without.
+            budgets: how many networks there may be; by default 2, 3 and 4, as far as there are tasks.
+            seeds: how many, or which.
+        """
+        tasks = self.problem.names if isinstance(self.problem, Problem) else named(self.problem)
+        wanted = ("stl", "hoa" if affinity is None else "tag") if methods is None else methods
+        usual = [budget for budget in (2, 3, 4) if budget <= len(tasks)] or [1]
+        chosen = make_plan(affinity, usual if budgets is None else budgets, wanted, seeds, tasks=tasks)
+        self._external = External(chosen, self.out)
+        return chosen
+
+    def ask(self) -> tuple[tuple[str, ...], int] | None:
+        """Tasks and seed of the network to train next; None if there is none left. See `plan` for what is compared."""
+        return self._told.ask()
+
+    def tell(self, tasks: Sequence[str], seed: int, *, val: Losses, test: Losses, **more: Any) -> None:
+        """Takes in how a network did; see `External.tell`."""
+        self._told.tell(tasks, seed, val=val, test=test, **more)
+
+    def results(self) -> Results:
+        """What was told, compared, once nothing is left to ask; it is saved as `results.json`."""
+        results = self._told.results()
+        results.save(self.out / "results.json")
+        return results
+
+    @property
+    def _told(self) -> External:
+        if self._external is None:
+            if has_plan(self.out):
+                self._external = External(None, self.out)
+            else:
+                self.plan()
+        assert self._external is not None
+        return self._external

@@ -1,0 +1,160 @@
+"""Results of networks that somebody else trained, and what follows from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tagalong._names import refuse
+from tagalong.group import Group
+
+from ._change import Label
+from ._info import ProblemInfo
+from ._noise import row_noise
+from ._plan import Plan, Subset
+from ._record import Cost, Outcome, Record
+from ._results import Results
+
+Losses = Mapping[str, float | Sequence[float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """How one network did.
+
+    Attributes:
+        val: validation outcome of each of its tasks.
+        test: test outcome.
+        rows: the test loss of every row of each task; None if not told.
+        cost: what training it took, as far as it was told.
+        parameters: of the network; 0 if not told.
+    """
+
+    val: Mapping[str, Outcome]
+    test: Mapping[str, Outcome]
+    rows: Mapping[str, NDArray[Any]] | None = None
+    cost: Cost = field(default_factory=lambda: Cost(1))
+    parameters: int = 0
+
+
+class Ledger:
+    """A plan and what has been told about its networks so far."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.told: dict[tuple[Subset, int], Told] = {}
+
+    @property
+    def pending(self) -> list[tuple[tuple[str, ...], int]]:
+        """Tasks and seed of every network still to be told, in the order to train them."""
+        waiting = self._untold()
+        if not waiting and self.plan.undecided:
+            self.plan = self.plan.decided(lambda subset, task, seed: self.told[subset, seed].val[task].loss)
+            waiting = self._untold()
+        return waiting
+
+    def _untold(self) -> list[tuple[tuple[str, ...], int]]:
+        return [(tasks, seed) for tasks, seed in self.plan.networks if (frozenset(tasks), seed) not in self.told]
+
+    def results(self, problem: ProblemInfo, settings: Mapping[str, Any], out: Path | None = None) -> Results:
+        """The results, once every network has been told."""
+        if waiting := self.pending:
+            names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            raise ValueError(f"results of {len(names)} networks are missing: {', '.join(names[:5])}{more}")
+        records = [
+            self._record(label, groups, seed)
+            for label, groups in self.plan.groupings.items()
+            for seed in self.plan.seeds
+        ]
+        return Results(records, problem=problem, noise=self._noise(records), settings=settings, out=out)
+
+    def _record(self, label: Label, groups: tuple[Group, ...], seed: int) -> Record:
+        found = [self.told[group.trains, seed] for group in groups]
+        where = {task: told for group, told in zip(groups, found, strict=True) for task in group.serves}
+        deciding = [self.told[subset, seed].cost for subset in self.plan.deciding(label[0])]
+        known = all(told.parameters for told in found)
+        return Record(
+            *label,
+            seed=seed,
+            groups=groups,
+            val={task: where[task].val[task] for task in self.plan.tasks},
+            test={task: where[task].test[task] for task in self.plan.tasks},
+            deciding=sum(deciding, Cost()),
+            training=sum((told.cost for told in found), Cost()),
+            parameters=sum(told.parameters for told in found) if known else 0,
+        )
+
+    def _noise(self, records: Sequence[Record]) -> dict[Label, float]:
+        """Of the groupings whose row losses are all known."""
+        known = [record for record in records if self._rows(record) is not None]
+        labels = {(record.method, record.budget) for record in records if self._rows(record) is None}
+        complete = [record for record in known if (record.method, record.budget) not in labels]
+        return row_noise(complete, lambda record: self._rows(record) or {})
+
+    def _rows(self, record: Record) -> dict[str, NDArray[Any]] | None:
+        rows: dict[str, NDArray[Any]] = {}
+        for group in record.groups:
+            told = self.told[group.trains, record.seed].rows
+            if told is None:
+                return None
+            rows |= {task: told[task] for task in group.serves}
+        return rows
+
+
+def check_told(
+    tasks: Sequence[str],
+    val: Losses,
+    test: Losses,
+    rows: Mapping[str, Any] | None = None,
+    steps: int | None = None,
+    seconds: float | None = None,
+    parameters: int | None = None,
+) -> Told:
+    """What was told about a network, refused with every problem at once if it cannot be."""
+    problems: list[str] = []
+    outcomes = {}
+    for part, given in (("val", val), ("test", test)):
+        _same_tasks(problems, part, given, tasks)
+        outcomes[part] = {task: _outcome(problems, part, task, given[task]) for task in tasks if task in given}
+    if rows is not None:
+        _same_tasks(problems, "rows", rows, tasks)
+        rows = {task: np.asarray(values, dtype=np.float32) for task, values in rows.items()}
+        if len({values.shape for values in rows.values()}) > 1 or any(values.ndim != 1 for values in rows.values()):
+            problems.append(
+                "`rows` must be one loss per test row, as many for every task (NaN where there is no label)"
+            )
+    for name, number in (("steps", steps), ("seconds", seconds), ("parameters", parameters)):
+        if number is not None and not (math.isfinite(number) and number >= 0):
+            problems.append(f"`{name}` must be a number from 0, found {number!r}")
+    refuse(problems)
+    cost = Cost(1, steps or 0, float(seconds or 0.0))
+    return Told(outcomes["val"], outcomes["test"], rows, cost, parameters or 0)
+
+
+def _same_tasks(problems: list[str], argument: str, given: Mapping[str, Any], tasks: Sequence[str]) -> None:
+    missing = [task for task in tasks if task not in given]
+    extra = [task for task in given if task not in tasks]
+    if missing or extra:
+        found = [f"nothing for {name!r}" for name in missing] + [f"{name!r} besides" for name in extra]
+        problems.append(f"`{argument}` must have a value for each of {', '.join(tasks)}, found {', '.join(found)}")
+
+
+def _outcome(problems: list[str], part: str, task: str, given: float | Sequence[float]) -> Outcome:
+    pair = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    try:
+        loss, *error = (float(value) for value in pair)
+        if len(error) > 1:
+            raise ValueError
+    except (TypeError, ValueError):
+        problems.append(f"`{part}`: {task!r} must be a loss or (loss, error), found {given!r}")
+        return Outcome(math.nan, math.nan)
+    if not math.isfinite(loss):
+        problems.append(f"`{part}`: the loss of {task!r} must be a finite number, found {loss}; did it diverge?")
+    return Outcome(loss, error[0] if error else math.nan)
