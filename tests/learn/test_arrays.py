@@ -21,7 +21,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 
 def refused(*arguments, **options) -> list[str]:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=r"must|lacks") as caught:
         Problem.from_arrays(*arguments, **options)
     return str(caught.value).removeprefix("several problems:\n").split("\n")
 
@@ -215,7 +215,7 @@ def test_rows_that_do_not_match_are_named(data) -> None:
             "`targets`: 'c' must have labels 0 to 2 or 3 different ones, found 4 labels: 0, 1, 2, 3",
         ),
         (
-            {"targets": {"a": ["x", "y"] * 100, "b": [0, 1] * 100, "c": np.arange(200)}, "tasks": [Task("a", "regression"), "b", "c"]},
+            {"targets": {"a": ["x", "y"] * 100}, "tasks": [Task("a", "regression")]},
             "`targets`: 'a' is a regression task and must be numbers, found text such as 'x', 'y'",
         ),
         (
@@ -280,7 +280,8 @@ def test_groups_never_straddle_and_sizes_are_off_by_two_groups_at_most(groups, s
     parts = split_rows(len(labels), shares, labels, seed)
     assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
     found = [set(labels[part].tolist()) for part in parts]
-    assert all(found) and not (found[0] & found[1] or found[0] & found[2] or found[1] & found[2])
+    assert all(found)
+    assert len(set.union(*found)) == sum(map(len, found))
     largest = max(np.bincount(labels))
     assert all(abs(len(part) - share * len(labels)) <= 2 * largest for part, share in zip(parts, shares, strict=True))
 

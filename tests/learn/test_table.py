@@ -12,6 +12,7 @@ from tagalong.learn import Problem, Task, problem_from_csv, read_preparation
 from tagalong.learn._table_read import read_columns
 
 ROWS = 120
+SETTLE = "; add it to `categorical` or to `ignore`"
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ SETTINGS = {"targets": ["pressure", "ill"], "ignore": ["id", "person"], "categor
 
 
 def refused(source, **settings) -> list[str]:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="must") as caught:
         problem_from_csv(source, **settings)
     return str(caught.value).removeprefix("several problems:\n").split("\n")
 
@@ -187,11 +188,12 @@ def test_kinds_and_errors_can_be_set(frame) -> None:
         ("regression", "mae"),
     ]
     assert problem.task("pressure").weight == 2
-    assert refused(frame, targets=["ill", "grade"], kinds={"grade": "binary", "il": "binary"}, errors={"ill": "mae"}, **settings) == [
+    wrong = {"kinds": {"grade": "binary", "il": "binary"}, "errors": {"ill": "mae"}}
+    assert refused(frame, targets=["ill", "grade"], **wrong, **settings) == [
         "`kinds` must name targets, found 'il'; did you mean 'ill'?",
         "task 'ill': `error` must be one of 'error rate', 'auroc', 'auprc', 'loss', found 'mae'",
         "`targets`: 'grade' is binary and must have two values, found 4: 0, 1, 2, 3",
-    ]  # fmt: skip
+    ]
 
 
 def test_text_columns_are_listed_all_at_once_with_what_settles_them(frame) -> None:
@@ -199,9 +201,9 @@ def test_text_columns_are_listed_all_at_once_with_what_settles_them(frame) -> No
     assert refused(frame, targets=["pressure", "constant", "empty"]) == [
         "`targets`: 'constant' must vary, found 3 wherever it is known; leave the task out",
         f"`targets`: 'empty' must have labels, found all {ROWS} missing; leave the task out",
-        f"column 'id' must be numbers, found {ROWS} different texts such as 'p0'; add it to `categorical` or to `ignore`",
-        "column 'city' must be numbers, found 3 different texts such as 'Bonn'; add it to `categorical` or to `ignore`",
-        "column 'ill' must be numbers, found 2 different texts such as 'no'; add it to `categorical` or to `ignore`",
+        f"column 'id' must be numbers, found {ROWS} different texts such as 'p0'{SETTLE}",
+        f"column 'city' must be numbers, found 3 different texts such as 'Bonn'{SETTLE}",
+        f"column 'ill' must be numbers, found 2 different texts such as 'no'{SETTLE}",
     ]
 
 
@@ -216,7 +218,7 @@ def test_columns_that_are_not_there_or_have_two_roles_are_named(frame) -> None:
         f"`ignore` must name columns of the table, found 'nothing'; {everything}",
         f"`group_column` must name columns of the table, found 'who'; {everything}",
         "`features` must not name a target, found 'ill'",
-        "column 'ill' must be numbers, found 2 different texts such as 'no'; add it to `categorical` or to `ignore`",
+        f"column 'ill' must be numbers, found 2 different texts such as 'no'{SETTLE}",
     ]
     assert refused(frame, targets=[], ignore=["id", "city", "ill"]) == [
         "`targets` must name at least one task, found none"

@@ -1,0 +1,101 @@
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from tagalong.learn import Job, train
+from tagalong.problems import faces
+from tagalong.problems._attributes import ATTRIBUTES, HAIR, draw_attributes, mislabelled
+from tagalong.problems._drawing import draw_faces
+
+
+@pytest.fixture(scope="module")
+def small():
+    return faces(rows=1500, pixels=16, seed=3)
+
+
+def test_faces_are_the_same_for_the_same_seed_and_others_for_another() -> None:
+    assert faces(rows=300, pixels=8).fingerprint == faces(rows=300, pixels=8).fingerprint
+    assert faces(rows=300, pixels=8, seed=1).fingerprint != faces(rows=300, pixels=8).fingerprint
+
+
+@pytest.mark.parametrize("pixels", [8, 13, 32])
+def test_any_size_can_be_drawn_and_encoded(pixels) -> None:
+    problem = faces(rows=200, pixels=pixels, noise=0)
+    assert problem.train.inputs.shape == (140, 3, pixels, pixels)
+    assert -1 <= problem.train.inputs.min() < -0.2 < 0.2 < problem.train.inputs.max() <= 1
+    narrow, wide = (problem.make_encoder(width)(problem.val.inputs) for width in (1.0, 2.0))
+    assert wide.shape[1] == 2 * narrow.shape[1]
+
+
+def test_whole_numbers_and_floats_are_the_same_faces() -> None:
+    whole, floats = faces(rows=200, pixels=8, dtype="uint8"), faces(rows=200, pixels=8)
+    assert whole.train.inputs.dtype == torch.uint8
+    torch.testing.assert_close(whole.make_encoder()[0](whole.train.inputs), floats.train.inputs)
+
+
+def test_encoders_can_be_sent_to_workers(small) -> None:
+    again = pickle.loads(pickle.dumps(small.encoder))
+    assert repr(again) == repr(small.encoder) == "SmallCNN(16, channels=8, whole=False)"
+
+
+def test_attributes_depend_on_each_other_as_in_photographs() -> None:
+    has, man, _ = draw_attributes(20_000, np.random.default_rng(0))
+    assert tuple(has) == ATTRIBUTES
+    assert (sum(has[name].astype(int) for name in HAIR) <= 1).all()
+    assert not (has["No_Beard"] & (has["Goatee"] | has["Mustache"])).any()
+    assert not (has["Goatee"] & ~man).any()
+    together = np.corrcoef([has[name] for name in ATTRIBUTES])
+    place = {name: number for number, name in enumerate(ATTRIBUTES)}
+    assert together[place["Goatee"], place["Mustache"]] > 0.3
+    assert together[place["Goatee"], place["No_Beard"]] < -0.5
+    assert together[place["Rosy_Cheeks"], place["No_Beard"]] > 0.05
+    assert together[place["Black_Hair"], place["Blond_Hair"]] < -0.2
+    assert all(0.05 < has[name].mean() < 0.9 for name in ATTRIBUTES)
+
+
+def test_label_noise_keeps_the_share_of_positives() -> None:
+    random = np.random.default_rng(0)
+    has, _, _ = draw_attributes(50_000, random)
+    labels = mislabelled(has, 0.05, random)
+    for name in ATTRIBUTES:
+        share = has[name].mean()
+        assert labels[name].mean() == pytest.approx(share, abs=0.01)
+        assert (labels[name] != has[name]).mean() == pytest.approx(4 * 0.05 * share * (1 - share), abs=0.005)
+    assert all((mislabelled(has, 0, random)[name] == has[name]).all() for name in ATTRIBUTES)
+
+
+def test_an_attribute_changes_the_picture_where_it_should() -> None:
+    rows, pixels = 200, 32
+    none = {name: np.zeros(rows, dtype=bool) for name in ATTRIBUTES} | {"No_Beard": np.ones(rows, dtype=bool)}
+    man, skin = np.ones(rows, dtype=bool), np.full(rows, 0.2)
+
+    def mean_face(**changed) -> np.ndarray:
+        return draw_faces(none | changed, man, skin, pixels, np.random.default_rng(0)).mean((0, 1))
+
+    plain, all_rows = mean_face(), np.ones(rows, dtype=bool)
+    for name, rows_changed in (("Wearing_Hat", slice(4, 13)), ("Goatee", slice(22, 28)), ("Mustache", slice(19, 23))):
+        change = np.abs(mean_face(**{name: all_rows}) - plain)
+        assert change[rows_changed, 10:22].mean() > 3 * change[28:].mean()
+        assert change.max() > 15
+
+
+def test_a_linear_probe_sees_black_hair_and_a_network_sees_hats(small) -> None:
+    flat = [
+        torch.cat([split.inputs.flatten(1), torch.ones(len(split), 1)], 1).double()
+        for split in (small.train, small.test)
+    ]
+    target = small.train.targets["Black_Hair"].double() * 2 - 1
+    ridge = flat[0].T @ flat[0] + 30 * torch.eye(flat[0].shape[1], dtype=torch.float64)
+    guess = (flat[1] @ torch.linalg.solve(ridge, flat[0].T @ target)) > 0
+    truth = small.test.targets["Black_Hair"] > 0.5
+    assert (guess != truth).double().mean() < 0.8 * min(truth.double().mean(), (~truth).double().mean())
+    error = train(small, Job(("Black_Hair", "Wearing_Hat"))).test["Wearing_Hat"].error
+    assert error < 0.6 * float(small.test.targets["Wearing_Hat"].mean())
+
+
+def test_wrong_options_are_refused_all_at_once() -> None:
+    with pytest.raises(ValueError, match="`rows` must be") as caught:
+        faces(rows=3, pixels=4, noise=0.9, dtype="int8")
+    assert str(caught.value).count("must be") == 4

