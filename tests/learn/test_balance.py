@@ -1,0 +1,334 @@
+"""Balancing rules against direct implementations of their papers, and in training."""
+
+import io
+import math
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from learn_small import TASKS, small_problem
+from torch import Tensor, nn
+
+from tagalong.learn import Job, Network, Problem, Recipe, build_network, train
+from tagalong.learn._balance import check_rule, make_balancer
+from tagalong.learn._scoring import mean_loss
+from tagalong.learn._seeds import batches, drawing
+from tagalong.learn.balance._torchjd import kinds
+
+ARGUMENTS = {
+    "Constant": "([1.0, 2.0, 3.0])",
+    "COSMOS": "(lambda_=0.1, weights=[1, 1, 1])",
+    "FairGrad": "(alpha=1.0)",
+    "Krum": "(n_byzantine=0)",
+    "PBI": "(theta=0.1, weights=[1, 1, 1])",
+    "STCH": "(mu=1.0)",
+    "TrimmedMean": "(1)",
+}
+NEED_SOLVERS = ("CAGrad", "DualProj", "NashMTL", "UPGrad")
+EVERY = ["plain", "pcgrad-uw", "gradnorm", "gradnorm:0.5"] + [
+    name + ARGUMENTS.get(name, "") for name in sorted(kinds()) if name not in NEED_SOLVERS
+]
+
+
+def start(rule: str, problem: Problem | None = None) -> tuple[Problem, Network, Any]:
+    problem = problem or small_problem()
+    network = build_network(problem, TASKS, 0)
+    return problem, network, make_balancer(rule, network, problem.tasks)
+
+
+def losses_of(problem: Problem, network: Network, step: int = 0, without: tuple[str, ...] = ()) -> dict[str, Tensor]:
+    rows = batches(0, step, len(problem.train), 16)[0]
+    outputs, targets = network(problem.train.inputs[rows]), problem.train.targets
+    kept = {task: torch.nan if task in without else 0.0 for task in TASKS}
+    return {task.name: mean_loss(task, outputs[task.name], targets[task.name][rows] + kept[task.name])
+            for task in problem.tasks}  # fmt: skip
+
+
+def shared_gradient(network: Network, loss: Tensor) -> Tensor:
+    found = torch.autograd.grad(loss, list(network.encoder.parameters()), retain_graph=True)
+    return torch.cat([gradient.flatten() for gradient in found])
+
+
+def shared_grad(network: Network) -> Tensor:
+    return torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten()
+                      for p in network.encoder.parameters()])  # fmt: skip
+
+
+def pcgrad(gradients: list[Tensor], call: int) -> Tensor:
+    """Algorithm 1 of Yu et al. 2020, as printed, with the permutations that the rule draws."""
+    result = torch.zeros_like(gradients[0])
+    with drawing(0, "balance", call):
+        for i, gradient in enumerate(gradients):
+            projected = gradient.clone()
+            for j in torch.randperm(len(gradients)).tolist():
+                overlap = projected @ gradients[j]
+                if j != i and overlap < 0:
+                    projected = projected - overlap / gradients[j].norm() ** 2 * gradients[j]
+            result = result + projected
+    return result
+
+
+@pytest.mark.parametrize("weigh", [False, True], ids=["pcgrad", "pcgrad-uw"])
+def test_pcgrad_is_algorithm_1_on_the_shared_part_and_the_own_gradient_on_heads(weigh: bool) -> None:
+    problem, network, balancer = start("pcgrad-uw" if weigh else "pcgrad")
+    weights = [task.weight * (0.5 if weigh else 1) for task in problem.tasks]
+    conflicts = 0
+    for call in range(6):
+        losses = losses_of(problem, network, call)
+        rows = [shared_gradient(network, weight * losses[t]) for weight, t in zip(weights, TASKS, strict=True)]
+        conflicts += sum(bool(a @ b < 0) for a in rows for b in rows)
+        heads = [torch.autograd.grad(weight * losses[task], list(head.parameters()), retain_graph=True)
+                 for weight, task, head in zip(weights, TASKS, network.heads, strict=True)]  # fmt: skip
+        network.zero_grad()
+        balancer.backward(losses, None)
+        torch.testing.assert_close(shared_grad(network), pcgrad(rows, call), rtol=1e-10, atol=1e-14)
+        for head, expected in zip(network.heads, heads, strict=True):
+            assert all(torch.equal(p.grad, e) for p, e in zip(head.parameters(), expected, strict=True))
+    assert conflicts > 0
+
+
+def test_uncertainty_weights_by_hand() -> None:
+    problem, network, balancer = start("uw")
+    (spread,) = balancer.parameters()
+    spread.data = torch.tensor([0.3, -0.2, 1.0], dtype=torch.float64)
+    losses = losses_of(problem, network, without=("weight",))
+    values = [losses["age"].item(), 0.0, losses["ill"].item()]
+    halves = [0.5 * math.exp(-s) for s in (0.3, -0.2, 1.0)]
+    expected = halves[0] * shared_gradient(network, losses["age"]) + halves[2] * shared_gradient(network, losses["ill"])
+    balancer.backward(losses, None)
+    torch.testing.assert_close(shared_grad(network), expected, rtol=1e-12, atol=1e-15)
+    own = [0.5 - halves[0] * values[0], 0.0, 0.5 - halves[2] * values[2]]  # without labels nothing is learnt
+    torch.testing.assert_close(spread.grad, torch.tensor(own, dtype=torch.float64))
+    given = [task.weight for task in problem.tasks]
+    np.testing.assert_allclose(list(balancer.weights().values()), np.multiply(halves, given), rtol=1e-12)
+
+
+def test_weight_decay_leaves_uncertainties_alone() -> None:
+    recipe = Recipe(weight_decay=0.3)
+    parameter, learnt = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+    optimizer = recipe.make_optimizer([parameter], [learnt])
+    for group in optimizer.param_groups:
+        group["params"][0].grad = torch.zeros(1)
+    optimizer.step()
+    assert learnt.item() == 1
+    assert parameter.item() < 1
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.5])
+def test_gradnorm_is_equation_2_by_autograd(alpha: float) -> None:
+    """The paper's algorithm with autograd through the norms, clipped and renormalised as TAG's code does."""
+    problem, network, balancer = start(f"gradnorm:{alpha}")
+    given = torch.tensor([task.weight for task in problem.tasks], dtype=torch.float64)
+    kernel = network.encoder[3].weight
+    weights = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    optimizer, trainer = torch.optim.Adam([weights], lr=0.025), torch.optim.SGD(network.parameters(), lr=0.3)
+    first = None
+    for step in range(8):
+        found = losses_of(problem, network, step)
+        losses = given * torch.stack([found[task] for task in TASKS])
+        first = losses.detach() if first is None else first
+        lengths = torch.stack([
+            torch.autograd.grad(weight * loss, kernel, retain_graph=True, create_graph=True)[0].norm()
+            for weight, loss in zip(weights, losses, strict=True)
+        ])  # fmt: skip
+        ratios = losses.detach() / first
+        target = (lengths.mean() * (ratios / ratios.mean()) ** alpha).detach()
+        weights.grad = torch.autograd.grad((lengths - target).abs().sum(), weights, retain_graph=True)[0]
+        expected = sum(w * shared_gradient(network, loss) for w, loss in zip(weights.detach(), losses, strict=True))
+        trainer.zero_grad()
+        balancer.backward(found, None)
+        torch.testing.assert_close(shared_grad(network), expected, rtol=1e-9, atol=1e-12)
+        optimizer.step()
+        with torch.no_grad():
+            weights.clamp_(0.1, 10).mul_(3 / weights.sum())
+        now = [value / g for value, g in zip(balancer.weights().values(), given.tolist(), strict=True)]
+        np.testing.assert_allclose(now, weights.detach().numpy(), rtol=1e-8)
+        trainer.step()
+    assert max(abs(value - 1) for value in now) > 0.05
+
+
+def test_gradnorm_keeps_the_weight_of_a_task_without_labels() -> None:
+    problem, network, balancer = start("gradnorm")
+    balancer.backward(losses_of(problem, network, without=("ill",)), None)
+    weights = np.array(list(balancer.weights().values())) / [1, 0.5, 1]
+    assert weights.sum() == pytest.approx(3)
+    assert weights[2] == pytest.approx(3 / (1.025 + 0.975 + 1), rel=1e-3)
+    assert not np.allclose(weights[:2], 1)
+    balancer.backward(losses_of(problem, network), None)  # its first loss is this one
+    assert np.isfinite(list(balancer.weights().values())).all()
+
+
+@pytest.mark.parametrize("rule", ["mgda", "imtl-g", "mean", "torchjd:AlignedMTL"])
+def test_tasks_without_labels_do_not_stop_the_others(rule: str) -> None:
+    problem, network, balancer = start(rule)
+    pair = [task for task in problem.tasks if task.name != "ill"]
+    without = losses_of(problem, network, without=("ill",))
+    balancer.backward(without, None)
+    found = shared_grad(network)
+    other = build_network(problem, ("age", "weight"), 0)
+    make_balancer(rule, other, pair).backward({t: losses_of_pair(problem, other)[t] for t in ("age", "weight")}, None)
+    factor = 2 / 3 if rule == "mean" else 1  # the scalarizer divides by the number of its tasks
+    torch.testing.assert_close(found, factor * shared_grad(other))
+    assert all(not p.grad.any() for p in network.heads[2].parameters())
+
+
+def losses_of_pair(problem: Problem, network: Network) -> dict[str, Tensor]:
+    rows = batches(0, 0, len(problem.train), 16)[0]
+    outputs = network(problem.train.inputs[rows])
+    return {
+        name: mean_loss(problem.task(name), out, problem.train.targets[name][rows]) for name, out in outputs.items()
+    }
+
+
+@pytest.mark.parametrize("rule", EVERY)
+def test_rules_bear_batches_without_labels(rule: str) -> None:
+    problem, network, balancer = start(rule)
+    for without in (TASKS, ("age",), (), ("weight", "ill"), ()):
+        network.zero_grad()
+        balancer.backward(losses_of(problem, network, without=without), None)
+        balancer.after_step(lambda without=without: losses_of(problem, network, without=without))
+        for parameter in network.parameters():
+            assert parameter.grad is not None
+            assert parameter.grad.isfinite().all()
+            if without == TASKS:
+                assert not parameter.grad.any()
+        assert np.isfinite(list(balancer.weights().values())).all()
+
+
+def test_gradients_too_small_to_square_are_left_out() -> None:
+    problem = small_problem(dtype=torch.float32)
+    _, network, balancer = start("pcgrad", problem)
+    losses = losses_of(problem, network)
+    balancer.backward({**losses, "age": -1e-25 * losses["ill"]}, None)
+    assert shared_grad(network).isfinite().all()
+
+
+@pytest.mark.parametrize("rule", EVERY)
+def test_a_scaler_s_factor_comes_out_again(rule: str) -> None:
+    gradients = []
+    for scaler in (None, torch.amp.GradScaler("cpu", init_scale=1024.0)):
+        problem, network, balancer = start(rule)
+        for step in range(2):
+            network.zero_grad()
+            for parameter in balancer.parameters():
+                parameter.grad = None
+            balancer.backward(losses_of(problem, network, step), scaler)
+        everything = [*network.parameters(), *balancer.parameters()]
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in everything]))
+    torch.testing.assert_close(gradients[1], 1024 * gradients[0], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("rule", ["pcgrad", "gradnorm", "uw", "imtl-g"])
+def test_an_overflow_reaches_the_scaler_and_not_the_rule(rule: str) -> None:
+    problem, network, balancer = start(rule)
+    weights = balancer.weights()
+    losses = losses_of(problem, network)
+    balancer.backward({**losses, "age": losses["age"] * torch.inf}, torch.amp.GradScaler("cpu"))
+    assert not shared_grad(network).isfinite().all()
+    assert rule == "uw" or balancer.weights() == pytest.approx(weights, rel=0.1)
+
+
+@pytest.mark.parametrize("rule", EVERY)
+def test_every_rule_learns(rule: str) -> None:
+    problem = small_problem(Recipe("adam", lr=0.02, batch_size=16, epochs=6))
+    trained = train(problem, Job(TASKS, rule=rule))
+    assert np.isfinite(trained.curve).all()
+    assert trained.best_epoch > 0
+
+
+@pytest.mark.parametrize("rule", EVERY)
+def test_a_state_put_back_goes_on_exactly(rule: str) -> None:
+    def run(stop: int | None) -> tuple[Tensor, list[float]]:
+        problem, network, balancer = start(rule)
+        optimizer = torch.optim.SGD([*network.parameters(), *balancer.parameters()], lr=0.1)
+        for step in range(6):
+            if step == stop:
+                file = io.BytesIO()
+                torch.save(balancer.state_dict(), file)
+                file.seek(0)
+                balancer.backward(losses_of(problem, network, 9), None)  # what comes after the save must not matter
+                fresh = make_balancer(rule, network, problem.tasks)
+                fresh.load_state_dict(torch.load(file, weights_only=False))
+                balancer, kept = fresh, optimizer.state_dict()
+                optimizer = torch.optim.SGD([*network.parameters(), *balancer.parameters()], lr=0.1)
+                optimizer.load_state_dict(kept)
+            optimizer.zero_grad()
+            balancer.backward(losses_of(problem, network, step), None)
+            optimizer.step()
+            balancer.after_step(lambda step=step: losses_of(problem, network, step))
+            if step % 2:
+                balancer.after_epoch()
+        return nn.utils.parameters_to_vector(network.parameters()), list(balancer.weights().values())
+
+    undisturbed, resumed = run(None), run(3)
+    assert torch.equal(undisturbed[0], resumed[0])
+    assert undisturbed[1] == resumed[1]
+
+
+def test_one_task_needs_no_balance() -> None:
+    problem = small_problem()
+    plain = train(problem, Job(("age",)))
+    for rule in ("pcgrad", "gradnorm", "mgda"):
+        np.testing.assert_allclose(train(problem, Job(("age",), rule=rule)).curve, plain.curve, rtol=1e-9)
+
+
+def test_frozen_parameters_stay() -> None:
+    network = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 5))
+    network[0].weight.requires_grad_(False)
+    for rule in ("pcgrad", "gradnorm", "uw"):
+        state = train(small_problem(make=network), Job(TASKS, rule=rule)).state
+        assert state is not None
+        assert torch.equal(state["encoder.0.weight"], network[0].weight)
+        assert not torch.equal(state["encoder.2.weight"], network[2].weight)
+
+
+def test_an_encoder_without_parameters_is_balanced_by_its_heads_alone() -> None:
+    problem = small_problem(make=nn.Identity())
+    plain = train(problem, Job(TASKS))
+    for rule in ("pcgrad", "gradnorm"):
+        np.testing.assert_allclose(train(problem, Job(TASKS, rule=rule)).curve, plain.curve, rtol=1e-9)
+
+
+def test_rules_are_found_however_they_are_spelt() -> None:
+    for rule in ("mgda", "torchjd:MGDA", "MGDA(epsilon=0.01)", "imtl-l", "torchjd:imtl_l", "uw(3)", "mgda-uw"):
+        check_rule(rule, 3)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("sum of all", r"must be one of plain, gradnorm, .*PCGrad.*found 'sum of all'"),
+        ("magic", r"must be one of plain, .*found 'magic'"),
+        ("Constant(open('x'))", r"must be one of plain"),
+        ("Krum(n_byzantine=3)", r"Krum.*does not fit 3 tasks as written: .*at least 6 rows"),
+        ("Krum", r"missing 1 required positional argument: 'n_byzantine'"),
+        ("Constant([1.0, 2.0])", r"does not fit 3 tasks"),
+        ("mgda(pace=2)", r"unexpected keyword argument 'pace'"),
+        ("gradnorm:-1", r"'gradnorm:ALPHA' needs a number from 0, found 'gradnorm:-1'"),
+        ("uw-uw", r"'-uw' must be an aggregator's name"),
+    ],
+)
+def test_rules_that_cannot_be_are_refused_before_training(rule: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_rule(rule, 3)
+
+
+@pytest.mark.parametrize("name", NEED_SOLVERS)
+def test_rules_with_solvers_work_or_name_the_pip_line(name: str) -> None:
+    rule = "CAGrad(c=0.5)" if name == "CAGrad" else name
+    needed = {"CAGrad": ("cvxpy", "clarabel"), "NashMTL": ("cvxpy", "ecos")}.get(name, ("qpsolvers", "quadprog"))
+    if all(find_spec(package) for package in needed):
+        check_rule(rule)
+    else:
+        with pytest.raises(ImportError, match=r'pip install "torchjd\['):
+            check_rule(rule)
+
+
+def test_without_torchjd_the_pip_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchjd", None)
+    with pytest.raises(ImportError, match="pip install torchjd"):
+        check_rule("pcgrad")
+    check_rule("gradnorm")

@@ -1,0 +1,87 @@
+"""A training killed after any epoch goes on to the numbers of an undisturbed one."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from learn_small import TASKS, encoder, same, small_problem
+
+from tagalong.learn import Job, Problem, Recipe, Trained, train
+
+RULES = ["uw", "pcgrad", "pcgrad-uw", "gradnorm", "mgda", "gradvac", "excess-mtl", "dwa", "famo", "torchjd:Random"]
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_after_every_epoch(
+    problem: Problem, job: Job, path: Path, meter: dict[str, Any] | None, device: str = "cpu"
+) -> Trained:
+    def kill(epoch: int) -> None:
+        raise Killed
+
+    while True:
+        epochs = torch.load(path, weights_only=False)["epoch"] if path.exists() else 0
+        if epochs == problem.recipe.epochs - 1:
+            return train(problem, job, checkpoint=path, meter=meter, device=device)
+        with pytest.raises(Killed):
+            train(problem, job, checkpoint=path, meter=meter, device=device, progress=kill)
+        torch.rand(3)  # the caller draws meanwhile
+
+
+def assert_equal(first: Trained, second: Trained) -> None:
+    np.testing.assert_array_equal(first.curve, second.curve)
+    assert (first.best_epoch, first.steps) == (second.best_epoch, second.steps)
+    assert same(dict(first.state or {}), dict(second.state or {}))
+    assert {t: s.error for t, s in first.test.items()} == {t: s.error for t, s in second.test.items()}
+    if first.affinity is not None and second.affinity is not None:
+        np.testing.assert_array_equal(first.affinity.history, second.affinity.history)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("meter", [None, {"every": 3}, {"every": 2, "held_out": True, "estimator": "gradient"}])
+def test_resumed_training_equals_undisturbed(tmp_path: Path, optimizer: Any, meter: dict[str, Any] | None) -> None:
+    recipe = Recipe(optimizer, lr=0.02, batch_size=8, epochs=4, schedule="cosine")
+    problem = small_problem(recipe, make=encoder(dropout=0.3, norm=True))
+    resumed = killed_after_every_epoch(problem, Job(TASKS, seed=2), tmp_path / "run" / "a.pt", meter)
+    assert_equal(train(problem, Job(TASKS, seed=2), meter=meter), resumed)
+    assert (resumed.affinity is None) == (meter is None)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_resumes_exactly(tmp_path: Path, rule: str) -> None:
+    problem = small_problem(missing=0.7)
+    job = Job(TASKS, rule=rule)
+    assert_equal(train(problem, job), killed_after_every_epoch(problem, job, tmp_path / "a.pt", None))
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
+    problem, path = small_problem(), tmp_path / "a.pt"
+    stop_after_one_epoch(problem, Job(TASKS), path)
+    with pytest.raises(ValueError, match=r"`checkpoint` .*a.pt must be of this training, .*seed=1.*found .*seed=0"):
+        train(problem, Job(TASKS, seed=1), checkpoint=path)
+    with pytest.raises(ValueError, match="must be of this training"):
+        train(small_problem(Recipe(lr=0.1)), Job(TASKS), checkpoint=path)
+
+
+def test_a_broken_checkpoint_is_left_aside_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    problem, path = small_problem(), tmp_path / "a.pt"
+    stop_after_one_epoch(problem, Job(TASKS), path)
+    path.write_bytes(path.read_bytes()[:100])
+    with caplog.at_level(logging.WARNING):
+        trained = train(problem, Job(TASKS), checkpoint=path)
+    assert "training starts again" in caplog.text
+    assert_equal(train(problem, Job(TASKS)), trained)
+
+
+def stop_after_one_epoch(problem: Problem, job: Job, path: Path) -> None:
+    def kill(epoch: int) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        train(problem, job, checkpoint=path, progress=kill)

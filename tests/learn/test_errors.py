@@ -1,0 +1,110 @@
+"""Error measures against definitions written out pair by pair and threshold by threshold."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tagalong.learn import Task
+from tagalong.learn._errors import error_of
+
+Labelled = list[tuple[float, int | None]]
+labelled = st.lists(st.tuples(st.integers(-3, 3).map(float), st.sampled_from([0, 1, None])), min_size=1, max_size=25)
+
+
+def found(error: str, rows: Labelled) -> float:
+    outputs = torch.tensor([[score] for score, _ in rows], dtype=torch.float64)
+    targets = torch.tensor([math.nan if label is None else label for _, label in rows], dtype=torch.float64)
+    return error_of(Task("ill", error=error), outputs, targets, None, 0.0)
+
+
+def slow_auroc(rows: Labelled) -> float:
+    negatives = [score for score, label in rows if label == 0]
+    positives = [score for score, label in rows if label == 1]
+    if not negatives or not positives:
+        return math.nan
+    wrong = sum((n > p) + (n == p) / 2 for n in negatives for p in positives)
+    return wrong / (len(negatives) * len(positives))
+
+
+def slow_auprc(rows: Labelled) -> float:
+    labels = [(score, label) for score, label in rows if label is not None]
+    positives = sum(label for _, label in labels)
+    if positives in (0, len(labels)):
+        return math.nan
+    area, recall = 0.0, 0.0
+    for threshold in sorted({score for score, _ in labels}, reverse=True):
+        taken = [label for score, label in labels if score >= threshold]
+        area += (sum(taken) / positives - recall) * sum(taken) / len(taken)
+        recall = sum(taken) / positives
+    return 1 - area
+
+
+def slow_error_rate(rows: Labelled) -> float:
+    wrong = [(score > 0) != bool(label) for score, label in rows if label is not None]
+    return sum(wrong) / len(wrong) if wrong else math.nan
+
+
+@pytest.mark.parametrize(
+    ("name", "slow"), [("auroc", slow_auroc), ("auprc", slow_auprc), ("error rate", slow_error_rate)]
+)
+@given(rows=labelled)
+@settings(max_examples=100, deadline=None)
+def test_errors_of_binary_tasks_equal_their_definitions(
+    name: str, slow: Callable[[Labelled], float], rows: Labelled
+) -> None:
+    assert found(name, rows) == pytest.approx(slow(rows), rel=1e-12, abs=1e-12, nan_ok=True)
+
+
+def test_areas_equal_scikit_learn_s() -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    draw = torch.Generator().manual_seed(0)
+    scores = torch.randn(200, generator=draw).round(decimals=1)
+    labels = (scores + torch.randn(200, generator=draw) > 0).float()
+    task_error = {e: error_of(Task("ill", error=e), scores[:, None], labels, None, 0.0) for e in ("auroc", "auprc")}
+    assert task_error["auroc"] == pytest.approx(1 - metrics.roc_auc_score(labels, scores))
+    assert task_error["auprc"] == pytest.approx(1 - metrics.average_precision_score(labels, scores))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("mae", 10 * (1 + 3) / 2), ("rmse", 10 * math.sqrt((1 + 9) / 2)), ("r2", (1 + 9) / 2), ("loss", 7.0)],
+)
+def test_errors_of_regression_are_in_the_data_s_units(name: str, expected: float) -> None:
+    outputs, targets = torch.tensor([[1.0], [1.0], [5.0]]), torch.tensor([2.0, 4.0, torch.nan])
+    task = Task("age", "regression", error=name)
+    assert error_of(task, outputs, targets, (50.0, 10.0), 7.0) == pytest.approx(expected)
+
+
+def test_own_errors_see_complete_rows_in_the_data_s_units() -> None:
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> float:  # its name must not be taken for "loss"
+        assert outputs.flatten().tolist() == [60.0]
+        assert targets.tolist() == [70.0]
+        return 0.25
+
+    task = Task("age", "regression", error=loss)
+    outputs, targets = torch.tensor([[1.0], [5.0]]), torch.tensor([2.0, torch.nan])
+    assert error_of(task, outputs, targets, (50.0, 10.0), 7.0) == 0.25
+    assert math.isnan(error_of(task, outputs, targets * torch.nan, None, 7.0))
+
+
+def test_multiclass_and_dense_targets_are_compared_element_by_element() -> None:
+    outputs = torch.tensor([[0.0, 1.0, 0.5], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    targets = torch.tensor([1.0, 2.0, torch.nan])
+    assert error_of(Task("kind", "multiclass", classes=3), outputs, targets, None, 0.0) == 0.5
+    pixels = torch.tensor([[[1.0, -1.0], [1.0, 1.0]]])
+    truth = torch.tensor([[[1.0, 1.0], [torch.nan, 1.0]]])
+    assert error_of(Task("where"), pixels[:, None], truth, None, 0.0) == pytest.approx(1 / 3)
+    assert error_of(Task("depth", "regression"), pixels, truth, None, 0.0) == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("task", [Task("a"), Task("a", error="auroc"), Task("a", "regression", error="r2")])
+def test_no_labels_no_error(task: Task) -> None:
+    assert math.isnan(error_of(task, torch.zeros(3, 1), torch.full((3,), torch.nan), None, 0.0))
+
+
+def test_a_constant_target_has_no_r2() -> None:
+    assert math.isnan(error_of(Task("a", "regression", error="r2"), torch.rand(3, 1), torch.ones(3), None, 0.0))

@@ -1,0 +1,113 @@
+"""Networks of one seed share what they have in common, and any encoder will do."""
+
+import pytest
+import torch
+from learn_small import TASKS, encoder, same, small_problem
+from torch import nn
+
+from tagalong.learn import MLP, Network, Problem, build_network
+from tagalong.learn._network import evaluating
+from tagalong.learn._scoring import outputs_on
+
+
+def test_initial_weights_follow_from_the_seed_and_the_task_s_name() -> None:
+    problem = small_problem()
+    everything, pair = build_network(problem, TASKS, 5), build_network(problem, ("ill", "age"), 5)
+    assert pair.tasks == ("age", "ill")
+    assert same(everything.encoder.state_dict(), pair.encoder.state_dict())
+    assert same(everything.heads[2].state_dict(), pair.heads[1].state_dict())
+    assert not same(everything.heads[0].state_dict(), everything.heads[1].state_dict())
+    assert not same(everything.encoder.state_dict(), build_network(problem, TASKS, 6).encoder.state_dict())
+
+
+def test_building_draws_nothing_global_and_moves_no_statistics() -> None:
+    before = torch.get_rng_state()
+    network = build_network(small_problem(make=encoder(dropout=0.5, norm=True)), TASKS, 0)
+    assert torch.equal(before, torch.get_rng_state())
+    assert network.encoder[1].num_batches_tracked == 0
+    assert all(part.training for part in network.modules())
+
+
+def masks(network: Network, step: int) -> torch.Tensor:
+    return network.at_step(step)(torch.ones(8, 4, dtype=torch.float64))["ill"]
+
+
+def test_masks_follow_from_the_step_and_the_part_whatever_is_beside() -> None:
+    problem = small_problem(make=encoder(dropout=0.5))
+    alone, beside = build_network(problem, ("ill",), 0), build_network(problem, TASKS, 0)
+    assert torch.equal(masks(alone, 3), masks(beside, 3))
+    assert torch.equal(masks(alone, 3), masks(alone, 3))
+    assert not torch.equal(masks(alone, 3), masks(alone, 4))
+
+
+def test_heads_draw_masks_of_their_own() -> None:
+    problem = small_problem()
+
+    def head(task: object, features: int) -> nn.Module:
+        return nn.Sequential(nn.Dropout(0.5), nn.Linear(features, 1))
+
+    problem = Problem("p", problem.tasks, problem.train, problem.val, problem.test, encoder(), head=head)
+    alone, beside = build_network(problem, ("ill",), 0), build_network(problem, TASKS, 0)
+    assert torch.equal(masks(alone, 3), masks(beside, 3))
+
+
+def test_evaluation_draws_nothing() -> None:
+    network = build_network(small_problem(make=encoder(dropout=0.5)), TASKS, 0).at_step(3)
+    before = torch.get_rng_state()
+    inputs = torch.ones(8, 4, dtype=torch.float64)
+    first, second = outputs_on(network, inputs), outputs_on(network.at_step(4), inputs, rows_at_once=3)
+    assert all(torch.allclose(first[task], second[task]) for task in TASKS)
+    assert torch.equal(before, torch.get_rng_state())
+    assert network.training
+
+
+def test_frozen_parts_keep_their_mode() -> None:
+    network = nn.Sequential(nn.BatchNorm1d(3).eval(), nn.Dropout())
+    with evaluating(network):
+        assert not any(part.training for part in network.modules())
+    assert [part.training for part in network.modules()] == [True, False, True]
+
+
+def test_a_task_may_be_called_encoder() -> None:
+    network = Network(nn.Dropout(0.5), [nn.Linear(4, 1)], ["encoder"])
+    assert network.draws["encoder"]
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(4, 2), nn.BatchNorm1d(4), nn.ReLU()])
+def test_known_layers_are_not_seeded_for(layer: nn.Module) -> None:
+    assert not Network(layer, [nn.Linear(4, 1)], ["a"]).draws["encoder"]
+
+
+def test_lazy_layers_get_their_weights_from_the_seed() -> None:
+    problem = small_problem(make=lambda: nn.Sequential(nn.LazyLinear(5), nn.Tanh()))
+    first, second = build_network(problem, TASKS, 0), build_network(problem, TASKS, 0)
+    assert same(first.state_dict(), second.state_dict())
+    assert first.encoder[0].weight.shape == (5, 4)
+
+
+def test_a_module_given_is_copied_with_its_weights() -> None:
+    module = nn.Linear(4, 5)
+    network = build_network(small_problem(make=module), TASKS, 0)
+    assert torch.equal(network.encoder.weight, module.weight.double())
+    assert network.encoder is not module
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: nn.Flatten(0), r"`encoder` must give a tensor \[rows, features, …\], found \[8\] for 2 rows"),
+        (lambda: nn.LSTM(4, 3), r"must give a tensor .*found tuple"),
+    ],
+)
+def test_an_encoder_of_the_wrong_shape_is_explained(make: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_network(small_problem(make=make), TASKS, 0)  # type: ignore[arg-type]
+
+
+def test_widening_needs_a_width() -> None:
+    with pytest.raises(ValueError, match=r"`encoder` must have a `width` argument"):
+        build_network(small_problem(make=lambda: nn.Linear(4, 5)), TASKS, 0, width=2)
+    with pytest.raises(ValueError, match=r"found a module"):
+        build_network(small_problem(make=nn.Linear(4, 5)), TASKS, 0, width=2)
+    wide = build_network(small_problem(make=MLP(4, (8, 6), dropout=0.1)), TASKS, 0, width=2)
+    assert [part.out_features for part in wide.encoder if isinstance(part, nn.Linear)] == [16, 12]

@@ -1,0 +1,110 @@
+"""Losses per row, missing labels masked, and tasks that cannot be."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from learn_small import small_problem
+from torch import nn
+from torch.nn import functional
+
+from tagalong.learn import Task
+from tagalong.learn._scoring import mean_loss, score
+
+
+def test_losses_of_rows_leave_missing_labels_out() -> None:
+    outputs, targets = torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0.0, torch.nan, 1.0])
+    losses, present = Task("age", "regression").row_losses(outputs, targets)
+    assert losses.tolist() == [1.0, 0.0, 4.0]
+    assert present.tolist() == [1.0, 0.0, 1.0]
+    assert mean_loss(Task("age", "regression"), outputs, targets).item() == 2.5
+
+
+def test_missing_labels_have_no_gradient() -> None:
+    outputs = torch.tensor([[1.0], [torch.inf]], requires_grad=True)
+    mean_loss(Task("ill"), outputs, torch.tensor([1.0, torch.nan])).backward()
+    assert outputs.grad is not None
+    assert outputs.grad[1].item() == 0
+    assert outputs.grad[0].item() == pytest.approx(torch.sigmoid(torch.tensor(1.0)).item() - 1)
+
+
+def test_a_task_without_any_label_has_loss_and_gradient_zero() -> None:
+    outputs = torch.ones(2, 1, requires_grad=True)
+    loss = mean_loss(Task("ill"), outputs, torch.full((2,), torch.nan))
+    loss.backward()
+    assert loss.item() == 0
+    assert not outputs.grad.any()
+
+
+def test_class_weights_multiply_rows_and_the_mean_is_over_rows() -> None:
+    logits, labels = torch.randn(5, 1), torch.tensor([0.0, 1.0, 1.0, torch.nan, 0.0])
+    pairs = zip(logits[:, 0], labels, strict=True)
+    each = [functional.softplus(logit if label == 0 else -logit).item() for logit, label in pairs]
+    expected = (each[0] * 1 + each[1] * 3 + each[2] * 3 + each[4] * 1) / 4
+    assert mean_loss(Task("ill", class_weights=[1, 3]), logits, labels).item() == pytest.approx(expected)
+    three, classes = torch.randn(4, 3), torch.tensor([0.0, 1.0, 2.0, 2.0])
+    task = Task("kind", "multiclass", classes=3, class_weights=(1, 2, 4))
+    logs = functional.log_softmax(three, 1)
+    expected = -(logs[0, 0] * 1 + logs[1, 1] * 2 + (logs[2, 2] + logs[3, 2]) * 4).item() / 4
+    assert mean_loss(task, three, classes).item() == pytest.approx(expected)
+
+
+def test_a_dense_row_is_the_mean_over_its_labels() -> None:
+    outputs = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    targets = torch.tensor([[0.0, torch.nan], [torch.nan, torch.nan]])
+    losses, present = Task("depth", "regression").row_losses(outputs, targets)
+    assert losses.tolist() == [1.0, 0.0]
+    assert present.tolist() == [1.0, 0.0]
+
+
+def test_an_own_loss_per_row_needs_all_labels_of_the_row() -> None:
+    task = Task("pose", "custom", loss=lambda out, goal: (out - goal).square().sum(1))
+    losses, present = task.row_losses(torch.ones(2, 3), torch.tensor([[0.0, 0.0, 0.0], [0.0, torch.nan, 0.0]]))
+    assert losses.tolist() == [3.0, 0.0]
+    assert present.tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("loss", [nn.MSELoss(), lambda out, goal: (out - goal[:, None]).square()])
+def test_a_loss_of_the_wrong_shape_is_explained(loss: object) -> None:
+    task = Task("age", "custom", loss=loss)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"task 'age': `loss` must give a value per row.*reduction='none'"):
+        task.row_losses(torch.ones(4, 2), torch.ones(4) if not isinstance(loss, nn.MSELoss) else torch.ones(4, 2))
+
+
+def test_a_head_of_the_wrong_size_is_explained() -> None:
+    with pytest.raises(ValueError, match=r"found \[2, 2\] from outputs \[2, 2\]"):
+        Task("age", "regression", outputs=2).row_losses(torch.ones(2, 2), torch.ones(2))
+
+
+def test_a_score_has_the_loss_of_every_row() -> None:
+    problem = small_problem()
+    found = score(problem, problem.task("age"), torch.zeros(24, 1), problem.val.targets["age"])
+    expected = problem.val.targets["age"].square().numpy()
+    np.testing.assert_allclose(found.rows, expected, rtol=1e-6)
+    assert found.loss == pytest.approx(np.nanmean(expected))
+    assert found.error == pytest.approx(np.nanmean(np.sqrt(expected)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        ({"name": ""}, ["`name` must be a non-empty string"]),
+        ({"kind": "ranking"}, ["`kind` must be one of 'binary', 'multiclass', 'regression', 'custom'"]),
+        ({"kind": "multiclass", "weight": -1}, ["`classes` must be a number from 2", "`weight` must be a positive"]),
+        ({"kind": "custom"}, ["a custom task needs `loss`"]),
+        ({"error": "mae", "outputs": 2}, ["`error` must be one of", "`outputs` of a binary task must be 1, found 2"]),
+        ({"class_weights": [1, 2, 3], "weight": math.nan}, ["`class_weights` must be 2 numbers", "`weight` must be"]),
+        ({"class_weights": [1, -2]}, ["`class_weights` must be numbers from 0"]),
+        ({"kind": "regression", "outputs": 0}, ["`outputs` must be a whole number from 1, found 0"]),
+    ],
+)
+def test_tasks_that_cannot_be_are_refused_with_all_problems(arguments: dict, messages: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"must be|needs") as error:
+        Task(**{"name": "ill", **arguments})
+    assert all(message in str(error.value) for message in messages)
+
+
+def test_tasks_are_equal_and_can_be_counted() -> None:
+    assert Task("ill", class_weights=[1, 2]) == Task("ill", class_weights=(1.0, 2.0))
+    assert len({Task("ill", class_weights=[1, 2]), Task("ill", class_weights=(1.0, 2.0))}) == 1

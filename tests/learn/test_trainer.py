@@ -1,0 +1,246 @@
+"""The trainer equals the plain loop, stops and remembers as the paper's protocol says, and leaves no trace."""
+
+import copy
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from learn_oracle import slow_loss, slow_train
+from learn_small import TASKS, encoder, same, small_problem
+from torch import nn
+
+from tagalong.learn import Diverged, Job, Problem, Recipe, Split, Task, build_network, train
+from tagalong.learn._seeds import batches, derived
+
+
+@pytest.mark.parametrize(
+    ("recipe", "make"),
+    [
+        (Recipe("sgd", lr=0.1, batch_size=8, epochs=4, schedule="step", period=2), encoder()),
+        (Recipe("adam", lr=0.02, batch_size=8, epochs=4, schedule="cosine"), encoder(dropout=0.4)),
+        (Recipe("adamw", lr=0.02, batch_size=8, epochs=4), encoder(dropout=0.2, norm=True)),
+        (Recipe("sgd", lr=0.5, batch_size=8, epochs=30, patience=2), encoder(norm=True)),
+    ],
+    ids=["sgd", "adam-dropout", "adamw-dropout-norm", "stops-early"],
+)
+@pytest.mark.parametrize("tasks", [TASKS, ("weight", "ill"), ("age",)])
+def test_trainer_equals_the_plain_loop(recipe: Recipe, make: Any, tasks: tuple[str, ...]) -> None:
+    problem = small_problem(recipe, make=make, missing=0.5)
+    trained, slow = train(problem, Job(tasks, seed=3)), slow_train(problem, tasks, 3)
+    np.testing.assert_allclose(trained.curve, slow["curve"], rtol=1e-9)
+    assert (trained.best_epoch, trained.steps) == (slow["best_epoch"], slow["steps"])
+    best, heads = slow["best"]
+    expected = {f"encoder.{name}": value for name, value in best.state_dict().items()}
+    for number, head in enumerate(heads.values()):
+        expected |= {f"heads.{number}.{name}": value for name, value in head.state_dict().items()}
+    assert trained.state is not None
+    assert trained.state.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(trained.state[name], value, rtol=1e-8, atol=1e-10)
+
+
+def test_a_batch_may_lack_all_labels_of_a_task() -> None:
+    problem = small_problem(missing=0.9)
+    kept = [torch.isfinite(problem.train.targets["age"][rows]).any() for rows in batches(0, 0, 41, 8)]
+    assert not all(kept)
+    np.testing.assert_allclose(train(problem, Job(TASKS)).curve, slow_train(problem, TASKS, 0)["curve"], rtol=1e-9)
+
+
+def test_the_best_weights_are_kept_and_scored() -> None:
+    problem = small_problem(Recipe("sgd", lr=0.5, batch_size=8, epochs=30, patience=3))
+    trained = train(problem, Job(TASKS))
+    totals = trained.curve @ [1, 0.5, 1]
+    assert trained.best_epoch == totals.argmin()
+    assert len(trained.curve) == trained.best_epoch + 1 + 3
+    found = [trained.val[task].loss for task in TASKS]
+    np.testing.assert_allclose(found, trained.curve[trained.best_epoch], rtol=1e-9)
+    rows = trained.test["ill"].rows
+    assert rows is not None
+    np.testing.assert_array_equal(np.isnan(rows), problem.test.targets["ill"].isnan().numpy())
+
+
+@pytest.mark.parametrize("make", [encoder(), encoder(dropout=0.3, norm=True)], ids=["plain", "dropout-norm"])
+@pytest.mark.parametrize("settings", [{}, {"estimator": "cosine"}, {"update": "sgd", "per_lr": True}])
+@pytest.mark.parametrize("held_out", [False, True])
+def test_a_meter_changes_nothing(make: Any, settings: dict[str, Any], held_out: bool) -> None:
+    problem = small_problem(make=make, missing=0.8)
+    alone = train(problem, Job(TASKS))
+    measured = train(problem, Job(TASKS), meter={"every": 2, "held_out": held_out, **settings})
+    np.testing.assert_array_equal(alone.curve, measured.curve)
+    assert same(dict(alone.state or {}), dict(measured.state or {}))
+    affinity = measured.affinity
+    assert affinity is not None
+    assert affinity.tasks == TASKS
+    assert affinity.settings["held_out"] is held_out
+    assert affinity.settings["estimator"] == settings.get("estimator", "lookahead")
+    assert np.isfinite(affinity.mean).all()
+
+
+class Start:
+    """The losses of a network at its start, on some rows; `after`: those of one step further on a loss."""
+
+    def __init__(self, problem: Problem, network: Any = None) -> None:
+        self.problem, self.network = problem, network or build_network(problem, TASKS, 0)
+
+    def __call__(self, split: Split, rows: torch.Tensor) -> dict[str, torch.Tensor]:
+        outputs = self.network(split.inputs[rows])
+        return {t: slow_loss(self.problem.task(t), outputs[t], split.targets[t][rows]) for t in TASKS}
+
+    def after(self, loss: torch.Tensor, lr: float) -> "Start":
+        moved = copy.deepcopy(self.network)
+        shared = list(self.network.encoder.parameters())
+        for parameter, gradient in zip(
+            moved.encoder.parameters(), torch.autograd.grad(loss, shared, retain_graph=True), strict=True
+        ):
+            parameter.data -= lr * gradient
+        return Start(self.problem, moved)
+
+
+def held_out_rows(problem: Problem) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(derived(0, "held out", 0))
+    return torch.randperm(len(problem.val), generator=draw)[: problem.recipe.batch_size]
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_affinity_is_that_of_equation_1(held_out: bool) -> None:
+    """In the first step, with SGD: one minus the ratio of losses after and before a step on the source alone."""
+    lr = 0.1
+    problem = small_problem(Recipe("sgd", lr=lr, weight_decay=0, batch_size=8, epochs=1), missing=0.0)
+    trained = train(problem, Job(TASKS), meter={"every": 1000, "held_out": held_out})
+    first = batches(0, 0, 41, 8)[0]
+    start = Start(problem)
+    source_losses = start(problem.train, first)
+    looked_at = (problem.val, held_out_rows(problem)) if held_out else (problem.train, first)
+    before = start(*looked_at)
+    for i, source in enumerate(TASKS):
+        weight = problem.task(source).weight
+        moved = start.after(source_losses[source], lr * weight)(*looked_at)
+        for j, target in enumerate(TASKS):
+            expected = 1 - moved[target].item() / before[target].item()
+            assert trained.affinity is not None
+            assert trained.affinity.mean[i, j] == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+def test_nothing_global_is_drawn() -> None:
+    def states() -> list[Any]:
+        return [torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()]  # noqa: NPY002
+
+    before = states()
+    train(small_problem(make=encoder(dropout=0.3)), Job(TASKS, rule="pcgrad"), meter={"every": 3, "held_out": True})
+    assert states() == before
+
+
+def test_the_caller_s_random_numbers_change_nothing() -> None:
+    class Noisy(nn.Module):
+        def forward(self, values: torch.Tensor) -> torch.Tensor:
+            return values + 0.1 * torch.randn_like(values)  # in evaluation, too
+
+    problem = small_problem(make=lambda: nn.Sequential(nn.Linear(4, 5), Noisy()))
+    curves = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        curves.append(train(problem, Job(TASKS)).curve)
+    np.testing.assert_array_equal(*curves)
+
+
+def test_diverging_says_so() -> None:
+    problem = small_problem(Recipe("sgd", lr=1e200, batch_size=8, epochs=30, patience=2))
+    with pytest.raises(Diverged, match=r"age, ill with seed 7 diverged.*lower `recipe.lr`"):
+        train(problem, Job(("age", "ill"), seed=7))
+
+
+def test_mixed_precision_trains_in_bf16_on_the_cpu() -> None:
+    problem = small_problem(dtype=torch.float32)
+    plain = train(problem, Job(TASKS))
+    mixed = train(replace(problem, recipe=replace(problem.recipe, amp="bf16")), Job(TASKS), meter={"every": 5})
+    assert not np.array_equal(plain.curve, mixed.curve)
+    np.testing.assert_allclose(plain.curve, mixed.curve, rtol=0.1)
+    assert all(value.dtype == torch.float32 for value in (mixed.state or {}).values())
+
+
+def test_what_cannot_be_trained_is_refused_at_once() -> None:
+    problem = small_problem(Recipe(amp="fp16"))
+    with pytest.raises(ValueError, match="several problems") as error:
+        train(problem, Job(("age", "height"), width=0))
+    assert "`job.tasks` must be some of 'age', 'weight', 'ill', found 'height'" in str(error.value)
+    assert "`job.width` must be a positive number, found 0" in str(error.value)
+    assert "`recipe.amp` 'fp16' needs a GPU" in str(error.value)
+    with pytest.raises(ValueError, match="in the order of the problem, each once"):
+        train(small_problem(), Job(("ill", "age")))
+    with pytest.raises(ValueError, match="found none"):
+        train(small_problem(), Job(()))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match="`device` must be one that this machine has, found cuda"):
+        train(small_problem(), Job(TASKS), device="cuda")
+
+
+def test_batchnorm_meets_no_single_row() -> None:
+    assert [len(rows) for rows in batches(0, 0, 41, 8)] == [8, 8, 8, 8, 9]
+    train(small_problem(make=encoder(norm=True)), Job(TASKS))
+
+
+def test_a_task_without_validation_labels_does_not_decide_when_to_stop() -> None:
+    problem = small_problem()
+    problem.val.targets["weight"].fill_(torch.nan)  # type: ignore[index]
+    trained = train(problem, Job(TASKS))
+    assert (trained.curve[:, 1] == 0).all()
+    assert np.isnan(trained.val["weight"].loss)
+    assert np.isfinite(trained.val["age"].loss)
+
+
+class Words(nn.Module):
+    """Integer inputs, an embedding, a Transformer, a mean over words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.layers(self.embedding(words)).mean(1)
+
+
+def test_a_transformer_over_words_learns() -> None:
+    words = torch.randint(0, 10, (60, 5), generator=torch.Generator().manual_seed(0))
+    targets = {"many": (words > 5).float().sum(1), "first": (words[:, 0] > 4).float()}
+    split = Split(words, targets)
+    recipe = Recipe("adam", lr=0.01, batch_size=16, epochs=6)
+    problem = Problem("words", (Task("many", "regression"), Task("first")), split, split, split, Words, recipe=recipe)
+    trained = train(problem, Job(("many", "first")), meter={"every": 5})
+    assert trained.curve[-1].sum() < 0.8 * trained.curve[0].sum()
+    np.testing.assert_array_equal(trained.curve, train(problem, Job(("many", "first"))).curve)
+
+
+def test_a_dense_task_beside_a_single_label_learns() -> None:
+    """Where is it bright, pixel by pixel (with unknown pixels), and is the image bright at all?"""
+    draw = torch.Generator().manual_seed(0)
+    images = torch.rand(40, 1, 6, 6, generator=draw)
+    where = (images[:, 0] > 0.5).float().masked_fill(torch.rand(40, 6, 6, generator=draw) < 0.2, torch.nan)
+    tasks = (
+        Task(
+            "where",
+            "custom",
+            loss=lambda out, goal: nn.functional.binary_cross_entropy_with_logits(out[:, 0], goal, reduction="none"),
+            head=lambda channels: nn.Conv2d(channels, 1, 1),
+        ),
+        Task(
+            "bright", head=lambda channels: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1))
+        ),
+    )
+    split = Split(images, {"where": where, "bright": (images.mean((1, 2, 3)) > 0.5).float()})
+    recipe = Recipe("adam", lr=0.05, batch_size=8, epochs=8)
+
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+
+    problem = Problem("pixels", tasks, split, split, split, make, recipe=recipe)
+    trained = train(problem, Job(("where", "bright")))
+    assert trained.curve[-1, 0] < 0.6 * trained.curve[0, 0]
+    assert trained.val["where"].error == trained.val["where"].loss
