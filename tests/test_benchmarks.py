@@ -21,3 +21,17 @@ def test_measure_cost_compares_all_contenders(tmp_path: Path) -> None:
     assert all(row["ratio"] is None or row["ratio"] > 0 for row in rows)
     lookahead = next(row for row in rows if row["contender"] == "lookahead")
     assert lookahead["own_memory"] <= lookahead["memory_limit"]
+
+
+def test_many_networks_compares_together_with_one_by_one(tmp_path: Path) -> None:
+    out = tmp_path / "many.json"
+    sizes = ["--device", "cpu", "--tasks", "3", "--rows", "200", "--epochs", "2", "--sample", "2", "--threads", "1"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "many_networks.py"), *sizes, "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    alone, together = found["rows"]
+    assert (alone["way"], together["way"]) == ("one by one", "together")
+    assert together["networks"] == 7
+    assert together["faster"] > 0
+    assert found["difference"] < 1e-3

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from ._network import Network, build_network
 from ._problem import Problem
@@ -17,7 +17,9 @@ from ._together import precision
 from ._trained import Job
 
 ROWS_TRIED = 8
-AGREE = {torch.float64: 1e-6, torch.float32: 1e-2}  # of the largest value; float32 convolutions on a GPU are coarse
+AGREE = {torch.float64: 1e-6, torch.float32: 1e-2, torch.int64: 0.0}  # of the largest value; GPUs may use TF32
+COARSE, TINY = 0.1, 1e-12
+GRADIENT = "the gradient of "
 
 
 def why_not_batched(
@@ -42,6 +44,7 @@ def why_not_batched(
 
 
 def _why_not(problem: Problem, tasks: Sequence[str], width: float, device: torch.device) -> str | None:
+    coarse = problem.recipe.amp is not None
     if problem.recipe.amp == "fp16":
         return "amp='fp16' scales the losses of each network by its own factor; 'bf16' can be batched"
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
@@ -56,7 +59,7 @@ def _why_not(problem: Problem, tasks: Sequence[str], width: float, device: torch
             together = _step_together(problem, network)
         except Exception as error:  # whatever a layer or loss that cannot be batched raises
             return f"vmap: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-    unlike = [name for name in alone[0] if not _agree([found[name] for found in alone], together[name])]
+    unlike = _unlike({name: torch.stack([found[name] for found in alone]) for name in alone[0]}, together, coarse)
     return f"batched, {', '.join(unlike)} would differ from a network alone" if unlike else None
 
 
@@ -70,22 +73,21 @@ def _shares_weights(network: Network) -> bool:
 
 def _shifted(network: Network, place: int) -> Tensors:
     """Weights of the first or second network of the trial: two that differ."""
-    return {
-        name: (parameter.detach() * (1 + 0.1 * place)).requires_grad_(parameter.requires_grad)
-        for name, parameter in network.named_parameters()
-    }
+    return {name: parameter.detach() * (1 + 0.1 * place) for name, parameter in network.named_parameters()}
 
 
 def _step_alone(problem: Problem, network: Network, place: int) -> Tensors:
     """Losses, gradients and buffers of a step of one network, by name."""
-    parameters = _shifted(network, place)
-    buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    alone = copy.deepcopy(network)
+    with torch.no_grad():
+        for name, parameter in alone.named_parameters():
+            parameter.copy_(_shifted(network, place)[name])
     inputs, targets = _rows(problem, network)
     with precision(problem.recipe, inputs.device):
-        outputs = functional_call(network, (parameters, buffers), (inputs,))
+        outputs = alone(inputs)
         losses = {name: mean_loss(problem.task(name), outputs[name], targets[name]) for name in network.tasks}
     torch.stack(list(losses.values())).sum().backward()
-    return _found(losses, parameters, buffers)
+    return _found(losses, dict(alone.named_parameters()), dict(alone.named_buffers()))
 
 
 def _step_together(problem: Problem, network: Network) -> Tensors:
@@ -96,7 +98,7 @@ def _step_together(problem: Problem, network: Network) -> Tensors:
         for name, parameter in stack.parameters.items():
             parameter.copy_(torch.stack([own[name] for own in shifted]))
     inputs, targets = _rows(problem, network)
-    with precision(problem.recipe, inputs.device), network.masks():
+    with precision(problem.recipe, inputs.device):
         outputs = stack(inputs)
         losses = {}
         for name in network.tasks:
@@ -116,13 +118,18 @@ def _rows(problem: Problem, network: Network) -> tuple[Tensor, Tensors]:
 
 def _found(losses: Tensors, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensors:
     named = {f"the loss of {name}": loss.detach() for name, loss in losses.items()}
-    named |= {f"the gradient of {name}": p.grad for name, p in parameters.items() if p.grad is not None}
+    named |= {f"{GRADIENT}{name}": p.grad for name, p in parameters.items() if p.grad is not None}
     return named | {f"the buffer {name}": buffer for name, buffer in buffers.items()}
 
 
-def _agree(alone: Sequence[Tensor], together: Tensor | None) -> bool:
-    if together is None or together.shape != (2, *alone[0].shape):
-        return False
-    wanted = torch.stack(list(alone)).double()
-    within = AGREE.get(alone[0].dtype, 1e-1) * max(1e-12, float(wanted.abs().max()))
-    return bool(((wanted - together.double()).abs() <= within).all())
+def _unlike(alone: Tensors, together: Tensors, coarse: bool) -> list[str]:
+    """What differs by more than rounding; gradients are compared with the largest of all, as some are nothing else."""
+    gradients = [float(value.abs().max()) for name, value in alone.items() if name.startswith(GRADIENT)]
+    unlike = []
+    for name, wanted in alone.items():
+        found = together.get(name)
+        largest = max(gradients) if name.startswith(GRADIENT) else float(wanted.abs().max())
+        within = (COARSE if coarse else AGREE.get(wanted.dtype, COARSE)) * largest + TINY
+        if found is None or found.shape != wanted.shape or not bool(((wanted - found).abs() <= within).all()):
+            unlike.append(name)
+    return unlike

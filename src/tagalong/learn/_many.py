@@ -110,7 +110,8 @@ def _chunks(problem: Problem, jobs: list[Job], device: torch.device, memory: int
 def _size(problem: Problem, jobs: list[Job], device: torch.device, memory: int | None) -> int:
     reason = why_not_batched(problem, jobs, device=device)
     if reason is not None:
-        log.warning("%d networks of %s are trained one by one: %s", len(jobs), problem.name, reason)
+        level = logging.INFO if jobs[0].rule != "plain" else logging.WARNING
+        log.log(level, "%d networks of %s are trained one by one: %s", len(jobs), problem.name, reason)
         return 1
     wanted = {name for job in jobs for name in job.tasks}
     network = build_network(problem, wanted, jobs[0].seed, jobs[0].width).to(device)

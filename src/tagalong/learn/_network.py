@@ -76,8 +76,8 @@ def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: floa
 def _head(problem: Problem, task: Task, features: int, seed: int, encoder: nn.Module) -> nn.Module:
     with drawing(seed, "head", task.name):
         head = task.make_head(features) if problem.head is None else problem.head(task, features)
-    first = next(encoder.parameters(), None)
-    return head if first is None else head.to(first.dtype)
+    first = next(encoder.parameters(), problem.train.inputs)
+    return head.to(first.dtype) if first.is_floating_point() else head
 
 
 def feature_count(encoder: nn.Module, inputs: Tensor) -> int:

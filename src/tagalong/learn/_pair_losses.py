@@ -79,7 +79,8 @@ class PairLosses:
             places.append(np.array(members)[member])
             weights += [tasks[column].weight for column in places[-1]]
         self._networks, self._columns = np.concatenate(networks), np.concatenate(places)
-        self.weights = torch.tensor(weights, device=device)
+        dtype = problem.train.targets[tasks[0].name].dtype
+        self.weights = torch.tensor(weights, dtype=dtype, device=device)
 
     def targets(self, targets: Mapping[str, Tensor]) -> list[Tensor]:
         """Targets in the order the losses want them: for each family [members, rows, …]."""
@@ -93,7 +94,7 @@ class PairLosses:
     def table(self, losses: Tensor) -> NDArray[np.float64]:
         """Losses of pairs as [networks, tasks] on the host, NaN where a task is not trained."""
         table = np.full(self.trains.shape, np.nan)
-        table[self._networks, self._columns] = losses.detach().double().cpu().numpy()
+        table[self._networks, self._columns] = losses.detach().cpu().double().numpy()
         return table
 
 

@@ -14,8 +14,7 @@ from ._scoring import mean_loss
 
 MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
 CPU_ROOM = 128 * 2**20  # where time per network no longer falls, see benchmarks/README.md
-SHARE_OF_FREE = {"cuda": 0.6}
-SHARE_OF_CPU = 0.25
+SHARE_OF_GPU, SHARE_OF_CPU = 0.6, 0.25  # of what is free
 
 
 def networks_at_once(problem: Problem, network: Network, device: torch.device, memory: int | None) -> int:
@@ -50,7 +49,8 @@ def _activations(problem: Problem, network: Network, device: torch.device) -> tu
         return tensor
 
     before = {name: buffer.clone() for name, buffer in network.named_buffers()}
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    devices = range(torch.cuda.device_count())
+    with torch.random.fork_rng(devices=devices), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         outputs = network(inputs)
         losses = [
             mean_loss(problem.task(name), out, problem.train.targets[name][rows].to(device))
@@ -67,7 +67,7 @@ def _activations(problem: Problem, network: Network, device: torch.device) -> tu
 def free_bytes(device: torch.device) -> int:
     """What may be used: a share of what is free, on a CPU no more than helps."""
     if device.type == "cuda":
-        return int(SHARE_OF_FREE["cuda"] * torch.cuda.mem_get_info(device)[0])
+        return int(SHARE_OF_GPU * torch.cuda.mem_get_info(device)[0])
     return min(CPU_ROOM, int(SHARE_OF_CPU * _available()))
 
 

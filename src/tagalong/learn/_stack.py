@@ -42,16 +42,12 @@ class Stack:
 
     def __call__(self, inputs: Tensor) -> Tensors:
         """Outputs [networks, rows, …] of every task."""
-        network = self.network
-        network.draw("encoder")
-        features = self._encoded(inputs)
-        if self._one_product and features.dim() == 3:
-            return self._linear_heads(features)
-        outputs = {}
-        for place, (task, head) in enumerate(zip(network.tasks, network.heads, strict=True)):
-            network.draw(task)
-            outputs[task] = _each(head, self._part(f"heads.{place}."), features, 0)
-        return outputs
+        with self.network.masks():
+            self.network.draw("encoder")
+            features = self._encoded(inputs)
+            if self._one_product and features.dim() == 3:
+                return self._linear_heads(features)
+            return {task: self._head(place, features) for place, task in enumerate(self.network.tasks)}
 
     @torch.no_grad()
     def outputs_on(self, inputs: Tensor, rows_at_once: int) -> Tensors:
@@ -69,6 +65,10 @@ class Stack:
 
     def _copies(self) -> int:
         return len(next(iter(self.tensors.values())))
+
+    def _head(self, place: int, features: Tensor) -> Tensor:
+        self.network.draw(self.network.tasks[place])
+        return _each(self.network.heads[place], self._part(f"heads.{place}."), features, 0)
 
     def _linear_heads(self, features: Tensor) -> Tensors:
         """All heads in one product; one by one they would be products with a single column each."""

@@ -81,7 +81,7 @@ class Together:
         targets = [target.index_select(1, rows) for target in self._train_targets]
         self.optimizer.zero_grad()
         self.stack.network.at_step(self.steps)
-        with precision(self.recipe, self.device), self.stack.network.masks():
+        with precision(self.recipe, self.device):
             losses = self.losses(self.stack(inputs), targets)
         (losses * self.losses.weights).sum().backward()
         self.optimizer.step()

@@ -1,0 +1,208 @@
+"""How much faster many networks are trained together than one by one, in the same run (see the README here)."""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, Trained, train, train_many, why_not_batched
+
+FEATURES, HIDDEN, DROPOUT, MISSING = 30, (64, 64), 0.1, 0.08
+COLUMNS = ("way", "networks", "epochs", "seconds", "ms per network", "all networks, s", "× faster", "peak memory, MB")
+
+T = TypeVar("T")
+
+
+@dataclass
+class Row:
+    """One line of the table.
+
+    Attributes:
+        networks: How many were trained.
+        epochs: Of all of them together.
+        all_seconds: What all networks take, extrapolated where only a sample was trained.
+        faster: How many times as fast as one by one.
+        peak: Megabytes at the most, above what was held before.
+    """
+
+    way: str
+    networks: int
+    epochs: int
+    seconds: float
+    all_seconds: float
+    faster: float
+    peak: float
+
+
+def main() -> None:
+    options = arguments()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    problem = make_problem(options)
+    jobs = [Job(tasks) for size in range(1, options.tasks + 1) for tasks in combinations(problem.names, size)]
+    print(heading(problem, options), "\n", flush=True)
+    reason = why_not_batched(problem, jobs, device=options.device)
+    if reason:
+        sys.exit(f"these networks cannot be batched: {reason}")
+    rows, difference = compare(problem, jobs, options)
+    print(table(rows))
+    print(
+        f"\nLargest difference of a validation loss in the sample, batched against alone: {difference:.1e} of the loss."
+    )
+    if options.json:
+        found = {"setting": heading(problem, options), "difference": difference, "rows": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--tasks", type=int, default=9, help="all subsets of so many tasks are trained")
+    parser.add_argument("--rows", type=int, default=3700, help="to train on; validation and test have fewer")
+    parser.add_argument("--epochs", type=int, default=30, help="at most; with a patience of 5")
+    parser.add_argument("--sample", type=int, default=16, help="networks that are also trained one by one")
+    parser.add_argument("--quick", action="store_true", help="5 tasks, 5 epochs, a sample of 4")
+    parser.add_argument("--memory", type=int, help="megabytes for networks trained together; by default what helps")
+    parser.add_argument("--threads", type=int, help="of the CPU; by default torch's own choice")
+    parser.add_argument("--json", type=Path, help="a file to write the rows to")
+    options = parser.parse_args()
+    if options.quick:
+        options.tasks, options.epochs, options.sample = min(options.tasks, 5), min(options.epochs, 5), 4
+    return options
+
+
+def make_problem(options: argparse.Namespace) -> Problem:
+    """A problem of the size of `nhanes`, drawn: targets share some directions of the inputs."""
+    generator = torch.Generator().manual_seed(0)
+    directions = torch.randn(FEATURES, options.tasks, generator=generator) / FEATURES**0.5
+    names = [f"t{place}" for place in range(options.tasks)]
+
+    def split(rows: int) -> Split:
+        inputs = torch.randn(rows, FEATURES, generator=generator)
+        along = inputs @ directions
+        targets = along + along.roll(1, 1).sin() + torch.randn(along.shape, generator=generator)
+        targets[torch.rand(targets.shape, generator=generator) < MISSING] = torch.nan
+        return Split(inputs, dict(zip(names, targets.T.contiguous(), strict=True)))
+
+    parts = split(options.rows), split(options.rows // 7), split(options.rows // 4)
+    encoder = MLP(FEATURES, HIDDEN, DROPOUT)
+    recipe = Recipe(epochs=options.epochs, patience=5)
+    return Problem("drawn", tuple(Task(name, kind="regression") for name in names), *parts, encoder, recipe=recipe)
+
+
+def compare(problem: Problem, jobs: list[Job], options: argparse.Namespace) -> tuple[list[Row], float]:
+    """One by one before and after, so that a slow minute of the machine falls on both."""
+    device = torch.device(options.device)
+    sample = jobs[:: max(1, len(jobs) // options.sample)]
+    warm_up(problem, jobs, device)
+    alone = Clock(device)
+    progress(f"one by one, the first half of {len(sample)}")
+    singles = [alone.time(lambda job=job: train(problem, job, device=device)) for job in sample[::2]]
+    progress(f"together, {len(jobs)}")
+    together = Clock(device)
+    memory = options.memory * 2**20 if options.memory else None
+    many = together.time(lambda: list(train_many(problem, jobs, device=device, memory=memory)))
+    progress("one by one, the second half")
+    singles += [alone.time(lambda job=job: train(problem, job, device=device)) for job in sample[1::2]]
+    per_network = alone.seconds / len(singles)
+    rows = [
+        Row("one by one", len(singles), epochs(singles), alone.seconds, per_network * len(jobs), 1.0, alone.peak),
+        Row("together", len(many), epochs(many), together.seconds, together.seconds, 0.0, together.peak),
+    ]
+    rows[1].faster = rows[0].all_seconds / rows[1].all_seconds
+    found = {trained.job: trained for trained in many}
+    return rows, max(difference(single, found[single.job]) for single in singles)
+
+
+def warm_up(problem: Problem, jobs: list[Job], device: torch.device) -> None:
+    """What is loaded and compiled at first use counts for neither."""
+    few = Recipe(epochs=1, patience=1)
+    short = Problem(problem.name, problem.tasks, *problem.splits.values(), problem.encoder, recipe=few)
+    train(short, jobs[-1], device=device)
+    list(train_many(short, jobs[-2:], device=device))
+
+
+class Clock:
+    """Wall-clock seconds, and the most megabytes held above what there was."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.cuda, self.seconds, self.peak = device.type == "cuda", 0.0, 0.0
+
+    def time(self, work: Callable[[], T]) -> T:
+        before = self._held()
+        start = time.perf_counter()
+        done = work()
+        if self.cuda:
+            torch.cuda.synchronize()
+        self.seconds += time.perf_counter() - start
+        self.peak = max(self.peak, (self._most() - before) / 2**20)
+        return done
+
+    def _held(self) -> int:
+        if self.cuda:
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            return torch.cuda.memory_allocated()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    def _most(self) -> int:
+        """On a CPU the peak of the whole process so far, so that it must rise to be seen."""
+        return (
+            torch.cuda.max_memory_allocated()
+            if self.cuda
+            else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        )
+
+
+def difference(alone: Trained, together: Trained) -> float:
+    """Of validation losses in the epochs that both have; rounding may stop one of them earlier."""
+    both = min(len(alone.curve), len(together.curve))
+    return float((abs(alone.curve[:both] - together.curve[:both]) / alone.curve[:both]).max())
+
+
+def epochs(trained: list[Trained]) -> int:
+    return sum(len(network.curve) for network in trained)
+
+
+def heading(problem: Problem, options: argparse.Namespace) -> str:
+    cuda = torch.device(options.device).type == "cuda"
+    where = torch.cuda.get_device_name() if cuda else f"CPU, {os.cpu_count()} cores, {torch.get_num_threads()} in use"
+    parts = "/".join(str(len(split)) for split in problem.splits.values())
+    recipe = problem.recipe
+    return (
+        f"{where}; Python {platform.python_version()}, torch {torch.__version__}; {parts} rows of {FEATURES} features, "
+        f"{options.tasks} regression tasks with {MISSING:.0%} of labels missing; {problem.encoder!r}, float32; "
+        f"AdamW, batch {recipe.batch_size}, at most {recipe.epochs} epochs, patience {recipe.patience}"
+    )
+
+
+def table(rows: list[Row]) -> str:
+    lines = [COLUMNS, tuple("---" for _ in COLUMNS), *(cells(row) for row in rows)]
+    widths = [max(len(line[k]) for line in lines) for k in range(len(COLUMNS))]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+    )
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    each = f"{1000 * row.seconds / row.networks:.1f}"
+    numbers = f"{row.seconds:.1f}", each, f"{row.all_seconds:.1f}", f"{row.faster:.1f}", f"{row.peak:.0f}"
+    return row.way, str(row.networks), str(row.epochs), *numbers
+
+
+def progress(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""Networks trained together are the networks trained one by one."""
+
+import itertools
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from many_problems import (
+    CNN_WITH_BATCHNORM,
+    MLP_WITH_DROPOUT,
+    Layers,
+    all_jobs,
+    assert_same,
+    images,
+    make_problem,
+    words,
+)
+from torch import nn
+
+from tagalong.learn import MLP, Diverged, Job, Problem, Recipe, Task, Trained, build_network, train, train_many
+from tagalong.learn._room import bytes_of
+
+
+def trained_together(problem: Problem, jobs: list[Job], **options: object) -> dict[Job, Trained]:
+    return {trained.job: trained for trained in train_many(problem, jobs, **options)}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_mlps_with_dropout_and_all_kinds_of_tasks_equal_those_trained_alone(optimizer: str) -> None:
+    problem = make_problem(MLP_WITH_DROPOUT, optimizer=optimizer)
+    jobs = all_jobs(problem, seeds=(0, 3))
+    found = trained_together(problem, jobs)
+    assert len(found) == len(jobs)
+    for job in jobs[::2]:
+        assert_same(found[job], train(problem, job))
+    assert len({trained.steps for trained in found.values()}) > 2, "networks should stop at different times here"
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_cnns_with_batchnorm_and_dropout_equal_those_trained_alone(optimizer: str) -> None:
+    problem = make_problem(CNN_WITH_BATCHNORM, images, optimizer=optimizer, lr=0.02)
+    jobs = all_jobs(problem, seeds=(1,))
+    found = trained_together(problem, jobs)
+    for job in jobs[::2]:
+        assert_same(found[job], train(problem, job))
+    assert len({trained.steps for trained in found.values()}) > 1
+
+
+LAYERS = {
+    "layernorm": Layers(lambda: nn.Linear(6, 8), lambda: nn.LayerNorm(8), nn.SiLU),
+    "batchnorm": Layers(lambda: nn.Linear(6, 8), lambda: nn.BatchNorm1d(8), nn.Tanh),
+    "conv1d": Layers(
+        lambda: nn.Unflatten(1, (2, 3)), lambda: nn.Conv1d(2, 4, 2), lambda: nn.Dropout1d(0.3), nn.ReLU, nn.Flatten
+    ),
+    "groupnorm": Layers(lambda: nn.Linear(6, 8), lambda: nn.GroupNorm(2, 8), nn.LeakyReLU),
+    "no weights": Layers(nn.Tanh),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_equal_those_of_networks_alone(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    problem = make_problem(LAYERS[name], epochs=3)
+    check_some(problem, all_jobs(problem))
+    assert not caplog.records
+
+
+def test_embeddings_of_whole_numbers_equal_those_of_networks_alone(caplog: pytest.LogCaptureFixture) -> None:
+    encoder = Layers(lambda: nn.Embedding(5, 3, padding_idx=0), nn.Flatten, lambda: nn.Linear(12, 6), nn.ReLU)
+    problem = make_problem(lambda: encoder().double(), words, epochs=3)
+    check_some(problem, all_jobs(problem))
+    assert not caplog.records
+
+
+def check_some(problem: Problem, jobs: list[Job], every: int = 4) -> None:
+    found = trained_together(problem, jobs)
+    for job in jobs[::every]:
+        assert_same(found[job], train(problem, job))
+
+
+def test_heads_of_several_layers_with_dropout_and_batchnorm_equal_those_alone() -> None:
+    def head(features: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(features, 5), nn.BatchNorm1d(5), nn.Dropout(0.4), nn.Linear(5, 1))
+
+    tasks = [Task("a", kind="regression", head=head), Task("b", head=head), Task("c", kind="regression")]
+    problem = make_problem(MLP_WITH_DROPOUT, tasks=tasks, epochs=3)
+    check_some(problem, all_jobs(problem), every=2)
+
+
+def test_dense_targets_with_some_elements_missing_equal_those_alone() -> None:
+    tasks = [Task("map", kind="regression", outputs=3, head=lambda features: nn.Linear(features, 3)), Task("ill")]
+    problem = make_problem(MLP_WITH_DROPOUT, tasks=tasks, epochs=3)
+    for split in problem.splits.values():
+        dense = split.targets["map"].unsqueeze(1) * torch.tensor([1.0, -1.0, 0.5], dtype=torch.float64)
+        dense[::5, 1] = torch.nan
+        split.targets["map"] = dense  # type: ignore[index]
+    check_some(problem, all_jobs(problem), every=1)
+
+
+def test_parts_that_do_not_train_stay_as_they_are() -> None:
+    def encoder() -> nn.Module:
+        made = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+        made[0].requires_grad_(False)
+        return made
+
+    problem = make_problem(encoder, epochs=3)
+    check_some(problem, all_jobs(problem))
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    hidden=st.lists(st.integers(1, 5), min_size=1, max_size=2),
+    batch_size=st.integers(2, 40),
+    patience=st.integers(1, 3),
+    seed=st.integers(0, 2**40),
+    picked=st.sets(st.integers(0, 14), min_size=2, max_size=4),
+)
+def test_any_shape_and_any_choice_of_networks(
+    hidden: list[int], batch_size: int, patience: int, seed: int, picked: set[int]
+) -> None:
+    problem = make_problem(MLP(6, hidden, dropout=0.3), batch_size=batch_size, patience=patience, epochs=4)
+    every = all_jobs(problem, seeds=(seed,))
+    check_some(problem, [every[place] for place in sorted(picked)], every=2)
+
+
+def test_widths_and_seeds_may_be_mixed() -> None:
+    problem = make_problem(MLP_WITH_DROPOUT, epochs=3)
+    jobs = [*all_jobs(problem, (0, 1))[::3], *all_jobs(problem, (0, 1), width=2.0)[::3]]
+    check_some(problem, jobs, every=3)
+
+
+@pytest.mark.parametrize("networks", [1, 2, 5])
+def test_little_memory_gives_the_same_in_more_chunks(networks: int) -> None:
+    problem = make_problem(MLP_WITH_DROPOUT, epochs=4)
+    jobs = all_jobs(problem)
+    each = bytes_of(problem, build_network(problem, problem.names, 0), torch.device("cpu"))
+    few = trained_together(problem, jobs, memory=networks * each)
+    for job, trained in trained_together(problem, jobs).items():
+        assert_same(few[job], trained)
+
+
+def test_networks_come_as_their_chunk_is_finished_and_progress_counts_them() -> None:
+    problem = make_problem(MLP_WITH_DROPOUT, epochs=4)
+    jobs = all_jobs(problem, seeds=(0, 1))
+    counts: list[int] = []
+    networks = train_many(problem, jobs, progress=counts.append)
+    assert not counts, "nothing should be trained before the first network is asked for"
+    assert next(networks).job.seed == 0
+    assert counts[-1] == len(jobs) // 2
+    assert {trained.job.seed for trained in list(networks)[len(jobs) // 2 - 1 :]} == {1}
+    assert counts == sorted(counts)
+    assert counts[-1] == len(jobs)
+
+
+def test_time_is_shared_out_by_steps() -> None:
+    problem = make_problem(MLP_WITH_DROPOUT)
+    found = list(train_many(problem, all_jobs(problem)))
+    rates = [trained.seconds / trained.steps for trained in found]
+    np.testing.assert_allclose(rates, rates[0])
+    assert rates[0] > 0
+
+
+def test_random_numbers_outside_are_left_alone() -> None:
+    problem = make_problem(MLP_WITH_DROPOUT, epochs=2)
+    before = torch.get_rng_state()
+    networks = train_many(problem, all_jobs(problem))
+    next(networks)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_diverging_network_disturbs_no_other_and_is_named_at_the_end() -> None:
+    def explosive(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (out.squeeze(1) - target).square() * torch.where(out.squeeze(1).isfinite(), torch.inf, torch.nan)
+
+    tasks = [Task("a", kind="regression"), Task("b", kind="regression"), Task("boom", kind="custom", loss=explosive)]
+    problem = make_problem(MLP_WITH_DROPOUT, tasks=tasks, epochs=3)
+    jobs = all_jobs(problem)
+    found: dict[Job, Trained] = {}
+    networks = train_many(problem, jobs)
+    for trained in itertools.islice(networks, 3):
+        found[trained.job] = trained
+    with pytest.raises(Diverged, match=r"lower `recipe.lr`: boom with seed 0; a, boom with seed 0"):
+        next(networks)
+    assert {job.tasks for job in found} == {("a",), ("b",), ("a", "b")}
+    for job, trained in found.items():
+        assert_same(trained, train(problem, job))
+
+
+def test_mixed_precision_is_batched_and_near_to_alone(caplog: pytest.LogCaptureFixture) -> None:
+    problem = make_problem(
+        MLP(6, (12, 8)), lambda rows, generator: torch.randn(rows, 6, generator=generator), epochs=3, amp="bf16"
+    )
+    jobs = all_jobs(problem)
+    found = trained_together(problem, jobs)
+    for job in jobs[::5]:
+        np.testing.assert_allclose(found[job].curve, train(problem, job).curve, rtol=0.05)
+    assert not caplog.records
+
+
+def test_other_rules_are_trained_one_by_one_and_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    problem = make_problem(MLP_WITH_DROPOUT, epochs=2)
+    jobs = [Job(("size", "ill"), rule="gradnorm"), Job(("size", "sort"), rule="gradnorm"), *all_jobs(problem)[:3]]
+    with caplog.at_level(logging.INFO):
+        found = trained_together(problem, jobs)
+    assert_same(found[jobs[0]], train(problem, jobs[0]))
+    assert [record.message for record in caplog.records] == [
+        "2 networks of small are trained one by one: rule 'gradnorm' combines the losses of each network in its own way"
+    ]
+
+
+def test_layers_that_cannot_be_batched_are_trained_one_by_one_and_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    class Branching(nn.Module):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return inputs if inputs.sum() > 0 else -inputs
+
+    problem = make_problem(Layers(lambda: nn.Linear(6, 4), Branching), epochs=2)
+    jobs = all_jobs(problem)[:4]
+    found = trained_together(problem, jobs)
+    assert_same(found[jobs[2]], train(problem, jobs[2]))
+    assert len(caplog.records) == 1
+    assert "4 networks of small are trained one by one: vmap: " in caplog.records[0].message
+
+
+def test_wrong_jobs_are_refused_before_any_training() -> None:
+    problem = make_problem(MLP_WITH_DROPOUT)
+    with pytest.raises(ValueError, match=r"(?s)several problems.*found 'colour'.*found none"):
+        train_many(problem, [Job(("size", "colour")), Job(())])
+
+
+def test_memory_of_a_network_grows_with_its_batch_and_its_weights() -> None:
+    cpu = torch.device("cpu")
+    small = make_problem(MLP_WITH_DROPOUT)
+    large = replace(small, recipe=Recipe(batch_size=70))
+    network = build_network(small, small.names, 0)
+    wide = build_network(small, small.names, 0, width=20)
+    assert bytes_of(small, network, cpu) < bytes_of(large, network, cpu)
+    weights = sum(parameter.numel() for parameter in wide.parameters()) * 8
+    assert bytes_of(small, wide, cpu) > 8 * weights
