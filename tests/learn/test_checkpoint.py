@@ -67,6 +67,8 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
         train(problem, Job(TASKS, seed=1), checkpoint=path)
     with pytest.raises(ValueError, match="must be of this training"):
         train(small_problem(Recipe(lr=0.1)), Job(TASKS), checkpoint=path)
+    with pytest.raises(ValueError, match=r"with a meter, found .* without a meter"):
+        train(problem, Job(TASKS), checkpoint=path, meter={})
 
 
 def test_a_broken_checkpoint_is_left_aside_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,11 @@
 """How is a network for some tasks trained?"""
 
+from ._balance import check_rule as check_rule
 from ._batchable import why_not_batched as why_not_batched
+from ._capacity import Capacity as Capacity
+from ._capacity import capacities as capacities
+from ._capacity import parameters_of as parameters_of
+from ._capacity import width_for as width_for
 from ._labels import LabelSummary as LabelSummary
 from ._labels import label_summary as label_summary
 from ._many import train_many as train_many

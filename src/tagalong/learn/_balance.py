@@ -15,7 +15,7 @@ from .balance import Balancer as Balancer
 from .balance import GradNorm as GradNorm
 from .balance import Plain as Plain
 from .balance import Scalarised as Scalarised
-from .balance import _torchjd as torchjd
+from .balance import _torchjd
 
 OWN = ("plain", "gradnorm", "gradnorm:ALPHA", "uw", "pcgrad", "pcgrad-uw")
 
@@ -41,14 +41,14 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
     name = rule.removeprefix("torchjd:").removesuffix("-uw")
     call, kind = _named(rule, name)
     like = next(network.parameters()).detach()
-    made = torchjd.make(call, kind, len(tasks), like)
+    made = _torchjd.make(call, kind, len(tasks), like)
     weighs_first = rule.endswith("-uw")
-    if not torchjd.is_aggregator(kind):
+    if not _torchjd.is_aggregator(kind):
         if weighs_first:
             raise ValueError(f"`rule` with '-uw' must be an aggregator's name such as 'pcgrad-uw', found {rule!r}")
         return Scalarised(made, network, tasks)
-    weigher = Scalarised(torchjd.make(*_named("uw", "uw"), len(tasks), like), network, tasks) if weighs_first else None
-    return Aggregated(made, network, tasks, weigher, torchjd.takes_any_number(call, kind))
+    weigher = Scalarised(_torchjd.make(*_named("uw", "uw"), len(tasks), like), network, tasks) if weighs_first else None
+    return Aggregated(made, network, tasks, weigher, _torchjd.takes_any_number(call, kind))
 
 
 def check_rule(rule: str, tasks: int = 2) -> None:
@@ -78,11 +78,11 @@ def _alpha(rule: str) -> float:
     return alpha
 
 
-def _named(rule: str, name: str) -> tuple[torchjd.Call, type[nn.Module]]:
-    call = torchjd.read_call(name)
-    kind = None if call is None else torchjd.find(call.name)
+def _named(rule: str, name: str) -> tuple[_torchjd.Call, type[nn.Module]]:
+    call = _torchjd.read_call(name)
+    kind = None if call is None else _torchjd.find(call.name)
     if call is None or kind is None:
-        known = ", ".join([*OWN, *sorted(torchjd.kinds())])
+        known = ", ".join([*OWN, *sorted(_torchjd.kinds())])
         raise ValueError(
             f"`rule` must be one of {known}, with arguments where needed ('CAGrad(c=0.5)'); found {rule!r}"
         )

@@ -36,9 +36,15 @@ def load_checkpoint(path: Path, training: _Training) -> None:
     Raises:
         ValueError: the checkpoint is of another training.
     """
+
+    def place(storage: Any, location: str) -> Any:
+        # what was on the CPU stays there: counters of optimisers, and what some rules work out
+        wanted = location if location == "cpu" else str(training.device)
+        return torch.serialization.default_restore_location(storage, wanted)
+
     try:
         # whole objects are in it (balancing rules), so it is as trusted as the code that wrote it
-        state = torch.load(path, map_location=training.device, weights_only=False)
+        state = torch.load(path, map_location=place, weights_only=False)
     except Exception as error:
         logger.warning("%s cannot be read (%s); training starts again", path, error)
         return

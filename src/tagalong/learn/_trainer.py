@@ -114,7 +114,8 @@ class _Training:
     @property
     def identity(self) -> str:
         """What is trained, on what and how."""
-        return f"{self.job} of {self.problem.name} {self.problem.fingerprint} by {self.recipe}"
+        meter = "without a meter" if self.meter is None else "with a meter"
+        return f"{self.job} of {self.problem.name} {self.problem.fingerprint} by {self.recipe} {meter}"
 
     @property
     def over(self) -> bool:
