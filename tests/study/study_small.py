@@ -29,7 +29,7 @@ def small_problem(
         return Split(inputs, {task: targets[:, i].clone() for i, task in enumerate(tasks)})
 
     return Problem(
-        name,
+        "small",
         tuple(Task(task, kind="regression") for task in tasks),
         split(rows),
         split(24),

@@ -65,15 +65,14 @@ class Measured(Method):
         return []
 
     def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        if len(lab.problem.names) == 1:  # affinity is between tasks
+            return Decision.pooled({budget: Choice(everything(lab.problem)) for budget in budgets}, seeds)
         measured = lab.affinities(seeds, self.meter)
         affinity: Affinity = reduce(Affinity.merge, (found for found, _ in measured.values()))
         if self.average != "mean":
             affinity = affinity.averaged(self.average, self.trim)
-        if len(lab.problem.names) == 1:
-            choices = {budget: Choice(everything(lab.problem)) for budget in budgets}
-        else:
-            groupings = select_groups(affinity, budgets=budgets, **self.select)
-            choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
+        groupings = select_groups(affinity, budgets=budgets, **self.select)
+        choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
         return Decision.pooled(choices, seeds, {seed: cost for seed, (_, cost) in measured.items()}, affinity)
 
 

@@ -1,0 +1,150 @@
+import builtins
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from study_small import small_problem
+
+from tagalong.learn import MLP, Job, Task
+from tagalong.study import Lab, Store, Study
+from tagalong.study._executors import Chunk, Serial, device_name, make_executor, train_chunk
+
+JOBS = [Job(tasks, seed) for seed in (0, 1) for tasks in (("a",), ("b",), ("a", "b"))] + [Job(("a", "b"), 0, "uw")]
+
+
+def trained_by(executor, path, problem, jobs=JOBS):
+    with Store(path) as store, Lab(problem, store, executor=executor, partial=path.parent / "partial") as lab:
+        return {job: (row.val, row.test, row.steps) for job, row in lab.networks(jobs).items()}
+
+
+def with_lambda():
+    """A problem that plain pickle refuses."""
+    problem = small_problem("ab")
+    own = Task("b", kind="custom", loss=lambda outputs, targets: (outputs[:, 0] - targets).abs())
+    return replace(problem, tasks=(problem.tasks[0], own))
+
+
+def test_processes_give_the_same_networks_as_one_after_the_other(tmp_path):
+    pytest.importorskip("cloudpickle")
+    from tagalong.study._executors_processes import Processes
+
+    problem = with_lambda()
+    here = trained_by(Serial(), tmp_path / "here.sqlite", problem)
+    there = trained_by(Processes(workers=2), tmp_path / "there.sqlite", problem)
+    assert there.keys() == here.keys()
+    for job, (val, test, steps) in here.items():
+        assert there[job][2] == steps
+        for mine, theirs in ((val, there[job][0]), (test, there[job][1])):
+            assert {t: o.loss for t, o in mine.items()} == pytest.approx({t: o.loss for t, o in theirs.items()})
+
+
+class DiesOnce(MLP):
+    """Kills the first process other than the first one that makes an encoder."""
+
+    def __init__(self, mark: Path, every_time: bool = False) -> None:
+        super().__init__(4, hidden=(5,))
+        self.mark, self.every_time, self.home = mark, every_time, os.getpid()
+
+    def __call__(self, width: float = 1.0):
+        if os.getpid() != self.home and (self.every_time or not self.mark.exists()):
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(width)
+
+
+def test_a_dead_process_is_reported_and_the_rest_is_kept(tmp_path):
+    pytest.importorskip("cloudpickle")
+    from tagalong.study._executors_processes import Processes
+
+    problem = replace(small_problem("ab"), encoder=DiesOnce(tmp_path / "mark"))
+    with pytest.raises(RuntimeError, match="a worker process died; finished networks are kept, so run the study again"):
+        trained_by(Processes(workers=1), tmp_path / "run.sqlite", problem, JOBS[:2])
+    assert len(trained_by(Processes(workers=1), tmp_path / "run.sqlite", problem, JOBS[:2])) == 2
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_ray_gives_the_same_networks_and_tries_again_after_a_lost_worker(tmp_path):
+    ray = pytest.importorskip("ray")
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    problem = small_problem("ab")
+    here = trained_by(Serial(), tmp_path / "here.sqlite", problem)
+    mark = tmp_path / "mark"
+    dying = replace(problem, encoder=DiesOnce(mark))
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        there = trained_by(make_executor("ray"), tmp_path / "there.sqlite", dying)
+        assert ray.is_initialized(), "a connection that was there before stays"
+    finally:
+        ray.shutdown()
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    assert mark.exists(), "a worker was lost"
+    for job, (val, _, steps) in here.items():
+        assert there[job][2] == steps
+        assert {t: o.loss for t, o in val.items()} == pytest.approx({t: o.loss for t, o in there[job][0].items()})
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "line"),
+    [("ray", "ray", 'pip install "tagalong[ray]"'), ("processes", "cloudpickle", "pip install cloudpickle")],
+)
+def test_missing_packages_are_named_with_the_line_that_installs_them(monkeypatch, tmp_path, name, package, line):
+    real = builtins.__import__
+
+    def without(wanted, *args, **kwargs):
+        if wanted.partition(".")[0] == package:
+            raise ImportError(wanted)
+        return real(wanted, *args, **kwargs)
+
+    monkeypatch.delitem(sys.modules, package, raising=False)
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError) as error:
+        Study(small_problem(), tmp_path, executor=name)
+    assert line in str(error.value)
+
+
+def test_a_chunk_comes_back_in_the_order_of_its_jobs():
+    problem = small_problem("abc")
+    jobs = tuple(Job(tasks, 0) for tasks in (("c",), ("a", "b", "c"), ("a",)))
+    told = []
+    assert [packed.job for packed in train_chunk(problem, Chunk(jobs), "cpu", told.append)] == list(jobs)
+    assert sum(told) == 3
+
+
+def test_a_checkpoint_that_another_process_removed_is_no_obstacle(tmp_path, monkeypatch):
+    from tagalong.learn import _trainer
+
+    path = tmp_path / "partial" / "x.pt"
+    path.parent.mkdir()
+    path.touch()
+
+    def gone(checkpoint, training):
+        checkpoint.unlink()
+        raise FileNotFoundError(checkpoint)
+
+    monkeypatch.setattr(_trainer, "load_checkpoint", gone)
+    problem, job = small_problem(), Job(("a",), 0)
+    (packed,) = train_chunk(problem, Chunk((job,), checkpoint=path), "cpu")
+    assert packed.scores == train_chunk(problem, Chunk((job,)), "cpu")[0].scores
+
+
+def test_unknown_executors_and_devices_are_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"`executor` must be one of 'serial', .*found 'procesess'; did you mean 'proc"
+    ):
+        make_executor("procesess")
+    with pytest.raises(ValueError, match="`executor` must be one of"):
+        make_executor(3)
+    with pytest.raises(ValueError, match="`device` must be 'auto', 'cpu'"):
+        device_name("gpu9000")
+    own = Serial()
+    assert make_executor(own) is own
+    pytest.importorskip("cloudpickle")
+    from tagalong.study._executors_processes import Processes
+
+    with pytest.raises(ValueError, match="`workers` must be a whole number from 1"):
+        Processes(workers=0)

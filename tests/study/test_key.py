@@ -1,0 +1,74 @@
+from dataclasses import replace
+
+import torch
+from study_small import RECIPE, small_problem
+
+from tagalong.learn import MLP, Job, Recipe, Task
+from tagalong.study._key import Keys
+
+JOB = Job(("a", "b"), 0)
+
+
+def key(problem=None, job=JOB, device="cpu"):
+    return Keys(problem or small_problem(), device).of(job)
+
+
+def with_loss(loss):
+    problem = small_problem()
+    return replace(problem, tasks=(Task("a", kind="custom", loss=loss), *problem.tasks[1:]))
+
+
+def test_same_definition_has_the_same_key():
+    assert key() == key(small_problem())
+    assert key() == key(replace(small_problem(), name="other name")), "a name defines nothing"
+
+
+def test_everything_that_changes_the_numbers_changes_the_key():
+    problem = small_problem()
+    pretrained = MLP(4, hidden=(5,))().double()
+    scaled = replace(problem, scales={"a": (0.0, 2.0)})
+    variants = {
+        "itself": key(),
+        "data": key(small_problem(seed=1)),
+        "recipe": key(small_problem(recipe=replace(RECIPE, lr=0.2))),
+        "layers": key(replace(problem, encoder=MLP(4, hidden=(6,)))),
+        "activations": key(replace(problem, encoder=MLP(4, hidden=(5,), dropout=0.1))),
+        "first weights": key(replace(problem, encoder=pretrained)),
+        "tasks": key(job=Job(("a", "c"), 0)),
+        "seed": key(job=Job(("a", "b"), 1)),
+        "rule": key(job=Job(("a", "b"), 0, "uw")),
+        "width": key(job=Job(("a", "b"), 0, "plain", 2.0)),
+        "device": key(device="meta"),
+        "scales": key(scaled),
+        "own loss": key(with_loss(lambda outputs, targets: (outputs[:, 0] - targets).abs())),
+        "another own loss": key(with_loss(lambda outputs, targets: (outputs[:, 0] - targets).abs() ** 2)),
+    }
+    assert len(set(variants.values())) == len(variants)
+
+
+def test_which_of_several_devices_does_not_matter():
+    assert key(device="cuda:0") == key(device="cuda:1") != key(device="cpu")
+
+
+def test_another_start_of_a_module_is_another_architecture():
+    problem = small_problem()
+    first, second = (replace(problem, encoder=torch.nn.Linear(4, 5).double()) for _ in range(2))
+    assert Keys(first, "cpu").architecture != Keys(second, "cpu").architecture
+
+
+def test_keys_of_measurements_depend_on_the_meter_and_the_network():
+    keys = Keys(small_problem(), "cpu")
+    job = Job(("a", "b", "c"), 0)
+    found = {
+        keys.measured(job, {"every": 10}),
+        keys.measured(job, {"every": 1}),
+        keys.measured(replace(job, seed=1), {"every": 10}),
+        keys.of(job),
+    }
+    assert len(found) == 4
+    assert keys.measured(job, {"every": 1, "update": "sgd"}) == keys.measured(job, {"update": "sgd", "every": 1})
+
+
+def test_definition_says_what_the_recipe_was():
+    problem = small_problem(recipe=Recipe(lr=0.125))
+    assert Keys(problem, "cpu").definition(Job(("a",), 3))["recipe"]["lr"] == 0.125

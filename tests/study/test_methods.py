@@ -1,0 +1,325 @@
+import itertools
+
+import numpy as np
+import pytest
+from study_small import small_problem
+
+from tagalong.group import Group, select_groups
+from tagalong.learn import Score, Trained
+from tagalong.study import Lab, Store, make_method, method_names, register_method
+from tagalong.study._executors import Serial
+from tagalong.study._records import records_of
+from tagalong.study._row import pack
+from tagalong.study.methods import Choice, Decision, Method
+from tagalong.study.methods._random import block_share, random_cover, random_partition
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory):
+    """A laboratory with five tasks; its networks are trained once for all tests here."""
+    path = tmp_path_factory.mktemp("five") / "run.sqlite"
+    with Store(path) as store, Lab(small_problem("abcde"), store, executor=Serial()) as lab:
+        yield lab
+
+
+def decided(lab, name, budgets=(1, 2, 3), seeds=(0, 1), options=None):
+    method = make_method(name, options)
+    decision = method.decide(lab, budgets, seeds)
+    return decision, records_of(lab, {name: (method, decision)}, seeds)
+
+
+def of(records, budget, seed=0):
+    return next(record for record in records if (record.budget, record.seed) == (budget, seed))
+
+
+def set_partitions(names):
+    if not names:
+        yield []
+        return
+    first, *rest = names
+    for partition in set_partitions(rest):
+        yield [{first}, *partition]
+        for i, block in enumerate(partition):
+            yield [*partition[:i], block | {first}, *partition[i + 1 :]]
+
+
+def relative_to_all(lab, task, subset, seeds, part):
+    ratios = []
+    for seed in seeds:
+        mine, together = lab.job(subset, seed), lab.job(lab.problem.names, seed)
+        rows = lab.networks([mine, together])
+        ratios.append(getattr(rows[mine], part)[task].loss / getattr(rows[together], part)[task].loss)
+    return np.mean(ratios)
+
+
+@pytest.mark.parametrize(("name", "part"), [("optimal", "val"), ("oracle", "test")])
+def test_the_exhaustive_optimum_is_the_best_of_all_choices_of_networks(five, name, part):
+    decision, records = decided(five, name)
+    subsets = five.subsets()
+    value = {(t, s): relative_to_all(five, t, s, (0, 1), part) for s in subsets for t in s}
+
+    def total(networks):
+        """Every task where it does best; infinite if one is left out."""
+        return sum(min((value[task, tasks] for tasks in networks if task in tasks), default=np.inf) for task in "abcde")
+
+    for budget in (1, 2, 3):
+        numbers = range(1, budget + 1)
+        best = min(total(chosen) for number in numbers for chosen in itertools.combinations(subsets, number))
+        choice = decision.choices[budget, 0]
+        assert total([group.trains for group in choice.groups]) == pytest.approx(best, rel=1e-12)
+        assert choice.grouping.value == pytest.approx(best, rel=1e-9)
+        served = {task: five.job(group.trains, 0) for group in choice.groups for task in group.serves}
+        rows = five.networks(served.values())
+        assert getattr(of(records, budget), part) == {t: getattr(rows[served[t]], part)[t] for t in "abcde"}
+    assert all(record.honest == (name == "optimal") for record in records)
+
+
+def test_methods_share_networks(five):
+    decided(five, "optimal")
+    trained = len(five.store)
+    for name in ("hoa", "stl", "mtl", "oracle", "random"):
+        decided(five, name)
+    assert len(five.store) == trained, "all of them are subsets of optimal's"
+
+
+def test_hoa_chooses_as_select_groups_on_pairs_does(five):
+    decision, records = decided(five, "hoa")
+    table = {
+        frozenset(pair): {task: relative_to_alone(five, task, pair) for task in pair}
+        for size in (1, 2)
+        for pair in itertools.combinations("abcde", size)
+    }
+    for budget in (1, 2, 3):
+        wanted = select_groups(table, budget, complete="pairs", objective="min")
+        assert decision.choices[budget, 1].groups == wanted.groups
+    assert decision.deciding[0].networks == 15
+    assert of(records, 3).deciding == decision.deciding[0]
+    assert of(records, 3).training.networks == len(decision.choices[3, 0].groups)
+
+
+def relative_to_alone(lab, task, subset):
+    ratios = []
+    for seed in (0, 1):
+        mine, alone = lab.job(subset, seed), lab.job([task], seed)
+        rows = lab.networks([mine, alone])
+        ratios.append(rows[mine].val[task].loss / rows[alone].val[task].loss)
+    return float(np.mean(ratios))
+
+
+def test_tag_merges_the_affinities_of_seeds_and_selects(five):
+    decision, records = decided(five, "tag", options={"tag": {"every": 2}})
+    merged = five.affinity(0, every=2, estimator="lookahead", update="sgd").merge(
+        five.affinity(1, every=2, estimator="lookahead", update="sgd")
+    )
+    assert decision.affinity.to_csv() == merged.to_csv()
+    assert decision.affinity.settings["update"] == "sgd"
+    for budget in (2, 3):
+        assert decision.choices[budget, 0].groups == select_groups(merged, budget, resamples=0).groups
+        assert of(records, budget, 0).groups == of(records, budget, 1).groups
+    assert decision.deciding[1].networks == 1
+
+
+def test_cs_measures_cosines_at_every_step(five):
+    decision, _ = decided(five, "cs", budgets=(2,), seeds=(0,))
+    assert decision.affinity.settings["estimator"] == "cosine"
+    job = five.job("abcde", 0)
+    assert len(decision.affinity.steps) == five.networks([job])[job].steps
+    off = ~np.eye(5, dtype=bool)
+    assert np.abs(decision.affinity.mean[off]).max() <= 1
+
+
+def test_tag_averages_as_asked(five):
+    plain, _ = decided(five, "tag", budgets=(2,), options={"tag": {"every": 1}})
+    median, _ = decided(five, "tag", budgets=(2,), options={"tag": {"every": 1, "average": "median"}})
+    assert median.affinity.to_csv() == plain.affinity.averaged("median").to_csv()
+
+
+@pytest.mark.parametrize("n", [4, 5])
+def test_exact_random_equals_the_mean_over_all_partitions(five, n):
+    if n == 4:
+        with Lab(small_problem("abcd"), five.store, executor=Serial()) as lab:
+            check_exact_random(lab)
+    else:
+        check_exact_random(five)
+
+
+def check_exact_random(lab):
+    names = lab.problem.names
+    decided(lab, "optimal", budgets=(1,), seeds=(0,))
+    for k in range(1, len(names) + 1):
+        _, (record,) = decided(lab, "random", budgets=(k,), seeds=(0,))
+        partitions = [partition for partition in set_partitions(list(names)) if len(partition) == k]
+        for part in ("val", "test"):
+            for task in names:
+                losses, errors = [], []
+                for partition in partitions:
+                    job = lab.job(next(block for block in partition if task in block), 0)
+                    outcome = getattr(lab.networks([job])[job], part)[task]
+                    losses.append(outcome.loss)
+                    errors.append(outcome.error)
+                assert getattr(record, part)[task].loss == pytest.approx(np.mean(losses), rel=1e-9)
+                assert getattr(record, part)[task].error == pytest.approx(np.mean(errors), rel=1e-9)
+        steps = [sum(lab.networks([lab.job(b, 0)])[lab.job(b, 0)].steps for b in p) for p in partitions]
+        assert record.training.steps == pytest.approx(np.mean(steps), abs=0.5)
+        assert record.training.networks == k
+        assert record.groups == ()
+        assert record.latency is None
+        assert record.deciding.networks == 1, "the paper counts one run"
+
+
+def test_random_draws_where_not_all_networks_are_asked_for(tmp_path):
+    with Store(tmp_path / "run.sqlite") as store, Lab(small_problem("abcde"), store, executor=Serial()) as lab:
+        decision, (record,) = decided(lab, "random", budgets=(3,), seeds=(0,), options={"random": {"samples": 2}})
+        choice = decision.choices[3, 0]
+        assert sum(choice.shares) == pytest.approx(3)
+        assert all(share in (0.5, 1.0) for share in choice.shares)
+        assert len(store) <= 1 + 2 * 3
+        again, _ = decided(lab, "random", budgets=(3, 2), seeds=(0, 1), options={"random": {"samples": 2}})
+        assert again.choices[3, 0] == choice, "whatever else is asked for"
+        for task in "abcde":
+            served = {g: s for g, s in zip(choice.groups, choice.shares, strict=True) if task in g.serves}
+            rows = lab.networks(lab.job(group.trains, 0) for group in served)
+            expected = sum(s * rows[lab.job(g.trains, 0)].test[task].loss for g, s in served.items())
+            assert record.test[task].loss == pytest.approx(expected)
+
+
+def test_random_partitions_are_equally_likely():
+    draw = np.random.default_rng(0)
+    counts = {}
+    for _ in range(7000):
+        found = frozenset(random_partition(tuple("abcd"), 2, draw))
+        counts[found] = counts.get(found, 0) + 1
+    assert len(counts) == 7
+    assert max(abs(count - 1000) for count in counts.values()) < 130, "more than four standard deviations"
+
+
+def test_random_covers_are_equally_likely_and_serve_every_task_once():
+    draw = np.random.default_rng(0)
+    counts = {}
+    for _ in range(4000):
+        groups = random_cover(tuple("abc"), 2, draw)
+        assert sorted(task for group in groups for task in group.serves) == ["a", "b", "c"]
+        key = frozenset(group.trains for group in groups)
+        counts[key] = counts.get(key, 0) + 1
+    subsets = [frozenset(s) for size in (1, 2, 3) for s in itertools.combinations("abc", size)]
+    covers = {frozenset(pair) for pair in itertools.combinations(subsets, 2) if frozenset().union(*pair) == set("abc")}
+    assert counts.keys() == covers
+    expected = 4000 / len(covers)
+    assert max(abs(count - expected) for count in counts.values()) < 5 * expected**0.5
+
+
+def test_random_over_covers_trains_overlapping_groups(five):
+    decision, (record,) = decided(five, "random", budgets=(2,), seeds=(0,), options={"random": {"overlap": True}})
+    assert any(group.helpers for group in decision.choices[2, 0].groups)
+    assert record.test.keys() == set("abcde")
+
+
+@pytest.mark.parametrize(("n", "k"), [(3, 2), (5, 3), (6, 1), (4, 4)])
+def test_block_shares_add_up(n, k):
+    names = [str(i) for i in range(n)]
+    partitions = [p for p in set_partitions(names) if len(p) == k]
+    for size in range(1, n + 1):
+        block = set(names[:size])
+        assert block_share(size, n, k) == pytest.approx(sum(block in p for p in partitions) / len(partitions))
+
+
+def test_combinations_train_the_groups_of_one_by_the_rule_of_the_other(five):
+    _, plain = decided(five, "hoa", budgets=(2,), seeds=(0,))
+    _, (record,) = decided(five, "hoa+uw", budgets=(2,), seeds=(0,))
+    assert record.method == "hoa+uw"
+    assert record.groups == plain[0].groups
+    rows = [five.networks([job])[job] for job in (five.job(g.trains, 0, "uw") for g in record.groups)]
+    assert record.networks == tuple(row.key for row in rows)
+    assert record.deciding == plain[0].deciding
+
+
+@pytest.mark.parametrize("rule", ["uw", "gradnorm", "pcgrad"])
+def test_rules_train_one_network_for_all_tasks(five, rule):
+    _, (record,) = decided(five, rule, seeds=(0,))
+    assert record.budget is None
+    assert record.groups == (Group("abcde", "abcde"),)
+    job = five.job("abcde", 0, rule)
+    assert record.test == five.networks([job])[job].test
+
+
+def test_wider_networks_for_all_tasks(five):
+    records = {name: decided(five, name, seeds=(0,))[1][0] for name in ("mtl", "mtl-wide2", "mtl-big3")}
+    assert records["mtl-wide2"].parameters == 10 * 4 + 10 + 5 * 11
+    assert records["mtl-big3"].parameters == pytest.approx(3 * records["mtl"].parameters, rel=0.1)
+
+
+def test_alone_and_together(five):
+    _, (stl,) = decided(five, "stl", seeds=(0,))
+    assert stl.groups == tuple(Group(task, task) for task in "abcde")
+    assert stl.training.networks == 5
+    _, (mtl,) = decided(five, "mtl", seeds=(0,))
+    assert (mtl.training.networks, mtl.deciding.networks, mtl.budget) == (1, 0, None)
+    assert mtl.latency > 0
+
+
+@pytest.mark.parametrize("name", ["hoa", "optimal"])
+def test_rescaling_the_losses_of_a_task_changes_no_grouping(five, tmp_path, name):
+    decision, _ = decided(five, name)
+    with Store(tmp_path / "run.sqlite") as store, Lab(five.problem, store, executor=Serial()) as lab:
+        for job in (five.job(subset, seed) for subset in five.subsets() for seed in (0, 1)):
+            row = five.networks([job])[job]
+            val = {t: Score(o.loss * (1000 if t == "c" else 1), o.error) for t, o in row.val.items()}
+            scaled = Trained(job, val, val, np.ones((1, len(job.tasks))), 0, 1, 1.0, 1)
+            store.add({five.keys.of(job): (five.keys.definition(job), pack(scaled))})
+        method = make_method(name)
+        again = method.decide(lab, (1, 2, 3), (0, 1))
+        assert len(store) == 62, "nothing was trained"
+    assert {at: choice.groups for at, choice in again.choices.items()} == {
+        at: choice.groups for at, choice in decision.choices.items()
+    }
+
+
+def test_unknown_methods_are_refused_with_the_closest_name():
+    with pytest.raises(ValueError, match=r"`methods` must be among 'mtl', .*found 'tga'; did you mean 'tag'\?"):
+        make_method("tga")
+    with pytest.raises(ValueError, match=r"found 'tagg\+uw'; did you mean 'tag\+uw'\?"):
+        make_method("tagg+uw")
+
+
+def test_options_that_a_method_does_not_take_are_refused():
+    with pytest.raises(ValueError, match=r"`options`: 'random' takes samples, exact, overlap; found sample"):
+        make_method("random", {"random": {"sample": 3}})
+    with pytest.raises(ValueError, match=r"`options`: 'stl' takes no options; found every"):
+        make_method("stl", {"stl": {"every": 3}})
+    problem = small_problem()
+    assert "'tag' takes average, trim" in make_method("tag", {"tag": {"evry": 3}}).problems(problem)[0]
+    assert "`every`" in make_method("tag", {"tag": {"every": 0}}).problems(problem)[0]
+    assert "estimator" in make_method("cs", {"cs": {"estimator": "sine"}}).problems(problem)[0]
+    assert "`update`" in make_method("tag", {"tag": {"update": "adam"}}).problems(problem)[0]
+    assert "`must_link`" in make_method("tag", {"tag": {"must_link": [["a", "zzz"]]}}).problems(problem)[0]
+    assert make_method("tag", {"tag": {"must_link": [["a", "b"]], "held_out": True}}).problems(problem) == []
+
+
+def test_optimal_refuses_too_many_tasks_before_training():
+    (problem,) = make_method("optimal").problems(small_problem([f"t{i}" for i in range(13)]))
+    assert "8,191 networks per seed for 13 tasks" in problem
+
+
+def test_own_methods_are_known_by_name(five):
+    class Halves(Method):
+        """The first two tasks, and the rest."""
+
+        name, budgeted = "own halves", False
+
+        def __init__(self, first=2):
+            self.first = first
+
+        def decide(self, lab, budgets, seeds):
+            names = lab.problem.names
+            parts = names[: self.first], names[self.first :]
+            return Decision.pooled({None: Choice(tuple(Group(part, part) for part in parts))}, seeds)
+
+    register_method("own halves", Halves)
+    assert "own halves" in method_names()
+    _, (record,) = decided(five, "own halves", seeds=(0,), options={"own halves": {"first": 3}})
+    assert [sorted(group.trains) for group in record.groups] == [["a", "b", "c"], ["d", "e"]]
+    with pytest.raises(ValueError, match="without '\\+'"):
+        register_method("a+b", Halves)
+    from tagalong.study.methods import _registry
+
+    del _registry._registry["own halves"]

@@ -1,0 +1,161 @@
+import multiprocessing
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from study_small import small_problem
+
+from tagalong.affinity import Affinity
+from tagalong.learn import Job, Score, Trained, train
+from tagalong.study import Store, StoreError
+from tagalong.study._key import Keys
+from tagalong.study._row import pack
+
+PROBLEM = small_problem()
+KEYS = Keys(PROBLEM, "cpu")
+
+
+def fake(job: Job, loss: float = 1.0, affinity: Affinity | None = None) -> Trained:
+    rows = np.arange(4, dtype=np.float32)
+    scores = {task: Score(loss + i, 0.5, rows + i) for i, task in enumerate(job.tasks)}
+    state = {"weight": torch.tensor([loss])}
+    return Trained(job, scores, scores, np.ones((2, len(job.tasks))), 1, 6, 0.25, 11, state, affinity)
+
+
+def entries(*trained: Trained):
+    return {KEYS.of(t.job): (KEYS.definition(t.job), pack(t)) for t in trained}
+
+
+def test_a_row_comes_back_as_it_was_trained(tmp_path):
+    trained = train(PROBLEM, Job(("a", "c"), 1))
+    with Store(tmp_path / "run.sqlite") as store:
+        store.add(entries(trained))
+    with Store(tmp_path / "run.sqlite") as store:
+        key = KEYS.of(trained.job)
+        row = store.rows([key, "of nobody"])[key]
+        assert row.job == trained.job
+        assert (row.steps, row.parameters, row.best_epoch) == (trained.steps, trained.parameters, trained.best_epoch)
+        for part in ("val", "test"):
+            scores = getattr(trained, part)
+            assert {t: (o.loss, o.error) for t, o in getattr(row, part).items()} == {
+                t: (s.loss, s.error) for t, s in scores.items()
+            }
+            losses = store.losses(key, part)
+            assert all(np.array_equal(losses[task], scores[task].rows) for task in trained.job.tasks)
+        weights = store.weights(key)
+        assert weights.keys() == trained.state.keys()
+        assert all(torch.equal(weights[name], trained.state[name]) for name in weights)
+
+
+def test_what_is_there_stays(tmp_path):
+    with Store(tmp_path / "run.sqlite") as store:
+        store.add(entries(fake(Job(("a",), 0), loss=1.0)))
+        store.add(entries(fake(Job(("a",), 0), loss=2.0), fake(Job(("b",), 0))))
+        assert len(store) == 2
+        assert store.rows([KEYS.of(Job(("a",), 0))])[KEYS.of(Job(("a",), 0))].val["a"].loss == 1.0
+
+
+def test_losses_that_are_not_numbers_come_back_as_nan(tmp_path):
+    job = Job(("a",), 0)
+    with Store(tmp_path / "run.sqlite") as store:
+        store.add(entries(fake(job, loss=float("nan"))))
+        assert np.isnan(store.rows([KEYS.of(job)])[KEYS.of(job)].test["a"].loss)
+
+
+def test_prune_drops_large_parts_of_networks_nobody_recommends_and_keeps_rows(tmp_path):
+    one, two = Job(("a",), 0), Job(("b",), 0)
+    with Store(tmp_path / "run.sqlite") as store:
+        store.add(entries(fake(one), fake(two)))
+        store.keep([KEYS.of(one)])
+        assert store.prune() == 1
+        assert store.prune() == 0
+        assert store.weights(KEYS.of(one)) is not None
+        assert store.weights(KEYS.of(two)) is None
+        assert store.losses(KEYS.of(two)) is None
+        assert store.bare([KEYS.of(one), KEYS.of(two)]) == [KEYS.of(two)]
+        assert len(store) == 2
+        store.restore(KEYS.of(two), pack(fake(two)))
+        assert store.bare([KEYS.of(two)]) == []
+        assert store.batch(KEYS.of(two)) == [one, two], "trained together, in this order"
+
+
+def test_more_keys_than_sqlite_takes_at_once(tmp_path):
+    jobs = [Job(("a",), seed) for seed in range(1203)]
+    with Store(tmp_path / "run.sqlite") as store:
+        store.add(entries(*map(fake, jobs)))
+        assert len(store.rows(KEYS.of(job) for job in jobs)) == len(jobs)
+
+
+def test_affinities_come_back_bit_for_bit(tmp_path):
+    rng = np.random.default_rng(0)
+    history = rng.normal(size=(5, 2, 2))
+    history[0, 0, 1] = np.nan
+    affinity = Affinity.from_history(
+        history,
+        ["a", "b"],
+        skipped={"no label": [[0, 1], [0, 0]]},
+        settings={"estimator": "lookahead"},
+    )
+    job = Job(("a", "b"), 0)
+    packed = pack(fake(job, affinity=affinity))
+    with Store(tmp_path / "run.sqlite") as store:
+        key = KEYS.measured(job, {"every": 1})
+        assert store.affinity(key) is None
+        store.add_affinity(key, KEYS.of(job), {"every": 1}, packed)
+        store.add_affinity(key, KEYS.of(job), {"every": 1}, packed)
+        found, cost = store.affinity(key)
+    assert found.to_csv() == affinity.to_csv()
+    assert found.settings == affinity.settings
+    assert np.array_equal(found.history, affinity.history, equal_nan=True)
+    assert found.skipped["no label"].tolist() == [[0, 1], [0, 0]]
+    assert (cost.networks, cost.steps, cost.seconds) == (1, 6, 0.25)
+
+
+def test_latencies_are_timed_once(tmp_path):
+    with Store(tmp_path / "run.sqlite") as store:
+        assert store.latency("x") is None
+        store.add_latency("x", 0.5)
+        store.add_latency("x", 0.7)
+        assert store.latency("x") == 0.5
+
+
+def test_a_file_of_another_kind_or_version_is_refused(tmp_path):
+    path = tmp_path / "run.sqlite"
+    path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
+    with pytest.raises(StoreError, match="not a store of networks"):
+        Store(path)
+    later = tmp_path / "later.sqlite"
+    connection = sqlite3.connect(later)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(StoreError, match=r"version 99, expected 1; update tagalong"):
+        Store(later)
+
+
+def _write_many(path: Path, first: int, start) -> None:
+    start.wait()
+    with Store(path) as store:
+        for seed in range(first, first + 60):
+            store.add(entries(fake(Job(("a",), seed), loss=float(first))))
+
+
+def test_two_processes_write_one_file(tmp_path):
+    path = tmp_path / "run.sqlite"
+    context = multiprocessing.get_context("spawn")
+    start = context.Event()
+    writers = [context.Process(target=_write_many, args=(path, first, start)) for first in (0, 30)]
+    for writer in writers:
+        writer.start()
+    start.set()
+    for writer in writers:
+        writer.join(timeout=100)
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    with Store(path) as store:
+        assert len(store) == 90
+        rows = store.rows(KEYS.of(Job(("a",), seed)) for seed in range(90))
+        assert [rows[KEYS.of(Job(("a",), seed))].val["a"].loss for seed in (0, 89)] == [0.0, 30.0]
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()

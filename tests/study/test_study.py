@@ -1,0 +1,167 @@
+import json
+import logging
+import sqlite3
+from dataclasses import replace
+
+import pytest
+from study_small import small_problem
+
+from tagalong.affinity import Affinity
+from tagalong.group import Grouping
+from tagalong.learn import MLP
+from tagalong.study import Lab, Results, Store, Study
+from tagalong.study._executors import Serial
+from tagalong.study.methods import Tag
+
+METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "random"]
+
+
+class Refusing(Serial):
+    """Trains nothing."""
+
+    def map(self, chunks, advance):
+        raise AssertionError(f"trains {[chunk.jobs for chunk in chunks]}")
+
+
+def count(out):
+    with Store(out / "run.sqlite") as store:
+        return len(store)
+
+
+def test_run_again_trains_nothing_and_gives_the_same_results(tmp_path):
+    first = Study(small_problem(), tmp_path).run(METHODS, [2, 3], 2)
+    networks = count(tmp_path)
+    again = Study(small_problem(), tmp_path, executor=Refusing()).run(METHODS, [2, 3], 2)
+    assert again.records == first.records
+    assert again.noise == first.noise
+    assert count(tmp_path) == networks == 14
+    assert Results.load(tmp_path).records == first.records
+    assert [(r.method, r.budget, r.seed) for r in first.records][:4] == [
+        ("mtl", None, 0), ("mtl", None, 1), ("stl", None, 0), ("stl", None, 1)
+    ]  # fmt: skip
+
+
+def test_the_order_of_methods_changes_nothing_but_the_order_of_results(tmp_path):
+    first = Study(small_problem(), tmp_path / "one").run(["tag", "random", "optimal", "mtl"], [2], 1)
+    other = Study(small_problem(), tmp_path / "two").run(["mtl", "optimal", "random", "tag"], [2], 1)
+
+    def numbers(results):
+        return {(r.method, r.budget, r.seed): (r.groups, r.val, r.test) for r in results.records}
+
+    assert numbers(first) == numbers(other)
+    assert [record.method for record in first.records] == ["tag", "random", "optimal", "mtl"]
+
+
+def test_a_later_method_uses_what_an_earlier_run_trained(tmp_path):
+    Study(small_problem(), tmp_path).run(["optimal"], [2], 1)
+    networks = count(tmp_path)
+    results = Study(small_problem(), tmp_path).run(["hoa", "stl"], [2], 1)
+    assert count(tmp_path) == networks == 7
+    assert {label[0] for label in results.noise} == {"hoa", "stl"}, "row losses came back where they were pruned"
+
+
+def test_only_recommended_networks_keep_their_weights(tmp_path):
+    results = Study(small_problem("abcd"), tmp_path).run(["optimal"], [2], 1)
+    chosen = {key for record in results.records for key in record.networks}
+    connection = sqlite3.connect(tmp_path / "run.sqlite")
+    kept = {key for (key,) in connection.execute("SELECT key FROM networks WHERE weights IS NOT NULL")}
+    connection.close()
+    assert kept == chosen
+    assert count(tmp_path) == 15
+
+
+def test_all_together_is_always_there_to_compare_with(tmp_path):
+    results = Study(small_problem(), tmp_path).run(["stl"], seeds=[3])
+    assert [(record.method, record.seed) for record in results.records] == [("mtl", 3), ("stl", 3)]
+
+
+def test_the_files_of_a_run(tmp_path):
+    results = Study(small_problem(), tmp_path).run(["mtl", Tag(every=1), "cs", "tag+uw"], [2], 2, price_per_hour=3)
+    settings = json.loads((tmp_path / "settings.json").read_text())
+    assert settings["problem"]["fingerprint"] == small_problem().fingerprint
+    assert settings["seeds"] == [0, 1]
+    assert settings["methods"] == ["mtl", "tag", "cs", "tag+uw"]
+    assert settings["versions"]["torch"]
+    assert results.settings["price_per_hour"] == 3
+    affinity = Affinity.load(tmp_path / "affinity.json")
+    assert affinity.settings["estimator"] == "lookahead"
+    assert Affinity.load(tmp_path / "affinity-cs.json").settings["estimator"] == "cosine"
+    groupings = json.loads((tmp_path / "groupings.json").read_text())["groupings"]
+    assert [(entry["method"], entry["budget"]) for entry in groupings] == [
+        ("mtl", None), ("tag", 2), ("cs", 2), ("tag+uw", 2)
+    ]  # fmt: skip
+    proof = Grouping.from_json(json.dumps(groupings[1]["grouping"]))
+    assert [sorted(group.trains) for group in proof.groups] == [g["trains"] for g in groupings[1]["groups"]]
+    assert "tag decides" in (tmp_path / "run.log").read_text()
+    assert not list(tmp_path.glob("partial/*"))
+    assert results.best().predict(small_problem().test.inputs).keys() == {"a", "b", "c"}
+    assert logging.getLogger("tagalong").handlers == [], "the log file is let go"
+
+
+def test_row_losses_of_records_average_to_their_losses(tmp_path):
+    problem = small_problem()
+    results = Study(problem, tmp_path).run(["mtl", "hoa"], [2], 2)
+    with Store(tmp_path / "run.sqlite") as store, Lab(problem, store, executor=Refusing()) as lab:
+        for record in results.records:
+            for task, losses in lab.row_losses(record).items():
+                assert losses.mean() == pytest.approx(record.test[task].loss, rel=1e-5)
+
+
+def test_options_reach_the_meter(tmp_path):
+    given = {"tag": {"every": 3, "estimator": "gradient", "update": "optimizer", "held_out": True}}
+    Study(small_problem(), tmp_path).run(["tag"], [2], 1, options=given)
+    settings = Affinity.load(tmp_path / "affinity.json").settings
+    assert (settings["estimator"], settings["update"], settings["held_out"]) == ("gradient", "optimizer", True)
+
+
+def test_one_task_alone(tmp_path):
+    results = Study(small_problem("a"), tmp_path).run(["mtl", "stl", "tag", "hoa", "optimal", "random"], [1], 1)
+    assert {record.test["a"].loss for record in results.records} == {results.records[0].test["a"].loss}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"methods": ["mtl", "tga"]}, r"`methods` must be among .* found 'tga'; did you mean 'tag'\?"),
+        ({"methods": "mtl"}, r"`methods` must be a list of names, found 'mtl'; write \['mtl'\]"),
+        ({"methods": []}, "`methods` must name at least one method, found none"),
+        ({"methods": ["stl", "stl"]}, "`methods` must be distinct, found 'stl' more than once"),
+        ({"budgets": [4]}, "`budgets` must be from 1 to the number of tasks, 3, found 4"),
+        ({"budgets": [0]}, "`budgets` must be from 1 to the number of tasks, 3, found 0"),
+        ({"budgets": [2.5]}, "`budgets` must be whole numbers of networks, found 2.5"),
+        ({"budgets": 2}, r"`budgets` must be a list of numbers of networks, found 2; write \[2, 3\]"),
+        ({"budgets": []}, "`budgets` must hold at least one budget for tag, found none"),
+        ({"seeds": 0}, "`seeds` must be how many"),
+        ({"seeds": [1, 1]}, "`seeds` must be how many"),
+        ({"options": {"hoa": {}}}, "`options` must be of methods that are asked for, found 'hoa'"),
+        ({"options": {"tag": {"every": 0}}}, "`every`"),
+        ({"price_per_hour": -1}, "`price_per_hour` must be a number from 0, found -1"),
+        ({"methods": ["mtl-wide2"], "encoder": MLP(4)(1).double()}, "'mtl-wide2' cannot widen this network"),
+        ({"methods": ["tag+no such"]}, r"`methods`: 'tag\+no such': "),
+    ],
+)
+def test_bad_input_is_refused_before_any_training(tmp_path, asked, message):
+    given = {"methods": ["mtl", "tag"], "budgets": [2], "seeds": 1} | asked
+    encoder = given.pop("encoder", small_problem().encoder)
+    with pytest.raises(ValueError, match=message):
+        Study(replace(small_problem(), encoder=encoder), tmp_path / "out", executor=Refusing()).run(**given)
+    assert not (tmp_path / "out").exists()
+
+
+def test_all_problems_are_named_at_once(tmp_path):
+    with pytest.raises(ValueError, match="several problems") as error:
+        Study(small_problem(), tmp_path).run(["tga", "hoa"], [9], seeds=0)
+    assert all(name in str(error.value) for name in ("'tga'", "`budgets`", "`seeds`"))
+
+
+def test_a_folder_of_another_problem_is_refused(tmp_path):
+    Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
+    with pytest.raises(ValueError, match=r"`out`: .* holds a run of another problem, or of other data"):
+        Study(small_problem(seed=1), tmp_path).run(["mtl"], seeds=1)
+    (tmp_path / "settings.json").write_text("{}")
+    with pytest.raises(ValueError, match="is not the settings of a run"):
+        Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(ValueError, match="`out` must be a folder, found the file"):
+        Study(small_problem(), file).run(["mtl"], seeds=1)
