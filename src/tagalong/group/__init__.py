@@ -12,3 +12,7 @@ from ._grouping_file import GroupingFileError as GroupingFileError
 from ._hand_made import read_groups as read_groups
 from ._select import select_groups as select_groups
 from ._stability import Stability as Stability
+from .tables import ScoreTable as ScoreTable
+from .tables import TableError as TableError
+from .tables import read_costs as read_costs
+from .tables import read_table as read_table
