@@ -34,7 +34,7 @@ def sentence(error: Exception, file: str | None = None) -> str:
         text = text.replace(f"`{name}`", option)
     text = text.replace("`scores`", file or "the scores").replace("`groups`", "the groups")
     first, *others = text.splitlines()
-    return "\n".join([first, *(f"  - {line}" for line in others)])
+    return "\n".join([first, *(f"  - {line.removeprefix('  - ')}" for line in others)])
 
 
 def usage(message: str) -> str:

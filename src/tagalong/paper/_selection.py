@@ -80,8 +80,8 @@ class Selection:
             table, ours = _names(bold), _names(best)
             remarks.append(
                 f"by its score {task} is served from {{{ours}}} ({scores[best]:.4g}; {scores[bold]:.4g} in "
-                f"{{{table}}}), the table serves it from {{{table}}}: the total test result of {self.printed.total:g} becomes "
-                f"{self.total_by_scores:.4f}."
+                f"{{{table}}}), the table serves it from {{{table}}}: the total test result of "
+                f"{self.printed.total:g} becomes {self.total_by_scores:.4f}."
             )
         return remarks
 

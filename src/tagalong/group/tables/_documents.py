@@ -58,16 +58,16 @@ def _candidate(path: Path, number: int, entry: Mapping[str, Any]) -> Candidate:
     where, trains, values = f"{path}, entry {number}", entry["trains"], entry.get("values")
     names = group_names(trains) if isinstance(trains, str) else trains
     if not isinstance(names, (list, frozenset)) or not names or not all(isinstance(name, str) for name in names):
-        raise TableError(f"{where}: `trains` must be a list of names, found {trains!r}")
+        raise TableError(f"{where}: trains must be a list of names, found {trains!r}")
     if len(set(names)) < len(names):
-        raise TableError(f"{where}: `trains` must name each task once, found {trains!r}")
+        raise TableError(f"{where}: trains must name each task once, found {trains!r}")
     if not isinstance(values, Mapping):
-        raise TableError(f"{where}: `values` must be the result of each task, found {values!r}")
+        raise TableError(f"{where}: values must be the result of each task, found {values!r}")
     known = {task: value for task, value in values.items() if value is not None}
     try:
         return Candidate(names, known, entry.get("cost", 1))
     except ValueError as error:
-        raise TableError(f"{where}: {error}") from None
+        raise TableError(f"{where}: {_plain(error)}") from None
 
 
 def _of_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis: str) -> ScoreTable:
@@ -79,6 +79,8 @@ def _of_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis: 
     if lengths != {len(matrix)}:
         found = ", ".join(str(length) for length in sorted(lengths))
         raise TableError(f"{path}: the matrix must be square, found {len(matrix)} rows of {found} values")
+    if tasks is not None and (not isinstance(tasks, list) or len(tasks) != len(matrix)):
+        raise TableError(f"{path}: tasks must name the {len(matrix)} rows of the matrix, found {tasks!r}")
     for i, row in enumerate(matrix):
         for j, value in enumerate(row):
             _check_number(path, f"row {i + 1}, column {j + 1}", value)
@@ -86,26 +88,30 @@ def _of_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis: 
     try:
         return _square(Affinity.from_matrix(filled, tasks), axis, "square")
     except ValueError as error:
-        raise TableError(f"{path}: {error}") from None
+        raise TableError(f"{path}: {_plain(error)}") from None
 
 
 def _of_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: str) -> ScoreTable:
     """Rows by name, or results by group: then the keys join the names inside."""
     inside = {name for row in document.values() for name in row}
-    if not inside <= set(document):
-        groups = {key: group_names(key, inside) for key in document}
-        strange = [key for key, names in groups.items() if names is None]
-        if strange:
-            alone = ", ".join(map(repr, sorted(inside - set(document))))
-            raise TableError(
-                f"{path}: expected the same tasks inside and outside, or groups such as 'a+b', found {strange[0]!r} "
-                f"outside and {alone} only inside"
-            )
+    groups = {key: group_names(key, inside) for key in document}
+    if not inside >= set(document) and all(set(row) <= (groups[key] or set()) for key, row in document.items()):
         entries = [{"trains": sorted(groups[key] or ()), "values": row} for key, row in document.items()]
         return _of_list(path, entries, axis)
+    if not inside <= set(document):
+        alone = ", ".join(map(repr, sorted(inside - set(document))))
+        raise TableError(
+            f"{path}: expected the same tasks inside and outside, or groups such as 'a+b' outside, found {alone} only "
+            "inside"
+        )
     tasks = list(document)
     matrix = [[document[row].get(column) for column in tasks] for row in tasks]
     return _of_matrix(path, matrix, tasks, None, axis)
+
+
+def _plain(error: ValueError) -> str:
+    """What is wrong, about keys of the file rather than arguments."""
+    return str(error).replace("`", "")
 
 
 def _check_number(path: Path, where: str, value: Any) -> None:
