@@ -34,7 +34,6 @@ app = typer.Typer(
     name="tagalong",
     help=MANUAL,
     rich_markup_mode="markdown",
-    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     pretty_exceptions_enable=False,
 )
@@ -75,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        status = typer.main.get_command(app).main(given, prog_name="tagalong", standalone_mode=False)
+        status = typer.main.get_command(app).main(given or ["--help"], prog_name="tagalong", standalone_mode=False)
         return status if isinstance(status, int) else 0
     except (ValueError, TimeoutError) as error:
         complain(sentence(error))
@@ -89,7 +88,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not hasattr(error, "format_message"):  # typer's errors of usage have no base class in all its releases
             raise
-        if error.format_message():
-            command = getattr(getattr(error, "ctx", None), "command_path", "tagalong")
-            complain(f"{usage(error.format_message())} (see `{command} --help`)")
+        command = getattr(getattr(error, "ctx", None), "command_path", "tagalong")
+        complain(f"{usage(error.format_message())} (see `{command} --help`)")
     return 2
