@@ -146,6 +146,7 @@ def test_files_that_cannot_be_read_are_named(tagalong: Terminal) -> None:
         ("--budgets 1,x", "--budgets must be numbers and ranges such as 1,2,3 or 1-5, or all, found 'x'"),
         ("--budgets 5-1", "--budgets must be numbers and ranges such as 1,2,3 or 1-5, or all, found '5-1'"),
         ("--budgets ,", "found none"),
+        ("--budgets all --cost 2", "--budgets all counts networks; where they have costs list totals, such as 1,2.5,4"),
         ("--budgets 1-9", "--budget must be from 1 to the number of tasks, 3, found 4"),
         ("--budgets 1,2 --explain a", "--compare, --explain and --together look at one grouping"),
         ("--budgets 1,2 --together", "look at one grouping"),

@@ -70,7 +70,7 @@ def group(
     }
     search = {"solver": solver.value, "time_limit": time_limit, "seed": seed, "resamples": resamples}
     mine = given(compare, table, rules)
-    wanted = budgets_wanted(budget, budgets, mine, table)
+    wanted = budgets_wanted(budget, budgets, mine, table, costs=cost is not None)
     check_tasks(explain or [], table)
     answer = select(file, table, wanted, rules | search, quiet or json)
     if mine is not None:

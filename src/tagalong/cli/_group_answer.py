@@ -78,10 +78,12 @@ def given(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -> Groupi
 
 
 def budgets_wanted(
-    budget: float | None, budgets: str | None, mine: Grouping | None, table: ScoreTable
+    budget: float | None, budgets: str | None, mine: Grouping | None, table: ScoreTable, costs: bool
 ) -> Sequence[float]:
     """As asked for; with only a grouping to compare with, what that one spends."""
     if budgets is not None:
+        if budgets.strip().lower() == "all" and (costs or table.kind == "candidates"):
+            raise ValueError("`budgets` all counts networks; where they have costs list totals, such as 1,2.5,4")
         return arguments.budgets(budgets, len(table.tasks))
     if budget is not None:
         return [int(budget) if budget == int(budget) else budget] if abs(budget) < 1e300 else [budget]

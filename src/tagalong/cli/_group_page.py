@@ -126,8 +126,8 @@ class Page:
 
 def summary(grouping: Grouping) -> str:
     """How many networks, how good, and whether that is proven."""
-    count = len(grouping.groups)
-    start = f"{count} network{'s' * (count != 1)} for {len(grouping.tasks)} tasks, total {grouping.value:.6g}"
+    count, n = len(grouping.groups), len(grouping.tasks)
+    start = f"{count} network{'s' * (count != 1)} for {n} task{'s' * (n != 1)}, total {grouping.value:.6g}"
     if grouping.status == "optimal":
         return f"{start} (proven optimal)"
     return f"{start} (not proven: at best {grouping.bound:.6g}, gap {grouping.gap:.1%})"

@@ -48,15 +48,16 @@ class ScoreTable:
         return replace(self, tasks=names, scores=_part(self.scores, names))
 
     def __str__(self) -> str:
-        n, number = len(self.tasks), len(self.scores) if self.kind in ("results", "candidates") else 0
+        n = len(self.tasks)
+        tasks = f"{n} task{'s' * (n != 1)}"
         if self.kind == "candidates":
-            return f"{number} networks with their costs for {n} tasks"
+            return f"{len(self.scores)} networks with their costs for {tasks}"
         if self.kind == "results":
-            return f"results of {number} groups of {n} tasks"
+            return f"results of {len(self.scores)} groups of {tasks}"
         way = "row helps column" if self.axis == "source" else "column helps row"
         steps = len(self.scores.steps)
         over = f" over {steps} measured steps" if steps else ""
-        return f"{'affinity' if self.kind == 'affinity' else 'square table'} of {n} tasks{over}, {way}"
+        return f"{'affinity' if self.kind == 'affinity' else 'square table'} of {tasks}{over}, {way}"
 
 
 def _part(scores: Any, tasks: tuple[str, ...]) -> Any:
