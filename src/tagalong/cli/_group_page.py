@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 from tagalong.group import Comparison, Group, Grouping, Stability
+from tagalong.group._grouping_text import remarks, summary
 
 from ._group_answer import Answer
 from ._terminal import clean, put, say, screen, table
@@ -73,11 +74,8 @@ class Page:
         self._put(made)
 
     def _remarks(self, grouping: Grouping) -> None:
-        if grouping.ties:
-            self._line(ties(grouping), blank=True)
-            self._lines(f"  {group}" for group in grouping.ties[0])
-        if grouping.resampled is not None:
-            self._line(str(grouping.resampled), blank=True)
+        for number, remark in enumerate(remarks(grouping)):
+            self._line(remark, blank=number == 0)
 
     def _explanations(self, grouping: Grouping, explain: Sequence[str]) -> None:
         names = self.answer.table.tasks if "all" in explain else explain
@@ -114,34 +112,15 @@ class Page:
             self.console.print()
         say(self.console, text)
 
-    def _lines(self, texts: Iterable[str]) -> None:
-        for text in texts:
-            self._line(text)
-
     def _put(self, made: Table) -> None:
         if not self.quiet:
             self.console.print()
         put(self.console, made)
 
 
-def summary(grouping: Grouping) -> str:
-    """How many networks, how good, and whether that is proven."""
-    count, n = len(grouping.groups), len(grouping.tasks)
-    start = f"{count} network{'s' * (count != 1)} for {n} task{'s' * (n != 1)}, total {grouping.value:.6g}"
-    if grouping.status == "optimal":
-        return f"{start} (proven optimal)"
-    return f"{start} (not proven: at best {grouping.bound:.6g}, gap {grouping.gap:.1%})"
-
-
 def proof(grouping: Grouping) -> str:
-    """The same in a word."""
+    """Whether the grouping is proven, in a word."""
     return "proven" if grouping.status == "optimal" else f"gap {grouping.gap:.1%}"
-
-
-def ties(grouping: Grouping) -> str:
-    """How many others are as good."""
-    count = len(grouping.ties)
-    return f"{count} other grouping{'s are' if count > 1 else ' is'} just as good, for example:"
 
 
 def networks(grouping: Grouping, costs: bool) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any, NoReturn
@@ -48,9 +49,12 @@ def read_lines(path: Path, text: str) -> list[Line]:
     header = next(line for line in text.splitlines() if line.strip())
     separator = max(SEPARATORS, key=lambda sign: len(next(csv.reader([header], delimiter=sign))))
     try:
-        return cells(text.splitlines(keepends=True), separator)
+        lines = cells(io.StringIO(text, newline=""), separator)
     except csv.Error as error:
         raise TableError(f"{path}: expected a table of separated values, found {error}") from None
+    if not lines:
+        raise TableError(f"{path} holds only separators; expected a table (CSV) or JSON")
+    return lines
 
 
 def read_json(path: Path, text: str) -> Any:
