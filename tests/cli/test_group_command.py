@@ -103,10 +103,13 @@ def test_all_budgets_come_in_one_table(tagalong: Terminal) -> None:
     assert re.findall(r"^ +(\d) +(\d) +(\S+)  proven", ran.out, re.MULTILINE) == [
         *(("1", "1", "0.8"), ("2", "2", "2"), ("3", "2", "2"), ("4", "2", "2"))
     ]
+    assert "2  proven  {age, weight}\n" in ran.out
+    helped = tagalong("group", write("h.csv", ",a,b,c\na,0,5,1\nb,5,0,0\nc,0,0,0\n"), "--budgets", "2").out
+    assert "{c} + a\n" in helped
     listed = json.loads(tagalong("group", "a.csv", "--budgets", "1,2-3", "--json").out)["groupings"]
     assert [grouping["budget"] for grouping in listed] == [1, 2, 3]
     quiet = tagalong("group", "a.csv", "--budgets", "1-2", "--quiet").out
-    assert quiet.splitlines()[0].split() == ["budget", "networks", "total", "proof", "served", "(+", "helpers)"]
+    assert quiet.splitlines()[0].split() == ["budget", "networks", "total", "proof", "{served}", "+", "helpers"]
 
 
 def test_the_options_reach_the_selection(tagalong: Terminal) -> None:

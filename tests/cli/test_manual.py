@@ -1,5 +1,6 @@
 """The command itself: help, version, what it imports, where it writes."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -9,6 +10,10 @@ import pytest
 from terminal import Terminal, environment, process
 
 from tagalong import __version__
+from tagalong.affinity._average import AVERAGES
+from tagalong.cli import _group, _group_options
+from tagalong.cli._sentences import OPTIONS
+from tagalong.group._request import SOLVERS
 
 TABLE = ",a,b\na,0,1\nb,1,0\n"
 
@@ -94,3 +99,9 @@ def test_shells_can_complete(tagalong: Terminal) -> None:
     env = {**environment(), "_TAGALONG_COMPLETE": "complete_bash", "COMP_WORDS": "tagalong gr", "COMP_CWORD": "1"}
     done = subprocess.run([sys.executable, "-m", "tagalong"], env=env, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["group"]
+
+
+def test_choices_are_those_of_the_library() -> None:
+    assert [choice.value for choice in _group_options.Solver] == list(SOLVERS)
+    assert [choice.value for choice in _group_options.Average] == list(AVERAGES)
+    assert set(OPTIONS) <= set(inspect.signature(_group.group).parameters)

@@ -50,7 +50,7 @@ class Page:
 
     def _budgets(self) -> None:
         resampled = any(grouping.resampled for grouping in self.answer.groupings)
-        columns = ["budget", "networks", "total", "proof", *(["stable"] if resampled else []), "served (+ helpers)"]
+        columns = ["budget", "networks", "total", "proof", *(["stable"] if resampled else []), "{served} + helpers"]
         made = table(*columns, numbers=("budget", "networks", "total"))
         for grouping in self.answer.groupings:
             stable = "-" if grouping.stability is None else f"{grouping.stability:.0%}"
@@ -137,7 +137,7 @@ def networks(grouping: Grouping, costs: bool) -> Table:
 
 
 def _short(group: Group) -> str:
-    return _names(group.serves) + (f" (+ {_names(group.helpers)})" if group.helpers else "")
+    return f"{{{_names(group.serves)}}}" + (f" + {_names(group.helpers)}" if group.helpers else "")
 
 
 def _names(tasks: frozenset[str]) -> str:
