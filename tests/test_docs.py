@@ -1,8 +1,14 @@
-"""Every python block of README and docs runs, in order, one namespace per page; what it prints is as shown."""
+"""Every python and console block of README and docs runs, in order; what it prints is as shown.
+
+Python blocks of a page share one namespace, all blocks of a page one folder. In a console block `$ ` starts a command,
+`> ` continues it, and the rest is what it prints.
+"""
 
 import contextlib
 import io
 import re
+import shlex
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,17 +16,21 @@ from pathlib import Path
 import pytest
 import torch
 
+from tagalong.cli import main
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\s*^```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\s*^```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^\$ (.*\n(?:> .*\n)*)((?:(?!\$ ).*\n)*)", re.MULTILINE)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 CLOCK = "time of measuring once"
 
 
 @dataclass
 class Block:
-    """A python block, the line it starts at, and the text block right below it: what it prints."""
+    """A block, the line it starts at, and the text block right below it: what it prints."""
 
+    kind: str
     code: str
     line: int
     shown: str
@@ -28,7 +38,9 @@ class Block:
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    return [Block(found[1], text.count("\n", 0, found.start(1)), found[2] or "") for found in BLOCK.finditer(text)]
+    return [
+        Block(found[1], found[2], text.count("\n", 0, found.start(2)), found[3] or "") for found in BLOCK.finditer(text)
+    ]
 
 
 def _words(text: str) -> list[str]:
@@ -42,6 +54,11 @@ def assert_printed(printed: str, shown: str) -> None:
         if CLOCK not in ours:
             for number, expected in zip(NUMBER.findall(ours), NUMBER.findall(theirs), strict=True):
                 assert float(number) == pytest.approx(float(expected), rel=0.05, abs=_last_digit(expected)), ours
+
+
+def assert_same(printed: str, shown: str) -> None:
+    """Where nothing is trained every processor prints the same."""
+    assert printed.rstrip() == shown.rstrip()
 
 
 def _last_digit(number: str) -> float:
@@ -59,17 +76,41 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def run_python(block: Block, page: Path, names: dict[str, object]) -> str:
+    printed = io.StringIO()
+    code = compile("\n" * block.line + block.code, str(page), "exec")
+    with contextlib.redirect_stdout(printed):
+        exec(code, names)
+    return printed.getvalue()
+
+
+def run_command(command: str) -> str:
+    """What a terminal would show; tagalong's own commands run in this process."""
+    if not command.startswith("tagalong "):
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+        return done.stdout + done.stderr
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        main(shlex.split(command)[1:])
+    return printed.getvalue()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_run_and_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_run_and_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
     names: dict[str, object] = {"__name__": "__main__"}
+    compare = assert_printed if "import torch" in page.read_text(encoding="utf-8") else assert_same
     for block in blocks(page):
-        printed = io.StringIO()
-        code = compile("\n" * block.line + block.code, str(page), "exec")
-        with contextlib.redirect_stdout(printed):
-            exec(code, names)
-        if block.shown:
-            assert_printed(printed.getvalue(), block.shown)
+        if block.kind == "python":
+            printed = run_python(block, page, names)
+            if block.shown:
+                compare(printed, block.shown)
+            continue
+        commands = COMMAND.findall(block.code)
+        assert commands, f"no command in the block at line {block.line}"
+        for command, shown in commands:
+            compare(run_command(command.replace("\n> ", "\n").strip()), shown)
 
 
 def test_the_readme_example_is_short() -> None:

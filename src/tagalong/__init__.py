@@ -1,6 +1,7 @@
 """Which tasks should train together?
 
-The names below are the public surface; each room (`affinity`, `measure`, `group`, `report`) offers more.
+The names below are the public surface; each room (`affinity`, `measure`, `group`, `report`, `paper`) offers more, and
+so does the command line, `tagalong --help`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -4,6 +4,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,20 @@ def test_a_forward_pass_begun_outside_of_the_closure_is_refused() -> None:
         AffinityMeter(model.encoder, lr=0.1)(
             lambda: {t: head(model.encoder[2:](begun)).pow(2).mean() for t, head in model.heads.items()}
         )
+
+
+def test_a_thread_that_goes_on_from_the_closure_is_no_forward_pass_begun_outside() -> None:
+    model, _ = regression()
+
+    def closure() -> dict[str, Tensor]:
+        first = model.encoder[:2](X)
+        with ThreadPoolExecutor(1) as other:  # numbers its nodes on its own, as the backward pass on a GPU does
+            features = other.submit(lambda: model.encoder[2:](first)).result()
+        return {t: head(features).pow(2).mean() for t, head in model.heads.items()}
+
+    meter = AffinityMeter(model.encoder, lr=0.1)
+    meter(closure)
+    assert meter.measured == 1
 
 
 def test_cached_parametrisations_are_computed_anew_in_replays() -> None:

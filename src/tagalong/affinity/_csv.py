@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +27,17 @@ def csv_text(affinity: Record) -> str:
     return text.getvalue()
 
 
+DECIMALS = "if decimals are written with a comma, write them with a point"
 OTHER_WAY = {"source": ("target", "onto"), "target": ("source",)}
 
 
 def read_csv(path: Path, axis: str) -> tuple[Floats, tuple[str, ...]]:
     """Matrix and names, both in the order of the rows; columns in another order are put right."""
-    lines = _lines(path)
+    return square(path, _lines(path), axis)
+
+
+def square(path: Path, lines: list[Line], axis: str) -> tuple[Floats, tuple[str, ...]]:
+    """The same from lines that have been read; `path` is where from."""
     if not lines:
         raise AffinityFileError(f"{path}: expected a header line of task names, found an empty file")
     (top, header), body = lines[0], lines[1:]
@@ -50,15 +56,19 @@ def read_csv(path: Path, axis: str) -> tuple[Floats, tuple[str, ...]]:
 
 
 def _lines(path: Path) -> list[Line]:
-    """Lines that are not blank, with their numbers, cells without the space around them."""
     try:
         # utf-8-sig: spreadsheet programs put a mark before the first name.
         with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            cells = [(reader.line_num, [cell.strip() for cell in line]) for line in reader]
+            return cells(file)
     except (UnicodeDecodeError, csv.Error) as error:
         raise AffinityFileError(f"{path}: expected a text file of comma-separated values, found {error}") from error
-    return [(number, line) for number, line in cells if any(line)]
+
+
+def cells(text: Iterable[str], delimiter: str = ",") -> list[Line]:
+    """Lines that are not blank, with their numbers, cells without the space around them."""
+    reader = csv.reader(text, delimiter=delimiter)
+    lines = [(reader.line_num, [cell.strip() for cell in line]) for line in reader]
+    return [(number, line) for number, line in lines if any(line)]
 
 
 def _header_problems(path: Path, top: int, columns: tuple[str, ...], rows: tuple[str, ...]) -> list[str]:
@@ -86,16 +96,18 @@ def _row_problems(path: Path, body: list[Line], rows: tuple[str, ...], columns: 
 
 
 def _numbers(path: Path, line: Line, columns: tuple[str, ...], problems: list[str]) -> list[float]:
-    number, (_, *cells) = line
+    number, (_, *values) = line
     where = f"{path}, line {number}"
-    if len(cells) != len(columns):
-        problems.append(f"{where}: expected {len(columns)} values, found {len(cells)}")
+    if len(values) != len(columns):
+        hint = f"; {DECIMALS}" if len(values) == 2 * len(columns) else ""
+        problems.append(f"{where}: expected {len(columns)} values, found {len(values)}{hint}")
         return [np.nan] * len(columns)
-    for name, cell in zip(columns, cells, strict=True):
+    for name, cell in zip(columns, values, strict=True):
         if cell and not (_is_number(cell) and not np.isinf(float(cell))):
-            problems.append(f"{where}, column {name!r}: expected a finite number or nothing, found {cell!r}")
+            hint = f"; {DECIMALS}" if _is_number(cell.replace(",", ".")) and "," in cell else ""
+            problems.append(f"{where}, column {name!r}: expected a finite number or nothing, found {cell!r}{hint}")
             return [np.nan] * len(columns)
-    return [float(cell) if cell else np.nan for cell in cells]
+    return [float(cell) if cell else np.nan for cell in values]
 
 
 def _is_number(cell: str) -> bool:

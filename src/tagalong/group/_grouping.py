@@ -179,6 +179,36 @@ class Grouping:
 
         return from_text(text)
 
+    def to_yaml(self) -> str:
+        """The grouping as YAML text, to be read and changed by hand; `from_yaml` gives it back."""
+        from ._grouping_file import to_yaml
+
+        return to_yaml(self)
+
+    @staticmethod
+    def from_yaml(text: str) -> Grouping:
+        """Reads what `to_yaml` wrote.
+
+        Example:
+            >>> from tagalong.group import select_groups
+            >>> grouping = select_groups([[0, 5, 1], [5, 0, 0], [0, 0, 0]], budget=2)
+            >>> print("\\n".join(grouping.to_yaml().splitlines()[2:11]))
+            value: 11.0
+            bound: 11.0
+            status: optimal
+            budget: 2
+            objective: max
+            solver: exact
+            groups:
+            - trains: ['0', '1']
+              serves: ['0', '1']
+            >>> Grouping.from_yaml(grouping.to_yaml()) == grouping
+            True
+        """
+        from ._grouping_file import from_yaml
+
+        return from_yaml(text)
+
     def __str__(self) -> str:
         from ._grouping_text import table
 

@@ -1,4 +1,4 @@
-"""A grouping as JSON: versioned, and the same again when read."""
+"""A grouping as JSON or YAML: versioned, and the same again when read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from ._certificate import Certificate
 from ._grouping import Group, Grouping, Option
 from ._stability import Stability
+from ._yaml import read_yaml, write_yaml
 
 FORMAT = "tagalong-grouping"
 VERSION = 1
@@ -27,6 +28,18 @@ def from_text(text: str) -> Grouping:
         document = json.loads(text)
     except ValueError as error:
         raise GroupingFileError(f"a grouping must be valid JSON, found {error}") from error
+    return from_document(document)
+
+
+def to_yaml(grouping: Grouping) -> str:
+    return write_yaml(to_document(grouping))
+
+
+def from_yaml(text: str) -> Grouping:
+    try:
+        document = read_yaml(text)
+    except ValueError as error:
+        raise GroupingFileError(f"a grouping must be valid YAML, found {error}") from error
     return from_document(document)
 
 

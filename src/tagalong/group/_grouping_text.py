@@ -17,7 +17,7 @@ def table(grouping: Grouping) -> str:
         "  ".join([row[0].rjust(widths[0]), row[1].ljust(widths[1]), row[2].ljust(widths[2]), row[3].rjust(widths[3])])
         for row in rows
     ]
-    return "\n".join([_summary(grouping), *(line.rstrip() for line in lines), *_remarks(grouping)])
+    return "\n".join([summary(grouping), *(line.rstrip() for line in lines), *remarks(grouping)])
 
 
 def explanation(grouping: Grouping, task: str) -> str:
@@ -35,27 +35,29 @@ def explanation(grouping: Grouping, task: str) -> str:
     return f"{start}, the best of the {len(grouping.groups)} networks for it; next best: {next_best}."
 
 
-def _summary(grouping: Grouping) -> str:
-    count = len(grouping.groups)
-    networks = f"{count} network{'s' if count > 1 else ''} for {len(grouping.tasks)} tasks"
+def summary(grouping: Grouping) -> str:
+    """How many networks, how good, and whether that is proven."""
+    count, n = len(grouping.groups), len(grouping.tasks)
+    networks = f"{count} network{'s' * (count != 1)} for {n} task{'s' * (n != 1)}"
     proof = "proven optimal" if grouping.status == "optimal" else f"feasible, {_gap(grouping)}"
     return f"{networks}, total {grouping.value:.6g} ({proof})"
 
 
-def _gap(grouping: Grouping) -> str:
-    return f"bound {grouping.bound:.6g}, gap {grouping.gap:.1%}"
-
-
-def _remarks(grouping: Grouping) -> list[str]:
-    remarks = []
+def remarks(grouping: Grouping) -> list[str]:
+    """What else there is to say: other groupings that are as good, and how stable this one is."""
+    found = []
     if grouping.ties:
         count = len(grouping.ties)
         number = f"{'at least ' if count == LISTED else ''}{count} other grouping{'s are' if count > 1 else ' is'}"
-        remarks.append(f"{number} just as good, for example:")
-        remarks += [f"  {group}" for group in grouping.ties[0]]
+        found.append(f"{number} just as good, for example:")
+        found += [f"  {group}" for group in grouping.ties[0]]
     if grouping.resampled is not None:
-        remarks.append(str(grouping.resampled))
-    return remarks
+        found.append(str(grouping.resampled))
+    return found
+
+
+def _gap(grouping: Grouping) -> str:
+    return f"bound {grouping.bound:.6g}, gap {grouping.gap:.1%}"
 
 
 def _names(tasks: frozenset[str]) -> str:

@@ -17,6 +17,7 @@ class Reach:
         compiled: Whether torch.compile made part of the graph.
         cudnn_rnn: Whether a recurrent network of cuDNN did.
         earlier: Those of the leaves that are reached through what was computed before the closure ran.
+        latest: The largest number of a node.
     """
 
     leaves: dict[int, Tensor] = field(default_factory=dict)
@@ -24,6 +25,7 @@ class Reach:
     compiled: bool = False
     cudnn_rnn: bool = False
     earlier: dict[int, Tensor] = field(default_factory=dict)
+    latest: int = 0
 
 
 def reach(losses: Iterable[Tensor], began: int = 0) -> Reach:
@@ -45,8 +47,10 @@ def _walk(seen: set[Node], began: int) -> Reach:
         leaf = getattr(node, "variable", None)
         if isinstance(leaf, Tensor):
             found.leaves[id(leaf)] = leaf
-        elif node._sequence_nr() < began:
-            earlier.add(node)
+        else:
+            found.latest = max(found.latest, node._sequence_nr())
+            if node._sequence_nr() < began:
+                earlier.add(node)
         found.compiled |= node.name().startswith("CompiledFunction")
         found.cudnn_rnn |= node.name().startswith("CudnnRnn")
         found.reentrant |= node.name().startswith("CheckpointFunctionBackward")
@@ -55,5 +59,8 @@ def _walk(seen: set[Node], began: int) -> Reach:
                 seen.add(parent)
                 waiting.append(parent)
     if earlier:
-        found.earlier = _walk(earlier, 0).leaves
+        before = _walk(earlier, 0)
+        # A node is made after those it leads to. One that leads to newer ones was numbered by another thread, such
+        # as the one that differentiates on a GPU, and such numbers say nothing.
+        found.earlier = before.leaves if before.latest < began else {}
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,19 +58,26 @@ def _task_influence(mine: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.floa
     return influence / np.count_nonzero(present)
 
 
-def row_noise(records: Sequence[Record], rows_of: Callable[[Record], Rows], clusters: Any = None) -> dict[Label, float]:
+def row_noise(
+    records: Sequence[Record],
+    rows_of: Callable[[Record], Rows],
+    clusters: Any = None,
+    confirming: Collection[int] = (),
+) -> dict[Label, float]:
     """The row standard error of every method and budget that has groups, against `mtl` of the same seeds.
 
     Args:
         records: of a study.
         rows_of: gives the test loss of every row of each task, where it is served.
         clusters: one label per test row, where rows belong together.
+        confirming: where a method has records of such seeds, only these count, as in `decide`.
     """
     found = by_label(records)
     together = {record.seed: rows_of(record) for record in found.get(TOGETHER, [])}
     noise = {}
     for label, mine in found.items():
         paired = [record for record in mine if record.seed in together and record.groups]
+        paired = [record for record in paired if record.seed in confirming] or paired
         if paired and label != TOGETHER:
             theirs = [together[record.seed] for record in paired]
             noise[label] = row_stderr([rows_of(record) for record in paired], theirs, clusters)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from tagalong._names import refuse
 
 from ._change import Label
+from ._decide import decide
 from ._info import ProblemInfo
 from ._record import Record
 from ._summary import Line, summarise
-from ._verdict import Verdict, decide
+from ._verdict import Verdict
 
 if TYPE_CHECKING:
     from ._best import Best
@@ -26,7 +27,8 @@ class Results:
         records: one per method, budget and seed.
         problem: what it is about.
         noise: for each method and budget the row standard error of its change against `mtl`, see `row_stderr`.
-        settings: what the study was asked; `price_per_hour` among them gives money.
+        settings: what the study was asked; `price_per_hour` among them gives money, `confirming_seeds` are seeds that
+            no choice has seen, see `decide`.
         out: the folder of the run, where the recommended networks lie.
     """
 
@@ -68,7 +70,11 @@ class Results:
 
     @cached_property
     def _verdict(self) -> Verdict:
-        return decide(self.records, self.noise)
+        return self._decided(0.0)
+
+    def _decided(self, at_least: float) -> Verdict:
+        confirming = self.settings.get("confirming_seeds", ())
+        return decide(self.records, self.noise, at_least=at_least, confirming=confirming)
 
     def verdict(self, *, at_least: float = 0.0) -> Verdict:
         """Is any grouping worth it?
@@ -76,7 +82,7 @@ class Results:
         Args:
             at_least: grouping must lower the losses by more than this share, on average over tasks.
         """
-        return decide(self.records, self.noise, at_least=at_least) if at_least else self._verdict
+        return self._decided(at_least) if at_least else self._verdict
 
     def best(self) -> Best:
         """The recommended networks, trained, with the heads they serve only; read from the folder of the run."""

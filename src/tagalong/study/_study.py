@@ -14,6 +14,7 @@ from ._asked import Asked, Options, check
 from ._best import keep_best
 from ._decisions import decide_all, write_decisions
 from ._executors import Executor, device_name, make_executor
+from ._external import AskTell
 from ._info import ProblemInfo
 from ._lab import Lab
 from ._noise import row_noise
@@ -27,7 +28,7 @@ from .methods import Method
 logger = logging.getLogger(__name__)
 
 
-class Study:
+class Study(AskTell):
     """Compares ways of grouping on one problem.
 
     Everything is kept in the folder `out`: killed at any moment and run again, finished networks are not trained

@@ -1,0 +1,3 @@
+"""The command line: thin commands over the public functions."""
+
+from ._app import main as main

@@ -1,0 +1,93 @@
+"""The `tagalong` command and its commands."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from tagalong._version import __version__
+
+from ._group import group
+from ._paper import paper
+from ._sentences import complain, sentence, usage
+
+MANUAL = """Which tasks should train together?
+
+Reads who helps whom, or how well networks did, and says which networks to train: which tasks each trains, which it
+serves, whether that is provably the best, and how sure it is.
+
+**Examples**
+
+- `tagalong group affinity.csv --budget 3`: at most three networks.
+- `tagalong group affinity.json --budgets 1-5`: what every further network brings.
+- `tagalong group losses.csv --objective min --compare mine.yaml`: what a grouping made by hand loses.
+- `tagalong paper selection`: the groupings that the paper printed, and the best ones.
+
+**Exit status**: 0 if all went well, 2 with one sentence for wrong input, 130 if interrupted before there was an answer.
+"""
+
+app = typer.Typer(
+    name="tagalong",
+    help=MANUAL,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tagalong {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _tagalong(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+app.command()(group)
+app.add_typer(paper)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line.
+
+    Args:
+        arguments: what follows the name of the program; taken from `sys.argv` by default.
+
+    Returns:
+        The exit status: 0, 2 for wrong input, 130 if interrupted.
+
+    Example:
+        >>> main(["--version"]) == 0
+        tagalong ...
+        True
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = typer.main.get_command(app).main(given or ["--help"], prog_name="tagalong", standalone_mode=False)
+        return status if isinstance(status, int) else 0
+    except (ValueError, TimeoutError) as error:
+        complain(sentence(error))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
+        return 1
+    except OSError as error:
+        complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # typer's errors of usage have no base class in all its releases
+            raise
+        command = getattr(getattr(error, "ctx", None), "command_path", "tagalong")
+        complain(f"{usage(error.format_message())} (see `{command} --help`)")
+    return 2

@@ -1,0 +1,137 @@
+"""From what is typed to what the library takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+RANGE = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
+
+
+def number(text: str) -> float:
+    """A number, whole where it can be.
+
+    Example:
+        >>> number("3"), number("2.5")
+        (3, 2.5)
+    """
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 1e15 else value
+
+
+def typed_number(text: str) -> float:
+    """A number, or the sentence that typer shows."""
+    try:
+        return number(text)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(f"must be a number, found {text!r}") from None
+
+
+def typed_whole(text: str) -> int:
+    """A whole number, or the sentence that typer shows."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"must be a whole number, found {text!r}") from None
+
+
+def names(text: str) -> list[str]:
+    """Names between commas.
+
+    Example:
+        >>> names("age, ill")
+        ['age', 'ill']
+    """
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def budgets(text: str, tasks: int) -> list[float]:
+    """Several budgets: numbers and ranges between commas, or all.
+
+    Example:
+        >>> budgets("1,3-5", tasks=9), budgets("all", tasks=3)
+        ([1, 3, 4, 5], [1, 2, 3])
+    """
+    if text.strip().lower() == "all":
+        return list(range(1, tasks + 1))
+    found: list[float] = []
+    for part in names(text):
+        span = RANGE.fullmatch(part)
+        try:
+            some = range(int(span[1]), int(span[2]) + 1) if span else [number(part)]
+        except (ValueError, OverflowError):
+            some = []
+        if not some:
+            raise ValueError(f"`budgets` must be numbers and ranges such as 1,2,3 or 1-5, or all, found {part!r}")
+        found += some
+    if not found:
+        raise ValueError("`budgets` must be numbers and ranges such as 1,2,3 or 1-5, or all, found none")
+    return list(dict.fromkeys(found))
+
+
+def weights(texts: Sequence[str]) -> dict[str, float] | None:
+    """Weights as name=number between commas.
+
+    Example:
+        >>> weights(["age=2,ill=0.5"])
+        {'age': 2, 'ill': 0.5}
+    """
+    found: dict[str, float] = {}
+    for part in (part for text in texts for part in names(text)):
+        name, sign, value = part.rpartition("=")
+        try:
+            weight = number(value)
+        except (ValueError, OverflowError):
+            sign = ""
+        if not sign:
+            raise ValueError(f"`weights` must be name=number between commas, such as age=2,ill=0.5, found {part!r}")
+        if name.strip() in found:
+            raise ValueError(f"`weights` must name each task once, found {name.strip()!r} again")
+        found[name.strip()] = weight
+    return found or None
+
+
+def links(texts: Sequence[str], option: str) -> list[tuple[str, ...]]:
+    """One link per time the option is given."""
+    found = [tuple(names(text)) for text in texts]
+    short = [text for text, link in zip(texts, found, strict=True) if len(set(link)) < 2]
+    if short:
+        raise ValueError(f"`{option}` must be two or more names, such as age,ill, found {short[0]!r}")
+    return found
+
+
+def cost(text: str | None, tasks: Collection[str]) -> Any:
+    """A number, half-single, ENCODER+HEAD, or a file of groups and costs.
+
+    Example:
+        >>> cost("10+0.5", [])(frozenset({"age", "ill"}))
+        11.0
+        >>> cost("half-single", [])(frozenset({"age"}))
+        0.5
+    """
+    if text is None:
+        return None
+    if text.strip().lower() == "half-single":
+        return lambda group: 0.5 if len(group) == 1 else 1.0
+    try:
+        parts = [number(part) for part in text.split("+")]
+    except (ValueError, OverflowError):
+        parts = []
+    if len(parts) == 1:
+        return parts[0]
+    if len(parts) == 2:
+        return _encoder_and_heads(*parts)
+    if not Path(text).exists():
+        expected = "a number, half-single, ENCODER+HEAD such as 10+0.5, or a file of groups and costs"
+        raise ValueError(f"`cost` must be {expected}, found {text!r}")
+    from tagalong.group import read_costs
+
+    return read_costs(text, tasks)
+
+
+def _encoder_and_heads(encoder: float, head: float) -> Callable[[frozenset[str]], float]:
+    return lambda group: encoder + head * len(group)

@@ -1,0 +1,46 @@
+"""Ctrl-C asks for the best so far; once more leaves."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class Interrupt:
+    """While entered, the first Ctrl-C only sets `asked`; the second is as usual.
+
+    Example:
+        >>> with Interrupt() as interrupt:
+        ...     signal.raise_signal(signal.SIGINT)
+        ...     interrupt.asked()
+        True
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._before: Any = None
+
+    def asked(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self._asked
+
+    def __enter__(self) -> Interrupt:
+        # Only the main thread may choose what a signal does.
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+        print("stopping with the best so far; Ctrl-C again leaves at once", file=sys.stderr)

@@ -1,0 +1,103 @@
+"""`tagalong paper`: what the paper printed, computed again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ._terminal import put, say, screen, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.table import Table
+
+    from tagalong.group import Group
+    from tagalong.paper import Selection
+
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON and nothing else.", show_default=False)]
+paper = typer.Typer(name="paper", invoke_without_command=True, rich_markup_mode="markdown")
+
+
+@paper.callback()
+def _parts(context: typer.Context) -> None:
+    """Computes again what the paper printed (Fifty et al., NeurIPS 2021), and says where it differs."""
+    if context.invoked_subcommand is None:
+        print("tagalong paper selection  the printed groupings and the best ones for the same matrices")
+
+
+@paper.command()
+def selection(json: Json = False) -> None:
+    """The 15 groupings that the paper prints beside the best ones for the published matrices."""
+    from tagalong.paper import selections
+
+    found = selections()
+    if json:
+        from json import dumps
+
+        print(dumps({"selections": [_document(one) for one in found]}, indent=1, allow_nan=False))
+        return
+    _show(found)
+
+
+def _show(found: tuple[Selection, ...]) -> None:
+    console = screen()
+    for problem in dict.fromkeys(one.problem for one in found):
+        say(console, f"{problem.dataset}, {problem.method}")
+        put(console, _table([one for one in found if one.problem == problem]))
+        console.print()
+    for one in found:
+        for remark in one.remarks:
+            say(console, f"* {one.problem.dataset}, {one.problem.method}, {one.budget} networks: {remark}")
+    same = [one for one in found if one.same and one.unique]
+    say(console, f"{len(same)} of {len(found)} printed groupings are the optimum, proven and unique.")
+    say(console, "Totals are sums of scores in the published matrices; +task is trained along as a helper.")
+
+
+def _table(found: list[Selection]) -> Table:
+    made = table("budget", "printed", "total", "best", "total ", numbers=("budget", "total", "total "))
+    for one in found:
+        printed = "\n".join(_short(frozenset(group.results), group.bold) for group in one.printed.groups)
+        best = "\n".join(_short(group.trains, group.serves) for group in _in_order(one))
+        budget = f"{'* ' if one.remarks else ''}{one.budget}"
+        made.add_row(budget, printed, _number(one.given.value), best, _number(one.best.value))
+    return made
+
+
+def _in_order(one: Selection) -> Iterable[Group]:
+    """The best networks in the order of the printed ones that they are most like."""
+    order = [set(group.results) for group in one.printed.groups]
+    place = {group: min(range(len(order)), key=lambda i: len(order[i] ^ group.trains)) for group in one.best.groups}
+    return sorted(one.best.groups, key=lambda group: place[group])
+
+
+def _short(trains: frozenset[str], serves: frozenset[str]) -> str:
+    helpers = sorted(trains - serves)
+    return " ".join([*sorted(serves), *(f"+{task}" for task in helpers)])
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if abs(value) >= 100 else f"{value:.4f}"
+
+
+def _document(one: Selection) -> dict[str, Any]:
+    return {
+        "dataset": one.problem.dataset,
+        "method": one.problem.method,
+        "budget": one.budget,
+        "objective": one.best.objective,
+        "printed": {
+            "groups": [{"trains": sorted(g.results), "bold": sorted(g.bold)} for g in one.printed.groups],
+            "value": one.given.value,
+            "total_test_result": one.printed.total,
+        },
+        "best": {
+            "groups": [{"trains": sorted(g.trains), "serves": sorted(g.serves)} for g in one.best.groups],
+            "value": one.best.value,
+            "status": one.best.status,
+            "unique": one.unique,
+        },
+        "same": one.same,
+        "remarks": one.remarks,
+    }

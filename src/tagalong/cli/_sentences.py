@@ -1,0 +1,51 @@
+"""Errors as one plain sentence, in the words of the command line."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+OPTIONS = (
+    *("budgets", "budget", "cost", "max_cost", "max_size", "must_link", "cannot_link", "allow_single", "weights"),
+    *("objective", "axis", "average", "complete", "tasks", "solver", "time_limit", "seed", "resamples"),
+)
+SPELT = {"allow_single=False": "--no-single", "allow_single=True": "--allow-single"}
+
+
+def complain(message: str) -> None:
+    """Prints a sentence where errors go."""
+    print(f"tagalong: {message}", file=sys.stderr)
+
+
+def sentence(error: Exception, file: str | None = None) -> str:
+    """What an error says, with options instead of arguments, and the file's name instead of `scores`.
+
+    Example:
+        >>> sentence(ValueError("`max_cost` needs `cost`, found none"))
+        '--max-cost needs --cost, found none'
+        >>> sentence(ValueError("`solver='lp'` needs at most 24 tasks; solver='auto' chooses one that fits"))
+        '--solver lp needs at most 24 tasks; --solver auto chooses one that fits'
+    """
+    text = str(error)
+    for name in OPTIONS:
+        option = f"--{name.replace('_', '-')}"
+        text = re.sub(rf"`?\b{name}=(True|False)\b`?", lambda found: SPELT.get(found[0].strip("`"), found[0]), text)
+        text = re.sub(rf"`?\b{name}=['\"]?([\w.]+)['\"]?`?", rf"{option} \1", text)
+        text = text.replace(f"`{name}`", option)
+    text = text.replace("`scores`", file or "the scores").replace("`groups`", "the groups")
+    first, *others = text.splitlines()
+    return "\n".join([first, *(f"  - {line.removeprefix('  - ')}" for line in others)])
+
+
+def usage(message: str) -> str:
+    """What typer says about an option, without its frame.
+
+    Example:
+        >>> usage("Invalid value for '--budget' / '-b': must be a number, found 'x'.")
+        "--budget must be a number, found 'x'"
+    """
+    found = re.fullmatch(r"Invalid value for '(--[\w-]+)'(?: / '[^']+')*: (.*)", message, re.DOTALL)
+    if not found:
+        return message.rstrip(".")
+    said = found[2].removeprefix("Value error, ").rstrip(".")
+    return f"{found[1]}{'' if said.startswith('must') else ':'} {said}"

@@ -1,0 +1,113 @@
+"""Is any grouping worth it? Chosen on validation, reported on test, with what seeds and test rows leave open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from ._change import TOGETHER, Label, by_label, changes, mean, stderr
+from ._interval import half_width, seed_half_width
+from ._record import Record
+from ._summary import summarise
+from ._verdict import Verdict
+
+ENOUGH_SEEDS = 3
+Found = Mapping[Label, list[Record]]
+
+
+def decide(
+    records: Sequence[Record],
+    noise: Mapping[Label, float],
+    *,
+    at_least: float = 0.0,
+    confirming: Collection[int] = (),
+) -> Verdict:
+    """The verdict on these records.
+
+    The candidate is the grouping with the best validation losses; test rows have no say in that, so its test change is
+    an honest estimate for these networks. Its interval adds the doubts of the seeds and of the test rows, see
+    `seed_half_width` and `row_stderr`. Networks can also be chosen for the luck of their seeds; seeds that were not
+    there when groups were decided and chosen (`confirming`) have no part in that, and are then the only ones reported.
+    Groupings whose networks were trained by another rule than mtl's (such as "tag+pcgrad") are not candidates, since a
+    change would not tell grouping and rule apart; nor are the oracle and expected values.
+
+    Args:
+        records: of a study, with `mtl` among them.
+        noise: row standard errors.
+        at_least: grouping must improve the losses by more than this share.
+        confirming: seeds of records that only `mtl` and the candidate need to have, and that no choice has seen.
+    """
+    if not (math.isfinite(at_least) and at_least >= 0):
+        raise ValueError(f"`at_least` must be a share from 0, found {at_least!r}")
+    choosing = by_label([record for record in records if record.seed not in confirming])
+    if TOGETHER not in choosing:
+        raise ValueError("`records` must hold results of 'mtl' to compare with, found none; add it to `methods`")
+    candidates = _candidates(choosing)
+    together = choosing[TOGETHER]
+    if not candidates:
+        return Verdict(False, (), TOGETHER, together[0].groups, seeds=len(together), at_least=at_least)
+    label = min(candidates, key=lambda label: (candidates[label], len(choosing[label][0].groups), str(label)))
+    fresh = by_label([record for record in records if record.seed in confirming])
+    confirmed = bool(changes(fresh.get(label, []), fresh.get(TOGETHER, [])))
+    different = {choosing[other][0].groups: changes(choosing[other], together) for other in candidates}
+    found, tried = (fresh, []) if confirmed else (choosing, list(different.values()))
+    judged = _judged(found, label, tried, noise.get(label), candidates[label], at_least)
+    return replace(judged, tried=len(different))
+
+
+def _candidates(found: Found) -> dict[Label, float]:
+    """Honest groupings of plain networks with results for every seed, and their change on validation."""
+    together = found[TOGETHER]
+    seeds = {record.seed for record in together}
+    chosen = {}
+    for label, records in found.items():
+        plain = "+" not in label[0] and all(record.honest and len(record.groups) > 1 for record in records)
+        change = mean(changes(records, together, "val"))
+        if plain and seeds == {record.seed for record in records} and math.isfinite(change):
+            chosen[label] = change
+    return chosen
+
+
+def _judged(
+    found: Found,
+    label: Label,
+    tried: Sequence[Sequence[float]],
+    row_stderr: float | None,
+    validation: float,
+    at_least: float,
+) -> Verdict:
+    mine, together = found[label], found[TOGETHER]
+    paired = changes(mine, together)
+    estimate, seeds = mean(paired), len(paired)
+    half = None if seeds < 2 else half_width(seed_half_width(paired, tried), row_stderr or 0.0)
+    worth_it = validation < 0 and half is not None and estimate + half < -at_least
+    line = summarise([*mine, *together])[0]
+    return Verdict(
+        worth_it=worth_it,
+        provisional=tuple(_doubts(seeds, row_stderr)),
+        recommended=label if worth_it else TOGETHER,
+        groups=(mine if worth_it else together)[0].groups,
+        candidate=label,
+        candidate_groups=mine[0].groups,
+        validation=validation,
+        estimate=estimate,
+        low=None if half is None else estimate - half,
+        high=None if half is None else estimate + half,
+        seeds=seeds,
+        seed_stderr=None if seeds < 2 else stderr(paired),
+        row_stderr=row_stderr,
+        at_least=at_least,
+        training_cost=line.training_cost,
+        deciding_cost=line.deciding_cost,
+        size=line.relative_parameters,
+    )
+
+
+def _doubts(seeds: int, row_stderr: float | None) -> list[str]:
+    doubts = []
+    if seeds < ENOUGH_SEEDS:
+        doubts.append(f"{seeds} seed{'s' if seeds > 1 else ''} only, {ENOUGH_SEEDS} would settle it")
+    if row_stderr is None:
+        doubts.append("the noise of the test rows is not known")
+    return doubts

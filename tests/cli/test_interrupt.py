@@ -1,0 +1,114 @@
+"""Ctrl-C during a long search gives the best so far."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from terminal import Terminal, environment
+
+from tagalong.affinity import Affinity
+from tagalong.cli import _group_answer
+from tagalong.group import Grouping, select_groups
+
+
+class Watched:
+    """A command whose progress goes to a terminal, so that one can see it working."""
+
+    def __init__(self, *arguments: str) -> None:
+        ours, theirs = pty.openpty()
+        self.screen = ours
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tagalong", *arguments],
+            env={**environment(), "TERM": "xterm"},
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            text=True,
+        )
+        os.close(theirs)
+
+    def wait_for(self, words: str) -> str:
+        seen = ""
+        while words not in seen:
+            try:
+                more = os.read(self.screen, 4096)
+            except OSError:  # the other end was closed
+                more = b""
+            assert more, f"ended before it said {words!r}: {seen}"
+            seen += more.decode(errors="replace")
+        return seen
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def end(self) -> tuple[int, str]:
+        out, _ = self.process.communicate(timeout=60)
+        os.close(self.screen)
+        return self.process.returncode, out
+
+
+@pytest.fixture
+def hard(tmp_path: Path) -> str:
+    """Minutes of work for the exact solver: nobody waits for it to end."""
+    path = tmp_path / "hard.csv"
+    names = [f"t{i:02}" for i in range(24)]
+    Affinity.from_matrix(np.random.default_rng(0).standard_normal((24, 24)), names).to_csv(path)
+    return str(path)
+
+
+def test_the_best_so_far_is_printed_with_its_bound(hard: str) -> None:
+    command = Watched("group", hard, "--budget", "5", "--solver", "lp", "--time-limit", "600")
+    command.wait_for("choosing networks for 24 tasks")
+    command.interrupt()
+    command.wait_for("stopping with the best so far; Ctrl-C again leaves at once")
+    status, out = command.end()
+    assert status == 0
+    assert "interrupted: the best found so far" in out
+    assert "feasible, bound" in out
+
+
+@pytest.fixture
+def presses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Ctrl-C, so many times in a row, as soon as the search first asks whether to stop."""
+    left: list[int] = []
+
+    def select(*arguments: Any, stop: Callable[[], bool], **options: Any) -> Any:
+        def pressed() -> bool:
+            while left:
+                left.pop()
+                signal.raise_signal(signal.SIGINT)
+            return stop()
+
+        return select_groups(*arguments, stop=pressed, **options)
+
+    monkeypatch.setattr(_group_answer, "select_groups", select)
+    return left
+
+
+def test_scripts_are_told(hard: str, tagalong: Terminal, presses: list[int]) -> None:
+    presses.append(1)
+    ran = tagalong("group", hard, "--budget", "5", "--solver", "lp", "--json")
+    assert ran.status == 0
+    assert json.loads(ran.out)["interrupted"] is True
+    assert Grouping.from_json(ran.out).status == "feasible"
+    assert ran.err == "stopping with the best so far; Ctrl-C again leaves at once\n"
+
+
+def test_a_second_time_leaves(hard: str, tagalong: Terminal, presses: list[int]) -> None:
+    presses.extend([1, 2])
+    ran = tagalong("group", hard, "--budget", "5", "--solver", "lp")
+    assert (ran.status, ran.out) == (130, "")
+
+
+def test_ctrl_c_is_as_usual_afterwards(tagalong: Terminal, hard: str, presses: list[int]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    presses.append(1)
+    tagalong("group", hard, "--budget", "5", "--solver", "lp", "--quiet")
+    assert signal.getsignal(signal.SIGINT) is before

@@ -1,0 +1,107 @@
+"""The command itself: help, version, what it imports, where it writes."""
+
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from terminal import Terminal, environment, process
+
+from tagalong import __version__
+from tagalong.affinity._average import AVERAGES
+from tagalong.cli import _group, _group_options
+from tagalong.cli._sentences import OPTIONS
+from tagalong.group._request import SOLVERS
+
+TABLE = ",a,b\na,0,1\nb,1,0\n"
+
+
+def test_help_reads_like_a_manual(tagalong: Terminal) -> None:
+    ran = tagalong("--help")
+    assert ran.status == 0
+    for words in ("Which tasks should train together?", "Examples", "Exit status", "group", "paper", "--version"):
+        assert words in ran.out
+    for part in ("group", "paper"):
+        assert tagalong(part, "-h").status == 0
+
+
+def test_the_help_of_group_names_every_option(tagalong: Terminal) -> None:
+    out = tagalong("group", "--help").out
+    options = (
+        "budget budgets cost max-cost axis objective tasks average complete weights allow-single no-single max-size"
+    )
+    options += " must-link cannot-link solver time-limit seed resamples explain together compare out json quiet"
+    for option in options.split():
+        assert f"--{option} " in out, option
+
+
+@pytest.mark.parametrize("width", ["80", "120"])
+def test_the_help_fits(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, width: str) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    for arguments in (["--help"], ["group", "--help"], ["paper", "--help"]):
+        lines = tagalong(*arguments).out.splitlines()
+        assert max(map(len, lines)) <= int(width)
+
+
+def test_the_version_is_the_package(tagalong: Terminal) -> None:
+    assert tagalong("--version") == (0, f"tagalong {__version__}\n", "")
+
+
+def test_without_a_command_it_shows_the_help(tagalong: Terminal) -> None:
+    assert tagalong() == tagalong("--help")
+
+
+def test_unknown_commands_are_refused(tagalong: Terminal) -> None:
+    assert tagalong.refused("grup").startswith("No such command 'grup'")
+    assert tagalong.refused("group").lower().startswith("missing argument 'file' (see `tagalong group --help`)")
+
+
+def test_it_runs_as_a_module(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(TABLE)
+    out, err = process("group", str(path), "--budget", "1", "--json").communicate()
+    assert json.loads(out)["value"] == 2
+    assert err == ""
+    wrong = process("group", str(path), "--budget", "0")
+    out, err = wrong.communicate()
+    assert (wrong.returncode, out) == (2, "")
+    assert err == "tagalong: --budget must be positive, found 0; 1 is one network for all tasks\n"
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(TABLE)
+    reader = process("group", str(path), "--budget", "1", "--json")
+    assert reader.stdout is not None
+    reader.stdout.close()
+    _, err = reader.communicate()
+    assert err == ""
+
+
+@pytest.mark.parametrize("command", ["--help", "--version", "paper", "paper selection", "group a.csv --budget 1"])
+def test_no_command_waits_for_torch(tmp_path: Path, command: str) -> None:
+    (tmp_path / "a.csv").write_text(TABLE)
+    code = f"from tagalong.cli import main; import sys; main({command.split()!r}); sys.exit('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_does_not_wait_for_the_solvers() -> None:
+    code = "from tagalong.cli import main; import sys; main(['group', '--help']); sys.exit('scipy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True).returncode == 0
+
+
+def test_shells_can_complete(tagalong: Terminal) -> None:
+    env = {**environment(), "_TAGALONG_COMPLETE": "complete_bash", "COMP_WORDS": "tagalong gr", "COMP_CWORD": "1"}
+    done = subprocess.run([sys.executable, "-m", "tagalong"], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["group"]
+
+
+def test_choices_are_those_of_the_library() -> None:
+    assert [choice.value for choice in _group_options.Solver] == list(SOLVERS)
+    assert [choice.value for choice in _group_options.Average] == list(AVERAGES)
+    assert set(OPTIONS) <= set(inspect.signature(_group.group).parameters)

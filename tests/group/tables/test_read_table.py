@@ -1,0 +1,98 @@
+"""Files of scores: what was written is what is read, whatever the form."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tagalong.affinity import Affinity
+from tagalong.group import Candidate, ScoreTable, TableError, read_costs, read_table, select_groups
+from tagalong.group.tables._group_names import group_names
+
+NAMES = st.text(st.characters(blacklist_categories=("C", "Z")), min_size=1, max_size=6)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), separator=st.sampled_from([",", ";", "\t", "|"]), turned=st.booleans())
+def test_square_tables_come_back(tmp_path: Path, data: Any, separator: str, turned: bool) -> None:
+    plain = NAMES.filter(lambda name: not set(name) & set('"' + separator + ",;\t|") and name[0] not in "[{")
+    names = data.draw(st.lists(plain, min_size=2, max_size=5, unique=True))
+    matrix = data.draw(
+        st.lists(
+            st.lists(st.floats(-1e9, 1e9), min_size=len(names), max_size=len(names)),
+            min_size=len(names),
+            max_size=len(names),
+        )
+    )
+    rows = [["", *names], *([name, *map(repr, row)] for name, row in zip(names, matrix, strict=True))]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(separator.join(row) for row in rows) + "\n", encoding="utf-8")
+    table = read_table(path, "target" if turned else "source")
+    assert table.tasks == tuple(names)
+    np.testing.assert_array_equal(table.scores.mean, np.array(matrix).T if turned else matrix)
+
+
+def test_saved_affinities_keep_their_history(tmp_path: Path) -> None:
+    affinity = Affinity.from_history(np.random.default_rng(0).standard_normal((9, 3, 3)), list("abc"))
+    affinity.save(tmp_path / "affinity.json")
+    table = read_table(tmp_path / "affinity.json")
+    assert table.kind == "affinity"
+    np.testing.assert_array_equal(table.scores.history, affinity.history)
+    assert str(table) == "affinity of 3 tasks over 9 measured steps, row helps column"
+    assert table.only(["c", "a"]).scores.tasks == ("c", "a")
+
+
+def test_a_task_may_be_called_group(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("source,group,cost\ngroup,0,1\ncost,1,0\n")
+    assert read_table(path).kind == "square"
+    path.write_text("a,group,cost\n1,a,0.5\n")
+    assert read_table(path).scores == [Candidate({"a"}, {"a": 1.0}, 0.5)]
+
+
+def test_tasks_without_a_result_only_help(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("group,a,b\na,1,\nb,,2\na+b,3,\n")
+    table = read_table(path)
+    assert table.scores[frozenset("ab")] == {"a": 3.0}
+    assert select_groups(table.scores, 2).value == 5
+
+
+def test_a_part_of_a_table_is_what_lies_within_it() -> None:
+    both = ScoreTable("candidates", ("a", "b"), [Candidate({"a"}, {"a": 1.0}), Candidate({"a", "b"}, {"a": 1.0})])
+    assert both.only(["a"]).scores == [Candidate({"a"}, {"a": 1.0})]
+    with pytest.raises(ValueError, match="`tasks` must leave a group, found none among 'b'"):
+        both.only(["b"])
+
+
+@pytest.mark.parametrize(
+    ("cell", "names"),
+    [
+        ("a", {"a"}),
+        ("a+b", {"a", "b"}),
+        (" a , b ", {"a", "b"}),
+        ("{a; b}", {"a", "b"}),
+        ("['a', 'b']", {"a", "b"}),
+        ("a|b", {"a", "b"}),
+        ("x+y", {"x+y"}),
+        ("x+y,a", {"x+y", "a"}),
+        ("a+c", None),
+        ("a+a", None),
+        ("", None),
+    ],
+)
+def test_groups_are_read_from_cells(cell: str, names: set[str] | None) -> None:
+    assert group_names(cell, {"a", "b", "x+y"}) == names
+
+
+def test_costs_are_read_for_groups_and_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps({"1": 0.5, "a+b": 2, "b": 1}))
+    assert read_costs(path, ["a", "b"]) == {1: 0.5, frozenset("ab"): 2.0, frozenset("b"): 1.0}
+    assert read_costs(path, ["a", "b", "1"]) == {frozenset("1"): 0.5, frozenset("ab"): 2.0, frozenset("b"): 1.0}
+    with pytest.raises(TableError, match="joined by"):
+        read_costs(path, ["a"])

@@ -1,0 +1,69 @@
+"""How often the verdict is wrong: on drawn changes where the truth is known, and on networks that are really trained."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from verdict_records import records, together
+
+from tagalong.group import Group
+from tagalong.study._decide import decide
+
+ROOT = Path(__file__).parent.parent.parent
+GROUPINGS = [(Group({"a"}, {"a"}), Group({"b", f"h{number}"}, {"b"})) for number in range(10)]
+
+
+def claims(candidates: int, seed_noise: float, row_noise: float, effect: float = 0.0, draws: int = 400) -> list[float]:
+    """The share of claims on drawn changes: as the verdict makes them, and by Student's t over seeds alone.
+
+    Luck of a network (its seed) shows on validation and test; luck of the rows is of validation or test alone.
+    """
+    rng = np.random.default_rng(0)
+    said = np.zeros((draws, 2))
+    for draw in range(draws):
+        found = []
+        for number in range(candidates):
+            luck = effect + seed_noise * rng.normal(size=3)
+            val, test = (luck + row_noise * rng.normal() for _ in range(2))
+            found.append(records("tag", number, val, test, GROUPINGS[number]))
+        all_records = [*together(), *(record for some in found for record in some)]
+        verdict = decide(all_records, {("tag", number): row_noise for number in range(candidates)})
+        assert verdict.candidate is not None
+        naive = decide([*together(), *found[verdict.candidate[1]]], {})
+        said[draw] = verdict.worth_it, naive.worth_it
+    return said.mean(axis=0).tolist()
+
+
+@pytest.mark.parametrize(
+    ("candidates", "seed_noise", "row_noise"),
+    [(1, 0.01, 0.01), (1, 0.001, 0.01), (10, 0.001, 0.01), (10, 0.01, 0.01), (10, 0.01, 0.001)],
+)
+def test_where_nothing_is_better_it_rarely_says_so(candidates: int, seed_noise: float, row_noise: float) -> None:
+    assert claims(candidates, seed_noise, row_noise)[0] <= 0.05
+
+
+def test_seeds_alone_would_claim_too_often() -> None:
+    """Why the noise of rows, and the choice among groupings, are part of the interval."""
+    verdict, seeds_alone = claims(1, seed_noise=0.001, row_noise=0.01)
+    assert verdict <= 0.05 < 0.15 < seeds_alone
+    verdict, seeds_alone = claims(10, seed_noise=0.01, row_noise=0.0001)
+    assert verdict <= 0.05 < 0.08 < seeds_alone
+
+
+def test_where_grouping_is_better_it_says_so() -> None:
+    assert claims(10, seed_noise=0.005, row_noise=0.005, effect=-0.1, draws=200)[0] >= 0.95
+
+
+def test_on_trained_networks_it_is_right_both_ways(tmp_path: Path) -> None:
+    out = tmp_path / "rates.json"
+    script = ROOT / "benchmarks" / "verdict_rates.py"
+    options = ["--repetitions", "40", "--worlds", "noise,conflict", "--json", str(out)]
+    done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    noise, conflict = json.loads(out.read_text())
+    assert noise["worth_it"] <= 0.05 * 40
+    assert conflict["worth_it"] >= 0.95 * 40
+    assert conflict["fresh"] < -0.1  # grouping truly is better there, on rows that nobody has seen
