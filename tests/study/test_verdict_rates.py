@@ -1,4 +1,4 @@
-"""How often the verdict is wrong: on drawn changes where the truth is known, and on networks that are really trained."""
+"""How often the verdict is wrong: on drawn changes whose truth is known, and on networks that are really trained."""
 
 import json
 import subprocess

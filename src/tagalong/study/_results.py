@@ -97,6 +97,12 @@ class Results:
         found = [record for record in self.records if (record.method, record.budget) == label]
         return sorted(found, key=lambda record: record.seed)
 
+    def to_document(self) -> dict[str, Any]:
+        """Everything, with the verdict, as JSON can hold it."""
+        from ._results_file import to_document
+
+        return to_document(self)
+
     def save(self, path: str | Path) -> Path:
         """Writes the results as JSON, whole or not at all; gives the file.
 

@@ -12,7 +12,7 @@ from tagalong.learn import Problem
 
 from ._asked import Asked, Options, check
 from ._best import keep_best
-from ._decisions import decide_all, write_decisions
+from ._decisions import choices_again, decide_all, write_decisions
 from ._executors import Executor, device_name, make_executor
 from ._external import AskTell
 from ._info import ProblemInfo
@@ -78,6 +78,7 @@ class Study(AskTell):
         *,
         options: Options | None = None,
         price_per_hour: float | None = None,
+        confirm: int = 0,
     ) -> Results:
         """Trains what the methods ask for and is not there yet, and compares them.
 
@@ -89,13 +90,15 @@ class Study(AskTell):
             seeds: how many, or which. Each method decides once per budget, from all seeds together.
             options: by method, for example `{"tag": {"every": 1, "update": "optimizer"}}`.
             price_per_hour: of computing; costs are then reported as money too.
+            confirm: so many further seeds train the grouping that does best on validation, and all together, once
+                more; the verdict then counts these alone, since no choice could be made for the luck of their networks.
 
         Raises:
             ValueError: with every problem of the input, before any training.
         """
         if not isinstance(self.problem, Problem):
             raise ValueError("`problem` must be a Problem to be run, found names of tasks; use `ask` and `tell`")
-        asked = check(self.problem, methods, budgets, seeds, options, price_per_hour)
+        asked = check(self.problem, methods, budgets, seeds, options, price_per_hour, confirm)
         if wrong := folder_problem(self.out, self.problem.fingerprint):
             raise ValueError(wrong)
         self.out.mkdir(parents=True, exist_ok=True)
@@ -122,12 +125,15 @@ class Study(AskTell):
         lab.networks([lab.job(lab.problem.names, seed) for seed in asked.seeds], "all tasks together")
         decisions = decide_all(lab, asked)
         write_decisions(self.out, decisions)
+        info = ProblemInfo.of(lab.problem)
         records = records_of(lab, decisions, asked.seeds)
+        if asked.confirming and (candidate := Results(records, problem=info).verdict().candidate):
+            fresh = choices_again(decisions, ("mtl", None), candidate, seeds=asked.confirming)
+            records += records_of(lab, fresh, asked.confirming)
         chosen = {key for record in records for key in record.networks}
         lab.store.keep(chosen)  # before they are read: another process on this folder may be about to prune
         lab.restore(sorted(chosen))
-        noise = row_noise(records, lab.row_losses, lab.problem.test.groups)
-        info = ProblemInfo.of(lab.problem)
+        noise = row_noise(records, lab.row_losses, lab.problem.test.groups, asked.confirming)
         results = Results(records, problem=info, noise=noise, settings=settings, out=self.out)
         keep_best(results, lab.problem, lab.weights).save(self.out)
         results.save(self.out / "results.json")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tagalong.group import Group
@@ -15,7 +15,7 @@ from ._verdict import Verdict
 if TYPE_CHECKING:
     from ._results import Results
 
-WIDTH = 100
+WIDTH, GAP = 100, "  "
 HEADINGS = ("method", "budget", "nets", "total loss", "vs mtl", "vs random", "deciding", "training", "size", "latency")
 
 
@@ -24,13 +24,9 @@ def results_text(results: Results) -> str:
     lines = results.table()
     rows = [HEADINGS, *(_cells(line) for line in lines)]
     used = [column for column in range(len(HEADINGS)) if column < 2 or any(row[column] for row in rows[1:])]
-    widths = {column: max(len(row[column]) for row in rows) for column in used}
-    table = [
-        "  ".join(
-            row[column].ljust(widths[column]) if column == 0 else row[column].rjust(widths[column]) for column in used
-        ).rstrip()
-        for row in rows
-    ]
+    widths = [max(len(row[column]) for row in rows) for column in used]
+    widths[0] = min(widths[0], WIDTH - sum(width + len(GAP) for width in widths[1:]))
+    table = [_aligned([row[column] for column in used], widths) for row in rows]
     seeds = max(line.seeds for line in lines)
     title = f"{results.problem.name}: {len(results.problem.tasks)} tasks, {seeds} seed{'s' if seeds > 1 else ''}"
     parts = [title, "", *table, "", *_legend(lines)]
@@ -39,10 +35,17 @@ def results_text(results: Results) -> str:
     return "\n".join(parts)
 
 
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """The name to the left, cut if it must be; numbers to the right."""
+    name = cells[0] if len(cells[0]) <= widths[0] else f"{cells[0][: widths[0] - 1]}…"
+    numbers = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
+    return GAP.join([name.ljust(widths[0]), *numbers]).rstrip()
+
+
 def _cells(line: Line) -> tuple[str, ...]:
     name = line.method if line.honest else f"{line.method}*"
     return (
-        name if len(name) <= 18 else f"{name[:17]}…",
+        name,
         "" if line.budget is None else str(line.budget),
         str(len(line.groups)) if line.groups else "",
         with_error(f"{line.total:.4g}", None if line.total_stderr is None else f"{line.total_stderr:.2g}"),

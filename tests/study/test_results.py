@@ -1,0 +1,159 @@
+"""The table, its text, and the file."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from verdict_records import APART, TOGETHER, records, results, together
+
+from tagalong.learn import MLP, Problem, Split, Task
+from tagalong.study import Cost, Outcome, ProblemInfo, Record, Results
+from tagalong.study._latency import latency
+
+
+def found() -> list[Record]:
+    tag = [replace(one, deciding=Cost(1, 100, 3.0)) for one in records("tag", 2, [-0.1] * 3, [-0.1, -0.2, -0.3])]
+    random = records("random", 2, [0.0] * 3, [0.1, 0.1, 0.1], groups=())
+    oracle = records("oracle", 2, [-0.2] * 3, [-0.3] * 3, honest=False)
+    return [*together(), *tag, *records("stl", None, [0.0] * 3, [0.2] * 3), *random, *oracle]
+
+
+def test_a_line_is_the_mean_over_seeds_with_its_error() -> None:
+    lines = {(line.method, line.budget): line for line in results(found()).table()}
+    tag = lines["tag", 2]
+    totals = [3 * (1 - change) for change in (0.1, 0.2, 0.3)]  # raw losses: 1 and 2, changed
+    assert tag.total == pytest.approx(sum(totals) / 3)
+    assert tag.total_stderr == pytest.approx(0.3 / math.sqrt(3))
+    assert tag.change == pytest.approx(-0.2)
+    assert tag.change_stderr == pytest.approx(0.1 / math.sqrt(3))
+    assert tag.random_change == pytest.approx(0.8 / 1.1 - 1)
+    assert tag.validation == pytest.approx(-0.1)
+    assert tag.loss == pytest.approx({"a": 0.8, "b": 1.6})
+    assert tag.error == {"a": 0.25, "b": 0.5}
+    assert lines["mtl", None].change == 0.0
+    assert lines["stl", None].random_change is None
+    assert not lines["oracle", 2].honest
+
+
+def test_costs_are_in_units_of_all_together() -> None:
+    tag = {line.method: line for line in results(found(), settings={"price_per_hour": 36.0}).table()}["tag"]
+    assert (tag.training, tag.deciding) == (Cost(2, 200, 4.0), Cost(1, 100, 3.0))
+    assert (tag.training_cost, tag.deciding_cost) == (2.0, 1.5)
+    assert (tag.relative_parameters, tag.parameters_per_network) == (2.0, 1.0)
+    assert tag.money == pytest.approx(36.0 * 7 / 3600)
+    untimed = [replace(one, training=replace(one.training, seconds=0.0), deciding=Cost(1, 50)) for one in found()]
+    tag = {line.method: line for line in results(untimed).table()}["tag"]
+    assert (tag.training_cost, tag.deciding_cost, tag.money) == (2.0, 0.5, None)
+
+
+def test_rescaling_a_target_changes_no_change() -> None:
+    small = results([*together(), *records("tag", 2, [-0.1] * 3, [-0.1, -0.2, -0.3])]).table()
+    large = results(
+        [
+            *records("mtl", None, [0.0] * 3, [0.0] * 3, TOGETHER, base=1e9),
+            *records("tag", 2, [-0.1] * 3, [-0.1, -0.2, -0.3], base=1e9),
+        ]
+    ).table()
+    assert [line.change for line in small] == pytest.approx([line.change for line in large])
+    assert small[1].total != pytest.approx(large[1].total)
+
+
+def test_the_text_has_table_and_verdict_in_a_hundred_columns() -> None:
+    long = [replace(one, method="a-method-with-a-very-long-name", latency=0.0123) for one in found()[3:6]]
+    text = str(results([*found(), *long]))
+    lines = text.split("\n")
+    assert max(map(len, lines)) <= 100
+    assert lines[2].split() == "method budget nets total loss vs mtl vs random deciding training size latency".split()
+    row = next(line for line in lines if line.startswith("tag "))
+    assert row.split()[:3] == ["tag", "2", "2"]
+    assert "-20.0 % ± 5.8" in row
+    assert any(line.startswith("oracle*") for line in lines)
+    assert "looking at test data" in text
+    assert "erdict: " in text
+
+
+def test_what_is_saved_is_the_same_again(tmp_path: Path) -> None:
+    lost = [replace(one, test={**one.test, "a": Outcome(one.test["a"].loss, math.nan)}) for one in found()]
+    before = results(lost, noise={("tag", 2): 0.01, ("stl", None): math.inf}, settings={"seeds": [0, 1, 2]})
+    file = before.save(tmp_path / "run")
+    assert file == tmp_path / "run" / "results.json"
+    document = json.loads(file.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert document["verdict"]["worth_it"] == before.verdict().worth_it
+    after = Results.load(tmp_path / "run")
+    assert str(after) == str(before)
+    assert after.verdict() == before.verdict()
+    assert after.problem == before.problem
+    assert after.settings == before.settings
+    assert [replace(one, test={}) for one in after.records] == [replace(one, test={}) for one in before.records]
+    assert after.records[0].groups == TOGETHER
+    assert after.records[3].groups == APART
+    assert math.isnan(after.records[0].test["a"].error)
+    assert Results.load(file).out == tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "is not a results file"),
+        ('{"format": "tagalong-results", "version": 99}', "version 99"),
+        ('{"format": "tagalong-results", "version": 1}', "is damaged"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "results.json").write_text(content)
+    with pytest.raises(ValueError, match=said):
+        Results.load(tmp_path)
+
+
+def test_a_missing_file_is_said() -> None:
+    with pytest.raises(ValueError, match="found no nowhere"):
+        Results.load("nowhere")
+
+
+def test_records_must_fit_together() -> None:
+    with pytest.raises(ValueError, match="at least one record"):
+        results([])
+    wrong = replace(together(1)[0], val={"a": Outcome(1.0, 0.0)})
+    with pytest.raises(ValueError, match="several problems") as refused:
+        results([wrong, wrong])
+    assert "val outcome for every task, odd: b" in str(refused.value)
+    assert "more than once" in str(refused.value)
+
+
+def test_results_without_all_together_have_a_table_and_no_verdict(tmp_path: Path) -> None:
+    alone = results(records("stl", None, [0.0], [0.0]))
+    assert alone.table()[0].change is None
+    assert "erdict" not in str(alone)
+    assert alone.save(tmp_path).exists()
+    with pytest.raises(ValueError, match="mtl"):
+        alone.verdict()
+
+
+def test_what_is_known_of_a_problem_survives_json() -> None:
+    half = Split(torch.zeros(4, 2), {"a": torch.tensor([0.0, 1.0, torch.nan, 1.0])})
+    info = ProblemInfo.of(Problem("toy", (Task("a"),), half, half, half, MLP(2), notes=("a note",)))
+    assert info.labels["train"] == {"a": 3}
+    assert info.rows == {"train": 4, "val": 4, "test": 4}
+    assert ProblemInfo.from_document(json.loads(json.dumps(info.to_document()))) == info
+
+
+def test_latency_times_one_row_and_a_batch_and_leaves_the_mode() -> None:
+    seen: list[tuple[int, bool]] = []
+
+    class Watched(nn.Linear):
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            seen.append((len(rows), self.training))
+            return super().forward(rows)
+
+    network = Watched(3, 2).train()
+    measured = latency(network, torch.zeros(5, 3), repeats=4, warm_up=2)
+    assert seen == [(1, False)] * 6 + [(5, False)] * 6
+    assert network.training
+    assert measured.rows == 5
+    assert measured.one > 0
+    assert measured.batch > 0
