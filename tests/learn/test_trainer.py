@@ -12,7 +12,7 @@ from learn_oracle import slow_loss, slow_train
 from learn_small import TASKS, encoder, same, small_problem
 from torch import nn
 
-from tagalong.learn import Diverged, Job, Problem, Recipe, Split, Task, build_network, train
+from tagalong.learn import Diverged, Job, Network, Problem, Recipe, Split, Task, build_network, train
 from tagalong.learn._seeds import batches, derived
 
 
@@ -79,49 +79,51 @@ def test_a_meter_changes_nothing(make: Any, settings: dict[str, Any], held_out: 
     assert np.isfinite(affinity.mean).all()
 
 
-class Start:
-    """The losses of a network at its start, on some rows; `after`: those of one step further on a loss."""
-
-    def __init__(self, problem: Problem, network: Any = None) -> None:
-        self.problem, self.network = problem, network or build_network(problem, TASKS, 0)
-
-    def __call__(self, split: Split, rows: torch.Tensor) -> dict[str, torch.Tensor]:
-        outputs = self.network(split.inputs[rows])
-        return {t: slow_loss(self.problem.task(t), outputs[t], split.targets[t][rows]) for t in TASKS}
-
-    def after(self, loss: torch.Tensor, lr: float) -> "Start":
-        moved = copy.deepcopy(self.network)
-        shared = list(self.network.encoder.parameters())
-        for parameter, gradient in zip(
-            moved.encoder.parameters(), torch.autograd.grad(loss, shared, retain_graph=True), strict=True
-        ):
-            parameter.data -= lr * gradient
-        return Start(self.problem, moved)
+def test_tasks_without_labels_in_a_batch_are_neither_source_nor_target() -> None:
+    problem = small_problem(missing=0.8)
+    there = np.zeros((0, 3))
+    for epoch in range(4):
+        for rows in batches(0, epoch, 41, 8):
+            labels = [torch.isfinite(problem.train.targets[task][rows]).any().item() for task in TASKS]
+            there = np.vstack([there, labels])
+    affinity = train(problem, Job(TASKS), meter={"every": 1}).affinity
+    assert affinity is not None
+    np.testing.assert_array_equal(affinity.count, there.T @ there)
+    assert not there.all()
 
 
-def held_out_rows(problem: Problem) -> torch.Tensor:
-    draw = torch.Generator().manual_seed(derived(0, "held out", 0))
-    return torch.randperm(len(problem.val), generator=draw)[: problem.recipe.batch_size]
+def losses_by_hand(problem: Problem, network: Network, split: Split, rows: torch.Tensor) -> dict[str, torch.Tensor]:
+    outputs = network.at_step(0)(split.inputs[rows])
+    return {task: slow_loss(problem.task(task), outputs[task], split.targets[task][rows]) for task in TASKS}
+
+
+def stepped(network: Network, loss: torch.Tensor, lr: float) -> Network:
+    """The network after a step of its encoder on one loss."""
+    moved = copy.deepcopy(network)
+    gradients = torch.autograd.grad(loss, list(network.encoder.parameters()), retain_graph=True)
+    for parameter, gradient in zip(moved.encoder.parameters(), gradients, strict=True):
+        parameter.data -= lr * gradient
+    return moved
 
 
 @pytest.mark.parametrize("held_out", [False, True])
 def test_affinity_is_that_of_equation_1(held_out: bool) -> None:
     """In the first step, with SGD: one minus the ratio of losses after and before a step on the source alone."""
-    lr = 0.1
-    problem = small_problem(Recipe("sgd", lr=lr, weight_decay=0, batch_size=8, epochs=1), missing=0.0)
-    trained = train(problem, Job(TASKS), meter={"every": 1000, "held_out": held_out})
+    recipe = Recipe("sgd", lr=0.1, weight_decay=0, batch_size=8, epochs=1)
+    problem = small_problem(recipe, make=encoder(dropout=0.3, norm=True), missing=0.0)
+    affinity = train(problem, Job(TASKS), meter={"every": 1000, "held_out": held_out}).affinity
+    assert affinity is not None
     first = batches(0, 0, 41, 8)[0]
-    start = Start(problem)
-    source_losses = start(problem.train, first)
-    looked_at = (problem.val, held_out_rows(problem)) if held_out else (problem.train, first)
-    before = start(*looked_at)
+    draw = torch.Generator().manual_seed(derived(0, "held out", 0))
+    looked_at = (problem.val, torch.randperm(24, generator=draw)[:8]) if held_out else (problem.train, first)
+    network = build_network(problem, TASKS, 0)
+    sources = losses_by_hand(problem, network, problem.train, first)
+    before = losses_by_hand(problem, copy.deepcopy(network).train(not held_out), *looked_at)
     for i, source in enumerate(TASKS):
-        weight = problem.task(source).weight
-        moved = start.after(source_losses[source], lr * weight)(*looked_at)
-        for j, target in enumerate(TASKS):
-            expected = 1 - moved[target].item() / before[target].item()
-            assert trained.affinity is not None
-            assert trained.affinity.mean[i, j] == pytest.approx(expected, rel=1e-6, abs=1e-12)
+        moved = stepped(network, sources[source], 0.1 * problem.task(source).weight).train(not held_out)
+        after = losses_by_hand(problem, moved, *looked_at)
+        expected = [1 - after[target].item() / before[target].item() for target in TASKS]
+        np.testing.assert_allclose(affinity.mean[i], expected, rtol=1e-6, atol=1e-12)
 
 
 def test_nothing_global_is_drawn() -> None:
@@ -134,15 +136,15 @@ def test_nothing_global_is_drawn() -> None:
 
 
 def test_the_caller_s_random_numbers_change_nothing() -> None:
-    class Noisy(nn.Module):
-        def forward(self, values: torch.Tensor) -> torch.Tensor:
-            return values + 0.1 * torch.randn_like(values)  # in evaluation, too
+    def noisy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs[:, 0] - targets + 0.1 * torch.randn_like(targets)).square()
 
-    problem = small_problem(make=lambda: nn.Sequential(nn.Linear(4, 5), Noisy()))
+    problem = small_problem()
+    tasks = tuple(replace(task, kind="custom", loss=noisy, class_weights=None) for task in problem.tasks)
     curves = []
     for seed in (1, 2):
         torch.manual_seed(seed)
-        curves.append(train(problem, Job(TASKS)).curve)
+        curves.append(train(replace(problem, tasks=tasks), Job(TASKS)).curve)
     np.testing.assert_array_equal(*curves)
 
 
