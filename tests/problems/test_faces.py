@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tagalong.learn import Job, train
-from tagalong.problems import faces
+from tagalong.problems import DEMO_TASKS, faces
 from tagalong.problems._attributes import ATTRIBUTES, HAIR, draw_attributes, mislabelled
 from tagalong.problems._drawing import draw_faces
 
@@ -99,3 +99,7 @@ def test_wrong_options_are_refused_all_at_once() -> None:
     with pytest.raises(ValueError, match="`rows` must be") as caught:
         faces(rows=3, pixels=4, noise=0.9, dtype="int8")
     assert str(caught.value).count("must be") == 4
+
+
+def test_the_demo_draws_faces_with_attributes_that_there_are() -> None:
+    assert set(DEMO_TASKS["faces"]) <= set(ATTRIBUTES)

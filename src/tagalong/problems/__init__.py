@@ -1,9 +1,9 @@
 """What is there to learn?"""
 
 from ._faces import faces as faces
-from ._nhanes import DEMO_TASKS as DEMO_TASKS
 from ._nhanes import nhanes as nhanes
 from ._qm9 import qm9 as qm9
+from ._registry import DEMO_TASKS as DEMO_TASKS
 from ._registry import Known as Known
 from ._registry import known_problems as known_problems
 from ._registry import load_problem as load_problem

@@ -40,7 +40,6 @@ TARGETS = {
     "manganese": "BloodManganeseUgl",
 }
 LOGARITHMS = ("hba1c", "lead", "cadmium", "mercury", "manganese")
-DEMO_TASKS = ("systolic", "diastolic", "hba1c", "hdl", "lead", "cadmium", "mercury")
 
 NUMBERS = (
     "AgeInYearsAtScreening",

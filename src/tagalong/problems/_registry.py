@@ -18,6 +18,12 @@ from ._needs import is_installed
 GROUP = "tagalong.problems"
 log = logging.getLogger(__name__)
 
+# What the demo learns: few enough tasks for every subset to be trained within two minutes on two cores.
+DEMO_TASKS = {
+    "nhanes": ("systolic", "diastolic", "hba1c", "hdl", "lead", "cadmium", "mercury"),
+    "faces": ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard"),
+}
+
 
 @dataclass(frozen=True)
 class Known:
