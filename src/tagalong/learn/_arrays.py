@@ -121,16 +121,16 @@ def _as_tensor(inputs: Any, columns: list[Any] | None, argument: str) -> Tensor:
 
 
 def _not_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> list[str]:
-    wrong = (
-        torch.cat([(~torch.isfinite(part)).flatten(1) for part in tensor.split(ROWS_AT_ONCE)]) if len(tensor) else None
-    )
-    if wrong is None or not wrong.any():
-        return []
     if tensor.dim() > 2:
-        rows = wrong.any(1).nonzero().flatten()
-        return [f"{argument} must be finite, found NaN or inf in {len(rows)} rows, the first is row {int(rows[0])}"]
-    counts = wrong.sum(0).tolist()
+        whole = torch.cat([torch.isfinite(part).flatten(1).all(1) for part in tensor.split(ROWS_AT_ONCE)])
+        rows = (~whole).nonzero().flatten().tolist()
+        return (
+            [f"{argument} must be finite, found NaN or inf in {len(rows)} rows, the first is {rows[0]}"] if rows else []
+        )
+    counts = (~torch.isfinite(tensor)).sum(0).tolist()
     named = [f"{_column_name(number, columns)} ({count} rows)" for number, count in enumerate(counts) if count]
+    if not named:
+        return []
     shown = ", ".join(named[:10]) + (f" and {len(named) - 10} more" if len(named) > 10 else "")
     return [f"{argument} must be finite, found NaN or inf in column {shown}; fill them in or leave them out"]
 
