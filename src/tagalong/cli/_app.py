@@ -11,8 +11,10 @@ import typer
 
 from tagalong._version import __version__
 
+from ._demo import demo
 from ._group import group
 from ._paper import paper
+from ._run import run
 from ._sentences import complain, sentence, usage
 
 MANUAL = """Which tasks should train together?
@@ -54,6 +56,8 @@ def _tagalong(
     pass
 
 
+app.command()(demo)
+app.command()(run)
 app.command()(group)
 app.add_typer(paper)
 

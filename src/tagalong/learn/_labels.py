@@ -55,9 +55,11 @@ class LabelSummary:
         for line in self.tasks:
             cells = "  ".join(f"{_cell(line, part):>20}" for part in PARTS)
             lines.append(f"{line.task:<{width}}  {line.kind:<10}  {cells}")
-        return "\n".join([*lines, self._overlap_line(), *(f"warning: {warning}" for warning in self.warnings)])
+        return "\n".join([*lines, self.pairs, *(f"warning: {warning}" for warning in self.warnings)])
 
-    def _overlap_line(self) -> str:
+    @property
+    def pairs(self) -> str:
+        """How many train rows pairs of tasks share, in a line."""
         names = [line.task for line in self.tasks]
         if len(names) < 2:
             return "one task, no pairs"

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tagalong._names import name_problems, refuse
+from tagalong._names import name_problems, named, refuse
 
 from ._recipe import Recipe
 from ._task import Task
@@ -147,6 +147,13 @@ class Problem:
             if task.name == name:
                 return task
         raise ValueError(f"`task` must be one of {', '.join(map(repr, self.names))}, found {name!r}")
+
+    def only(self, names: Iterable[str]) -> Problem:
+        """The same rows with these tasks alone."""
+        wanted = named(names)
+        tasks = tuple(self.task(name) for name in wanted)
+        parts = {part: split.only(wanted) for part, split in self.splits.items()}
+        return replace(self, tasks=tasks, scales={t: s for t, s in self.scales.items() if t in wanted}, **parts)
 
     def make_encoder(self, width: float = 1.0) -> nn.Module:
         """A fresh encoder, `width` times as wide; drawn from torch's random numbers as they stand."""

@@ -1,0 +1,75 @@
+"""The options that `tagalong run`, `demo`, `plan` and others share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ._arguments import typed_number, typed_whole
+
+TABLE, PROBLEM, COMPARED, TRAINED, OUTPUT = "A table", "A problem", "What is compared", "How it is trained", "Output"
+
+
+def _option(
+    panel: str, *names: str, text: str, metavar: str | None = None, parser: Callable[[str], float] | None = None
+) -> typer.models.OptionInfo:
+    made: typer.models.OptionInfo = typer.Option(
+        *names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False, parser=parser
+    )
+    return made
+
+
+def _text(panel: str, name: str, metavar: str, text: str) -> Any:
+    return Annotated[str | None, _option(panel, name, metavar=metavar, text=text)]
+
+
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="PROBLEM|TABLE.csv", help="A problem of `tagalong problems`, or a table.", show_default=False
+    ),
+]
+TargetsOption = _text(TABLE, "--targets", "A,B,…", "The columns to be learnt; needed for a table.")
+FeaturesOption = _text(TABLE, "--features", "A,B,…", "The columns to learn from; all others by default.")
+IgnoreOption = _text(TABLE, "--ignore", "A,B,…", "Columns that are not learnt from, such as ids and names.")
+CategoricalOption = _text(TABLE, "--categorical", "A,B,…", "Columns of categories, given as text or numbers.")
+KindsOption = _text(TABLE, "--kinds", "A=binary,…", "Kinds of targets: binary, multiclass, regression; else guessed.")
+ErrorsOption = _text(TABLE, "--errors", "A=auroc,…", "Errors reported: error rate, auroc, auprc, mae, rmse, r2, loss.")
+SplitOption = _text(TABLE, "--split-column", "NAME", "A column that says train, val or test.")
+GroupOption = _text(TABLE, "--group-column", "NAME", "Rows with the same value never straddle a split.")
+FeaturesFileOption = Annotated[
+    Path | None, _option(TABLE, "--features-file", metavar="FILE", text="An npz or npy with the inputs of each row.")
+]
+TasksOption = _text(PROBLEM, "--tasks", "A,B,…", "These tasks alone.")
+SizeOption = _text(PROBLEM, "--size", "small|full", "How large a problem that comes in sizes.")
+WithOption = Annotated[
+    list[str] | None,
+    _option(
+        PROBLEM, "--with", metavar="NAME=VALUE", text="An option of the problem, such as rows=8000; may be repeated."
+    ),
+]
+MethodsOption = _text(COMPARED, "--methods", "A,B,…", "Such as mtl,stl,tag,hoa,optimal,uw,tag+pcgrad.")
+BudgetsOption = _text(COMPARED, "--budgets", "2,3 | 2-4", "How many networks there may be.")
+SeedsOption = Annotated[
+    int | None, _option(COMPARED, "--seeds", metavar="NUMBER", parser=typed_whole, text="How many; 3 by default.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    _option(COMPARED, "--set", metavar="METHOD.OPTION=VALUE", text="Such as tag.every=1; may be repeated."),
+]
+PriceOption = Annotated[
+    float | None,
+    _option(COMPARED, "--price-per-hour", metavar="NUMBER", parser=typed_number, text="Of computing, to see money."),
+]
+RecipeOption = Annotated[
+    list[str] | None,
+    _option(TRAINED, "--recipe", metavar="NAME=VALUE", text="Such as lr=0.01 or epochs=50; may be repeated."),
+]
+ExecutorOption = _text(TRAINED, "--executor", "serial|processes|ray", "Where networks are trained; serial by default.")
+DeviceOption = _text(TRAINED, "--device", "auto|cpu|cuda", "auto by default: CUDA where there is one.")
+OutOption = Annotated[Path | None, _option(OUTPUT, "--out", "-o", metavar="FOLDER", text="The folder of the run.")]
+JsonOption = Annotated[bool, _option(OUTPUT, "--json", metavar="", text="Print JSON and nothing else.")]
+QuietOption = Annotated[bool, _option(OUTPUT, "--quiet", "-q", metavar="", text="The verdict alone.")]
