@@ -2,7 +2,9 @@
 
 import itertools
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +19,25 @@ from many_problems import (
     assert_same,
     images,
     make_problem,
+    vectors,
     words,
 )
 from torch import nn
 
-from tagalong.learn import MLP, Diverged, Job, Problem, Recipe, Task, Trained, build_network, train, train_many
+from tagalong.learn import (
+    MLP,
+    Diverged,
+    Job,
+    Problem,
+    Recipe,
+    Task,
+    Trained,
+    _many,
+    _together,
+    build_network,
+    train,
+    train_many,
+)
 from tagalong.learn._room import bytes_of
 
 
@@ -48,6 +64,16 @@ def test_cnns_with_batchnorm_and_dropout_equal_those_trained_alone(optimizer: st
     for job in jobs[::2]:
         assert_same(found[job], train(problem, job))
     assert len({trained.steps for trained in found.values()}) > 1
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("encoder", "inputs"), [(MLP_WITH_DROPOUT, vectors), (CNN_WITH_BATCHNORM, images)])
+def test_networks_on_a_gpu_equal_those_trained_alone_there(encoder: Callable[..., nn.Module], inputs: Any) -> None:
+    problem = make_problem(encoder, inputs, lr=0.02)
+    jobs = all_jobs(problem)
+    found = trained_together(problem, jobs, device="cuda")
+    for job in jobs[::3]:
+        assert_same(found[job], train(problem, job, device="cuda"))
 
 
 LAYERS = {
@@ -140,6 +166,38 @@ def test_little_memory_gives_the_same_in_more_chunks(networks: int) -> None:
     few = trained_together(problem, jobs, memory=networks * each)
     for job, trained in trained_together(problem, jobs).items():
         assert_same(few[job], trained)
+
+
+@pytest.mark.parametrize("share", [0.0, 2.0])
+def test_it_makes_no_difference_when_stopped_networks_are_dropped(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = make_problem(CNN_WITH_BATCHNORM, images, lr=0.02)
+    jobs = all_jobs(problem)[:9]
+    usual = trained_together(problem, jobs)
+    monkeypatch.setattr(_together, "WORTH_DROPPING", share)
+    for job, trained in trained_together(problem, jobs).items():
+        assert_same(trained, usual[job])
+
+
+def test_networks_that_do_not_fit_after_all_are_trained_in_halves(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Crowded(_together.Together):
+        def __init__(self, problem: Problem, jobs: list[Job], device: torch.device) -> None:
+            if len(jobs) > 4:
+                raise torch.OutOfMemoryError
+            super().__init__(problem, jobs, device)
+
+    problem = make_problem(MLP_WITH_DROPOUT, epochs=2)
+    jobs = all_jobs(problem)
+    roomy = trained_together(problem, jobs)
+    monkeypatch.setattr(_many, "Together", Crowded)
+    counts: list[int] = []
+    for job, trained in trained_together(problem, jobs, progress=counts.append).items():
+        assert_same(trained, roomy[job])
+    assert counts == sorted(counts)
+    assert [record.message.split()[0] for record in caplog.records] == ["15", "7", "8"]
 
 
 def test_networks_come_as_their_chunk_is_finished_and_progress_counts_them() -> None:

@@ -45,6 +45,16 @@ def train_many(
 
     Raises:
         Diverged: some networks never had a finite validation loss; raised when all others are out.
+
+    Example:
+        >>> from tagalong.learn import Recipe, Task
+        >>> inputs = torch.rand(60, 3)
+        >>> tasks = [Task("sum", kind="regression"), Task("above")]
+        >>> targets = {"sum": inputs.sum(1), "above": (inputs[:, 0] > 0.5).float()}
+        >>> problem = Problem.from_arrays(inputs, targets, tasks, recipe=Recipe(epochs=2))
+        >>> jobs = [Job(("sum",)), Job(("above",)), Job(("sum", "above"))]
+        >>> [(trained.job.tasks, trained.steps) for trained in train_many(problem, jobs)]
+        [(('sum',), 2), (('above',), 2), (('sum', 'above'), 2)]
     """
     where = torch.device(device)
     refuse(list(dict.fromkeys(found for job in jobs for found in _problems(problem, job, where))))

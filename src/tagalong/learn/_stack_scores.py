@@ -31,8 +31,9 @@ def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], p
         networks = np.flatnonzero(trains[:, column])
         if not len(networks):
             continue
-        chosen = outputs.pop(name).index_select(0, torch.from_numpy(networks).to(device))
-        for network, score in zip(networks, _scores(problem, name, chosen.cpu(), split.targets[name]), strict=True):
+        chosen = outputs.pop(name).index_select(0, torch.from_numpy(networks).to(device)).cpu()
+        of_task = _scores(problem, name, chosen, split.targets[name].cpu())
+        for network, score in zip(networks, of_task, strict=True):
             scores[network][name] = score
     return scores
 
