@@ -67,7 +67,8 @@ class Ledger:
         if waiting := self.pending:
             names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
             more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            raise ValueError(f"results of {len(names)} networks are missing: {', '.join(names[:5])}{more}")
+            missing = f"{', '.join(names[:5])}{more}"
+            raise ValueError(f"results of {len(names)} networks are missing: {missing}; train them and add theirs")
         records = [
             self._record(label, groups, seed)
             for label, groups in self.plan.groupings.items()

@@ -1,0 +1,212 @@
+"""The trained answer predicts what was measured, from the folder of the run alone, and without tagalong."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tagalong.group import Group
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, train
+from tagalong.study import Best, Outcome, ProblemInfo, Record, Results
+from tagalong.study._best import keep_best, recommended_record
+
+TASKS = (Task("age", "regression"), Task("ill"), Task("kind", "multiclass", classes=3))
+GROUPS = (Group({"age", "ill"}, {"age"}), Group({"ill", "kind"}, {"ill", "kind"}))
+SCALE = (50.0, 10.0)
+
+
+class Doubling(nn.Module):
+    """An own layer, with a buffer that is not part of the state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("twice", torch.tensor(2.0), persistent=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return rows * self.twice
+
+
+class Unexportable(nn.Module):
+    """Asks the values which way to go."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return rows if rows.sum().item() > 1e9 else rows + len(rows.tolist())
+
+
+def make_problem(extra: nn.Module | None = None) -> Problem:
+    draw = torch.Generator().manual_seed(0)
+
+    def some(rows: int) -> Split:
+        inputs = torch.randn(rows, 4, generator=draw)
+        kind = inputs[:, 1:].argmax(1).float()
+        return Split(inputs, {"age": inputs[:, 0], "ill": (inputs[:, 1] > 0).float(), "kind": kind})
+
+    def encoder() -> nn.Module:
+        return nn.Sequential(MLP(4, (8,), dropout=0.1)(), extra or Doubling(), nn.BatchNorm1d(8))
+
+    recipe = Recipe(epochs=3, batch_size=32, lr=0.02)
+    return Problem("toy", TASKS, some(120), some(60), some(60), encoder, recipe=recipe, scales={"age": SCALE})
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return make_problem()
+
+
+@pytest.fixture(scope="module")
+def best(problem: Problem) -> Best:
+    trained = [train(problem, Job(tuple(sorted(group.trains)), seed=1)) for group in GROUPS]
+    return Best.build(problem, GROUPS, [one.state or {} for one in trained], seed=1)
+
+
+def test_predictions_are_the_networks_outputs_in_the_units_of_the_data(problem: Problem, best: Best) -> None:
+    predicted = best.predict(problem.test.inputs)
+    assert list(predicted) == ["age", "ill", "kind"]
+    scores = {}
+    for group in GROUPS:
+        trained = train(problem, Job(tuple(sorted(group.trains)), seed=1))
+        scores |= {task: trained.test[task] for task in group.serves}
+    age = (predicted["age"].astype(np.float64) - SCALE[0]) / SCALE[1]
+    loss = np.square(age - problem.test.targets["age"].numpy()).mean()
+    assert loss == pytest.approx(scores["age"].loss, rel=1e-4)
+    assert SCALE[1] * np.abs(age - problem.test.targets["age"].numpy()).mean() == pytest.approx(
+        scores["age"].error, rel=1e-4
+    )
+    ill, labels = predicted["ill"].astype(np.float64), problem.test.targets["ill"].numpy()
+    assert -np.log(np.where(labels > 0.5, ill, 1 - ill)).mean() == pytest.approx(scores["ill"].loss, rel=1e-4)
+    assert predicted["kind"].shape == (60, 3)
+    np.testing.assert_allclose(predicted["kind"].sum(1), 1, rtol=1e-5)
+    chosen = predicted["kind"][np.arange(60), problem.test.targets["kind"].long().numpy()]
+    assert -np.log(chosen.astype(np.float64)).mean() == pytest.approx(scores["kind"].loss, rel=1e-4)
+
+
+def test_networks_carry_the_heads_they_serve_only(best: Best) -> None:
+    assert [network.tasks for network in best.networks] == [("age",), ("ill", "kind")]
+    assert all(not network.training for network in best.networks)
+
+
+def test_the_folder_alone_is_enough_in_another_process(problem: Problem, best: Best, tmp_path: Path) -> None:
+    best.save(tmp_path)
+    best.save(tmp_path)  # again, over the first
+    again = Best.load(tmp_path)
+    assert (again.groups, again.seed, again.tasks) == (best.groups, best.seed, best.tasks)
+    rows = problem.test.inputs
+    for task, values in best.predict(rows).items():
+        np.testing.assert_array_equal(again.predict(rows)[task], values)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["networks"]
+    weights = torch.load(tmp_path / "networks" / "network-1.pt", weights_only=True)
+    assert set(weights) == set(best.networks[0].state_dict())
+
+
+def test_classes_of_a_script_travel_with_the_networks(tmp_path: Path) -> None:
+    script = """
+import sys, torch
+from torch import nn
+from tagalong.group import Group
+from tagalong.learn import Problem, Split, Task, build_network
+from tagalong.study import Best
+
+class Own(nn.Linear):
+    pass
+
+half = Split(torch.randn(4, 2), {"ill": torch.tensor([0.0, 1.0, 0.0, 1.0])})
+problem = Problem("toy", (Task("ill"),), half, half, half, lambda: Own(2, 3))
+state = build_network(problem, ["ill"], 0).state_dict()
+Best.build(problem, [Group({"ill"}, {"ill"})], [state], 0).save(sys.argv[1])
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+    assert Best.load(tmp_path).predict(torch.zeros(5, 2))["ill"].shape == (5,)
+
+
+def test_a_folder_without_networks_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"found no networks/networks\.json"):
+        Best.load(tmp_path)
+    (tmp_path / "networks").mkdir()
+    (tmp_path / "networks" / "networks.json").write_text('{"format": "other", "version": 1}')
+    with pytest.raises(ValueError, match="must have format and version"):
+        Best.load(tmp_path)
+
+
+def test_the_export_needs_only_torch(problem: Problem, best: Best, tmp_path: Path) -> None:
+    assert best.export(tmp_path) == []
+    torch.save(problem.test.inputs, tmp_path / "rows.pt")
+    script = """
+import sys, torch
+sys.modules["tagalong"] = None  # importing it fails
+sys.path.insert(0, sys.argv[1])
+from load import load, state_dicts
+found = load().predict(torch.load(sys.argv[1] + "/rows.pt"))
+torch.save(found, sys.argv[1] + "/found.pt")
+assert len(state_dicts()) == 2
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+    found = torch.load(tmp_path / "found.pt")
+    for task, values in best.predict(problem.test.inputs).items():
+        np.testing.assert_allclose(found[task].numpy(), values, rtol=1e-4, atol=1e-5)
+
+
+def test_what_cannot_be_exported_leaves_weights_and_a_note(tmp_path: Path) -> None:
+    problem = make_problem(Unexportable())
+    group = Group({"age"}, {"age"})
+    trained = train(problem, Job(("age",)))
+    notes = Best.build(problem, [group], [trained.state or {}], 0).export(tmp_path)
+    assert len(notes) == 1
+    assert notes[0].startswith("network 1 (age): torch.export could not take it")
+    assert (tmp_path / "network-1.pt").exists()
+    assert not (tmp_path / "network-1.pt2").exists()
+
+
+def test_raw_rows_are_prepared_as_those_that_were_learnt_from(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    raw = 1000 + 50 * rng.normal(size=(200, 3))
+    targets = {"age": raw[:, 0], "ill": np.where(raw[:, 1] > 1000, "yes", "no")}
+    made = Problem.from_arrays(raw, targets, ["age", "ill"], recipe=Recipe(epochs=10, batch_size=32, lr=0.05))
+    trained = train(made, Job(("age", "ill")))
+    group = Group({"age", "ill"}, {"age", "ill"})
+    Best.build(made, [group], [trained.state or {}], 0).save(tmp_path)
+    again = Best.load(tmp_path)
+    predicted = again.predict(raw)
+    assert np.corrcoef(predicted["age"], raw[:, 0])[0, 1] > 0.9
+    assert abs(predicted["age"].mean() - 1000) < 20
+    assert again.tasks[1].labels == ("no", "yes")
+    assert predicted["ill"][raw[:, 1] > 1050].mean() > 0.5 > predicted["ill"][raw[:, 1] < 950].mean()
+
+
+def records(val: list[float]) -> list[Record]:
+    groups = (Group("ab", "ab"),)
+    return [
+        Record("mtl", None, seed, groups, {task: Outcome(loss, 0.0) for task in "ab"}, {t: Outcome(1, 0) for t in "ab"})
+        for seed, loss in enumerate(val)
+    ]
+
+
+def test_the_seed_is_the_one_that_did_best_on_validation() -> None:
+    assert recommended_record(Results(records([1.0, 0.5, 2.0]), problem=ProblemInfo.named(["a", "b"]))).seed == 1
+
+
+def test_the_recommended_networks_are_kept(problem: Problem, tmp_path: Path) -> None:
+    names = problem.names
+    trained = {seed: train(problem, Job(names, seed)) for seed in (0, 1)}
+    found = [
+        Record(
+            "mtl",
+            None,
+            seed,
+            (Group(names, names),),
+            {task: Outcome(score.loss, score.error) for task, score in one.val.items()},
+            {task: Outcome(score.loss, score.error) for task, score in one.test.items()},
+            networks=(f"key {seed}",),
+        )
+        for seed, one in trained.items()
+    ]
+    results = Results(found, problem=ProblemInfo.of(problem), out=tmp_path)
+    keep_best(results, problem, lambda key: trained[int(key[-1])].state or {}).save(tmp_path)
+    best = results.best()
+    assert best.seed == recommended_record(results).seed
+    assert best.networks[0].tasks == names
+    with pytest.raises(ValueError, match="no folder with networks"):
+        Results(found, problem=ProblemInfo.of(problem)).best()

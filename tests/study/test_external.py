@@ -1,0 +1,162 @@
+"""Ask and tell: what to train next, what is refused, going on after a stop, and the same verdict as a study's."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from told_small import TASKS, losses_of, rows_of
+
+from tagalong.affinity import Affinity
+from tagalong.group import Group
+from tagalong.study import External, Results, Study, plan
+from tagalong.study._noise import row_noise
+from tagalong.study._record import Cost, Outcome, Record
+from tagalong.study._results import ProblemInfo
+
+
+def answer(external: External | Study, limit: int = 10_000, rows: bool = True) -> int:
+    """Trains what is asked for, at most so many networks."""
+    for told in range(limit):
+        network = external.ask()
+        if network is None:
+            return told
+        tasks, seed = network
+        more = {"rows": rows_of(tasks, seed, "test")} if rows else {}
+        val, test = losses_of(tasks, seed, "val"), losses_of(tasks, seed, "test")
+        external.tell(tasks, seed, val=val, test=test, steps=10, seconds=1.0, parameters=100, **more)
+    return limit
+
+
+def external(out: Path | None = None, methods: tuple[str, ...] = ("stl", "hoa", "optimal"), seeds: int = 3) -> External:
+    return External(plan(None, [2, 3], methods, seeds, tasks=TASKS), out)
+
+
+def test_all_together_comes_first_and_everything_once() -> None:
+    study = external()
+    asked = study.pending()
+    assert asked[0] == (TASKS, 0)
+    assert len(asked) == len(set(asked)) == 15 * 3
+    assert answer(study) == 45
+    assert study.ask() is None
+    verdict = study.results().verdict()
+    assert verdict.worth_it
+    assert verdict.groups == (Group({"a", "b"}, {"a", "b"}), Group({"c", "d"}, {"c", "d"}))
+
+
+def test_groups_that_validation_decides_are_asked_for_when_it_can() -> None:
+    study = external(methods=("hoa",))
+    first = study.pending()
+    assert sorted({len(tasks) for tasks, _ in first}) == [1, 2, 4]
+    assert answer(study) >= len(first)
+    labels = {(record.method, record.budget) for record in study.results().records}
+    assert labels == {("mtl", None), ("hoa", 2), ("hoa", 3)}
+    hoa = next(record for record in study.results().records if record.method == "hoa")
+    assert hoa.deciding == Cost(10, 100, 10.0)
+    assert hoa.training == Cost(2, 20, 2.0)
+    assert hoa.parameters == 200
+
+
+def test_it_goes_on_after_a_stop_to_the_same_results(tmp_path: Path) -> None:
+    whole = external()
+    answer(whole)
+    told = 0
+    for limit in (1, 7, 20, 100):
+        told += answer(external(tmp_path), limit)
+    assert told == 45
+    again = External(None, tmp_path)
+    assert again.ask() is None
+    assert again.results().records == whole.results().records
+    assert again.results().noise == whole.results().noise
+    assert str(again.results()) == str(whole.results())
+
+
+def test_the_verdict_is_the_one_a_study_gives_on_the_same_numbers() -> None:
+    study = external(methods=("stl",))
+    answer(study)
+    alone = tuple(Group({task}, {task}) for task in TASKS)
+    records = []
+    for method, groups in (("mtl", (Group(TASKS, TASKS),)), ("stl", alone)):
+        for seed in range(3):
+            outcomes = {}
+            for part in ("val", "test"):
+                losses = {}
+                for group in groups:
+                    losses |= losses_of(tuple(sorted(group.trains)), seed, part)
+                outcomes[part] = {task: Outcome(loss, float("nan")) for task, loss in losses.items()}
+            size = len(groups)
+            training = Cost(size, 10 * size, 1.0 * size)
+            records.append(
+                Record(method, None, seed, groups, **outcomes, training=training, parameters=100 * size)  # type: ignore[arg-type]
+            )
+
+    def rows(record: Record) -> dict[str, np.ndarray]:
+        parts = [rows_of(tuple(sorted(group.trains)), record.seed, "test") for group in record.groups]
+        return {task: values for part in parts for task, values in part.items()}
+
+    results = Results(records, problem=ProblemInfo.named(TASKS), noise=row_noise(records, rows))
+    assert study.results().verdict() == results.verdict()
+    assert results.verdict().row_stderr is not None
+
+
+def test_without_rows_the_verdict_is_provisional() -> None:
+    study = external(methods=("stl",))
+    answer(study, rows=False)
+    assert "the noise of the test rows is not known" in study.results().verdict().provisional
+
+
+def test_results_before_the_end_name_what_is_missing() -> None:
+    study = external(methods=("stl",), seeds=1)
+    answer(study, 2)
+    with pytest.raises(
+        ValueError, match=r"results of 3 networks are missing: b \(seed 0\), c \(seed 0\), d \(seed 0\)"
+    ):
+        study.results()
+
+
+def test_any_order_is_fine_and_everything_else_is_said() -> None:
+    study = external(methods=("stl",))
+    study.tell(["b"], 2, val={"b": 1.0}, test={"b": (1.0, 0.5)})
+    with pytest.raises(ValueError, match=r"\['b'\] with seed 2 was told before"):
+        study.tell(["b"], 2, val={"b": 1.0}, test={"b": 1.0})
+    with pytest.raises(ValueError, match=r"must be a network of the plan, found \['a', 'b'\], 0; ask\(\) gives"):
+        study.tell(["a", "b"], 0, val={}, test={})
+    with pytest.raises(ValueError, match="must be a network of the plan"):
+        study.tell(["a"], 3, val={"a": 1.0}, test={"a": 1.0})
+    with pytest.raises(ValueError, match="must be a network of the plan"):
+        study.tell(["nobody"], 0, val={}, test={})
+    with pytest.raises(ValueError, match="several problems") as refused:
+        study.tell(["a"], 0, val={"a": float("nan")}, test={"b": 1.0}, rows={"a": [[1.0]]}, seconds=-1)
+    said = str(refused.value)
+    assert "`val`: the loss of 'a' must be a finite number, found nan" in said
+    assert "`test` must have a value for each of a, found nothing for 'a', 'b' besides" in said
+    assert "`rows` must be one loss per test row" in said
+    assert "`seconds` must be a number from 0, found -1" in said
+    with pytest.raises(ValueError, match="must be a loss or \\(loss, error\\), found 'low'"):
+        study.tell(["a"], 0, val={"a": "low"}, test={"a": 1.0})  # type: ignore[dict-item]
+    assert len(study.pending()) == 14
+
+
+def test_another_plan_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    external(tmp_path)
+    with pytest.raises(ValueError, match="found those of another"):
+        external(tmp_path, methods=("stl",))
+    with pytest.raises(ValueError, match="`plan` must be given"):
+        External(None, tmp_path / "nothing")
+
+
+def test_a_study_over_names_asks_and_is_told(tmp_path: Path) -> None:
+    affinity = Affinity.from_matrix([[0, 5, 0, 0], [5, 0, 0, 0], [0, 0, 0, 5], [0, 0, 5, 0]], TASKS)
+    study = Study(TASKS, tmp_path)
+    study.plan(affinity, budgets=[2])
+    assert answer(study, 5) == 5
+    later = Study(TASKS, tmp_path)  # the plan is in the folder
+    assert answer(later) == 7 * 3 - 5
+    results = later.results()
+    assert results.verdict().recommended == ("tag", 2)
+    assert Results.load(tmp_path).verdict() == results.verdict()
+
+
+def test_a_study_that_was_given_no_plan_compares_the_usual(tmp_path: Path) -> None:
+    study = Study(TASKS, tmp_path)
+    answer(study)
+    assert {record.method for record in study.results().records} == {"mtl", "stl", "hoa"}

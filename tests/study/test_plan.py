@@ -1,0 +1,142 @@
+"""A plan as a table to fill in, and the verdict on a filled one."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from told_small import TASKS, losses_of, rows_of
+
+from tagalong.affinity import Affinity
+from tagalong.study import External, Plan, plan, verdict_from_csv
+
+AFFINITY = Affinity.from_matrix([[0, 5, 0, 0], [5, 0, 0, 0], [0, 0, 0, 5], [0, 0, 5, 0]], TASKS)
+
+
+def made(methods: tuple[str, ...] = ("stl", "tag"), seeds: int = 3) -> Plan:
+    return plan(AFFINITY, [2, 3], methods, seeds)
+
+
+def fill(path: Path, rows: bool = False, drop: tuple[str, ...] = ()) -> None:
+    """As a user would, network by network."""
+    with open(path, newline="") as file:
+        lines = list(csv.DictReader(file))
+    for line in lines:
+        tasks, seed = tuple(line["network"].split("+")), int(line["seed"])
+        for part in ("val", "test"):
+            line[f"{part}_loss"] = repr(losses_of(tasks, seed, part)[line["task"]])
+        if rows:
+            line["test_rows"] = f"{line['network']}-{seed}-{line['task']}.npy"
+            np.save(path.parent / line["test_rows"], rows_of(tasks, seed, "test")[line["task"]])
+    columns = [column for column in lines[0] if column not in drop]
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, columns, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(lines)
+
+
+def told(study: External, rows: bool = False) -> External:
+    while (network := study.ask()) is not None:
+        tasks, seed = network
+        more = {"rows": rows_of(tasks, seed, "test")} if rows else {}
+        study.tell(tasks, seed, val=losses_of(tasks, seed, "val"), test=losses_of(tasks, seed, "test"), **more)
+    return study
+
+
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("methods", [("stl", "tag"), ("optimal",), ("stl", "tag", "optimal")])
+def test_a_filled_table_gives_the_verdict_of_ask_and_tell(tmp_path: Path, methods: tuple[str, ...], rows: bool) -> None:
+    path = made(methods).to_csv(tmp_path / "plan.csv")
+    fill(path, rows)
+    results = verdict_from_csv(path)
+    expected = told(External(made(methods)), rows).results()
+    assert results.verdict() == expected.verdict()
+    assert {(one.method, one.budget, one.seed): one.groups for one in results.records} == {
+        (one.method, one.budget, one.seed): one.groups for one in expected.records
+    }
+    assert (results.verdict().row_stderr is not None) == rows
+
+
+def test_the_table_has_a_row_per_network_seed_and_task(tmp_path: Path) -> None:
+    text = made().to_csv(tmp_path / "plan.csv").read_text().split("\n")
+    assert text[0] == "network,seed,task,serves,decides,val_loss,test_loss,val_error,test_error"
+    assert text[1] == "a+b+c+d,0,a,mtl,,,,,"
+    assert "a+b,0,a,tag:2 tag:3,,,,," in text
+    assert "a,2,a,stl,,,,," in text
+    assert "a,0,a,,hoa:2 hoa:3,,,," in made(("hoa",)).to_csv(tmp_path / "hoa.csv").read_text().split("\n")
+
+
+def test_what_is_missing_is_named_in_one_sentence(tmp_path: Path) -> None:
+    path = made(seeds=1).to_csv(tmp_path / "plan.csv")
+    with pytest.raises(ValueError, match="is not filled in yet: val_loss of a") as refused:
+        verdict_from_csv(path)
+    assert "and 16 more missing" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    fill(path)
+    path.write_text("\n".join(line for line in path.read_text().split("\n") if not line.startswith("c,0")))
+    with pytest.raises(ValueError, match="stl must serve every task once, odd: c"):
+        verdict_from_csv(path)
+
+
+def test_groups_that_the_table_decides_name_the_networks_still_to_train(tmp_path: Path) -> None:
+    path = made(("hoa",), seeds=2).to_csv(tmp_path / "plan.csv")
+    fill(path)
+    assert verdict_from_csv(path).verdict().worth_it  # the best groups are pairs, which are there
+    changed = []
+    for line in path.read_text().split("\n"):
+        cells = line.split(",")
+        if len(cells[0]) in (1, 3):  # singles and pairs; without d pairs are good, so three of them look best
+            cells[5] = "1.0" if len(cells[0]) == 1 else "9.0" if "d" in cells[0] else "0.5"
+        changed.append(",".join(cells))
+    path.write_text("\n".join(changed))
+    with pytest.raises(ValueError, match=r"2 networks are missing: a\+b\+c \(seed 0\), a\+b\+c \(seed 1\); train them"):
+        verdict_from_csv(path)
+
+
+def test_any_table_of_results_will_do(tmp_path: Path) -> None:
+    path = made(("optimal",)).to_csv(tmp_path / "plan.csv")
+    fill(path, drop=("serves", "decides", "val_error", "test_error"))
+    results = verdict_from_csv(path, budgets=[2])
+    assert {(record.method, record.budget) for record in results.records} == {
+        ("mtl", None),
+        ("stl", None),
+        ("chosen", 2),
+    }
+    assert results.verdict().recommended == ("chosen", 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("network,seed,task\nab,0,a\n", "found no val_loss, test_loss"),
+        ("network,seed,task,val_loss,test_loss\n", "at least one row"),
+        ("network,seed,task,val_loss,test_loss\na,x,a,1,1\n", "seed \\(a whole number\\)"),
+        ("network,seed,task,val_loss,test_loss\na,0,a,1,1\na,0,a,1,1\n", "line 3: found a second row"),
+        ("network,seed,task,val_loss,test_loss\na,0,a,low,1\n", "val_loss must be a number, found 'low'"),
+        ("network,seed,task,val_loss,test_loss\na,0,a,nan,1\n", "must be a finite number"),
+        ("network,seed,task,val_loss,test_loss\na,0,a,1,1\nb,0,b,1,1\n", "a network of all tasks \\(a, b\\)"),
+        ("network,seed,task,serves,val_loss,test_loss\na,0,a,tag:x,1,1\n", "found 'tag:x'"),
+    ],
+)
+def test_wrong_tables_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "results.csv").write_text(text)
+    with pytest.raises(ValueError, match=said):
+        verdict_from_csv(tmp_path / "results.csv")
+
+
+def test_wrong_plans_are_refused_with_every_problem_at_once() -> None:
+    with pytest.raises(ValueError, match="several problems") as refused:
+        plan(None, [0, 5], ["tag", "pcgrad"], 0, tasks=["a", "b"])
+    said = str(refused.value)
+    assert "`methods` must be among 'mtl', 'stl', 'tag', 'cs', 'hoa', 'optimal', found 'pcgrad'" in said
+    assert "`affinity` must be given for 'tag', found None" in said
+    assert "`budgets` must be whole numbers from 1 to 2, the number of tasks, found [0, 5]" in said
+    assert "`seeds` must be a number from 1 or distinct whole numbers, found []" in said
+    with pytest.raises(ValueError, match="found nothing about 'z'"):
+        plan(AFFINITY, [1], ["tag"], tasks=["a", "z"])
+    with pytest.raises(ValueError, match="`tasks` must name at least one task"):
+        plan(None, [], ["stl"])
+    with pytest.raises(ValueError, match="use 'hoa' above 12 tasks"):
+        plan(None, [2], ["optimal"], tasks=[f"t{number}" for number in range(13)])
+    with pytest.raises(ValueError, match="`budgets` must hold at least one"):
+        plan(None, [], ["hoa"], tasks=["a", "b"])
