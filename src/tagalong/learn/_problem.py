@@ -151,9 +151,14 @@ class Problem:
     def only(self, names: Iterable[str]) -> Problem:
         """The same rows with these tasks alone."""
         wanted = named(names)
-        tasks = tuple(self.task(name) for name in wanted)
-        parts = {part: split.only(wanted) for part, split in self.splits.items()}
-        return replace(self, tasks=tasks, scales={t: s for t, s in self.scales.items() if t in wanted}, **parts)
+        return replace(
+            self,
+            tasks=tuple(self.task(name) for name in wanted),
+            train=self.train.only(wanted),
+            val=self.val.only(wanted),
+            test=self.test.only(wanted),
+            scales={name: scale for name, scale in self.scales.items() if name in wanted},
+        )
 
     def make_encoder(self, width: float = 1.0) -> nn.Module:
         """A fresh encoder, `width` times as wide; drawn from torch's random numbers as they stand."""
