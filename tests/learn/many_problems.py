@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, Trained
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, Trained, train, train_many
 
 MIXED = (
     Task("size", kind="regression"),
@@ -113,3 +113,13 @@ def assert_same(together: Trained, alone: Trained, within: float = 1e-7) -> None
             np.testing.assert_allclose(found[task].loss, wanted[task].loss, rtol=within)
             np.testing.assert_allclose(found[task].error, wanted[task].error, rtol=within)
             np.testing.assert_allclose(found[task].rows, wanted[task].rows, rtol=1e-6, atol=1e-6)
+
+
+def trained_together(problem: Problem, jobs: list[Job], **options: Any) -> dict[Job, Trained]:
+    return {trained.job: trained for trained in train_many(problem, jobs, **options)}
+
+
+def check_some(problem: Problem, jobs: list[Job], every: int = 4) -> None:
+    found = trained_together(problem, jobs)
+    for job in jobs[::every]:
+        assert_same(found[job], train(problem, job))
