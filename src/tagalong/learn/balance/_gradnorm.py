@@ -23,7 +23,8 @@ class GradNorm(Rule):
     tasks, weights descend Σ |G_i − mean(G)·r_i^α| (equation 2; the target is a constant) by their own Adam.
 
     The paper renormalises weights to sum to the number of tasks and stops there; TAG's published code clips them to
-    [0.1, 10] first, as we do. L_i(0) is the first loss that a task shows. A task without labels in a batch is left out of the means and keeps its weight but for the sum.
+    [0.1, 10] first, as we do. L_i(0) is the first loss that a task shows. A task without labels in a batch is left out
+    of the means and keeps its weight but for the sum.
 
     Args:
         network: whose losses are weighted.
