@@ -14,7 +14,7 @@ from tagalong.learn import MLP, Problem, Split, Task
 from tagalong.study import Cost, Outcome, ProblemInfo, Record, Results
 from tagalong.study._latency import latency
 
-HEADINGS = "method budget nets total loss vs mtl vs random deciding training size latency"
+HEADINGS = "method budget nets total loss vs mtl vs random decide train size latency"
 
 
 def found() -> list[Record]:

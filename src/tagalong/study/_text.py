@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ._results import Results
 
 WIDTH, GAP = 100, "  "
-HEADINGS = ("method", "budget", "nets", "total loss", "vs mtl", "vs random", "deciding", "training", "size", "latency")
+HEADINGS = ("method", "budget", "nets", "total loss", "vs mtl", "vs random", "decide", "train", "size", "latency")
 
 
 def results_text(results: Results) -> str:
@@ -85,8 +85,9 @@ def _times(value: float | None) -> str:
 
 def _legend(lines: Iterable[Line]) -> list[str]:
     text = (
-        "Test losses, mean ± standard error over seeds; changes are means over tasks, negative is better; deciding "
-        "(once for all budgets), training and size (parameters) in units of mtl's."
+        "Test losses, mean ± standard error over seeds; changes are means over tasks, negative is better; time to "
+        "decide (once for all budgets) and to train, and size (parameters) in units of mtl's; networks trained many at "
+        "once take less time than alone."
     )
     starred = " * chose by looking at test data: a bound, not a method." if not all(x.honest for x in lines) else ""
     return textwrap.wrap(text + starred, WIDTH)
@@ -131,9 +132,7 @@ def interval_text(verdict: Verdict) -> str:
     seeds = f"{verdict.seeds} seed{'s' if verdict.seeds > 1 else ''}"
     if verdict.low is None or verdict.high is None:
         return f"({seeds})"
-    return (
-        f"on test ({100 * verdict.confidence:g} % interval {percent(verdict.low)} to {percent(verdict.high)}, {seeds})"
-    )
+    return f"({100 * verdict.confidence:g} % interval {percent(verdict.low)} to {percent(verdict.high)}, {seeds})"
 
 
 def label_text(label: Label) -> str:
