@@ -14,8 +14,12 @@ from tagalong._version import __version__
 from ._demo import demo
 from ._group import group
 from ._paper import paper
+from ._plan import plan
+from ._predict import predict
+from ._problems import problems
 from ._run import run
 from ._sentences import complain, sentence, usage
+from ._verdict import verdict
 
 MANUAL = """Which tasks should train together?
 
@@ -59,6 +63,10 @@ def _tagalong(
 app.command()(demo)
 app.command()(run)
 app.command()(group)
+app.command()(problems)
+app.command()(plan)
+app.command()(verdict)
+app.command()(predict)
 app.add_typer(paper)
 
 
@@ -81,6 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = typer.main.get_command(app).main(given or ["--help"], prog_name="tagalong", standalone_mode=False)
         return status if isinstance(status, int) else 0
     except (ValueError, TimeoutError) as error:
+        complain(sentence(error))
+    except ImportError as error:
+        if "pip install" not in str(error):
+            raise
         complain(sentence(error))
     except KeyboardInterrupt:
         return 130

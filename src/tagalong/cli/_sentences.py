@@ -8,6 +8,18 @@ import sys
 OPTIONS = (
     *("budgets", "budget", "cost", "max_cost", "max_size", "must_link", "cannot_link", "allow_single", "weights"),
     *("objective", "axis", "average", "complete", "tasks", "solver", "time_limit", "seed", "resamples"),
+    *(
+        "targets",
+        "features_file",
+        "features",
+        "ignore",
+        "categorical",
+        "kinds",
+        "errors",
+        "split_column",
+        "group_column",
+    ),
+    *("methods", "seeds", "set", "price_per_hour", "recipe", "executor", "device", "size", "with", "out"),
 )
 SPELT = {"allow_single=False": "--no-single", "allow_single=True": "--allow-single"}
 

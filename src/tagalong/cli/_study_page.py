@@ -9,8 +9,6 @@ from ._terminal import clean, put, say, screen, table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import Console
-
     from tagalong.learn import Problem
     from tagalong.study import Results
 
@@ -44,20 +42,22 @@ def _right() -> tuple[str, ...]:
     return (*(f"labels {part}" for part in PARTS), "positives")
 
 
+def show_table(results: Results, quiet: bool) -> None:
+    """The table and the verdict; the verdict alone if quiet."""
+    console = screen()
+    for line in str(results.verdict() if quiet else results).splitlines():
+        console.print(clean(line), soft_wrap=True)
+
+
 def show_results(results: Results, quiet: bool, out: Path) -> None:
     """The table, the verdict, and where everything lies."""
     console = screen()
+    if not quiet:
+        console.print()
+    show_table(results, quiet)
     if quiet:
-        say(console, str(results.verdict()))
         return
     console.print()
-    for line in str(results).splitlines():
-        console.print(clean(line), soft_wrap=True)
-    console.print()
-    _show_files(console, out)
-
-
-def _show_files(console: Console, out: Path) -> None:
     say(
         console,
         f"{out}: results, groupings, affinities, and the recommended networks; run again, it goes on from there",

@@ -1,0 +1,53 @@
+"""`tagalong plan`: which networks to train with an own script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import _study_arguments as arguments
+from . import _study_options as options
+from ._arguments import budgets as read_budgets
+from ._terminal import say, screen
+
+File = Annotated[Path, typer.Argument(help="An affinity: JSON or CSV, the row helps the column.", show_default=False)]
+CsvOption = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="FILE.csv", help="Where to write; plan.csv by default.", show_default=False),
+]
+
+
+def plan(
+    file: File,
+    budgets: options.BudgetsOption = None,
+    methods: options.MethodsOption = None,
+    seeds: options.SeedsOption = None,
+    out: CsvOption = None,
+    json: options.JsonOption = False,
+) -> None:
+    """Writes the list of networks to train, all together included, as a table to fill in with losses.
+
+    Train each with your own script, fill in its validation and test losses, and ask `tagalong verdict`.
+    """
+    from tagalong.group import read_table
+    from tagalong.study import plan as make_plan
+
+    table = read_table(file)
+    if table.kind not in ("affinity", "square"):
+        raise ValueError(f"{file} must hold an affinity, found results of groups; see tagalong verdict")
+    affinity = table.scores
+    wanted = [2, 3] if budgets is None else [int(budget) for budget in read_budgets(budgets, len(affinity.tasks))]
+    usual = [budget for budget in wanted if budget <= len(affinity.tasks)] if budgets is None else wanted
+    made = make_plan(affinity, usual, arguments.listed(methods) or ("mtl", "stl", "tag"), 3 if seeds is None else seeds)
+    path = made.to_csv(out or Path("plan.csv"))
+    if json:
+        from json import dumps
+
+        networks = [{"tasks": list(tasks), "seed": seed} for tasks, seed in made.networks]
+        print(dumps({"file": str(path), "networks": networks}, indent=1))
+        return
+    console = screen()
+    say(console, f"{len(made.networks)} networks to train, for {', '.join(made.methods)}; fill in {path}, then")
+    say(console, f"tagalong verdict {path}")

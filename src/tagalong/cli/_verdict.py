@@ -1,0 +1,42 @@
+"""`tagalong verdict`: is grouping worth it, by losses of networks that were trained elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import _study_options as options
+from ._arguments import budgets as read_budgets
+from ._study_page import show_table
+
+File = Annotated[
+    Path, typer.Argument(help="A filled-in plan, or a finished run's folder or results.json.", show_default=False)
+]
+
+
+def verdict(
+    file: File,
+    budgets: options.BudgetsOption = None,
+    json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Compares networks that you trained, and says whether grouping is worth it.
+
+    FILE has one row per network, seed and task, with the columns network (such as age+ill), seed, task, val_loss and
+    test_loss, as `tagalong plan` writes it. The choice is made on validation and judged on test losses.
+    """
+    from tagalong.study import Results, verdict_from_csv
+
+    if file.is_dir() or file.suffix.lower() == ".json":
+        results = Results.load(file)
+    else:
+        wanted = None if budgets is None else [int(budget) for budget in read_budgets(budgets, 10**6)]
+        results = verdict_from_csv(file, budgets=wanted)
+    if json:
+        from json import dumps
+
+        print(dumps(results.to_document(), indent=1, allow_nan=False))
+        return
+    show_table(results, quiet)
