@@ -55,7 +55,7 @@ class Centred(nn.Module):
 
 
 def faces(
-    rows: int = 4000,
+    rows: int = 2000,
     pixels: int = 16,
     noise: float = 0.02,
     channels: int = 8,
@@ -97,7 +97,7 @@ def faces(
         [Task(name) for name in labels],
         name="faces",
         encoder=SmallCNN(pixels, channels, whole=dtype == "uint8"),
-        recipe=recipe or Recipe(lr=5e-3, batch_size=128, epochs=30, patience=4),
+        recipe=recipe or Recipe(lr=2e-2, batch_size=256, epochs=15, patience=3),
         seed=seed,
         notes=[f"drawn: {rows} faces of {pixels} pixels, {noise:.0%} label noise"],
     )
