@@ -23,13 +23,14 @@ from ._verdict import verdict
 
 MANUAL = """Which tasks should train together?
 
-Reads who helps whom, or how well networks did, and says which networks to train: which tasks each trains, which it
-serves, whether that is provably the best, and how sure it is.
+Measures who helps whom, chooses the networks to train for a budget, trains and compares them with the alternatives,
+and says whether grouping is worth it.
 
 **Examples**
 
+- `tagalong demo`: everything, on a health survey.
+- `tagalong run table.csv --targets age,ill,weight --budgets 2,3`: everything, on your table.
 - `tagalong group affinity.csv --budget 3`: at most three networks.
-- `tagalong group affinity.json --budgets 1-5`: what every further network brings.
 - `tagalong group losses.csv --objective min --compare mine.yaml`: what a grouping made by hand loses.
 - `tagalong paper selection`: the groupings that the paper printed, and the best ones.
 
