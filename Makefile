@@ -3,8 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help test lint format bench clean
+.PHONY: help demo test lint format bench clean
 help:
+	@echo "make demo    everything on a health survey: measure, group, train, compare (about two minutes)"
 	@echo "make test    install into $(VENV) if needed, run all tests"
 	@echo "make lint    ruff, ruff format --check, mypy --strict on src"
 	@echo "make format  let ruff rewrite the code"
@@ -16,6 +17,9 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	@touch $@
+
+demo: $(READY)
+	$(BIN)/tagalong demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2
