@@ -105,9 +105,10 @@ def gradient_matrices(
     indices = sorted({piece.index for block in blocks for piece in block.pieces})
     matrices = [torch.empty(len(tasks), block.size, dtype=block.dtype, device=block.device) for block in blocks]
     for row, task in enumerate(tasks):
-        found = dict(zip(indices, gradients.of(task, weighted=False, only=None if whole else indices), strict=True))
+        found = dict(zip(indices, gradients.here(task, weighted=False, only=None if whole else indices), strict=True))
         for block, matrix in zip(blocks, matrices, strict=True):
             values = [piece.of(found[piece.index]) for piece in block.pieces]
             torch._foreach_copy_(block.views(matrix[row], parameters), values)
         del found, values  # or two gradients would be there beside the rows while the next is computed
+        gradients.add_up([matrix[row] for matrix in matrices])
     return matrices

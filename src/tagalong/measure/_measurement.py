@@ -1,36 +1,27 @@
 """A measured step from the closure's losses to affinities, leaving no trace."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ._agreement import Found, Told, agreed_losses, raise_everywhere
 from ._arriving import Arriving
 from ._blocks import fits
 from ._errors import raise_all
 from ._gradients import Capture, TaskGradients
 from ._graph import reach
-from ._losses import TaskLosses, graph_problems, name_problems, sign_problems
+from ._losses import graph_problems, name_problems, sign_problems
 from ._observe import Scene, any_step, observe
 from ._reading import Reading
 from ._replicas import Replicas
 from ._setup import Setup
 from ._stage import Stage
 from ._verify import UNREACHED, repeat_problems, structure_problems
-
-
-@dataclass
-class Told:
-    """Losses of one closure, agreed among ranks and read by the host."""
-
-    losses: TaskLosses
-    mean: Tensor
-    share: Tensor
-    values: list[float]
+from ._wrapper import synchronised_norms
 
 
 class Measurement:
@@ -42,12 +33,14 @@ class Measurement:
         main: The user's closure, which has run.
         held_out: The closure whose losses are looked at instead, which has run too.
         choose: Which of the present source tasks to measure.
+        replicas: The ranks that measure together.
+        call: How often the meter was called before.
+        known: Tasks of which it is known what parameters they touch.
         verify: Whether to look for everything that can be wrong with the closures.
         keep_training_gradient: Whether to keep the sum of the task gradients.
 
     Attributes:
         capture: That sum, after `run`.
-        replicas: The ranks that measure together.
     """
 
     def __init__(
@@ -58,14 +51,17 @@ class Measurement:
         held_out: Stage | None,
         *,
         choose: Callable[[Sequence[str]], Sequence[str]],
+        replicas: Replicas,
+        call: int,
+        known: Collection[str],
         verify: bool,
         keep_training_gradient: bool,
     ) -> None:
         self._setup, self._tasks, self._main, self._held_out = setup, tuple(tasks), main, held_out
-        self._choose, self._verify = choose, verify
+        self._choose, self._replicas, self._call = choose, replicas, call
+        self._known, self._verify = known, verify
         self._parameters = setup.trainable()
-        self.replicas = setup.replicas(main.modules())
-        self.capture = Capture() if keep_training_gradient and self.replicas.alone else None
+        self.capture = Capture() if keep_training_gradient and replicas.alone else None
 
     def run(self) -> Reading | None:
         """The affinities of this step, or None where no loss is there to measure."""
@@ -73,7 +69,9 @@ class Measurement:
         values = [stage.losses.values(self._tasks) for stage in stages]
         arriving = [Arriving(found) for found in values]
         own = self._launched() if self._may_launch() else None
-        told = self._agreed(stages, values, [found.numbers().tolist() for found in arriving])
+        found = [Found(s.losses, v, a.numbers().tolist()) for s, v, a in zip(stages, values, arriving, strict=True)]
+        problems = [p for stage, here in zip(stages, found, strict=True) for p in self._problems(stage, here.numbers)]
+        told = agreed_losses(found, self._tasks, problems, self._call, self._replicas)
         main, looked = told[0], told[-1]
         sources = [t for t, v in zip(self._tasks, main.values, strict=True) if np.isfinite(v)]
         targets = [t for t, v in zip(self._tasks, looked.values, strict=True) if np.isfinite(v)]
@@ -81,16 +79,15 @@ class Measurement:
             self._warn_if_diverged(main)
             return None
         if self._verify:
-            raise_all([p for stage in stages for p in repeat_problems(stage, self._tasks)])
+            raise_everywhere([p for s in stages for p in repeat_problems(s, self._tasks)], self._replicas)
             self._main.to_end()
-        if self._verify:
             self._warn_if_beyond_models()
         scene = self._scene(main, looked, list(self._choose(sources)), targets, own)
         seen = observe(scene, self._setup.needs)
-        if self.replicas.alone and not any(scene.gradients.touched.values()):
+        if self._replicas.alone and not any(scene.gradients.touched.values()):
             raise_all([UNREACHED])
         if seen.after is not None:
-            seen.after = self.replicas.sum([seen.after])[0]
+            seen.after = self._replicas.sum([seen.after])[0]
             if self._verify:
                 _warn_if_unseen(scene, seen.after)
         return Reading(
@@ -105,31 +102,30 @@ class Measurement:
             own=np.array(main.values),
             before=np.array(looked.values),
             finite=scene.gradients.finite + scene.target_gradients.finite,
-            touched=self._numbered(scene.gradients.touched),
+            touched=self._touched(scene),
         )
 
-    def _numbered(self, touched: Mapping[str, set[int]]) -> dict[str, set[int]]:
-        """Numbers among all shared parameters instead of the trainable ones, which may be others later."""
-        number = {id(p): k for k, p in enumerate(self._setup.parameters)}
-        return {task: {number[id(self._parameters[i])] for i in found} for task, found in touched.items()}
+    def _touched(self, scene: Scene) -> dict[str, set[int]]:
+        """What each task depends on, by numbers among all shared parameters: the trainable ones may change.
 
-    def _agreed(self, stages: list[Stage], values: list[Tensor], numbers: list[list[float]]) -> list[Told]:
-        """Losses as all ranks see them; raises, on every rank, if any closure on any rank cannot be measured."""
-        problems = [p for stage, n in zip(stages, numbers, strict=True) for p in self._problems(stage, n)]
-        told, elsewhere = [], 0
-        for stage, found, here in zip(stages, values, numbers, strict=True):
-            mean, share, count = self.replicas.agree(found, stage.losses.weights, self._tasks, len(problems))
-            told.append(Told(stage.losses, mean, share, here if self.replicas.alone else mean.tolist()))
-            elsewhere += count
-        raise_all(problems)
-        if elsewhere:
-            raise_all(["the closure cannot be measured on another rank; the error there tells why."])
-        return told
+        A rank without a label of a task does not see what it touches, so ranks tell each other, but only when there
+        may be something new.
+        """
+        number = {id(p): k for k, p in enumerate(self._setup.parameters)}
+        here = {
+            task: {number[id(self._parameters[i])] for i in found} for task, found in scene.gradients.touched.items()
+        }
+        if self._replicas.alone:
+            return here
+        if not self._verify and all(task in self._known for task in scene.sources):
+            return {}
+        everywhere = self._replicas.gathered(here)
+        return {task: set().union(*(there.get(task, set()) for there in everywhere)) for task in here}
 
     def _may_launch(self) -> bool:
         """Whether a first gradient may be on its way while the host waits for the losses, which may be NaN."""
         on_cuda = bool(self._parameters) and self._parameters[0].device.type == "cuda"
-        simple = self.replicas.alone and self._setup.scaler is None and not torch.is_anomaly_enabled()
+        simple = self._replicas.alone and self._setup.scaler is None and not torch.is_anomaly_enabled()
         return on_cuda and simple and not self._verify
 
     def _launched(self) -> TaskGradients:
@@ -170,7 +166,7 @@ class Measurement:
             targets,
             own,
             own if stage is self._main else self._gradients(stage, looked),
-            look=lambda: _own_part(stage.replay().values(targets), share, self.replicas),
+            look=lambda: _own_part(stage.replay().values(targets), share, self._replicas),
             before=looked.mean[at],
             null=incomplete and self._setup.of_steps and not steps.idle,
             gradient_memory=self._setup.gradient_memory,
@@ -182,11 +178,12 @@ class Measurement:
 
     def _gradients(self, stage: Stage, told: Told | None, **options: Any) -> TaskGradients:
         return TaskGradients(
-            stage.losses.losses,
+            stage.losses.losses if told is None else told.losses.losses,
             self._parameters,
             scale=self._setup.scale(),
-            shares=None if told is None or self.replicas.alone else dict(zip(self._tasks, told.share, strict=True)),
-            replicas=self.replicas,
+            shares=None if told is None or self._replicas.alone else dict(zip(self._tasks, told.share, strict=True)),
+            replicas=self._replicas,
+            conversing=not self._replicas.alone and synchronised_norms(stage.modules()),
             guard=stage.settled,
             **options,
         )

@@ -1,0 +1,131 @@
+"""Ranks under DistributedDataParallel measure what one process on all their rows would."""
+
+from typing import Any
+
+import numpy as np
+import parallel
+import pytest
+import torch
+import torch.distributed as dist
+
+from ranks import on_ranks
+from tagalong import AffinityMeter
+
+pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
+BLOCKS = 500.0  # bytes: less than one gradient
+
+
+def everything(rank: int, world: int) -> dict[str, Any]:
+    found: dict[str, Any] = {name: parallel.measured(rank, world, name) for name in parallel.OPTIMIZERS}
+    found["in blocks"] = parallel.measured(rank, world, "momentum", gradient_memory=BLOCKS)
+    found["unwrapped"] = through_the_inner_module(rank, world)
+    found["unnamed"] = without_names(rank, world)
+    found["sent"] = counted(rank, world)
+    return found
+
+
+def through_the_inner_module(rank: int, world: int) -> np.ndarray:
+    """The closure calls what is inside of the wrapper, which must not go unnoticed."""
+    inner = parallel.network()
+    model = inner if world == 1 else parallel.wrapped(inner)
+    meter = AffinityMeter(inner.encoder, lr=0.1, model=inner, tasks=parallel.TASKS)
+    meter(lambda: parallel.losses(inner, next(parallel.batches(rank, world))))
+    del model
+    return meter.affinity().mean
+
+
+def without_names(rank: int, world: int) -> tuple[Any, ...]:
+    """The first rank's closure never returns b, and nobody has named the tasks."""
+    inner = parallel.network()
+    model = inner if world == 1 else parallel.wrapped(inner)
+    meter = AffinityMeter(inner.encoder, lr=0.1)
+    meter(lambda: parallel.losses(model, next(parallel.batches(rank, world))))
+    affinity = meter.affinity()
+    order = [affinity.tasks.index(t) for t in parallel.TASKS]
+    return affinity.tasks, affinity.mean[np.ix_(order, order)], dict(affinity.settings)
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return on_ranks(request.param, tmp_path_factory.mktemp("ranks"), everything, request.param)
+
+
+@pytest.mark.parametrize("optimizer", parallel.OPTIMIZERS)
+@pytest.mark.parametrize("estimator", parallel.NAMES)
+def test_ranks_through_the_wrapped_model_equal_one_process(
+    ranks: list[dict[str, Any]], optimizer: str, estimator: str
+) -> None:
+    expected = parallel.measured(0, 1, optimizer)[estimator]
+    assert np.isfinite(expected).all()
+    for found in ranks:
+        np.testing.assert_allclose(found[optimizer][estimator], expected, rtol=1e-6, atol=1e-12)
+
+
+def test_all_ranks_have_the_same_affinity_to_the_last_bit(ranks: list[dict[str, Any]]) -> None:
+    for found in ranks[1:]:
+        for optimizer in parallel.OPTIMIZERS:
+            for name, history in found[optimizer].items():
+                np.testing.assert_array_equal(history, ranks[0][optimizer][name])
+        assert found["unnamed"][2] == ranks[0]["unnamed"][2]
+
+
+@pytest.mark.parametrize("estimator", parallel.NAMES)
+def test_blocks_of_parameters_change_nothing(ranks: list[dict[str, Any]], estimator: str) -> None:
+    for found in ranks:
+        np.testing.assert_allclose(found["in blocks"][estimator], found["momentum"][estimator], rtol=1e-6, atol=1e-12)
+
+
+def test_a_closure_that_calls_the_inner_module_is_averaged_too(ranks: list[dict[str, Any]]) -> None:
+    for found in ranks:
+        np.testing.assert_allclose(found["unwrapped"], through_the_inner_module(0, 1), rtol=1e-6, atol=1e-12)
+
+
+def test_ranks_agree_on_the_names_of_tasks(ranks: list[dict[str, Any]]) -> None:
+    for found in ranks:
+        tasks, mean, settings = found["unnamed"]
+        assert tasks == ("a", "c", "b")  # as the first rank has them, and then what only others have
+        np.testing.assert_allclose(mean, without_names(0, 1)[1], rtol=1e-6, atol=1e-12)
+        assert settings["unconnected"] == []
+
+
+def counted(rank: int, world: int) -> dict[str, tuple[list[list[int]], int]]:
+    """Sizes of the meter's messages at each call, by estimator, and the number of shared parameters."""
+    sent: list[int] = []
+    real = dist.all_reduce
+
+    def counting(message: torch.Tensor, **options: Any) -> Any:
+        sent.append(message.numel())
+        return real(message, **options)
+
+    found = {}
+    dist.all_reduce = counting
+    for name, memory in (("lookahead", 1e9), ("gradient", 1e9), ("cosine", 1e9), ("gradient", BLOCKS)):
+        inner = parallel.network()
+        model = parallel.wrapped(inner)
+        meter = AffinityMeter(
+            inner.encoder, lr=0.1, every=2, estimator=name, tasks=parallel.TASKS, gradient_memory=memory
+        )
+        calls = []
+        for batch in parallel.batches(rank, world, steps=6):
+            sent.clear()
+            meter(lambda batch=batch: parallel.losses(model, batch))  # noqa: B023 - called at once
+            calls.append(list(sent))
+        found[f"{name} {memory:g}"] = calls, sum(p.numel() for p in inner.encoder.parameters())
+    dist.all_reduce = real
+    return found
+
+
+def test_communication_is_n_gradients_and_a_few_numbers_at_measured_calls_only(ranks: list[dict[str, Any]]) -> None:
+    n = len(parallel.TASKS)
+    for found in ranks:
+        for name, (calls, size) in found["sent"].items():
+            plain, measured = calls[1::2], calls[0::2]
+            assert plain == [[], [], []], name
+            for sent in measured:
+                agreed, *rest = sent
+                assert agreed == 2 * n + 3  # losses, weights, problems, calls
+                numbers = [m for m in rest if m == n * n]
+                gradients = [m for m in rest if m != n * n]
+                assert sum(gradients) == n * size, name
+                assert len(numbers) == ("lookahead" in name)
+                assert len(gradients) == n or "500" in name
