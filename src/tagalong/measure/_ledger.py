@@ -62,8 +62,8 @@ class Ledger:
     def unconnected(self) -> list[tuple[str, str]]:
         return unconnected_pairs(self.touched)
 
-    def affinity(self, estimator: str, settings: Mapping[str, Any]) -> Affinity:
-        return self._record(estimator).affinity(settings)
+    def affinity(self, estimator: str, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
+        return self._record(estimator).affinity(settings, last=last)
 
     def state_dict(self) -> dict[str, Any]:
         self.settle()

@@ -38,9 +38,11 @@ class Measurement:
         known: Tasks of which it is known what parameters they touch.
         verify: Whether to look for everything that can be wrong with the closures.
         keep_training_gradient: Whether to keep the sum of the task gradients.
+        keep_gram: Whether to keep their inner products, where they fit into memory.
 
     Attributes:
         capture: That sum, after `run`.
+        gram: Those inner products, with the tasks they are of.
     """
 
     def __init__(
@@ -56,11 +58,15 @@ class Measurement:
         known: Collection[str],
         verify: bool,
         keep_training_gradient: bool,
+        keep_gram: bool = False,
     ) -> None:
         self._setup, self._tasks, self._main, self._held_out = setup, tuple(tasks), main, held_out
         self._choose, self._replicas, self._call = choose, replicas, call
         self._known, self._verify = known, verify
         self._parameters = setup.trainable()
+        differentiable = held_out is None or setup.target_gradients
+        self._keep_gram = keep_gram and replicas.alone and differentiable and self._fit(len(self._tasks))
+        self.gram: tuple[Sequence[str], Tensor] | None = None
         self.capture = Capture() if keep_training_gradient and replicas.alone else None
 
     def run(self) -> Reading | None:
@@ -83,7 +89,9 @@ class Measurement:
             self._main.to_end()
             self._warn_if_beyond_models()
         scene = self._scene(main, looked, list(self._choose(sources)), targets, own)
-        seen = observe(scene, self._setup.needs)
+        seen = observe(scene, self._setup.needs | {"gram"} if self._keep_gram else self._setup.needs)
+        if seen.gram is not None:
+            self.gram = scene.sources if scene.held_out else scene.targets, seen.gram
         if self._replicas.alone and not any(scene.gradients.touched.values()):
             raise_all([UNREACHED])
         if seen.after is not None:
@@ -128,13 +136,16 @@ class Measurement:
         simple = self._replicas.alone and self._setup.scaler is None and not torch.is_anomaly_enabled()
         return on_cuda and simple and not self._verify
 
+    def _fit(self, tasks: int) -> bool:
+        rows = tasks * (2 if self._held_out else 1)
+        return fits(self._parameters, rows, self._setup.gradient_memory)
+
     def _launched(self) -> TaskGradients:
         """Gradients of the closure's losses, that of the first source under way."""
         own = self._own_gradients(None)
         given = [t for t in self._tasks if t in self._main.losses.losses]
-        rows = len(given) * (2 if self._held_out else 1)
-        streamed = not self._setup.target_gradients
-        if given and (streamed or fits(self._parameters, rows, self._setup.gradient_memory)):
+        streamed = not self._setup.target_gradients and not self._keep_gram
+        if given and (streamed or self._fit(len(given))):
             own.launch(self._choose(given)[0], weighted=streamed)
         return own
 

@@ -15,6 +15,7 @@ from ._check import Check, dry_step
 from ._clock import Stopwatch, TrainingClock
 from ._errors import Problems, raise_all
 from ._estimators import Cosine, Estimator, resolve_estimators
+from ._gram import TaskGram
 from ._isolation import Replayer, without_caches
 from ._ledger import Ledger, task_names
 from ._measurement import Measurement
@@ -119,6 +120,7 @@ class AffinityMeter:
         self._replayer = Replayer()
         self._clock = TrainingClock()
         self._training = TrainingGradient(self._setup)
+        self._gram = TaskGram(self._setup)
         self._search = WrapperSearch()
         self._postponed = False
 
@@ -141,6 +143,7 @@ class AffinityMeter:
         call, self._calls = self._calls, self._calls + 1
         self._clock.tick()
         self._training.forget()
+        self._gram.forget()
         returned = self._measure(closure, held_out, call) if self._due(call) else closure()
         self._training.losses = returned
         return returned
@@ -162,6 +165,7 @@ class AffinityMeter:
         call, self._calls = self._calls, self._calls + 1
         self._clock.tick()
         self._training.forget()
+        self._gram.forget()
         due = self._due(call)
         if due:
             with without_caches():
@@ -231,11 +235,13 @@ class AffinityMeter:
             known=self._ledger.touched,
             verify=verify,
             keep_training_gradient=self._training.wanted,
+            keep_gram=self._gram.wanted,
         )
 
     def _post(self, call: int, reading: Reading, measurement: Measurement) -> None:
         self._ledger.settle()  # the reading before this one has long been there
         self._ledger.post(call, reading)
+        self._gram.found = measurement.gram
         # Whether a scaled gradient overflowed decides what `backward` may use, so that is read at once.
         if not (reading.finite and reading.overflowed()):
             self._training.capture = measurement.capture
@@ -254,6 +260,17 @@ class AffinityMeter:
         Args:
             estimator: Which one, where the meter has several; by default the first.
         """
+        return self._affinity(estimator)
+
+    def latest(self, estimator: str | None = None) -> Affinity:
+        """The affinity of the last measured step alone, for loggers; whatever the length of the history, quick.
+
+        Args:
+            estimator: Which one, where the meter has several; by default the first.
+        """
+        return self._affinity(estimator, last=True)
+
+    def _affinity(self, estimator: str | None, *, last: bool = False) -> Affinity:
         names = [e.name for e in self._setup.estimators]
         name = names[0] if estimator is None else estimator
         if name not in names:
@@ -263,7 +280,7 @@ class AffinityMeter:
                 f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, "
                 "and see `every`."
             )
-        return self._ledger.affinity(name, self._settings(name))
+        return self._ledger.affinity(name, self._settings(name), last=last)
 
     def _settings(self, name: str) -> dict[str, Any]:
         steps = next(e for e in self._setup.estimators if e.name == name).of_steps
@@ -287,6 +304,23 @@ class AffinityMeter:
             extra: A further scalar, such as a regulariser.
         """
         self._training.backward(weights, extra)
+
+    def gram(self) -> Tensor:
+        """Inner products of the task gradients of the last call, ⟨g_i, g_j⟩ over the shared parameters.
+
+        Its rows are the losses that the call returned, in their order, without missing ones and without weights:
+        what aggregators of gradients (TorchJD's weightings) work on. At a measured call the gradients are there
+        already (from the second time on that this is asked for, and where `gradient_memory` suffices); at others
+        they are computed. Call it before the backward pass, which frees the graph.
+        """
+        if self._training.losses is None:
+            raise RuntimeError("`gram` needs the losses of a call of the meter: call the meter first.")
+        if not self._setup.replicas(self._wrapper()).alone:
+            raise RuntimeError(
+                "`gram` is of one process; under data parallelism sum your own gradients over ranks, or use "
+                "process_group=None for this rank's."
+            )
+        return self._gram.of(self._training.losses)
 
     def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check:
         """One dry step that says what would be measured and what it would cost; leaves no trace at all."""

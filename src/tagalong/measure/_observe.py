@@ -50,7 +50,7 @@ def observe(scene: Scene, needs: frozenset[Quantity]) -> Observed:
     """Computes the quantities in `needs`; the parameters are as before when it returns, or raises."""
     seen = Observed(scene.before)
     held: list[tuple[Block, _Rows]] = []
-    if needs & {"slopes", "inner", "kernel_inner"}:
+    if needs - {"after"}:
         held = _first_order(scene, needs, seen)
     if "after" in needs:
         seen.after = _lookahead(scene, held)
@@ -97,12 +97,16 @@ class _InnerProducts:
         self._scene = scene
         self._needs = needs
         self._slopes: Tensor | float = 0.0
+        self._gram: Tensor | float = 0.0
         self._grams: dict[str, list[Tensor]] = {}
 
     def add(self, block: Block, rows: _Rows) -> None:
         home = self._scene.before
         if "slopes" in self._needs:
             self._slopes = self._slopes + _slopes(self._scene, block, rows).to(home)
+        if "gram" in self._needs:
+            own = rows.sources if self._scene.held_out else rows.targets
+            self._gram = self._gram + (own @ own.T).to(home.device)
         for quantity, width in (("inner", block.size), ("kernel_inner", block.kernels)):
             if quantity in self._needs:
                 s, t = rows.sources[:, :width], rows.targets[:, :width]
@@ -114,6 +118,8 @@ class _InnerProducts:
     def write(self, seen: Observed) -> None:
         if isinstance(self._slopes, Tensor):
             seen.slopes = self._slopes
+        if isinstance(self._gram, Tensor):
+            seen.gram = self._gram
         for quantity, parts in self._grams.items():
             found = cosines(*parts)
             if self._scene.null:  # keeps the rows of all quantities aligned; estimators of cosines ignore it
