@@ -3,8 +3,8 @@ A model compiled by torch.compile.
 
 $ python examples/compiled.py
 
-Two things differ from the usual loop: what is compiled cannot be watched, so the meter is told the model, and a compiled
-graph is asked to keep what a second gradient needs, before its first call.
+Two things differ from the usual loop: what is compiled cannot be watched, so the meter is told the model, and a
+compiled graph is asked, before its first call, to keep what a second gradient needs.
 """
 
 # ruff: noqa: B023 - the meter calls a closure at once, before the loop moves on

@@ -4,8 +4,8 @@ Lightning: one callback.
 $ pip install 'tagalong[lightning]'
 $ python examples/with_lightning.py
 
-The callback measures before training steps, logs, writes affinity.json and prints groups at the end. The training itself
-stays bit for bit as it was.
+The callback measures before training steps, logs, writes affinity.json and prints groups at the end. The training
+itself stays bit for bit as it was.
 """
 
 import argparse

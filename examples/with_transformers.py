@@ -4,8 +4,8 @@ Hugging Face: a small transformer encoder with three heads, two classifications 
 $ pip install 'tagalong[transformers]'
 $ python examples/with_transformers.py
 
-Random weights, no download. `AffinityTrainer` is the Trainer with a meter; `AffinityMixin` does the same for a Trainer of
-your own.
+Random weights, no download. `AffinityTrainer` is the Trainer with a meter; `AffinityMixin` does the same for a Trainer
+of your own.
 """
 
 import argparse

@@ -11,7 +11,8 @@ EXTRAS = {"lightning": "lightning", "transformers": "transformers"}
 
 @pytest.mark.parametrize(("module", "package"), EXTRAS.items())
 def test_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, module: str, package: str) -> None:
-    monkeypatch.setitem(sys.modules, package, None)  # what Python takes for a package that is not there
+    for name in {package, *(name for name in sys.modules if name.startswith(f"{package}."))}:
+        monkeypatch.setitem(sys.modules, name, None)  # what Python takes for a package that is not there
     monkeypatch.delitem(sys.modules, f"tagalong.integrations.{module}", raising=False)
     with pytest.raises(ImportError, match=rf"pip install 'tagalong\[{package}\]'"):
         importlib.import_module(f"tagalong.integrations.{module}")

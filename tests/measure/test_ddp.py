@@ -7,6 +7,8 @@ import parallel
 import pytest
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
 
 from ranks import on_ranks
 from tagalong import AffinityMeter
@@ -21,6 +23,7 @@ def everything(rank: int, world: int) -> dict[str, Any]:
     found["unwrapped"] = through_the_inner_module(rank, world)
     found["unnamed"] = without_names(rank, world)
     found["sent"] = counted(rank, world)
+    found["synchronised"] = with_synchronised_norm(rank, world)
     return found
 
 
@@ -32,6 +35,27 @@ def through_the_inner_module(rank: int, world: int) -> np.ndarray:
     meter(lambda: parallel.losses(inner, next(parallel.batches(rank, world))))
     del model
     return meter.affinity().mean
+
+
+class SynchronisedNorm(nn.SyncBatchNorm):
+    """What SyncBatchNorm does on a GPU: statistics, and their gradients, over the rows of all ranks."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        sums = torch.cat([x.sum(0), x.pow(2).sum(0), x.new_tensor([len(x)])])
+        if dist.is_initialized():
+            sums = all_reduce(sums)
+        mean, square = (part / sums[-1] for part in sums[:-1].chunk(2))
+        return (x - mean) / (square - mean.pow(2) + self.eps).sqrt() * self.weight + self.bias
+
+
+def with_synchronised_norm(rank: int, world: int) -> np.ndarray:
+    """Ranks converse within every gradient, also those that have no label of its task."""
+    model, names = parallel.network(), ["lookahead", "gradient"]
+    model.encoder[2] = SynchronisedNorm(6).double()
+    group = None if world == 1 else dist.group.WORLD  # the wrapper wants a GPU for such norms
+    meter = AffinityMeter(model.encoder, lr=0.1, tasks=parallel.TASKS, estimator=names, process_group=group)
+    meter(lambda: parallel.losses(model, next(parallel.batches(rank, world))))
+    return np.stack([meter.affinity(name).mean for name in names])
 
 
 def without_names(rank: int, world: int) -> tuple[Any, ...]:
@@ -86,6 +110,11 @@ def test_ranks_agree_on_the_names_of_tasks(ranks: list[dict[str, Any]]) -> None:
         assert tasks == ("a", "c", "b")  # as the first rank has them, and then what only others have
         np.testing.assert_allclose(mean, without_names(0, 1)[1], rtol=1e-6, atol=1e-12)
         assert settings["unconnected"] == []
+
+
+def test_norms_synchronised_over_ranks_equal_one_process(ranks: list[dict[str, Any]]) -> None:
+    for found in ranks:
+        np.testing.assert_allclose(found["synchronised"], with_synchronised_norm(0, 1), rtol=1e-6, atol=1e-12)
 
 
 def counted(rank: int, world: int) -> dict[str, tuple[list[list[int]], int]]:
