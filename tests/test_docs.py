@@ -1,6 +1,7 @@
 """Every python block of README and docs runs, in order, one namespace per page; what it prints is as shown."""
 
 import contextlib
+import importlib.util
 import io
 import re
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\s*^```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+OPTIONAL = re.compile(r"^(?:from|import) (accelerate|lightning|torchjd|transformers)\b", re.MULTILINE)
 CLOCK = "time of measuring once"
 
 
@@ -59,17 +61,33 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.* is deprecated:FutureWarning")  # Lightning 2.6 with torch 2.13
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")  # Lightning's advice about one's machine
+@pytest.mark.filterwarnings("ignore:The number of training batches")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_blocks_run_and_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     for block in blocks(page):
+        if any(importlib.util.find_spec(package) is None for package in OPTIONAL.findall(block.code)):
+            continue
         printed = io.StringIO()
         code = compile("\n" * block.line + block.code, str(page), "exec")
         with contextlib.redirect_stdout(printed):
             exec(code, names)
         if block.shown:
             assert_printed(printed.getvalue(), block.shown)
+
+
+def test_every_cell_of_the_integrations_table_names_a_test_that_exists() -> None:
+    text = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("|") and "::" in line]
+    assert len(rows) == 5
+    for row in rows:
+        cells = re.findall(r"`([\w/]+\.py)::(\w+)`", row)
+        assert len(cells) == 5, row
+        for path, name in cells:
+            assert f"def {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8"), (path, name)
 
 
 def test_the_readme_example_is_short() -> None:

@@ -1,7 +1,7 @@
 """The documented loop with accelerate."""
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,8 @@ if importlib.util.find_spec("accelerate") is None:
     pytest.skip("needs accelerate", allow_module_level=True)
 
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState, PartialState
+from accelerate.state import AcceleratorState
 from accelerate.tracking import GeneralTracker
-
-
-@pytest.fixture(autouse=True)
-def _fresh_state() -> Iterator[None]:
-    yield
-    for state in (AcceleratorState, GradientState, PartialState):
-        state._reset_state()
 
 
 class Kept(GeneralTracker):
