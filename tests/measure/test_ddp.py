@@ -23,6 +23,7 @@ def everything(rank: int, world: int) -> dict[str, Any]:
     found["unwrapped"] = through_the_inner_module(rank, world)
     found["unnamed"] = without_names(rank, world)
     found["sent"] = counted(rank, world)
+    found["held out"] = held_out(rank, world)
     found["synchronised"] = with_synchronised_norm(rank, world)
     return found
 
@@ -35,6 +36,19 @@ def through_the_inner_module(rank: int, world: int) -> np.ndarray:
     meter(lambda: parallel.losses(inner, next(parallel.batches(rank, world))))
     del model
     return meter.affinity().mean
+
+
+def held_out(rank: int, world: int) -> dict[str, np.ndarray]:
+    inner = parallel.network()
+    model = inner if world == 1 else parallel.wrapped(inner)
+    found = {}
+    for names in (["lookahead", "gradient"], ["gradient", "cosine"]):
+        optimizer = parallel.OPTIMIZERS["momentum"](inner.parameters())
+        meter = AffinityMeter(inner.encoder, optimizer, tasks=parallel.TASKS, estimator=names)
+        first, second = parallel.batches(rank, world, steps=2)
+        meter(lambda: parallel.losses(model, first), held_out=lambda: parallel.losses(model, second))  # noqa: B023
+        found |= {f"{name} of {names}": meter.affinity(name).mean for name in names}
+    return found
 
 
 class SynchronisedNorm(nn.SyncBatchNorm):
@@ -112,6 +126,12 @@ def test_ranks_agree_on_the_names_of_tasks(ranks: list[dict[str, Any]]) -> None:
         assert settings["unconnected"] == []
 
 
+def test_held_out_losses_of_all_ranks_equal_those_of_one_process(ranks: list[dict[str, Any]]) -> None:
+    for found in ranks:
+        for name, expected in held_out(0, 1).items():
+            np.testing.assert_allclose(found["held out"][name], expected, rtol=1e-6, atol=1e-12, err_msg=name)
+
+
 def test_norms_synchronised_over_ranks_equal_one_process(ranks: list[dict[str, Any]]) -> None:
     for found in ranks:
         np.testing.assert_allclose(found["synchronised"], with_synchronised_norm(0, 1), rtol=1e-6, atol=1e-12)
@@ -128,16 +148,18 @@ def counted(rank: int, world: int) -> dict[str, tuple[list[list[int]], int]]:
 
     found = {}
     dist.all_reduce = counting
-    for name, memory in (("lookahead", 1e9), ("gradient", 1e9), ("cosine", 1e9), ("gradient", BLOCKS)):
+    ways = [("lookahead", 1e9), ("gradient", 1e9), ("cosine", 1e9), ("gradient", BLOCKS), ("gradient, held out", 1e9)]
+    for name, memory in ways:
         inner = parallel.network()
         model = parallel.wrapped(inner)
         meter = AffinityMeter(
-            inner.encoder, lr=0.1, every=2, estimator=name, tasks=parallel.TASKS, gradient_memory=memory
+            inner.encoder, lr=0.1, every=2, estimator=name.split(",")[0], tasks=parallel.TASKS, gradient_memory=memory
         )
         calls = []
         for batch in parallel.batches(rank, world, steps=6):
             sent.clear()
-            meter(lambda batch=batch: parallel.losses(model, batch))  # noqa: B023 - called at once
+            closure = lambda batch=batch: parallel.losses(model, batch)  # noqa: B023, E731 - called at once
+            meter(closure, held_out=closure if "held out" in name else None)
             calls.append(list(sent))
         found[f"{name} {memory:g}"] = calls, sum(p.numel() for p in inner.encoder.parameters())
     dist.all_reduce = real
@@ -152,9 +174,9 @@ def test_communication_is_n_gradients_and_a_few_numbers_at_measured_calls_only(r
             assert plain == [[], [], []], name
             for sent in measured:
                 agreed, *rest = sent
-                assert agreed == 2 * n + 3  # losses, weights, problems, calls
+                assert agreed == 2 * n * (1 + ("held out" in name)) + 3  # losses, weights, problems, calls
                 numbers = [m for m in rest if m == n * n]
                 gradients = [m for m in rest if m != n * n]
                 assert sum(gradients) == n * size, name
-                assert len(numbers) == ("lookahead" in name)
+                assert len(numbers) == ("lookahead" in name or "held out" in name)
                 assert len(gradients) == n or "500" in name

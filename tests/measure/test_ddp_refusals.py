@@ -8,8 +8,9 @@ from typing import Any
 
 import parallel
 import pytest
+import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from ranks import on_ranks
@@ -57,12 +58,26 @@ def sharded(rank: int, model: DistributedDataParallel, batch: parallel.Batch) ->
     AffinityMeter(inner.encoder, lr=0.1)
 
 
+def flattened(rank: int, model: DistributedDataParallel, batch: parallel.Batch) -> None:
+    inner = FullyShardedDataParallel(parallel.network(), device_id=torch.device("cpu"), use_orig_params=True)
+    AffinityMeter(inner.module.encoder, lr=0.1)
+
+
 def checked_early(rank: int, model: DistributedDataParallel, batch: parallel.Batch) -> None:
     static = DistributedDataParallel(parallel.network(), static_graph=True)
     meter_of(static).check(lambda: parallel.losses(static, batch))
 
 
-CASES: list[Callable[..., None]] = [broken, unrepeatable, other_tasks, other_calls, joined, sharded, checked_early]
+CASES: list[Callable[..., None]] = [
+    broken,
+    unrepeatable,
+    other_tasks,
+    other_calls,
+    joined,
+    sharded,
+    flattened,
+    checked_early,
+]
 SAID = {
     "broken": ("must return a dict", "on another rank"),
     "unrepeatable": ("cannot be repeated", "on another rank"),
@@ -70,6 +85,7 @@ SAID = {
     "other_calls": ("different numbers of times",) * 2,
     "joined": ("unequal numbers of batches",) * 2,
     "sharded": ("sharded parameters (FSDP)",) * 2,
+    "flattened": ("sharded parameters (FSDP)",) * 2,
     "checked_early": ("static graph",) * 2,
 }
 

@@ -63,6 +63,7 @@ class AffinityCallback(Callback):
         self.meter = AffinityMeter(shared, optimizers, **({"model": pl_module, "scaler": scaler} | self._options))
         if self._state:
             self.meter.load_state_dict(self._state)
+            self._state = {}  # another fit begins anew
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         assert self.meter is not None

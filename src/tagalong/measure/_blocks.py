@@ -96,11 +96,13 @@ def gradient_matrices(
     parameters: Sequence[Tensor],
     *,
     whole: bool,
+    own: bool = False,
 ) -> list[Tensor]:
     """For every block a matrix with one task's gradient per row.
 
     Args:
         whole: Whether `blocks` are all there are; otherwise only their parameters are differentiated for.
+        own: Whether this rank's part is enough.
     """
     indices = sorted({piece.index for block in blocks for piece in block.pieces})
     matrices = [torch.empty(len(tasks), block.size, dtype=block.dtype, device=block.device) for block in blocks]
@@ -110,5 +112,6 @@ def gradient_matrices(
             values = [piece.of(found[piece.index]) for piece in block.pieces]
             torch._foreach_copy_(block.views(matrix[row], parameters), values)
         del found, values  # or two gradients would be there beside the rows while the next is computed
-        gradients.add_up([matrix[row] for matrix in matrices])
+        if not own:
+            gradients.add_up([matrix[row] for matrix in matrices])
     return matrices

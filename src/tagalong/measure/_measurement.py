@@ -94,6 +94,8 @@ class Measurement:
             self.gram = scene.sources if scene.held_out else scene.targets, seen.gram
         if self._replicas.alone and not any(scene.gradients.touched.values()):
             raise_all([UNREACHED])
+        if seen.slopes is not None and scene.own_targets:
+            seen.slopes = self._replicas.sum([seen.slopes])[0]
         if seen.after is not None:
             seen.after = self._replicas.sum([seen.after])[0]
             if self._verify:
@@ -181,7 +183,12 @@ class Measurement:
             before=looked.mean[at],
             null=incomplete and self._setup.of_steps and not steps.idle,
             gradient_memory=self._setup.gradient_memory,
+            own_targets=self._own_targets(),
         )
+
+    def _own_targets(self) -> bool:
+        """Whether n² slopes can be summed over ranks in place of n held-out gradients; cosines need their norms."""
+        return self._held_out is not None and not self._replicas.alone and self._setup.needs <= {"after", "slopes"}
 
     def _own_gradients(self, told: Told | None) -> TaskGradients:
         weights = self._setup.task_weights(self._tasks)

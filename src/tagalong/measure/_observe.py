@@ -28,6 +28,7 @@ class Scene:
         before: The targets' losses at θ.
         null: Whether the step on a zero gradient is looked at too, as a last source.
         gradient_memory: Bytes for gradients held together.
+        own_targets: Whether the targets' gradients, and with them slopes, are this rank's part of the sum only.
     """
 
     parameters: Sequence[Tensor]
@@ -40,6 +41,7 @@ class Scene:
     before: Tensor
     null: bool
     gradient_memory: float
+    own_targets: bool = False
 
     @property
     def held_out(self) -> bool:
@@ -81,7 +83,9 @@ def _first_order(scene: Scene, needs: frozenset[Quantity], seen: Observed) -> li
 def _gradient_rows(scene: Scene, blocks: Sequence[Block], *, whole: bool) -> list[_Rows]:
     if scene.held_out:
         sources = gradient_matrices(scene.gradients, scene.sources, blocks, scene.parameters, whole=whole)
-        targets = gradient_matrices(scene.target_gradients, scene.targets, blocks, scene.parameters, whole=whole)
+        targets = gradient_matrices(
+            scene.target_gradients, scene.targets, blocks, scene.parameters, whole=whole, own=scene.own_targets
+        )
         return [_Rows(s, t) for s, t in zip(sources, targets, strict=True)]
     tasks = list(dict.fromkeys([*scene.sources, *scene.targets]))
     matrices = gradient_matrices(scene.gradients, tasks, blocks, scene.parameters, whole=whole)
