@@ -21,6 +21,7 @@ def everything(rank: int, world: int) -> dict[str, Any]:
     found: dict[str, Any] = {name: parallel.measured(rank, world, name) for name in parallel.OPTIMIZERS}
     found["in blocks"] = parallel.measured(rank, world, "momentum", gradient_memory=BLOCKS)
     found["unwrapped"] = through_the_inner_module(rank, world)
+    found["nan"] = nan_for_missing(rank, world)
     found["unnamed"] = without_names(rank, world)
     found["sent"] = counted(rank, world)
     found["held out"] = held_out(rank, world)
@@ -72,11 +73,29 @@ def with_synchronised_norm(rank: int, world: int) -> np.ndarray:
     return np.stack([meter.affinity(name).mean for name in names])
 
 
+def nan_for_missing(rank: int, world: int) -> np.ndarray:
+    """A rank without a label gives NaN in place of nothing."""
+    inner = parallel.network()
+    model = inner if world == 1 else parallel.wrapped(inner)
+    batch = next(parallel.batches(rank, world))
+
+    def closure() -> dict[str, Any]:
+        nothing = {t: (out.sum() * float("nan"), 3) for t, out in model(batch.x).items()}
+        return nothing | parallel.losses(model, batch)
+
+    meter = AffinityMeter(inner.encoder, lr=0.1, estimator="gradient")
+    meter(closure)
+    return meter.affinity().mean
+
+
 def without_names(rank: int, world: int) -> tuple[Any, ...]:
     """The first rank's closure never returns b, and nobody has named the tasks."""
     inner = parallel.network()
     model = inner if world == 1 else parallel.wrapped(inner)
     meter = AffinityMeter(inner.encoder, lr=0.1)
+    checked = meter.check(lambda: parallel.losses(model, next(parallel.batches(rank, world))))
+    assert sorted(checked.tasks) == ["a", "b", "c"]
+    assert {tasks for _, tasks in checked.shared.values()} == {checked.tasks}
     meter(lambda: parallel.losses(model, next(parallel.batches(rank, world))))
     affinity = meter.affinity()
     order = [affinity.tasks.index(t) for t in parallel.TASKS]
@@ -116,6 +135,11 @@ def test_blocks_of_parameters_change_nothing(ranks: list[dict[str, Any]], estima
 def test_a_closure_that_calls_the_inner_module_is_averaged_too(ranks: list[dict[str, Any]]) -> None:
     for found in ranks:
         np.testing.assert_allclose(found["unwrapped"], through_the_inner_module(0, 1), rtol=1e-6, atol=1e-12)
+
+
+def test_a_loss_that_is_nan_on_one_rank_is_missing_there(ranks: list[dict[str, Any]]) -> None:
+    for found in ranks:
+        np.testing.assert_allclose(found["nan"], nan_for_missing(0, 1), rtol=1e-6, atol=1e-12)
 
 
 def test_ranks_agree_on_the_names_of_tasks(ranks: list[dict[str, Any]]) -> None:
