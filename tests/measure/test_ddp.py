@@ -21,6 +21,7 @@ def everything(rank: int, world: int) -> dict[str, Any]:
     found: dict[str, Any] = {name: parallel.measured(rank, world, name) for name in parallel.OPTIMIZERS}
     found["in blocks"] = parallel.measured(rank, world, "momentum", gradient_memory=BLOCKS)
     found["unwrapped"] = through_the_inner_module(rank, world)
+    found["trained"] = training_gradient(rank, world)
     found["nan"] = nan_for_missing(rank, world)
     found["unnamed"] = without_names(rank, world)
     found["sent"] = counted(rank, world)
@@ -71,6 +72,18 @@ def with_synchronised_norm(rank: int, world: int) -> np.ndarray:
     meter = AffinityMeter(model.encoder, lr=0.1, tasks=parallel.TASKS, estimator=names, process_group=group)
     meter(lambda: parallel.losses(model, next(parallel.batches(rank, world))))
     return np.stack([meter.affinity(name).mean for name in names])
+
+
+def training_gradient(rank: int, world: int) -> np.ndarray:
+    """By `meter.backward`, of a meter that looks at its own rank only."""
+    inner = parallel.network()
+    model = inner if world == 1 else parallel.wrapped(inner)
+    meter = AffinityMeter(inner.encoder, lr=0.1, every=1, tasks=parallel.TASKS, process_group=None)
+    for batch in parallel.batches(rank, world):
+        meter(lambda batch=batch: parallel.losses(model, batch))
+        meter.backward()
+    assert inner.encoder[0].weight.grad is not None
+    return inner.encoder[0].weight.grad.numpy()
 
 
 def nan_for_missing(rank: int, world: int) -> np.ndarray:
@@ -140,6 +153,11 @@ def test_a_closure_that_calls_the_inner_module_is_averaged_too(ranks: list[dict[
 def test_a_loss_that_is_nan_on_one_rank_is_missing_there(ranks: list[dict[str, Any]]) -> None:
     for found in ranks:
         np.testing.assert_allclose(found["nan"], nan_for_missing(0, 1), rtol=1e-6, atol=1e-12)
+
+
+def test_the_training_gradient_is_always_that_of_the_wrapper(ranks: list[dict[str, Any]]) -> None:
+    for found in ranks[1:]:
+        np.testing.assert_array_equal(found["trained"], ranks[0]["trained"])
 
 
 def test_ranks_agree_on_the_names_of_tasks(ranks: list[dict[str, Any]]) -> None:

@@ -234,7 +234,8 @@ class AffinityMeter:
             call=call,
             known=self._ledger.touched,
             verify=verify,
-            keep_training_gradient=self._training.wanted,
+            # A wrapper sends gradients around while a real backward pass makes them.
+            keep_training_gradient=self._training.wanted and self._search.found is None,
             keep_gram=self._gram.wanted,
         )
 
