@@ -5,6 +5,7 @@ Python blocks of a page share one namespace, all blocks of a page one folder. In
 """
 
 import contextlib
+import importlib.util
 import io
 import re
 import shlex
@@ -23,6 +24,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\s*^```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*\n(?:> .*\n)*)((?:(?!\$ ).*\n)*)", re.MULTILINE)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+OPTIONAL = re.compile(r"^(?:from|import) (accelerate|lightning|transformers)\b", re.MULTILINE)
 CLOCK = "time of measuring once"
 
 
@@ -95,6 +97,9 @@ def run_command(command: str) -> str:
     return printed.getvalue()
 
 
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.* is deprecated:FutureWarning")  # Lightning 2.6 with torch 2.13
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")  # Lightning's advice about one's machine
+@pytest.mark.filterwarnings("ignore:The number of training batches")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_blocks_run_and_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -102,6 +107,8 @@ def test_blocks_run_and_print_what_is_shown(page: Path, tmp_path: Path, monkeypa
     names: dict[str, object] = {"__name__": "__main__"}
     compare = assert_printed if "import torch" in page.read_text(encoding="utf-8") else assert_same
     for block in blocks(page):
+        if any(importlib.util.find_spec(package) is None for package in OPTIONAL.findall(block.code)):
+            continue
         if block.kind == "python":
             printed = run_python(block, page, names)
             if block.shown:
@@ -111,6 +118,17 @@ def test_blocks_run_and_print_what_is_shown(page: Path, tmp_path: Path, monkeypa
         assert commands, f"no command in the block at line {block.line}"
         for command, shown in commands:
             compare(run_command(command.replace("\n> ", "\n").strip()), shown)
+
+
+def test_every_cell_of_the_integrations_table_names_a_test_that_exists() -> None:
+    text = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("|") and "::" in line]
+    assert len(rows) == 5
+    for row in rows:
+        cells = re.findall(r"`([\w/]+\.py)::(\w+)`", row)
+        assert len(cells) == 5, row
+        for path, name in cells:
+            assert f"def {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8"), (path, name)
 
 
 def test_the_readme_example_is_short() -> None:
