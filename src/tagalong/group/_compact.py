@@ -6,14 +6,14 @@ groups, and therefore a cross-check; but it fits any list of candidates, however
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
+from scipy.optimize import Bounds, LinearConstraint, OptimizeResult
 from scipy.sparse import coo_matrix, hstack, vstack
 
+from ._highs import integer_programme
 from ._listed import all_networks
 from ._problem import (
     TIE,
@@ -28,8 +28,10 @@ from ._problem import (
     indices,
     solution_value,
 )
+from ._search import solve_search
 
 SHARP = 1e5  # the solver stops at 1e-6 of its units: 1e-11 of the largest score
+TOO_SHORT = "`time_limit` was too short to find any choice of networks; allow more seconds"
 MOST_TASKS = 10  # of scores whose groups have to be listed first
 
 
@@ -38,9 +40,12 @@ def solve_compact(problem: Problem, budgets: Sequence[float], limits: Limits) ->
     listed = problem if problem.networks is not None else problem.with_networks(all_networks(problem))
     if not listed.serves_all:
         raise Infeasible
-    found = [_solve(listed, budget, limits) for budget in budgets]
     if problem.networks is not None:
-        return found
+        return [_solve(listed, budget, limits) for budget in budgets]
+    try:
+        found = [_solve(listed, budget, limits) for budget in budgets]
+    except TimeoutError:
+        return solve_search(problem, budgets, limits)
     return [
         Solution(tuple(choice._replace(row=-1) for choice in solution.choices), solution.bound, solution.proven)
         for solution in found
@@ -51,22 +56,19 @@ def _solve(problem: Problem, budget: float, limits: Limits) -> Solution:
     networks = problem.networks
     assert networks is not None
     row, task = np.nonzero(np.isfinite(networks.values))
-    options: dict[str, float] = {"mip_rel_gap": 0.0}
-    if np.isfinite(limits.deadline):
-        options["time_limit"] = max(limits.deadline - time.monotonic(), 0.01)
     count = len(networks.cost) + len(row)
     price = np.full(len(networks.cost), TIE / (2 * problem.n))  # a network that adds nothing is left out
-    result = milp(
+    result = integer_programme(
+        limits,
         -SHARP * np.append(-price, networks.values[row, task]),
         constraints=_constraints(problem, networks, row, task, budget),
         integrality=np.ones(count),
         bounds=Bounds(0, 1),
-        options=options,
     )
     if result.status == 2:
         raise Infeasible
     if result.x is None:
-        raise TimeoutError("`time_limit` was too short to find any choice of networks; allow more seconds")
+        raise TimeoutError(TOO_SHORT)
     return _read(problem, networks, row, task, result)
 
 

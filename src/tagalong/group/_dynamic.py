@@ -13,7 +13,8 @@ import numpy as np
 
 from ._listed import best_listed, listed_values
 from ._problem import ROUNDING, TIE, Choice, Floats, Infeasible, Limits, Problem, Solution, bits_of, indices
-from ._served import best_network, served_values
+from ._search import solve_search
+from ._served import UNLIMITED, best_network, served_values
 from ._subsets import best_split
 from ._ties import tied
 
@@ -40,11 +41,19 @@ class Served:
 
 
 def solve_exact(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
-    """The proven best choice for each budget."""
-    served = served_listed(problem) if problem.networks is not None else served_pairwise(problem)
+    """The proven best choice for each budget; where time runs out, what the search finds."""
+    if problem.networks is not None:
+        return _solved(problem, budgets, served_listed(problem), UNLIMITED)  # seconds at most, and no search to turn to
+    try:
+        return _solved(problem, budgets, served_pairwise(problem, limits), limits)
+    except TimeoutError:
+        return solve_search(problem, budgets, limits)
+
+
+def _solved(problem: Problem, budgets: Sequence[float], served: Served, limits: Limits) -> list[Solution]:
     levels = spending_levels(served.costs, max(budgets))
     assert levels is not None
-    plan = Plan.of(served, levels)
+    plan = Plan.of(served, levels, limits)
     return [_solution(problem, plan, budget) for budget in budgets]
 
 
@@ -57,7 +66,7 @@ def fits_exact(problem: Problem, budget: float) -> bool:
     return levels is not None and len(levels) * len(costs) * 3**problem.n <= MOST_WORK
 
 
-def served_pairwise(problem: Problem) -> Served:
+def served_pairwise(problem: Problem, limits: Limits) -> Served:
     """Of networks whose scores are means over pairs; each costs 1."""
     price = TIE / (2 * problem.n**2)  # of one trained task: all prices are half a tie at most
     slack = _slack(problem.n, price)
@@ -66,7 +75,7 @@ def served_pairwise(problem: Problem) -> Served:
         trains, _value = best_network(problem, np.array(indices(serves)), price, slack)
         return Choice(bits_of(trains), serves)
 
-    return Served(np.ones(1), served_values(problem, price)[None], network, slack)
+    return Served(np.ones(1), served_values(problem, price, limits)[None], network, slack)
 
 
 def served_listed(problem: Problem) -> Served:
@@ -116,12 +125,14 @@ class Plan:
     tables: list[Floats]
 
     @classmethod
-    def of(cls, served: Served, levels: Floats) -> Plan:
+    def of(cls, served: Served, levels: Floats, limits: Limits) -> Plan:
         """Runs the programme, from nothing spent to the highest level."""
         nothing = np.full(served.values.shape[1], -np.inf)
         nothing[0] = 0.0
         plan = cls(served, levels, [nothing])
         for level in levels[1:]:
+            if limits.over:
+                raise TimeoutError
             best = plan.tables[-1].copy()
             for cost, values in zip(served.costs, served.values, strict=True):
                 rest = plan.level_at(level - cost)

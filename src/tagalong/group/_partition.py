@@ -7,14 +7,14 @@ programme over the few that are left.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import csc_matrix, vstack
 
+from ._highs import integer_programme, linear_programme
 from ._problem import (
     TIE,
     Choice,
@@ -52,10 +52,17 @@ def solve_partition(problem: Problem, budgets: Sequence[float], limits: Limits) 
     """The best choice for each budget, proven unless time runs out or too many columns stay in doubt."""
     found = solve_search(problem, budgets, limits)
     try:
-        values = served_values(problem, deadline=limits.deadline)
-        return [_fewest(problem, values, int(k), start, limits) for k, start in zip(budgets, found, strict=True)]
+        values = served_values(problem, limits=limits)
     except TimeoutError:
         return found
+    return [_improved(problem, values, int(k), start, limits) for k, start in zip(budgets, found, strict=True)]
+
+
+def _improved(problem: Problem, values: Floats, networks: int, start: Solution, limits: Limits) -> Solution:
+    try:
+        return _fewest(problem, values, networks, start, limits)
+    except TimeoutError:
+        return start
 
 
 def _fewest(problem: Problem, values: Floats, networks: int, start: Solution, limits: Limits) -> Solution:
@@ -86,7 +93,7 @@ def _proven(problem: Problem, values: Floats, networks: int, start: Solution, li
     reduced = values - subset_sums(dual.tasks) - dual.network
     left = np.flatnonzero(reduced >= known - bound - TIE)
     left = left[left > 0]
-    if len(left) > MOST_COLUMNS or time.monotonic() > limits.deadline:
+    if len(left) > MOST_COLUMNS or limits.over:
         return Solution(start.choices, bound, False, prices=prices)
     chosen, best = _best_partition(values, left, problem.n, networks, limits)
     choices = _networks(problem, chosen) if chosen is not None else start.choices
@@ -112,11 +119,11 @@ def _first_columns(values: Floats, problem: Problem, start: Solution) -> Ints:
 def _solve_dual(values: Floats, columns: Ints, n: int, networks: int, limits: Limits) -> Dual:
     """Column generation until no set is worth more than its price; every set has been looked at."""
     while True:
-        dual = _restricted(values, columns, n, networks)
+        dual = _restricted(values, columns, n, networks, limits)
         reduced = values - subset_sums(dual.tasks) - dual.network
         reduced[0] = -np.inf
         worst = float(reduced.max())
-        if worst <= TIE / (10 * networks) or time.monotonic() > limits.deadline:
+        if worst <= TIE / (10 * networks) or limits.over:
             return Dual(dual.tasks, dual.network + max(worst, 0.0))  # dearer networks: now no set is worth more
         wanted = np.argpartition(-reduced, min(ADDED, len(reduced) - 1))[:ADDED]
         wanted = wanted[reduced[wanted] > 0]
@@ -126,17 +133,17 @@ def _solve_dual(values: Floats, columns: Ints, n: int, networks: int, limits: Li
         columns = np.concatenate([columns, new])
 
 
-def _restricted(values: Floats, columns: Ints, n: int, networks: int) -> Dual:
+def _restricted(values: Floats, columns: Ints, n: int, networks: int, limits: Limits) -> Dual:
     covers = csc_matrix(membership(columns, n).T.astype(np.float64))
     one_each = csc_matrix(np.ones((1, len(columns))))
-    result = linprog(
+    result = linear_programme(
+        limits,
         -SHARP * values[columns],
         A_ub=one_each,
         b_ub=[networks],
         A_eq=covers,
         b_eq=np.ones(n),
         bounds=(0, None),
-        method="highs",
     )
     if result.status == 2:
         raise Infeasible
@@ -156,15 +163,12 @@ def _best_partition(values: Floats, columns: Ints, n: int, networks: int, limits
     covers = csc_matrix(membership(columns, n).T.astype(np.float64))
     rows = vstack([covers, csc_matrix(np.ones((1, len(columns))))])
     low, high = np.append(np.ones(n), 0), np.append(np.ones(n), networks)
-    options: dict[str, float] = {"mip_rel_gap": 0.0}
-    if np.isfinite(limits.deadline):
-        options["time_limit"] = max(limits.deadline - time.monotonic(), 0.01)
-    result = milp(
+    result = integer_programme(
+        limits,
         -SHARP * values[columns],
         constraints=LinearConstraint(rows, low, high),
         integrality=np.ones(len(columns)),
         bounds=Bounds(0, 1),
-        options=options,
     )
     if result.x is None:
         return None, np.inf if result.status == 1 else -np.inf

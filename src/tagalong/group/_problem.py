@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -125,11 +126,29 @@ class Solver(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a solver may work, how hard it should search, and where its random numbers start."""
+    """How long a solver may work, how hard it should search, and where its random numbers start.
+
+    Attributes:
+        deadline: on the monotonic clock.
+        seed: of random numbers.
+        kicks: of the local search.
+        stop: asked now and then; once it says yes, time is up.
+    """
 
     deadline: float = float("inf")
     seed: int = 0
     kicks: int = 120
+    stop: Callable[[], bool] | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether time is up, by the clock or because somebody said so."""
+        return time.monotonic() > self.deadline or (self.stop is not None and self.stop())
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the deadline; infinite without one."""
+        return self.deadline - time.monotonic()
 
 
 def indices(bits: int) -> tuple[int, ...]:

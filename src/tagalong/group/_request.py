@@ -33,6 +33,7 @@ class Request:
     time_limit: float | None = None
     seed: int = 0
     resamples: int | None = None
+    stop: Callable[[], bool] | None = None
 
     def singles(self, scores: Scores) -> bool:
         """Whether networks of one task are allowed: as asked, or as the scores suggest."""
@@ -84,6 +85,8 @@ class Request:
             problems.append(f"`seed` must be a whole number from 0, found {self.seed!r}")
         if self.resamples is not None and (not _is_whole(self.resamples) or self.resamples < 0):
             problems.append(f"`resamples` must be a whole number from 0, found {self.resamples!r}")
+        if self.stop is not None and not callable(self.stop):
+            problems.append(f"`stop` must be a callable that returns True or False, found {self.stop!r}")
         return problems
 
     def _cost_problems(self, scores: Scores) -> list[str]:

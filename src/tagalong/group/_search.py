@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +9,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
 from ._bound import simple_bound
+from ._packing import packed
 from ._problem import TIE, Choice, Floats, Infeasible, Ints, Limits, Problem, Solution, bits_of, indices, solution_value
 from ._served import best_network, superset_values
 
@@ -43,16 +43,15 @@ class _Search:
 
     def run(self, limits: Limits) -> Ints:
         """Average linkage first, then kicks: as many as the work allows, whatever the clock says."""
-        deadline = limits.deadline
-        best = self.swept(self._linked(), deadline)
+        best = self.swept(self._linked(), limits)
         value = self.value(best)
         if self.problem.largest < self.problem.n:
-            best, value = self._better(best, value, self.swept(self._packed(), deadline))
+            best, value = self._better(best, value, self.swept(self._packed(), limits))  # moves never overfill
         sorted_per_sweep = len(self.units) * (self.networks + 2) * self.problem.n
         for kick in range(min(limits.kicks, int(WORK / sorted_per_sweep / 4))):
-            if time.monotonic() > deadline:
+            if limits.over:
                 break
-            place = self.swept(self._shuffled() if kick % 10 == 9 else self._kicked(best), deadline)
+            place = self.swept(self._shuffled() if kick % 10 == 9 else self._kicked(best), limits)
             best, value = self._better(best, value, place)
         return best
 
@@ -73,16 +72,16 @@ class _Search:
     def value(self, place: Ints) -> float:
         return float(self.values(*self._sets(place)).sum())
 
-    def swept(self, place: Ints, deadline: float) -> Ints:
+    def swept(self, place: Ints, limits: Limits) -> Ints:
         """Moves single units to where they are worth most, until none moves."""
         place = place.copy()
         members, given = self._sets(place)
         value = self.values(members, given)
         moved = True
-        while moved and time.monotonic() <= deadline:
+        while moved and not limits.over:
             moved = False
             for unit in self.random.permutation(len(self.units)):
-                if time.monotonic() > deadline:
+                if limits.over:
                     break
                 here = place[unit]
                 sign = np.where(np.arange(self.networks) == here, -1, 1)[:, None]  # leaves here, joins elsewhere
@@ -127,12 +126,10 @@ class _Search:
         return place
 
     def _packed(self) -> Ints:
-        """Large units first, each into the emptiest place: the way to fit under a limit on sizes."""
-        place, load = np.zeros(len(self.units), dtype=np.int64), np.zeros(self.networks)
-        size = self.units.sum(axis=1)
-        for unit in np.argsort(-size, kind="stable"):
-            place[unit] = load.argmin()
-            load[place[unit]] += size[unit]
+        """A way to fit under the limit on sizes."""
+        place = packed(self.units.sum(axis=1).tolist(), self.networks, self.problem.largest)
+        if place is None:
+            raise Infeasible
         return place
 
     def _shuffled(self) -> Ints:

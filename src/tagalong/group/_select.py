@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, overload
 
@@ -43,6 +43,7 @@ def select_groups(
     time_limit: float | None = ...,
     seed: int = ...,
     resamples: int | None = ...,
+    stop: Callable[[], bool] | None = ...,
 ) -> Grouping: ...
 @overload
 def select_groups(
@@ -62,6 +63,7 @@ def select_groups(
     time_limit: float | None = ...,
     seed: int = ...,
     resamples: int | None = ...,
+    stop: Callable[[], bool] | None = ...,
 ) -> dict[float, Grouping]: ...
 def select_groups(
     scores: Any,
@@ -81,6 +83,7 @@ def select_groups(
     time_limit: float | None = None,
     seed: int = 0,
     resamples: int | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Grouping | dict[float, Grouping]:
     """Chooses the networks to train: at most `budget` of them, each task served by one, helpers where they help.
 
@@ -111,6 +114,8 @@ def select_groups(
         seed: of random numbers, in the search and the resamples.
         resamples: of the history of an affinity, to see how stable the groups are. None: 100 up to 12 tasks, 20
             up to 40, none above.
+        stop: asked several times a second, in this thread; once it returns True the call ends as if `time_limit`
+            had passed: with the best found, its bound, and the resamples made so far.
 
     Returns:
         A `Grouping`; with `budgets`, one for each.
@@ -144,6 +149,7 @@ def select_groups(
         time_limit=time_limit,
         seed=seed,
         resamples=resamples,
+        stop=stop,
     )
     read = read_scores(scores, complete)
     request.check(read)
@@ -156,7 +162,7 @@ def select_groups(
 def _select(scores: Scores, request: Request) -> list[Grouping]:
     deadline = float("inf") if request.time_limit is None else time.monotonic() + request.time_limit
     posed = pose(scores, request)
-    name, solutions = _solve(posed, request, Limits(deadline, request.seed))
+    name, solutions = _solve(posed, request, Limits(deadline, request.seed, stop=request.stop))
     return [
         answer(scores, request, posed, solution, budget, name)
         for solution, budget in zip(solutions, request.budgets, strict=True)
@@ -183,10 +189,14 @@ def _with_stability(affinity: Affinity, scores: Scores, request: Request, groupi
     quick = replace(request, solver="auto" if n <= RESAMPLES[0][0] else "search", time_limit=None)
     others: list[list[Served]] = [[] for _ in groupings]
     for matrix in affinity.only(scores.tasks).bootstrap(number, request.seed):
+        if request.stop is not None and request.stop():
+            break
         posed = pose(scores.with_matrix(_filled(matrix, scores)), quick)
         _, solutions = _solve(posed, quick, Limits(seed=request.seed, kicks=3))
         for found, solution in zip(others, solutions, strict=True):
             found.append(_served(scores, solution))
+    if not others[0]:
+        return groupings
     return [
         replace(grouping, resampled=stability(frozenset(group.serves for group in grouping.groups), found))
         for grouping, found in zip(groupings, others, strict=True)

@@ -6,26 +6,26 @@ What task i adds to the served set S is c(i), the sum over S of its affinities, 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import numpy as np
 
-from ._problem import Bools, Floats, Ints, Problem, is_whole, membership
+from ._problem import Bools, Floats, Ints, Limits, Problem, is_whole, membership
 
 CHUNK = 1 << 15  # sets looked at together: a few megabytes for any n
+UNLIMITED = Limits()
 
 
-def served_values(problem: Problem, price: float = 0.0, deadline: float = float("inf")) -> Floats:
+def served_values(problem: Problem, price: float = 0.0, limits: Limits = UNLIMITED) -> Floats:
     """For every set of tasks, as bits, the value of the best network that serves it, less `price` per trained task.
 
     Raises:
-        TimeoutError: the deadline has passed.
+        TimeoutError: time is up.
     """
     n, off, alone = problem.n, problem.pairwise, problem.alone
     best = np.empty(2**n)
     for sets in _chunks(2**n):
-        if time.monotonic() > deadline:
+        if limits.over:
             raise TimeoutError
         members = membership(sets, n)
         value = superset_values(members, members @ off.T, problem.largest, price).max(axis=1)
