@@ -21,7 +21,7 @@ from ._scores import Complete, Scores, read_scores
 from ._solvers import choose_solver
 from ._stability import Served, stability
 
-SolverName = Literal["auto", "exact", "lp", "milp", "search"]
+SolverName = Literal["auto", "exact", "lp", "columns", "milp", "search"]
 RESAMPLES = ((12, 100), (40, 20))  # up to so many tasks, so many resamples; none above
 
 
@@ -173,7 +173,7 @@ def _solve(posed: Posed, request: Request, limits: Limits) -> tuple[str, list[So
     try:
         if min(posed.budgets) <= 0 or not posed.problem.serves_all:
             raise Infeasible
-        name, solver = choose_solver(request.solver, posed.problem, posed.budgets)
+        name, solver = choose_solver(request.solver, posed.problem, posed.budgets, limits)
         return name, solver(posed.problem, posed.budgets, limits)
     except Infeasible:
         raise explain_infeasible(posed, request, min(request.budgets)) from None
