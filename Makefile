@@ -31,6 +31,7 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/measure_cost.py
+	$(BIN)/python benchmarks/select_speed.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,6 +19,7 @@ from ._pricing import Pricing, Question, Work
 from ._problem import TIE, Bools, Floats, Limits, Problem, Solution, choice_value, indices, solution_value
 from ._search import solve_search
 from ._served import values_of
+from ._tight import first_in_order
 
 MOST_TASKS = 64  # the tables of the pricing: 100 megabytes
 STRENGTHS = (0.01, 0.001)  # of the pull on prices, one after the other
@@ -39,14 +40,16 @@ def solve_columns(
 def _solved(problem: Problem, networks: int, pricing: Pricing, limits: Limits, work: Work) -> Solution:
     """From a short search first, which is enough where groups are clear; then from a long one if that is better."""
     start = solve_search(problem, [networks], replace(limits, kicks=min(SHORT, limits.kicks)))[0]
-    found = _Generation(problem, networks, start, pricing, limits, work).solved()
+    generation = _Generation(problem, networks, start, pricing, limits, work)
+    found = generation.solved()
     if found.proven or limits.kicks <= SHORT:
-        return found
+        return generation.ordered(found)
     start = solve_search(problem, [networks], limits)[0]
     if solution_value(problem, start.choices) <= solution_value(problem, found.choices):
         return found
     start = Solution(start.choices, min(start.bound, found.bound), False, prices=found.prices)
-    return _Generation(problem, networks, start, pricing, limits, work).solved()
+    generation = _Generation(problem, networks, start, pricing, limits, work)
+    return generation.ordered(generation.solved())
 
 
 class _Generation:
@@ -69,14 +72,27 @@ class _Generation:
         """The proof, or as far as it got."""
         try:
             for strength in STRENGTHS:
-                if self.bound - self.known > TIE:
+                if self._open:
                     self._converge(strength)
-            if self.bound - self.known > TIE and self.dual is not None:
+            if self._open and self.dual is not None:
                 return self._decided(self.dual)
         except TimeoutError:
             pass
         prices = None if self.dual is None else self.dual.prices
         return Solution(self.start.choices, self.bound, self.bound - self.known <= TIE, prices=prices)
+
+    def ordered(self, found: Solution) -> Solution:
+        """The first of equal choices, where time allows to list the sets that they can use."""
+        if not found.proven or found.prices is None:
+            return found
+        dual = Dual(found.prices[:-1], float(found.prices[-1]))
+        missing = solution_value(self.problem, found.choices) - dual.bound(self.networks)
+        question = Question(dual.tasks, dual.network + missing - 2 * TIE, every=True)
+        try:
+            sets = self.pricing.find(question, self.work, self.limits)
+        except TimeoutError:
+            return found
+        return first_in_order(self.problem, self.networks, found, sets) or found
 
     def _converge(self, strength: float) -> None:
         """Until no set is worth more than its prices, or the bound meets the known choice."""
@@ -86,7 +102,7 @@ class _Generation:
         while True:
             dual = self._climbed(pull)
             sets = self._paying(dual, earning)
-            while not len(sets) and earning > last and self.bound - self.known > TIE:
+            while not len(sets) and earning > last and self._open:
                 earning = max(earning / 4, last) if earning > first / 50 else last
                 sets = self._paying(dual, earning)
             if not len(sets) or not self._add(sets):
@@ -96,9 +112,15 @@ class _Generation:
         """Sets that earn more than `earning`; if there are none, that proves a bound."""
         sets = self.pricing.find(Question(dual.tasks, dual.network + earning), self.work, self.limits)
         dearer = Dual(dual.tasks, dual.network + earning)
-        if not len(sets) and dearer.bound(self.networks) < self.bound:
-            self.bound, self.dual = dearer.bound(self.networks), dearer
+        bound = dearer.bound(self.networks)
+        if not len(sets) and (self.dual is None or bound < self.dual.bound(self.networks)):
+            self.bound, self.dual = min(bound, self.bound), dearer
         return sets
+
+    @property
+    def _open(self) -> bool:
+        """Whether the prices so far leave a gap to the known choice."""
+        return self.dual is None or self.dual.bound(self.networks) - self.known > TIE
 
     def _climbed(self, pull: Pull) -> Dual:
         """Prices that no climb beats."""

@@ -13,9 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from ._master import Dual, best_choice, find_prices
-from ._problem import TIE, Floats, Infeasible, Ints, Limits, Problem, Solution, membership, solution_value
+from ._problem import TIE, Bools, Floats, Infeasible, Ints, Limits, Problem, Solution, membership, solution_value
 from ._search import solve_search
 from ._served import served_values
+from ._tight import first_in_order
 
 MOST_TASKS = 24  # 2^24 values of eight bytes
 ADDED = 400  # columns per round
@@ -40,14 +41,28 @@ def improve(problem: Problem, budgets: Sequence[float], found: list[Solution], l
 
 def _improved(problem: Problem, values: Floats, networks: int, start: Solution, limits: Limits) -> Solution:
     try:
-        return _fewest(problem, values, networks, start, limits)
+        found = _proven(problem, values, networks, start, limits)
+        if not found.proven or found.prices is None:
+            return found
+        ordered = first_in_order(problem, networks, found, _in_question(problem, values, networks, found))
+        return ordered or _fewest(problem, values, found, limits)
     except TimeoutError:
         return start
 
 
-def _fewest(problem: Problem, values: Floats, networks: int, start: Solution, limits: Limits) -> Solution:
-    """The best choice, and among equals one of the fewest networks: they can tie only where a network is free."""
-    best = found = _proven(problem, values, networks, start, limits)
+def _in_question(problem: Problem, values: Floats, networks: int, found: Solution) -> Bools:
+    """Every served set that a choice within a tie of this one can use."""
+    assert found.prices is not None
+    dual = Dual(found.prices[:-1], float(found.prices[-1]))
+    reduced = values - subset_sums(dual.tasks) - dual.network
+    missing = solution_value(problem, found.choices) - dual.bound(networks)
+    rows = np.flatnonzero(reduced >= missing - 2 * TIE)
+    return membership(rows[rows > 0], problem.n)
+
+
+def _fewest(problem: Problem, values: Floats, best: Solution, limits: Limits) -> Solution:
+    """Among equals one of the fewest networks: they can tie only where a network is free."""
+    found = best
     least = solution_value(problem, best.choices) - TIE / 2
     while found.proven and found.prices is not None and found.prices[-1] <= TIE and len(best.choices) > 1:
         fewer = len(best.choices) - 1

@@ -17,6 +17,7 @@ from ._problem import Bools, Floats, Ints, Limits, Problem, indices
 from ._reach import Reach, orders
 
 CHUNK = 1 << 13  # nodes looked at together: what stays in the cache
+MOST_LISTED = 200_000  # sets, found several times each
 ENOUGH = 300  # sets found before prices are worth computing anew
 SLACK = 1e-12  # far above what sums of doubles lose, far below a tie
 
@@ -90,7 +91,7 @@ class Pricing:
         """Such sets (rows); none only if there are none.
 
         Raises:
-            TimeoutError: out of work or time before that was sure.
+            TimeoutError: out of work or time before that was sure, or there are too many to list.
         """
         reach = Reach(self.scores - question.prices[self.order][:, None], self.barred)
         stack, found, count = [(1, self._roots(reach))], [self._alone(question)], 0
@@ -102,6 +103,8 @@ class Pricing:
                 continue
             work.take(len(nodes.first), limits)
             done = nodes.left == 0
+            if count > MOST_LISTED:
+                raise TimeoutError
             if done.any():
                 found.append(self._complete(nodes.only(done), question))
                 count += len(found[-1])
