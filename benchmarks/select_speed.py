@@ -44,12 +44,21 @@ class Row:
 def main() -> None:
     options = arguments()
     print(f"{platform.machine()}, {os.cpu_count()} cores; Python {platform.python_version()}, numpy {np.__version__}\n")
-    rows = [row for k in options.nine for row in nine_tasks(k, options.stop_after)]
-    for n in options.sizes:
-        rows += [solved(n, matrix, options.time_limit) for matrix in options.matrices]
+    rows = []
+    for row in measured(options):
+        rows.append(row)
+        print(" ".join(cells(row)), file=sys.stderr, flush=True)
     print(table(rows))
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
+
+def measured(options: argparse.Namespace) -> Iterator[Row]:
+    for k in options.nine:
+        yield from nine_tasks(k, options.stop_after)
+    for n in options.sizes:
+        for matrix in options.matrices:
+            yield solved(n, matrix, options.time_limit)
 
 
 def arguments() -> argparse.Namespace:
