@@ -111,7 +111,8 @@ def select_groups(
             numbers of tasks), in which case networks it does not list do not exist.
         max_cost: what a single network may cost, for example a latency.
         must_link: sets of tasks served by the same network.
-        cannot_link: sets of tasks of which no network trains two.
+        cannot_link: sets of tasks of which no network trains two. With it, or with a cost by group or `max_cost`, more
+            than 14 tasks are answered by a search over groups worth considering: never proven, with a valid bound.
         weights: how much each task counts in the sum, 1 by default.
         complete: "pairs" fills groups of three and more in a table with means over pairs; given values stay.
         solver: "exact" (dynamic programme), "lp" (set partition, with a certificate), "columns" (the same without a
@@ -177,7 +178,7 @@ def _select(scores: Scores, request: Request) -> list[Grouping]:
 
 def _solve(posed: Posed, request: Request, limits: Limits) -> tuple[str, list[Solution]]:
     try:
-        if min(posed.budgets) <= 0 or not posed.problem.serves_all:
+        if min(posed.budgets) <= 0 or (not posed.problem.serves_all and posed.problem.relaxed is None):
             raise Infeasible
         name, solver = choose_solver(request.solver, posed.problem, posed.budgets, limits)
         return name, solver(posed.problem, posed.budgets, limits)
@@ -198,7 +199,8 @@ def _with_stability(affinity: Affinity, scores: Scores, request: Request, groupi
         if request.stop is not None and request.stop():
             break
         posed = pose(scores.with_matrix(_filled(matrix, scores)), quick)
-        _, solutions = _solve(posed, quick, Limits(seed=request.seed, kicks=3))
+        asked = quick if posed.problem.networks is None else replace(quick, solver="auto")
+        _, solutions = _solve(posed, asked, Limits(seed=request.seed, kicks=3, stop=request.stop))
         for found, solution in zip(others, solutions, strict=True):
             found.append(_served(scores, solution))
     if not others[0]:

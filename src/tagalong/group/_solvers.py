@@ -12,6 +12,7 @@ from ._columns import solve_columns
 from ._compact import MOST_TASKS as MOST_COMPACT
 from ._compact import solve_compact
 from ._dynamic import MOST_LISTED, MOST_PAIRWISE, fits_exact, solve_exact
+from ._listed_search import solve_listed_search
 from ._partition import MOST_TASKS as MOST_PARTITION
 from ._partition import improve, solve_partition
 from ._problem import Limits, Problem, Solution, Solver
@@ -37,6 +38,13 @@ def choose_solver(name: str, problem: Problem, budgets: Sequence[float], limits:
     Raises:
         ValueError: the one asked for does not fit the problem.
     """
+    if problem.relaxed is not None:
+        if name not in ("auto", "search"):
+            raise ValueError(
+                f"`solver={name!r}` needs at most {MOST_LISTED} tasks with costs by group or `cannot_link`, "
+                f"found {problem.n}; solver='auto' chooses one that fits"
+            )
+        return "search", solve_listed_search
     if name == "auto":
         return _by_size(problem, budgets, limits)
     unfit = _UNFIT[name](problem, budgets)
