@@ -77,7 +77,7 @@ def arguments() -> argparse.Namespace:
 
 
 def planted(n: int, noise: float) -> tuple[Floats, NDArray[np.int64]]:
-    """Groups of about six tasks that help each other by one, plus noise."""
+    """As many groups as networks; tasks of one group help each other by one, plus noise."""
     random = np.random.default_rng(n)
     place = random.permutation(np.arange(n) % networks(n))
     return (place[:, None] == place) + noise * random.standard_normal((n, n)), place
@@ -89,8 +89,8 @@ def low_rank(n: int) -> Floats:
 
 
 def networks(n: int) -> int:
-    """One network for six tasks."""
-    return max(2, round(n / 6))
+    """One network for six tasks, ten at most."""
+    return min(max(2, round(n / 6)), 10)
 
 
 MATRICES: dict[str, Callable[[int], Floats]] = {

@@ -66,5 +66,5 @@ def test_what_is_not_found_is_not_called_impossible() -> None:
 
 
 def test_a_budget_below_every_cost_is_refused() -> None:
-    with pytest.raises(ValueError, match="found no networks within the `budget` of 0.5"):
+    with pytest.raises(ValueError, match=r"found no networks within the `budget` of 0\.5"):
         select_groups(matrix(16, 0), 0.5, cost=encoder_and_heads)

@@ -26,7 +26,7 @@ BY_NAME: dict[str, Solver] = {
     "search": solve_search,
 }
 EXACT_UP_TO = 12  # tasks: a tenth of a second for any budget; above, the linear programme is faster
-PARTITION_UP_TO = 20  # tasks: some seconds for the table of all sets
+PARTITION_UP_TO, TRIED_NODES = 20, 5e6  # tasks: some seconds for the table of all sets; above, that many first
 PATIENT_UP_TO, MANY_NODES = 32, 1e7  # tasks, and nodes of the branch and bound: some ten seconds
 BRIEF_UP_TO, FEW_NODES = 50, 5e5  # less than a second
 
@@ -71,7 +71,7 @@ def _by_size(problem: Problem, budgets: Sequence[float], limits: Limits) -> tupl
 
 def _columns_then_all(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
     """The table of all served sets only where a short column generation has not settled it."""
-    return improve(problem, budgets, solve_columns(problem, budgets, limits, FEW_NODES), limits)
+    return improve(problem, budgets, solve_columns(problem, budgets, limits, TRIED_NODES), limits)
 
 
 def _exact(problem: Problem, budgets: Sequence[float]) -> str:
