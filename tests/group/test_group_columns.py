@@ -13,6 +13,7 @@ from tagalong.group import select_groups
 from tagalong.group._columns import solve_columns
 from tagalong.group._pricing import Pricing, Question, Work
 from tagalong.group._problem import Limits, Problem, is_whole, membership, solution_value
+from tagalong.group._search import solve_search
 from tagalong.group._served import served_values
 
 values = st.integers(-40, 40).map(lambda number: number / 8)
@@ -108,6 +109,17 @@ def test_bounds_hold_wherever_the_work_ends(nodes: int) -> None:
         found = solve_columns(problem, [3], Limits(kicks=1), nodes)[0]
         assert found.bound >= solution_value(problem, best.choices) - 1e-9
         assert solution_value(problem, found.choices) <= found.bound + 1e-12
+
+
+def test_little_work_still_gives_what_the_search_finds() -> None:
+    scores = planted(28, 1.0, 5)
+    np.fill_diagonal(scores, -np.inf)
+    problem = Problem(28, scores / 4, None, tuple(1 << i for i in range(28)), 28)
+    searched = solve_search(problem, [5], Limits())[0]
+    found = solve_columns(problem, [5], Limits(), nodes=1_000)[0]
+    assert not found.proven
+    assert solution_value(problem, found.choices) >= solution_value(problem, searched.choices) - 1e-12
+    assert found.bound <= searched.bound
 
 
 @pytest.mark.parametrize(("n", "noise", "groups"), [(26, 0.3, 4), (26, 0.5, 4), (30, 0.5, 5), (40, 0.5, 7)])

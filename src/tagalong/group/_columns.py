@@ -24,7 +24,7 @@ from ._tight import first_in_order
 MOST_TASKS = 64  # the tables of the pricing: 100 megabytes
 STRENGTHS = (0.01, 0.001)  # of the pull on prices, one after the other
 MORE = 0.01  # of a network, in the programme that finds prices
-SHORT = 20  # kicks of the first search
+SHORT, FIRST_NODES = 20, 200_000  # kicks of the first search, and nodes after it
 CLIMBS = 50  # rounds of climbing before the branch and bound is asked
 SAVED = 2_000  # climbed sets kept per round
 
@@ -38,18 +38,19 @@ def solve_columns(
 
 
 def _solved(problem: Problem, networks: int, pricing: Pricing, limits: Limits, work: Work) -> Solution:
-    """From a short search first, which is enough where groups are clear; then from a long one if that is better."""
+    """A short search and few nodes first, which is enough where groups are clear; then a long search and the rest."""
     start = solve_search(problem, [networks], replace(limits, kicks=min(SHORT, limits.kicks)))[0]
-    generation = _Generation(problem, networks, start, pricing, limits, work)
+    first = Work(min(work.left, FIRST_NODES))
+    generation = _Generation(problem, networks, start, pricing, limits, first)
     found = generation.solved()
-    if found.proven or limits.kicks <= SHORT:
-        return generation.ordered(found)
-    start = solve_search(problem, [networks], limits)[0]
-    if solution_value(problem, start.choices) <= solution_value(problem, found.choices):
-        return found
-    start = Solution(start.choices, min(start.bound, found.bound), False, prices=found.prices)
-    generation = _Generation(problem, networks, start, pricing, limits, work)
-    return generation.ordered(generation.solved())
+    work.left -= FIRST_NODES - max(first.left, 0)
+    if not found.proven and limits.kicks > SHORT:
+        start = solve_search(problem, [networks], limits)[0]
+        better = max(start, found, key=lambda solution: solution_value(problem, solution.choices))
+        start = Solution(better.choices, min(start.bound, found.bound), False, prices=found.prices)
+        generation = _Generation(problem, networks, start, pricing, limits, work)
+        found = generation.solved()
+    return generation.ordered(found)
 
 
 class _Generation:
