@@ -35,6 +35,7 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/measure_cost.py
+	$(BIN)/python benchmarks/select_speed.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
