@@ -159,7 +159,7 @@ def usual_way(scores: Floats, k: int, deadline: float) -> float | None:
 
 def table(rows: list[Row]) -> str:
     lines = [cells(row) for row in rows]
-    widths = [max(len(line[i]) for line in [COLUMNS, *lines]) for i in range(len(COLUMNS))]
+    widths = [max(3, *(len(line[i]) for line in [COLUMNS, *lines])) for i in range(len(COLUMNS))]
     shown = [COLUMNS, ("---",) * len(COLUMNS), *lines]
     return "\n".join(
         "| " + " | ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)) + " |" for line in shown
