@@ -1,5 +1,7 @@
 from dataclasses import replace
+from functools import partial
 
+import pytest
 import torch
 from study_small import RECIPE, small_problem
 
@@ -72,3 +74,25 @@ def test_keys_of_measurements_depend_on_the_meter_and_the_network():
 def test_definition_says_what_the_recipe_was():
     problem = small_problem(recipe=Recipe(lr=0.125))
     assert Keys(problem, "cpu").definition(Job(("a",), 3))["recipe"]["lr"] == 0.125
+
+
+def scaled_error(outputs, targets, by):
+    return by * (outputs[:, 0] - targets).abs()
+
+
+def scaled_by(by):
+    return lambda outputs, targets: scaled_error(outputs, targets, by)
+
+
+class Scaled:
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, outputs, targets):
+        return scaled_error(outputs, targets, self.by)
+
+
+@pytest.mark.parametrize("made", [lambda by: partial(scaled_error, by=by), scaled_by, Scaled])
+def test_losses_with_other_settings_are_other_losses(made):
+    assert key(with_loss(made(2.0))) == key(with_loss(made(2.0)))
+    assert key(with_loss(made(2.0))) != key(with_loss(made(3.0)))

@@ -1,13 +1,11 @@
 """A study that is killed at any moment, or started twice, ends as if nothing had happened."""
 
-import multiprocessing
 import random
 import sqlite3
 import time
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import torch
 from study_small import small_problem
 
@@ -17,22 +15,11 @@ KILLS = 10
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "uw", "random", "hoa+pcgrad"]
 
 
-@pytest.fixture(scope="module")
-def processes():
-    """Processes that have torch already, so that most of their time is study."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tagalong.study", "torch._dynamo", "study_small"])
-    first = context.Process(target=str)
-    first.start()  # the one that waits for the imports
-    first.join()
-    return context
-
-
 def study(out: Path, methods=METHODS) -> None:
-    from tagalong.study import _executors, _lab
+    from tagalong.study import _executors, _workshop
 
     torch.set_num_threads(1)
-    _lab.BATCH["cpu"] = 4  # many small chunks, and a checkpoint after every epoch: more moments to be killed at
+    _workshop.BATCH["cpu"] = 4  # many small chunks, and a checkpoint after every epoch: more moments to be killed at
     _executors.CHECKPOINT_SECONDS = 0.0
     Study(small_problem("abcd"), out, device="cpu").run(methods, [2, 3], 2)
 

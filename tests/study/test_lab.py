@@ -7,6 +7,7 @@ from tagalong.learn import Job, train
 from tagalong.study import Lab, Record, Store
 from tagalong.study._executors import Serial
 from tagalong.study._relative import relative_losses
+from tagalong.study._row import pack
 
 
 class Counting(Serial):
@@ -131,10 +132,22 @@ def test_row_losses_come_from_where_tasks_are_served_even_after_pruning(lab):
 
 
 def test_slices_stay_the_same_whichever_are_finished():
-    from tagalong.study._lab import slices
+    from tagalong.study._workshop import slices
 
     jobs = [Job((task,), seed) for seed in (0, 1) for task in "abcdefgh"]
     whole = slices(jobs, 3)
     for finished in range(2 ** len(whole)):
         left = [some for i, some in enumerate(whole) if not finished >> i & 1]
         assert slices([job for some in left for job in some], 3) == left
+
+
+def test_what_kills_left_of_finished_trainings_is_removed(lab, tmp_path):
+    job = lab.job("a", 0)
+    key, other = lab.keys.of(job), lab.keys.of(lab.job("b", 0))
+    partial = tmp_path / "partial"
+    partial.mkdir()
+    for name in (f"{key[:32]}.pt", f".{key[:32]}.pt.x.tmp", f"{other[:32]}.pt"):
+        (partial / name).touch()
+    lab.store.add({key: (lab.keys.definition(job), pack(train(lab.problem, job)))})
+    lab.tidy()
+    assert [path.name for path in partial.iterdir()] == [f"{other[:32]}.pt"], "that one may be needed"

@@ -10,7 +10,7 @@ from tagalong.study import Lab, Store, make_method, method_names, register_metho
 from tagalong.study._executors import Serial
 from tagalong.study._records import records_of
 from tagalong.study._row import pack
-from tagalong.study.methods import Choice, Decision, Method
+from tagalong.study.methods import Choice, Decision, Method, Tag, _registry
 from tagalong.study.methods._random import block_share, random_cover, random_partition
 
 
@@ -300,6 +300,11 @@ def test_optimal_refuses_too_many_tasks_before_training():
     assert "8,191 networks per seed for 13 tasks" in problem
 
 
+@pytest.fixture(autouse=True)
+def _same_methods_afterwards(monkeypatch):
+    monkeypatch.setattr(_registry, "_registry", dict(_registry._registry))
+
+
 def test_own_methods_are_known_by_name(five):
     class Halves(Method):
         """The first two tasks, and the rest."""
@@ -318,8 +323,19 @@ def test_own_methods_are_known_by_name(five):
     assert "own halves" in method_names()
     _, (record,) = decided(five, "own halves", seeds=(0,), options={"own halves": {"first": 3}})
     assert [sorted(group.trains) for group in record.groups] == [["a", "b", "c"], ["d", "e"]]
-    with pytest.raises(ValueError, match="without '\\+'"):
+    with pytest.raises(ValueError, match=r"without '\+'"):
         register_method("a+b", Halves)
-    from tagalong.study.methods import _registry
 
-    del _registry._registry["own halves"]
+
+def test_methods_of_other_packages_are_found_by_entry_point(monkeypatch):
+    class Point:
+        name = "theirs"
+
+        def load(self):
+            return lambda every=1: Tag(every=every)
+
+    monkeypatch.setattr(_registry, "entry_points", lambda group: [Point()] if group == "tagalong.methods" else [])
+    _registry._read_entry_points.cache_clear()
+    assert "theirs" in method_names()
+    assert make_method("theirs", {"theirs": {"every": 7}}).meter["every"] == 7
+    _registry._read_entry_points.cache_clear()

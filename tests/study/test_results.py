@@ -18,7 +18,7 @@ HEADINGS = "method budget nets total loss vs mtl vs random decide train size lat
 
 
 def found() -> list[Record]:
-    tag = [replace(one, deciding=Cost(1, 100, 3.0)) for one in records("tag", 2, [-0.1] * 3, [-0.1, -0.2, -0.3])]
+    tag = [replace(one, deciding=Cost(1, 150, 7.0)) for one in records("tag", 2, [-0.1] * 3, [-0.1, -0.2, -0.3])]
     random = records("random", 2, [0.0] * 3, [0.1, 0.1, 0.1], groups=())
     oracle = records("oracle", 2, [-0.2] * 3, [-0.3] * 3, honest=False)
     return [*together(), *tag, *records("stl", None, [0.0] * 3, [0.2] * 3), *random, *oracle]
@@ -43,12 +43,12 @@ def test_a_line_is_the_mean_over_seeds_with_its_error() -> None:
 
 def test_costs_are_in_units_of_all_together() -> None:
     tag = {line.method: line for line in results(found(), settings={"price_per_hour": 36.0}).table()}["tag"]
-    assert (tag.training, tag.deciding) == (Cost(2, 200, 4.0), Cost(1, 100, 3.0))
+    assert (tag.training, tag.deciding) == (Cost(2, 200, 4.0), Cost(1, 150, 7.0))
     assert (tag.training_cost, tag.deciding_cost) == (2.0, 1.5)
     assert (tag.relative_parameters, tag.parameters_per_network) == (2.0, 1.0)
-    assert tag.money == pytest.approx(36.0 * 7 / 3600)
-    untimed = [replace(one, training=replace(one.training, seconds=0.0), deciding=Cost(1, 50)) for one in found()]
-    tag = {line.method: line for line in results(untimed).table()}["tag"]
+    assert tag.money == pytest.approx(36.0 * 11 / 3600)
+    uncounted = [replace(one, training=replace(one.training, steps=0), deciding=Cost(1, 0, 1.0)) for one in found()]
+    tag = {line.method: line for line in results(uncounted).table()}["tag"]
     assert (tag.training_cost, tag.deciding_cost, tag.money) == (2.0, 0.5, None)
 
 

@@ -1,4 +1,3 @@
-import multiprocessing
 import sqlite3
 from pathlib import Path
 
@@ -141,11 +140,10 @@ def _write_many(path: Path, first: int, start) -> None:
             store.add(entries(fake(Job(("a",), seed), loss=float(first))))
 
 
-def test_two_processes_write_one_file(tmp_path):
+def test_two_processes_write_one_file(processes, tmp_path):
     path = tmp_path / "run.sqlite"
-    context = multiprocessing.get_context("spawn")
-    start = context.Event()
-    writers = [context.Process(target=_write_many, args=(path, first, start)) for first in (0, 30)]
+    start = processes.Event()
+    writers = [processes.Process(target=_write_many, args=(path, first, start)) for first in (0, 30)]
     for writer in writers:
         writer.start()
     start.set()

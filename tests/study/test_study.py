@@ -135,6 +135,7 @@ def test_one_task_alone(tmp_path):
         ({"seeds": [1, 1]}, "`seeds` must be how many"),
         ({"options": {"hoa": {}}}, "`options` must be of methods that are asked for, found 'hoa'"),
         ({"options": {"tag": {"every": 0}}}, "`every`"),
+        ({"confirm": -1}, "`confirm` must be a whole number of seeds from 0, found -1"),
         ({"price_per_hour": -1}, "`price_per_hour` must be a number from 0, found -1"),
         ({"methods": ["mtl-wide2"], "encoder": MLP(4)(1).double()}, "'mtl-wide2' cannot widen this network"),
         ({"methods": ["tag+no such"]}, r"`methods`: 'tag\+no such': "),
@@ -165,3 +166,17 @@ def test_a_folder_of_another_problem_is_refused(tmp_path):
     file.touch()
     with pytest.raises(ValueError, match="`out` must be a folder, found the file"):
         Study(small_problem(), file).run(["mtl"], seeds=1)
+
+
+def test_confirming_seeds_are_trained_for_the_candidate_and_all_together_only(tmp_path):
+    results = Study(small_problem(), tmp_path).run(["mtl", "stl", "hoa", "optimal"], [2], 2, confirm=3)
+    candidate = results.verdict().candidate
+    fresh = {(r.method, r.budget): [] for r in results.records if r.seed > 1}
+    for record in results.records:
+        if record.seed > 1:
+            fresh[record.method, record.budget].append(record.seed)
+    assert fresh == {("mtl", None): [2, 3, 4], candidate: [2, 3, 4]}
+    groups = {record.groups for record in results.records if (record.method, record.budget) == candidate}
+    assert len(groups) == 1
+    assert results.verdict().seeds == 3
+    assert Results.load(tmp_path).verdict() == results.verdict()

@@ -25,12 +25,14 @@ class Asked:
         budgets: how many networks there may be.
         seeds: of the networks.
         price_per_hour: of computing, if costs are wanted as money.
+        confirming: seeds that no choice has seen, for the verdict alone.
     """
 
     methods: tuple[Method, ...]
     budgets: tuple[int, ...]
     seeds: tuple[int, ...]
     price_per_hour: float | None = None
+    confirming: tuple[int, ...] = ()
 
     def to_document(self, options: Options | None) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -40,6 +42,7 @@ class Asked:
             "seeds": list(self.seeds),
             "options": {name: dict(given) for name, given in (options or {}).items()},
             "price_per_hour": self.price_per_hour,
+            "confirming_seeds": list(self.confirming),
         }
 
 
@@ -50,6 +53,7 @@ def check(
     seeds: int | Sequence[int],
     options: Options | None,
     price_per_hour: float | None,
+    confirm: int,
 ) -> Asked:
     """Refuses what cannot be meant, with every problem at once."""
     problems: list[str] = []
@@ -62,10 +66,13 @@ def check(
     found_seeds = _seeds(seeds, problems)
     if price_per_hour is not None and not (_is_number(price_per_hour) and price_per_hour >= 0):
         problems.append(f"`price_per_hour` must be a number from 0, found {price_per_hour!r}")
+    if isinstance(confirm, bool) or not isinstance(confirm, int) or confirm < 0:
+        problems.append(f"`confirm` must be a whole number of seeds from 0, found {confirm!r}")
     refuse(list(dict.fromkeys(problems)))
     if not any(method.name == "mtl" for method in made):
         made = [Mtl(), *made]
-    return Asked(tuple(made), found_budgets, found_seeds, price_per_hour)
+    fresh = tuple(range(max(found_seeds) + 1, max(found_seeds) + 1 + confirm))
+    return Asked(tuple(made), found_budgets, found_seeds, price_per_hour, fresh)
 
 
 def _methods(methods: Sequence[str | Method], options: Options | None, problems: list[str]) -> list[Method]:

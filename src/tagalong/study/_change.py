@@ -48,7 +48,10 @@ def mean_cost(costs: Sequence[Cost]) -> Cost:
 
 
 def in_units_of(cost: Cost, unit: Cost) -> float | None:
-    """A cost against another, by seconds where they are known, else by steps; None where neither is."""
-    if unit.seconds and (cost.seconds or not cost.networks):
-        return cost.seconds / unit.seconds
-    return cost.steps / unit.steps if unit.steps and (cost.steps or not cost.networks) else None
+    """A cost against another, by steps where they are known, else by seconds; None where neither is.
+
+    Seconds would flatter networks that were trained many at once, and change from machine to machine.
+    """
+    if unit.steps and (cost.steps or not cost.networks):
+        return cost.steps / unit.steps
+    return cost.seconds / unit.seconds if unit.seconds and (cost.seconds or not cost.networks) else None

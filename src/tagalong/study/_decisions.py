@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tagalong.group._grouping_file import to_document
 from ._asked import Asked
 from ._lab import Lab
 from ._records import Decisions
-from .methods import Choice, Combined
+from .methods import Choice, Combined, Decision
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,17 @@ def decide_all(lab: Lab, asked: Asked) -> Decisions:
         logger.info("%s decides", method.name)
         made[method.name] = method, method.decide(lab, asked.budgets, asked.seeds)
     return {method.name: made[method.name] for method in asked.methods}
+
+
+def choices_again(decisions: Decisions, *labels: tuple[str, int | None], seeds: Sequence[int]) -> Decisions:
+    """The same choices of some methods and budgets for other seeds."""
+    again = {}
+    for name, budget in labels:
+        method, decision = decisions[name]
+        (_, first), choice = next((at, choice) for at, choice in decision.choices.items() if at[0] == budget)
+        deciding = {seed: decision.deciding[first] for seed in seeds if first in decision.deciding}
+        again[name] = method, Decision({(budget, seed): choice for seed in seeds}, deciding)
+    return again
 
 
 def write_decisions(out: Path, decisions: Decisions) -> None:

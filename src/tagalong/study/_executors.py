@@ -11,8 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from tagalong.learn import Job, Problem, train
-from tagalong.learn._many import train_many
+from tagalong.learn import Job, Problem, train, train_many
 
 from ._row import Packed, pack
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 
 from tagalong._version import __version__
 from tagalong.learn import Job, Problem, build_network
+
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Keys:
@@ -68,17 +72,27 @@ class Keys:
 
     def _task(self, name: str) -> list[Any]:
         task = self.problem.task(name)
-        return [name, task.kind, _function(task.loss), _function(task.error), self.problem.scales.get(name)]
+        return [name, task.kind, _identity(task.loss), _identity(task.error), self.problem.scales.get(name)]
 
 
 def _digest(document: Any) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True, default=repr).encode()).hexdigest()
 
 
-def _function(function: Any) -> Any:
-    """A function by its name and code, so that two lambdas are not taken for one; other values as they are."""
-    code = getattr(function, "__code__", None)
-    if code is not None:
-        constants = [constant for constant in code.co_consts if isinstance(constant, (int, float, str))]
-        return [function.__qualname__, code.co_code.hex(), list(code.co_names), constants]
-    return type(function).__qualname__ if callable(function) else function
+def _identity(value: Any, depth: int = 0) -> Any:
+    """A loss or error by its code and what it holds, so that two lambdas or two settings are not taken for one."""
+    if depth > 4:  # functions that hold themselves
+        return "…"
+    if isinstance(value, partial):
+        parts = [value.func, *value.args, *sorted(value.keywords.items())]
+        return ["partial", *(_identity(part, depth + 1) for part in parts)]
+    if isinstance(value, tuple):
+        return [_identity(part, depth + 1) for part in value]
+    if isinstance(value, CodeType):
+        return [value.co_code.hex(), list(value.co_names), [_identity(part, depth + 1) for part in value.co_consts]]
+    if isinstance(value, FunctionType):
+        held = [value.__code__, value.__defaults__, *(cell.cell_contents for cell in value.__closure__ or ())]
+        return [value.__qualname__, *(_identity(part, depth + 1) for part in held)]
+    if callable(value) and not isinstance(value, type) and getattr(value, "__dict__", None):
+        return [type(value).__qualname__, *(_identity(part, depth + 1) for part in sorted(vars(value).items()))]
+    return ADDRESS.sub("", repr(value))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,16 @@ from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.learn import Job, Problem
-from tagalong.learn._batchable import why_not_batched
 
-from ._executors import Chunk, Executor
+from ._executors import Executor
 from ._key import Keys
 from ._progress import Progress, Silent
 from ._record import Cost, Record
-from ._row import Losses, Packed, Row
+from ._row import Losses, Row
 from ._store import Store
+from ._workshop import Workshop
 
 logger = logging.getLogger(__name__)
-BATCH = {"cpu": 64}  # networks of a chunk by device; what a kill can cost, and a worker's helping
-LARGE_BATCH = 4096
 Subset = frozenset[str]
 
 
@@ -50,17 +47,13 @@ class Lab:
     ) -> None:
         self.problem, self.store, self.device = problem, store, device
         self.keys = Keys(problem, device)
-        self._executor, self._started = executor, False
-        self._progress = progress or Silent()
-        self._partial = partial
+        self._workshop = Workshop(self.keys, store, executor, device, progress or Silent(), partial)
         self._rows: dict[Job, Row] = {}
         self._asked: set[Job] = set()
 
     def close(self) -> None:
         """Lets the executor go."""
-        if self._started:
-            self._executor.stop()
-            self._started = False
+        self._workshop.close()
 
     def __enter__(self) -> Lab:
         return self
@@ -91,7 +84,7 @@ class Lab:
         missing = self.missing(wanted)
         if missing:
             logger.info("%s: training %d of %d networks", what, len(missing), len(wanted))
-            self._train(self._chunks(missing), what)
+            self._workshop.train(missing, what)
             if still := self.missing(missing):
                 raise RuntimeError(f"{len(still)} networks were trained and not found again in {self.store.path}")
         return {job: self._rows[job] for job in wanted}
@@ -121,19 +114,17 @@ class Lab:
         """
         jobs = {seed: self.job(self.problem.names, seed) for seed in seeds}
         keys = {seed: self.keys.measured(job, settings) for seed, job in jobs.items()}
-        missing = [seed for seed in seeds if self.store.affinity(keys[seed]) is None]
+        missing = [jobs[seed] for seed in seeds if self.store.affinity(keys[seed]) is None]
         if missing:
-            estimator = settings.get("estimator", "lookahead")
-            self._train(
-                [Chunk((jobs[s],), dict(settings), self._checkpoint(keys[s])) for s in missing],
-                f"measuring affinities ({estimator})",
+            self._workshop.measure(
+                missing, settings, f"measuring affinities ({settings.get('estimator', 'lookahead')})"
             )
         found = {seed: self.store.affinity(key) for seed, key in keys.items()}
         return {seed: measured for seed, measured in found.items() if measured is not None}
 
     def row_losses(self, record: Record, part: str = "test") -> Losses:
         """The loss of every row of each task, where a record serves it; NaN where a label is missing."""
-        self.restore(record.networks)
+        self._workshop.restore(record.networks)
         found: Losses = {}
         for group, key in zip(record.groups, record.networks, strict=True):
             losses = self.store.losses(key, part)
@@ -143,71 +134,15 @@ class Lab:
 
     def weights(self, key: str) -> dict[str, Tensor]:
         """The weights of a network, trained again if they were not kept."""
-        self.restore([key])
+        self._workshop.restore([key])
         state = self.store.weights(key)
         assert state is not None
         return state
 
     def restore(self, keys: Iterable[str]) -> None:
         """Brings weights and row losses back that an earlier run did not keep, by the same training again."""
-        bare = self.store.bare(keys)
-        batches = dict.fromkeys(tuple(self.store.batch(key)) for key in bare)
-        if not batches:
-            return
-        wanted = set(bare)
-        chunks = [self._chunk(batch) for batch in batches]
-        for _, packed in self._watched(chunks, "networks whose weights were not kept"):
-            for network in packed:
-                if (key := self.keys.of(network.job)) in wanted:
-                    self.store.restore(key, network)
+        self._workshop.restore(keys)
 
-    def _chunks(self, jobs: Sequence[Job]) -> list[Chunk]:
-        """Full slices of each seed and width: whichever are finished, the rest is sliced the same way again."""
-        size = BATCH.get(self.keys.device, LARGE_BATCH) if self._batched else 1
-        return [self._chunk(some) for some in slices(jobs, size)]
-
-    @cached_property
-    def _batched(self) -> bool:
-        reason = why_not_batched(self.problem, device=self.device)
-        if reason is not None:
-            logger.warning("networks of %s are trained one by one: %s", self.problem.name, reason)
-        return reason is None
-
-    def _chunk(self, jobs: Sequence[Job]) -> Chunk:
-        return Chunk(tuple(jobs), checkpoint=self._checkpoint(self.keys.of(jobs[0])) if len(jobs) == 1 else None)
-
-    def _checkpoint(self, key: str) -> Path | None:
-        return None if self._partial is None else self._partial / f"{key[:32]}.pt"
-
-    def _train(self, chunks: Sequence[Chunk], what: str) -> None:
-        for chunk, packed in self._watched(chunks, what):
-            finished = {self.keys.of(network.job): network for network in packed}
-            definitions = {key: self.keys.definition(network.job) for key, network in finished.items()}
-            if chunk.meter is not None:
-                ((key, network),) = finished.items()
-                self.store.add_affinity(self.keys.measured(network.job, chunk.meter), key, chunk.meter, network)
-            self.store.add({key: (definitions[key], network) for key, network in finished.items()})
-
-    def _watched(self, chunks: Sequence[Chunk], what: str) -> Iterable[tuple[Chunk, list[Packed]]]:
-        if not self._started:
-            self._executor.start(self.problem, self.device)
-            self._started = True
-        self._progress.start(sum(len(chunk.jobs) for chunk in chunks), what)
-        try:
-            yield from self._executor.map(chunks, self._progress.advance)
-        finally:
-            self._progress.done()
-
-
-def slices(jobs: Sequence[Job], size: int) -> list[list[Job]]:
-    """Plain networks of one seed and width in slices of this size; others alone.
-
-    Example:
-        >>> jobs = [Job((task,), seed) for seed in (0, 1) for task in "abc"]
-        >>> [[job.tasks[0] for job in some] for some in slices(jobs, 2)]
-        [['a', 'b'], ['c'], ['a', 'b'], ['c']]
-    """
-    together: dict[tuple[Any, ...], list[Job]] = {}
-    for job in jobs:
-        together.setdefault((job.seed, job.width, None if job.rule == "plain" else job), []).append(job)
-    return [same[at : at + size] for same in together.values() for at in range(0, len(same), size)]
+    def tidy(self) -> None:
+        """Removes what kills have left of trainings that are finished by now."""
+        self._workshop.tidy()

@@ -15,7 +15,7 @@ class Cost:
 
     Attributes:
         networks: trained.
-        steps: of the optimiser, over all of them.
+        steps: of the optimiser, over all of them; one that is measured counts as the plain ones it is worth.
         seconds: of computing.
     """
 

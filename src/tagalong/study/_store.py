@@ -168,6 +168,11 @@ class Store:
                 (*values, packed.affinity),
             )
 
+    def finished(self, start: str) -> bool:
+        """Whether a network or a measurement whose key starts like this is there."""
+        query = "SELECT key FROM (SELECT key FROM networks UNION ALL SELECT key FROM affinities) WHERE key GLOB ?"
+        return self._connection.execute(query, (f"{start}*",)).fetchone() is not None
+
     def latency(self, key: str) -> float | None:
         """A forward pass that was timed before, in seconds."""
         found = self._connection.execute("SELECT seconds FROM latencies WHERE key = ?", (key,)).fetchone()

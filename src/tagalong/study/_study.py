@@ -138,4 +138,5 @@ class Study(AskTell):
         keep_best(results, lab.problem, lab.weights).save(self.out)
         results.save(self.out / "results.json")
         lab.store.prune()
+        lab.tidy()
         return results

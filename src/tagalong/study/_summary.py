@@ -31,7 +31,7 @@ class Line:
         error: test error of each task, in its own measure; lower is better.
         deciding: what deciding on the groups took, counted once for all budgets.
         training: what training the groups took.
-        deciding_cost: in trainings of `mtl` (by seconds where they are known, else by steps); None if unknown.
+        deciding_cost: in trainings of `mtl` (by steps where they are known, else by seconds); None if unknown.
         training_cost: likewise.
         parameters: of all networks.
         relative_parameters: against `mtl`.

@@ -85,9 +85,9 @@ def _times(value: float | None) -> str:
 
 def _legend(lines: Iterable[Line]) -> list[str]:
     text = (
-        "Test losses, mean ± standard error over seeds; changes are means over tasks, negative is better; time to "
-        "decide (once for all budgets) and to train, and size (parameters) in units of mtl's; networks trained many at "
-        "once take less time than alone."
+        "Test losses, mean ± standard error over seeds; changes are means over tasks, negative is better; steps to "
+        "decide (once for all budgets; a measured one counts as the plain ones it is worth) and to train, and size "
+        "(parameters), in units of mtl's."
     )
     starred = " * chose by looking at test data: a bound, not a method." if not all(x.honest for x in lines) else ""
     return textwrap.wrap(text + starred, WIDTH)

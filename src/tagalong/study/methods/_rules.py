@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tagalong.learn._balance import check_rule
+from tagalong.learn import check_rule
 
 RULES = ("uw", "gradnorm", "pcgrad")
 

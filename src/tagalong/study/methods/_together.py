@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tagalong.learn import Problem
-from tagalong.learn._capacity import parameters_of, width_for
+from tagalong.learn import Problem, parameters_of, width_for
 
 from ._method import Choice, Decision, Method, everything
 
