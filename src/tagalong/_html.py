@@ -48,7 +48,7 @@ def table(
     """A table whose first column names the rows; a cell may be a `td` or `th` already.
 
     Example:
-        >>> table(["task", "score"], [["age", 1]])[-60:]
+        >>> table(["task", "score"], [["age", 1]])[-66:]
         '<tbody><tr><th scope="row">age</th><td>1</td></tr></tbody></table>'
     """
     head = tag("thead", tag("tr", *(_cell(heading, "col") for heading in headings)))
