@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-GENERAL = "Affinity says what one network did with one data set. It is not similarity between tasks, and not cause and effect."
+GENERAL = "Affinity says what one network did with one data set. It is not similarity of tasks, nor cause and effect."
 PEOPLE = (
     "Some of these tasks look as if they were about people ({named}). That such tasks train well together says nothing "
     "about the people, and must not be read as a link between these traits."
