@@ -24,17 +24,17 @@ def text(content: object) -> Html:
     return content if isinstance(content, Html) else Html(html.escape(str(content)))
 
 
-def tag(name: str, *children: object, **attributes: str | float | bool | None) -> Html:
+def tag(element: str, /, *children: object, **attributes: str | float | bool | None) -> Html:
     """An element. Attributes are written `class_`, `aria_label`; None and False leave one out, True has no value.
 
     Example:
         >>> tag("th", "R&D", scope="col", class_="wide", hidden=True)
         '<th scope="col" class="wide" hidden>R&amp;D</th>'
     """
-    start = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
-    if name in VOID:
+    start = f"<{element}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
+    if element in VOID:
         return Html(start)
-    return Html(f"{start}{join(children)}</{name}>")
+    return Html(f"{start}{join(children)}</{element}>")
 
 
 def join(children: Iterable[object], separator: str = "") -> Html:

@@ -5,3 +5,4 @@ from ._grouping_figure import grouping_figure as grouping_figure
 from ._heatmap import affinity_heatmap as affinity_heatmap
 from ._over_training import affinity_over_training as affinity_over_training
 from ._task_changes import task_changes as task_changes
+from .page import write_report as write_report

@@ -25,7 +25,7 @@ def all_budgets(run: Run) -> dict[int, Grouping]:
     known = {k: grouping for k, grouping in run.groupings.items() if set(grouping.tasks) == set(affinity.tasks)}
     missing = [k for k in range(1, len(affinity.tasks) + 1) if k not in known]
     if missing:
-        limits = {"time_limit": SECONDS, "resamples": _resamples(affinity)}
+        limits: dict[str, Any] = {"time_limit": SECONDS, "resamples": _resamples(affinity)}
         chosen = select_groups(affinity, budgets=missing, **limits, **_asked(run))
         known |= {int(k): grouping for k, grouping in chosen.items()}
     return dict(sorted(known.items()))

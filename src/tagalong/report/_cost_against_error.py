@@ -7,7 +7,7 @@ from math import ceil, floor, hypot, log10
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ._colours import BLANK, INK, marker_style
-from ._labels import heading, literal
+from ._labels import heading, literal, signed
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -91,7 +91,7 @@ def _trace(found: Sequence[Line], results: Results, cost: CostOf, number: int) -
 
 def _note(line: Line, error: float | None, cost: CostOf) -> str:
     budget = "" if line.budget is None else f", {line.budget} networks"
-    change = f"{100 * (line.change or 0.0):+.2f}" + ("" if error is None else f" ± {100 * error:.2f}")
+    change = signed(line.change or 0.0, 2) + ("" if error is None else f" ± {100 * error:.2f}")
     parts = [f"{literal(line.method)}{budget}", f"{change} % test loss", f"{cost_of(line, cost):.3g} × the cost"]
     return "<br>".join(parts if line.honest else [*parts, "chosen by looking at test data"])
 

@@ -58,8 +58,8 @@ def affinity_heatmap(
     from plotly.graph_objects import Figure, Heatmap
 
     need_affinity(affinity)
-    if grouping is not None:
-        affinity = affinity.only(task_order(grouping))
+    if grouping is not None and affinity.tasks != (order := tuple(task_order(grouping))):
+        affinity = affinity.only(order)
     cells = Cells.of(affinity, centre)
     written = len(affinity.tasks) <= WRITTEN if values is None else values
     layers = [Heatmap(**_layer(cells, kind, written), **style) for kind, style in _styles(cells).items()]

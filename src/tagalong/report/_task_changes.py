@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ._colours import BETTER, BLANK, INK, WORSE
-from ._labels import heading, label, literal
+from ._labels import heading, label, literal, signed
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -107,7 +107,7 @@ def _change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange:
 
 def _note(row: TaskChange, error: str) -> str:
     either = "" if row.stderr is None else f" ± {100 * row.stderr:.2f}"
-    lines = [f"{literal(row.task)}: {100 * row.change:+.2f}{either} % test loss"]
+    lines = [f"{literal(row.task)}: {signed(row.change, 2)}{either} % test loss"]
     if row.before == row.before and row.after == row.after:
         lines.append(f"{literal(error)}: {row.before:.4g} together, {row.after:.4g} here")
     return "<br>".join(lines)

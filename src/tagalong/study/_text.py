@@ -76,7 +76,7 @@ def percent(value: float) -> str:
         >>> percent(-0.0312), percent(0.1)
         ('-3.1 %', '+10.0 %')
     """
-    return f"{100 * value:+.1f} %"
+    return f"{round(100 * value, 1) + 0.0:+.1f} %"  # no minus before zero
 
 
 def _times(value: float | None) -> str:
