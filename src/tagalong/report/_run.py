@@ -46,8 +46,8 @@ def read_run(folder: str | Path) -> Run:
     from tagalong.study import Results
 
     folder = Path(folder)
-    if not folder.is_dir():
-        raise ValueError(f"`folder` must be the folder of a finished run, found no folder {folder}")
+    if not (folder / "results.json").exists():
+        raise ValueError(f"{folder} is not the folder of a finished run: there is no results.json in it")
     results = Results.load(folder)
     affinities = _affinities(folder)
     first = next(iter(affinities), None)

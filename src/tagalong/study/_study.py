@@ -18,6 +18,7 @@ from ._external import AskTell
 from ._info import ProblemInfo
 from ._lab import Lab
 from ._noise import row_noise
+from ._page import draw_page
 from ._progress import Progress
 from ._records import records_of
 from ._results import Results
@@ -106,6 +107,7 @@ class Study(AskTell):
             about = {**asked.to_document(options), "device": self._device, "executor": self._named}
             settings = write_settings(self.out, self.problem, lab.keys.architecture, about)
             results = self._compared(lab, asked, settings)
+            draw_page(self.out)
             logger.info("finished: %d networks in the store", len(store))
         return results
 
