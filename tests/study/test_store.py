@@ -109,7 +109,11 @@ def test_affinities_come_back_bit_for_bit(tmp_path):
     assert found.settings == affinity.settings
     assert np.array_equal(found.history, affinity.history, equal_nan=True)
     assert found.skipped["no label"].tolist() == [[0, 1], [0, 0]]
-    assert (cost.networks, cost.steps, cost.seconds) == (1, 6, 0.25)
+    assert (cost.networks, cost.steps, cost.seconds) == (
+        1,
+        round(6 + len(affinity.steps) * 4 / 3),
+        0.25,
+    )  # 2 looked-ahead tasks: 4 passes more
 
 
 def test_latencies_are_timed_once(tmp_path):

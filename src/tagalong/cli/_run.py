@@ -35,6 +35,7 @@ def run(
     seeds: options.SeedsOption = None,
     set_: options.SetOption = None,
     price_per_hour: options.PriceOption = None,
+    confirm: options.ConfirmOption = 0,
     recipe: options.RecipeOption = None,
     executor: options.ExecutorOption = None,
     device: options.DeviceOption = None,
@@ -68,9 +69,10 @@ def run(
         out or Path("runs") / problem.name,
         methods=arguments.listed(methods) or METHODS,
         budgets=None if budgets is None else [int(k) for k in read_budgets(budgets, len(problem.tasks))],
-        seeds=seeds or 3,
+        seeds=3 if seeds is None else seeds,
         settings=arguments.settings(set_ or []),
         price_per_hour=price_per_hour,
+        confirm=confirm,
         executor=executor or "serial",
         device=device or "auto",
         json=json,
@@ -96,12 +98,13 @@ def compare(
     from ._watch import watching
 
     silent = json or quiet
+    wanted |= {"options": settings or None}
+    Study(problem, out, executor=executor, device=device).check(**wanted)
     if not silent:
         show_labels(problem)
     try:
         with watching(silent) as progress:
-            study = Study(problem, out, executor=executor, device=device, progress=progress)
-            results = study.run(options=settings or None, **wanted)
+            results = Study(problem, out, executor=executor, device=device, progress=progress).run(**wanted)
     except KeyboardInterrupt:
         from ._sentences import complain
 

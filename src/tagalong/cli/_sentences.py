@@ -19,7 +19,7 @@ OPTIONS = (
         "split_column",
         "group_column",
     ),
-    *("methods", "seeds", "set", "price_per_hour", "recipe", "executor", "device", "size", "with", "out"),
+    *("methods", "seeds", "set", "price_per_hour", "confirm", "recipe", "executor", "device", "size", "with", "out"),
 )
 SPELT = {"allow_single=False": "--no-single", "allow_single=True": "--allow-single"}
 
@@ -45,6 +45,7 @@ def sentence(error: Exception, file: str | None = None) -> str:
         text = re.sub(rf"`?\b{name}=['\"]?([\w.]+)['\"]?`?", rf"{option} \1", text)
         text = text.replace(f"`{name}`", option)
     text = text.replace("`scores`", file or "the scores").replace("`groups`", "the groups")
+    text = text.replace("`", "")  # arguments that are no options, such as those of a problem
     first, *others = text.splitlines()
     return "\n".join([first, *(f"  - {line.removeprefix('  - ')}" for line in others)])
 

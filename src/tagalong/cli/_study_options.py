@@ -60,6 +60,16 @@ SetOption = Annotated[
     list[str] | None,
     _option(COMPARED, "--set", metavar="METHOD.OPTION=VALUE", text="Such as tag.every=1; may be repeated."),
 ]
+ConfirmOption = Annotated[
+    int,
+    _option(
+        COMPARED,
+        "--confirm",
+        metavar="NUMBER",
+        parser=typed_whole,
+        text="So many fresh seeds judge the best grouping once more; 0 by default.",
+    ),
+]
 PriceOption = Annotated[
     float | None,
     _option(COMPARED, "--price-per-hour", metavar="NUMBER", parser=typed_number, text="Of computing, to see money."),

@@ -14,6 +14,7 @@ from torch import Tensor
 from tagalong.affinity import Affinity
 from tagalong.learn import Job
 
+from ._measured_cost import plain_steps
 from ._record import Cost
 from ._row import Losses, Packed, Row, read_scores, unpack_affinity, unpack_losses, unpack_weights
 
@@ -156,7 +157,10 @@ class Store:
         found = self._connection.execute(
             "SELECT affinity, steps, seconds FROM affinities WHERE key = ?", (key,)
         ).fetchone()
-        return None if found is None else (unpack_affinity(found[0]), Cost(1, found[1], found[2]))
+        if found is None:
+            return None
+        affinity = unpack_affinity(found[0])
+        return affinity, Cost(1, plain_steps(affinity, found[1]), found[2])
 
     def add_affinity(self, key: str, network: str, settings: Mapping[str, Any], packed: Packed) -> None:
         """Writes what a meter measured while a network was trained."""

@@ -97,11 +97,8 @@ class Study(AskTell):
         Raises:
             ValueError: with every problem of the input, before any training.
         """
-        if not isinstance(self.problem, Problem):
-            raise ValueError("`problem` must be a Problem to be run, found names of tasks; use `ask` and `tell`")
-        asked = check(self.problem, methods, budgets, seeds, options, price_per_hour, confirm)
-        if wrong := folder_problem(self.out, self.problem.fingerprint):
-            raise ValueError(wrong)
+        asked = self._asked(methods, budgets, seeds, options, price_per_hour, confirm)
+        assert isinstance(self.problem, Problem)
         self.out.mkdir(parents=True, exist_ok=True)
         with log_to(self.out / "run.log"), Store(self.out / "run.sqlite") as store, self._lab(store) as lab:
             about = {**asked.to_document(options), "device": self._device, "executor": self._named}
@@ -110,6 +107,25 @@ class Study(AskTell):
             draw_page(self.out)
             logger.info("finished: %d networks in the store", len(store))
         return results
+
+    def check(self, methods: Sequence[str | Method], budgets: Sequence[int] | None = None, **more: Any) -> None:
+        """Refuses what `run` would refuse, and trains nothing.
+
+        Args:
+            methods: as for `run`.
+            budgets: as for `run`.
+            **more: the other arguments of `run`.
+        """
+        usual: dict[str, Any] = {"seeds": 3, "options": None, "price_per_hour": None, "confirm": 0}
+        self._asked(methods, budgets, **usual | more)
+
+    def _asked(self, methods: Sequence[str | Method], budgets: Sequence[int] | None, *more: Any, **named: Any) -> Asked:
+        if not isinstance(self.problem, Problem):
+            raise ValueError("`problem` must be a Problem to be run, found names of tasks; use `ask` and `tell`")
+        asked = check(self.problem, methods, budgets, *more, **named)
+        if wrong := folder_problem(self.out, self.problem.fingerprint):
+            raise ValueError(wrong)
+        return asked
 
     def _lab(self, store: Store) -> Lab:
         assert isinstance(self.problem, Problem)

@@ -1,0 +1,184 @@
+"""From a table to a verdict and predictions, as a user types it; and what is typed wrong."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from terminal import Terminal, environment
+
+QUICK = ("--recipe", "epochs=2", "--recipe", "batch_size=64", "--device", "cpu")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def table(tagalong: Terminal) -> Path:
+    """Three targets of four numbers and a word, one of them with missing labels."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(240, 4))
+    targets = x @ rng.normal(size=(4, 3)) + 0.5 * rng.normal(size=(240, 3))
+    with open("table.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", *"pqrs", "town", "age", "weight", "ill"])
+        for row, (numbers, (age, weight, ill)) in enumerate(zip(x, targets, strict=True)):
+            town = ("Ulm", "Bonn")[row % 2]
+            known = "" if row % 7 == 0 else f"{weight:.4f}"
+            writer.writerow([f"r{row}", *(f"{one:.4f}" for one in numbers), town, f"{age:.4f}", known, int(ill > 0)])
+    return Path("table.csv")
+
+
+def run(tagalong: Terminal, *more: str) -> tuple[str, str]:
+    roles = ("--targets", "age,weight,ill", "--ignore", "id", "--categorical", "town")
+    ran = tagalong("run", "table.csv", *roles, "--budgets", "2", "--seeds", "2", "--out", "out", *QUICK, *more)
+    assert ran.status == 0, ran.err
+    return ran.out, ran.err
+
+
+def test_a_table_gives_labels_results_a_verdict_and_predictions(tagalong: Terminal, table: Path) -> None:
+    out, err = run(tagalong, "--methods", "mtl,stl,tag")
+    for words in (
+        "table: 3 tasks",
+        "pairs share",
+        "regression",
+        "binary",
+        "method",
+        "verdict:",
+        "tagalong predict out",
+    ):
+        assert words in out, words
+    assert "all tasks together: 2 of 2 networks" in err
+    assert "\x1b" not in out + err
+    for name in ("run.sqlite", "results.json", "settings.json", "groupings.json", "affinity.json", "run.log"):
+        assert (Path("out") / name).exists(), name
+    ran = tagalong("predict", "out", "table.csv")
+    assert ran.status == 0, ran.err
+    header, *rows = list(csv.reader(ran.out.splitlines()))
+    assert header == ["age", "weight", "ill"]
+    assert len(rows) == 240
+    assert all(0 <= float(row[2]) <= 1 for row in rows)
+    assert "240 rows in new.csv" in tagalong("predict", "out", "table.csv", "--out", "new.csv").out
+
+
+def test_a_second_run_trains_nothing_and_finds_the_same(tagalong: Terminal, table: Path) -> None:
+    first = json.loads(run(tagalong, "--methods", "mtl,stl", "--json")[0])
+    again, err = run(tagalong, "--methods", "mtl,stl", "--json")
+    assert err == ""
+    assert json.loads(again)["records"] == first["records"]
+    assert "networks," not in run(tagalong, "--methods", "mtl,stl")[1]
+
+
+def test_quiet_is_the_verdict_alone(tagalong: Terminal, table: Path) -> None:
+    out, err = run(tagalong, "--methods", "mtl,stl", "--quiet")
+    assert "erdict: " in out.splitlines()[0]
+    assert err == ""
+    assert tagalong("verdict", "out", "--quiet").out == out
+
+
+def test_options_of_methods_recipe_and_tasks_reach_the_study(tagalong: Terminal, table: Path) -> None:
+    more = ("--methods", "tag", "--set", "tag.every=1", "--tasks", "age,ill", "--recipe", "lr=0.5", "--json")
+    document = json.loads(run(tagalong, *more)[0])
+    assert document["problem"]["tasks"] == ["age", "ill"]
+    assert document["settings"]["options"] == {"tag": {"every": 1}}
+    assert json.loads(Path("out/settings.json").read_text())["recipe"]["lr"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "nhanez"], "did you mean 'nhanes'?"),
+        (["run", "missing.csv", "--targets", "a"], "missing.csv: there is no such file"),
+        (["run", "table.csv"], "--targets must name the columns"),
+        (["run", "table.csv", "--targets", "age,height", "--ignore", "id,town"], "'height'"),
+        (["run", "table.csv", "--targets", "age,ill"], "--ignore"),
+        (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--methods", "tagg"], "'tag'"),
+        (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--budgets", "3"], "--budgets"),
+        (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--seeds", "0"], "--seeds"),
+        (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--recipe", "speed=3"], "--recipe"),
+        (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--set", "every=3"], "--set"),
+        (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--size", "full"], "--size"),
+        (["run", "faces", "--targets", "a"], "--targets"),
+        (["run", "faces", "--with", "colour=1"], "colour"),
+        (["run", "faces", "--tasks", "Nose"], "'Nose'"),
+        (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--executor", "cloud"], "--executor"),
+        (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--device", "abacus"], "--device"),
+        (["demo", "birds"], "birds"),
+        (["predict", "nowhere", "table.csv"], "nowhere"),
+        (["plan", "missing.csv"], "missing.csv"),
+        (["verdict", "missing.csv"], "missing.csv"),
+        (["verdict", "table.csv"], "network"),
+    ],
+)
+def test_what_is_typed_wrong_is_said_in_a_sentence(
+    tagalong: Terminal, table: Path, arguments: list[str], words: str
+) -> None:
+    assert words in tagalong.refused(*arguments)
+    assert not Path("runs").exists()
+
+
+def test_a_folder_of_another_problem_is_refused(tagalong: Terminal, table: Path) -> None:
+    run(tagalong, "--methods", "mtl")
+    roles = ("--targets", "age,ill", "--ignore", "id,town", "--out", "out")
+    assert "out" in tagalong.refused("run", "table.csv", *roles, *QUICK)
+
+
+def test_a_plan_filled_in_gives_a_verdict(tagalong: Terminal) -> None:
+    Path("affinity.csv").write_text(",a,b,c\na,0,5,1\nb,5,0,0\nc,0,0,0\n")
+    assert "18 networks to train" in tagalong("plan", "affinity.csv", "--budgets", "2").out
+    with open("plan.csv", newline="") as file:
+        header, *rows = list(csv.reader(file))
+    places = [header.index(name) for name in ("val_loss", "test_loss")]
+    for row in rows:
+        for place in places:
+            row[place] = str(1.0 if row[0] == "a+b+c" else 0.5 + 0.001 * int(row[1]))
+    with open("plan.csv", "w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    out = tagalong("verdict", "plan.csv").out
+    assert "rouping is worth it" in out
+    assert json.loads(tagalong("verdict", "plan.csv", "--json").out)["verdict"]["worth_it"] is True
+
+
+def test_problems_are_listed(tagalong: Terminal) -> None:
+    out = tagalong("problems").out
+    assert all(name in out for name in ("nhanes", "faces", "qm9", "tagalong run TABLE.csv"))
+    assert {one["name"] for one in json.loads(tagalong("problems", "--json").out)["problems"]} >= {"nhanes", "faces"}
+
+
+def test_ctrl_c_says_what_is_kept_and_the_run_goes_on(tagalong: Terminal, table: Path) -> None:
+    roles = ["--targets", "age,weight,ill", "--ignore", "id", "--categorical", "town", "--out", "out"]
+    command = [
+        "run",
+        "table.csv",
+        *roles,
+        "--methods",
+        "mtl,stl",
+        "--recipe",
+        "epochs=100000",
+        "--recipe",
+        "patience=100000",
+    ]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tagalong", *command], env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    while not Path("out/partial").exists() or not list(Path("out/partial").iterdir()):
+        assert child.poll() is None
+        time.sleep(0.05)
+    os.kill(child.pid, signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "finished networks are kept in out" in err
+    assert "Traceback" not in err
