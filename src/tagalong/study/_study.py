@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,7 @@ class Study(AskTell):
         lab.store.keep(chosen)  # before they are read: another process on this folder may be about to prune
         lab.restore(sorted(chosen))
         noise = row_noise(records, lab.row_losses, lab.problem.test.groups, asked.confirming)
+        settings = {**settings, "spent": asdict(lab.store.spent())}
         results = Results(records, problem=info, noise=noise, settings=settings, out=self.out)
         keep_best(results, lab.problem, lab.weights).save(self.out)
         results.save(self.out / "results.json")

@@ -55,15 +55,22 @@ def _program(given: Sequence[str]) -> list[str]:
 
 
 def spent(results: Results) -> str:
-    """What all methods took together; networks that several methods use were trained once."""
-    mine = sum((record.training for record in results.records if record.groups), Cost())
+    """What all networks of the run took; without that, what its methods took, each counted on its own."""
+    known = results.settings.get("spent")
+    whole = Cost(**known) if known else _counted(results)
+    parts = [
+        f"{whole.networks:,} networks trained" if whole.networks else "",
+        f"{whole.steps:,} steps of the optimiser" if whole.steps else "",
+        _duration(whole.seconds),
+    ]
+    said = ", ".join(part for part in parts if part)
+    return said if known or not said else f"at most {said}; networks that methods share are counted for each"
+
+
+def _counted(results: Results) -> Cost:
     deciding = {(record.method, record.seed): record.deciding for record in results.records}
-    whole = mine + sum(deciding.values(), Cost())
-    keys = {key for record in results.records for key in record.networks}
-    networks = f"{len(keys)} different networks are compared; " if keys else ""
-    parts = [f"{whole.steps:,} steps of the optimiser" if whole.steps else "", _duration(whole.seconds)]
-    said = " and ".join(part for part in parts if part)
-    return f"{networks}at most {said} for all methods, each counted on its own" if said else networks.rstrip("; ")
+    training = (record.training for record in results.records if record.groups)
+    return sum([*training, *deciding.values()], Cost())
 
 
 def _duration(seconds: float) -> str:

@@ -42,7 +42,7 @@ function themed(layout, width, height) {
   for (const [name, axis] of Object.entries(layout)) {
     if (/^[xy]axis/.test(name)) {
       const title = { ...axis.title, font: { size: 13, color: muted }, standoff: 10 };
-      made[name] = { ...axis, title, gridcolor: line, zerolinecolor: muted, fixedrange: true, automargin: true, ticks: '' };
+      made[name] = { ...axis, title, gridcolor: line, zerolinecolor: muted, fixedrange: true, automargin: true, ticks: '', ticklabelstandoff: 5 };
     }
   }
   return made;
