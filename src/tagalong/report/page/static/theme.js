@@ -28,6 +28,7 @@ function theme() {
 
 function themed(layout, width, height) {
   const { ink, muted, line, raised } = theme();
+  const family = getComputedStyle(document.body).fontFamily;
   const made = {
     margin: { l: 8, r: 12, t: 12, b: 8 },
     ...layout,
@@ -36,8 +37,8 @@ function themed(layout, width, height) {
     dragmode: false,
     paper_bgcolor: 'rgba(0,0,0,0)',
     plot_bgcolor: 'rgba(0,0,0,0)',
-    font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: ink },
-    hoverlabel: { bgcolor: raised, bordercolor: muted, font: { color: ink, size: 13 }, align: 'left' },
+    font: { family, size: 13, color: ink },
+    hoverlabel: { bgcolor: raised, bordercolor: muted, font: { family, color: ink, size: 13 }, align: 'left' },
   };
   for (const [name, axis] of Object.entries(layout)) {
     if (/^[xy]axis/.test(name)) {
