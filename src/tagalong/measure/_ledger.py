@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tagalong._names import name_problems, named, refuse
 from tagalong.affinity import Affinity
 
@@ -20,11 +23,13 @@ class Ledger:
         tasks: Task names, None before they are known.
         source_counts: How often each task was a source.
         touched: The shared parameters that each task depends on, by number.
+        latest: What the reading that was settled last gave, by estimator.
     """
 
     def __init__(self, tasks: Sequence[str] | None) -> None:
         self.tasks = None if tasks is None else task_names(tasks)
         self.source_counts: dict[str, int] = {}
+        self.latest: dict[str, NDArray[np.float64]] = {}
         self._records: dict[str, Record] = {}
         self.touched: dict[str, set[int]] = {}
         self._measured = 0
@@ -42,6 +47,7 @@ class Ledger:
         if self._waiting is None:
             return
         (call, reading), self._waiting = self._waiting, None
+        self.latest = {}
         overflowed = reading.overflowed()
         for entry in reading.entries():
             record = self._record(entry.name)
@@ -49,6 +55,7 @@ class Ledger:
                 record.skip("non-finite gradient", reading.tried())
                 continue
             record.add(call, entry.values, entry.null)
+            self.latest[entry.name] = entry.values
             for reason, pairs in entry.skipped.items():
                 record.skip(reason, pairs)
         self._measured += not overflowed

@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from tagalong.affinity import Affinity
+from tagalong.affinity._metrics import named_values
 
 from ._agreement import agreed_tasks
 from ._check import Check, dry_step
@@ -18,6 +19,7 @@ from ._estimators import Cosine, Estimator, resolve_estimators
 from ._gram import TaskGram
 from ._isolation import Replayer, without_caches
 from ._ledger import Ledger, task_names
+from ._log import Log, Logger, as_log
 from ._measurement import Measurement
 from ._reading import Reading
 from ._replicas import Replicas
@@ -59,6 +61,8 @@ class AffinityMeter:
         gradient_memory: Bytes for task gradients held together by ``"gradient"`` and ``"cosine"``; above it
             they are worked on in blocks of parameters, at the price of further backward passes.
         seed: For what is drawn at random (ties among round-robin sources).
+        log: Is told the values of every measured step, at once: a function of metrics and step, or anything with
+            such a method ``log``.
 
     Example:
         >>> import torch
@@ -89,11 +93,13 @@ class AffinityMeter:
         max_overhead: float = 0.1,
         gradient_memory: float = 4 * 2**30,
         seed: int = 0,
+        log: Log | Logger | None = None,
     ) -> None:
         collect = Problems()
         estimators = collect(lambda: resolve_estimators(estimator))
         schedule = collect(lambda: as_schedule(every, max_overhead))
         ledger = collect(lambda: Ledger(tasks))
+        told = collect(lambda: as_log(log))
         setup = collect(
             lambda: make_setup(
                 shared,
@@ -114,6 +120,7 @@ class AffinityMeter:
         assert schedule is not None
         assert ledger is not None
         self._setup, self._schedule, self._ledger, self._seed = setup, schedule, ledger, seed
+        self._log = told
         self._calls = 0
         self._held_out: bool | None = None
         self._readings = 0
@@ -210,6 +217,7 @@ class AffinityMeter:
         if reading is not None:
             self._readings += 1
             self._post(call, reading, measurement)
+            self._tell(call)
         self._clock.measured(watch)
         if self._schedule.clocked:
             slowest = replicas.largest  # ranks must agree on when to measure next
@@ -246,6 +254,16 @@ class AffinityMeter:
         # Whether a scaled gradient overflowed decides what `backward` may use, so that is read at once.
         if not (reading.finite and reading.overflowed()):
             self._training.capture = measurement.capture
+
+    def _tell(self, call: int) -> None:
+        if self._log is None or self._ledger.tasks is None:
+            return
+        self._ledger.settle()  # loggers want steps in order, so this one cannot wait for the next reading
+        metrics: dict[str, float] = {}
+        for name, values in self._ledger.latest.items():
+            metrics |= named_values(name, self._ledger.tasks, values)
+        if metrics:
+            self._log(metrics, call)
 
     def _same_kind(self, held_out: object) -> None:
         if self._held_out is not None and self._held_out != (held_out is not None):

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tagalong._caution import caution
 from tagalong.affinity._atomic import write_atomic
 from tagalong.group import Group
 
@@ -58,6 +59,7 @@ def read(path: Path) -> Results:
 def to_document(results: Results) -> dict[str, Any]:
     """What JSON can hold; NaN becomes null."""
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+    document["caution"] = caution(results.problem.tasks)
     document["problem"] = results.problem.to_document()
     document["settings"] = results.settings
     document["noise"] = [

@@ -76,7 +76,7 @@ def percent(value: float) -> str:
         >>> percent(-0.0312), percent(0.1)
         ('-3.1 %', '+10.0 %')
     """
-    return f"{100 * value:+.1f} %"
+    return f"{round(100 * value, 1) + 0.0:+.1f} %"  # no minus before zero
 
 
 def _times(value: float | None) -> str:
@@ -96,14 +96,15 @@ def _legend(lines: Iterable[Line]) -> list[str]:
 def verdict_text(verdict: Verdict) -> str:
     """One or two sentences, then the networks to use."""
     start = "Provisional verdict: " if verdict.provisional else "Verdict: "
-    text = start + _sentence(verdict)
+    text = start + verdict_sentence(verdict)
     if verdict.provisional:
         text += f" ({'; '.join(verdict.provisional)}.)"
     networks = [f"  {number}. {_network(group)}" for number, group in enumerate(verdict.groups, 1)]
     return "\n".join([*textwrap.wrap(text, WIDTH), *(line for row in networks for line in _wrapped(row))])
 
 
-def _sentence(verdict: Verdict) -> str:
+def verdict_sentence(verdict: Verdict) -> str:
+    """What to do and why, in one sentence."""
     advice = "Train them all together in one network"
     if verdict.candidate is None or verdict.estimate is None:
         return f"{advice}: no grouping was tried."
