@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from tagalong.affinity._atomic import write_atomic
 from tagalong.group import Group
 
-from ._plan import Plan, Subset
+from ._plan import Plan
 from ._record import Cost, Outcome
+from ._relative import Subset
 from ._told import Ledger, Told
 
 FORMAT, VERSION, FILE, ROWS = "tagalong-told", 1, "told.json", "told"
