@@ -109,3 +109,29 @@ def test_all_budgets_of_a_table_of_results_are_as_many_as_its_tasks(tagalong: Te
     assert ran.status == 0, ran.err
     assert [line.split()[1] for line in ran.out.splitlines() if line.startswith("chosen")] == ["1", "2"]
     assert "whole numbers" in tagalong.refused("verdict", "filled.csv", "--budgets", "1.5")
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [(b"PK\x03\x04", "a workbook or archive"), (b"\xd0\xcf\x11\xe0", "an old workbook"), (b"PAR1", "Parquet")],
+)
+def test_other_kinds_of_tables_are_named(tagalong: Terminal, start: bytes, words: str) -> None:
+    Path("table.xlsx").write_bytes(start + bytes(100))
+    said = tagalong.refused("run", "table.xlsx", "--targets", "age,ill")
+    assert said == f"table.xlsx must be a CSV file, found {words} at table.xlsx; save it as CSV"
+
+
+@pytest.mark.parametrize("content", [b"x,y\n1,2\n", b"", b"PK\x03\x04 cut short"])
+def test_inputs_that_are_no_array_are_refused(tagalong: Terminal, content: bytes) -> None:
+    write("table.csv", columns())
+    Path("inputs.npz").write_bytes(content)
+    said = tagalong.refused("run", "table.csv", "--targets", "age,ill", "--features-file", "inputs.npz")
+    assert "--features-file must be an npy or npz file of numbers, found something else at inputs.npz" in said
+
+
+def test_a_training_that_diverges_says_which_option_to_change(tagalong: Terminal) -> None:
+    write("table.csv", columns())
+    wild = ("--recipe", "lr=1e30", "--recipe", "optimizer=sgd", "--recipe", "epochs=2", "--seeds", "1")
+    ran = tagalong("run", "table.csv", "--targets", "age,ill", "--methods", "mtl", "--quiet", *wild)
+    assert ran.status == 2
+    assert "lower --recipe lr" in ran.err

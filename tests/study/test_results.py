@@ -131,7 +131,7 @@ def test_what_is_saved_is_the_same_again(tmp_path: Path) -> None:
     ("content", "said"),
     [
         ("{", "not valid JSON"),
-        ("[]", "is not a results file"),
+        ("[]", "must have the format 'tagalong-results', found 'list'"),
         ('{"format": "tagalong-results", "version": 99}', "version 99"),
         ('{"format": "tagalong-results", "version": 1}', "is damaged"),
     ],

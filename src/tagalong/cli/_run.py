@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tagalong.learn import Problem
 
 METHODS = ("mtl", "stl", "random", "tag", "hoa")
+TYPED = {"options": "--set", "recipe.lr": "--recipe lr"}
 
 
 def run(
@@ -101,12 +102,12 @@ def compare(
 
     silent = json or quiet
     wanted |= {"options": settings or None}
-    with called(options="--set"):
+    with called(**TYPED):
         Study(problem, out, executor=executor, device=device).check(**wanted)
     if not silent:
         show_labels(problem)
     try:
-        with watching(silent) as progress:
+        with called(**TYPED), watching(silent) as progress:
             results = Study(problem, out, executor=executor, device=device, progress=progress).run(**wanted)
     except KeyboardInterrupt:
         complain(f"stopped; finished networks are kept in {out}, the same command goes on from there")

@@ -12,6 +12,7 @@ from typing import Any
 from tagalong.affinity._atomic import write_atomic
 from tagalong.group import Group
 
+from ._document import read_document
 from ._info import ProblemInfo
 from ._record import Cost, Outcome, Record
 from ._results import Results
@@ -40,20 +41,10 @@ def read(path: Path) -> Results:
     file = path / FILE if path.is_dir() else path
     if not file.exists():
         raise ResultsFileError(f"`path` must be a results file or the folder of a finished run, found no {file}")
-    try:
-        document = json.loads(file.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ResultsFileError(f"{file} is not valid JSON ({error}); is it cut short?") from error
-    found = document.get("format") if isinstance(document, dict) else type(document).__name__
-    if found != FORMAT:
-        raise ResultsFileError(f"{file} is not a results file: expected the format {FORMAT!r}, found {found!r}")
-    if document.get("version") != VERSION:
-        version = document.get("version")
-        raise ResultsFileError(f"{file} has version {version!r}, this tagalong reads {VERSION}; update tagalong")
-    try:
-        return from_document(document, file.parent)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ResultsFileError(f"{file} is damaged: {error!r}; run the study again") from error
+    results: Results = read_document(
+        file, FORMAT, VERSION, lambda document: from_document(document, file.parent), ResultsFileError
+    )
+    return results
 
 
 def to_document(results: Results) -> dict[str, Any]:
