@@ -36,6 +36,8 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/measure_cost.py
 	$(BIN)/python benchmarks/select_speed.py
+	$(BIN)/python benchmarks/many_networks.py
+	$(BIN)/python benchmarks/verdict_rates.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
