@@ -55,11 +55,11 @@ def test_sound_data_has_no_problems() -> None:
         ({"val": split(20, kind=missing)}, "`val`: 'kind' must have labels, found none; leave the task out"),
         ({"train": split(60, age=torch.ones_like)}, "`train`: 'age' must vary, found 1 wherever it is known"),
         ({"val": split(20, ill=lambda labels: labels + 1)}, "labels of 'ill' must be whole numbers 0 to 1, found 2"),
-        ({"test": split(30, kind=lambda labels: labels / 2)}, "labels of 'kind' must be whole numbers 0 to 2, found 0.5"),
-        ({"train": split(60, kind=lambda labels: labels.clamp(max=1))}, "`test`: 'kind' has the class 2 that train lacks"),
+        ({"test": split(30, kind=lambda labels: labels / 2)}, "whole numbers 0 to 2, found 0.5"),
+        ({"train": split(60, kind=lambda labels: labels.clamp(max=1))}, "'kind' has the class 2 that train lacks"),
         ({"val": split(20, ill=lambda labels: labels.long())}, "the target of 'ill' must be floating point"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_learnt_or_judged_is_said(parts: dict[str, Split], said: str) -> None:
     assert said in "\n".join(data_problems(problem(**parts)))
 

@@ -31,8 +31,8 @@ def _task_problems(problem: Problem, task: Task) -> list[str]:
     targets = {part: split.targets[task.name] for part, split in problem.splits.items()}
     whole = [part for part, labels in targets.items() if not labels.is_floating_point()]
     if whole:
-        kinds = ", ".join(str(targets[part].dtype).removeprefix("torch.") for part in whole)
-        return [f"the target of {task.name!r} must be floating point (NaN where a label is missing), found {kinds}"]
+        found = str(targets[whole[0]].dtype).removeprefix("torch.")
+        return [f"the target of {task.name!r} must be floating point (NaN where a label is missing), found {found}"]
     values = {part: torch.unique(labels[labels.isfinite()]) for part, labels in targets.items()}
     unlabelled = [part for part in PARTS if not len(values[part]) and len(problem.splits[part])]
     if unlabelled:
@@ -51,10 +51,8 @@ def _class_problems(task: Task, values: dict[str, Tensor]) -> list[str]:
     for part in PARTS:
         odd = values[part][~torch.isin(values[part], classes.to(values[part]))]
         if len(odd):
-            wanted = f"0 to {len(classes) - 1}"
-            problems.append(
-                f"`{part}`: labels of {task.name!r} must be whole numbers {wanted}, found {float(odd[0]):g}"
-            )
+            last, other = len(classes) - 1, float(odd[0])
+            problems.append(f"`{part}`: labels of {task.name!r} must be whole numbers 0 to {last}, found {other:g}")
     lacking = [
         f"`{part}`: {task.name!r} has the class {float(label):g} that train lacks; leave those rows out"
         for part in ("val", "test")
