@@ -38,6 +38,8 @@ bench: $(READY)
 	$(BIN)/python benchmarks/measure_cost.py
 	$(BIN)/python benchmarks/select_speed.py
 	$(BIN)/python benchmarks/report_speed.py
+	$(BIN)/python benchmarks/many_networks.py
+	$(BIN)/python benchmarks/verdict_rates.py
 
 # The demo trains for a minute or so, or uses what it trained before.
 screenshot: $(READY)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from markdown import progress, table
 from tagalong.group import Grouping, select_groups
 
 Floats = NDArray[np.float64]
@@ -47,8 +48,8 @@ def main() -> None:
     rows = []
     for row in measured(options):
         rows.append(row)
-        print(" ".join(cells(row)), file=sys.stderr, flush=True)
-    print(table(rows))
+        progress(" ".join(cells(row)))
+    print(table(COLUMNS, map(cells, rows)))
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
 
@@ -155,15 +156,6 @@ def usual_way(scores: Floats, k: int, deadline: float) -> float | None:
         return best(0, k, np.full(n, -np.inf))
     except TimeoutError:
         return None
-
-
-def table(rows: list[Row]) -> str:
-    lines = [cells(row) for row in rows]
-    widths = [max(3, *(len(line[i]) for line in [COLUMNS, *lines])) for i in range(len(COLUMNS))]
-    shown = [COLUMNS, ("---",) * len(COLUMNS), *lines]
-    return "\n".join(
-        "| " + " | ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)) + " |" for line in shown
-    )
 
 
 def cells(row: Row) -> tuple[str, ...]:

@@ -10,12 +10,10 @@ import io
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 
 from tagalong.cli import main
 
@@ -69,15 +67,6 @@ def _last_digit(number: str) -> float:
     return 1.5 * 10.0**-decimals if decimals else 0.0
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """The networks are tiny: more threads would only wait for each other, and for those of other tests."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def run_python(block: Block, page: Path, names: dict[str, object]) -> str:
     printed = io.StringIO()
     code = compile("\n" * block.line + block.code, str(page), "exec")
@@ -97,6 +86,7 @@ def run_command(command: str) -> str:
     return printed.getvalue()
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.* is deprecated:FutureWarning")  # Lightning 2.6 with torch 2.13
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")  # Lightning's advice about one's machine
 @pytest.mark.filterwarnings("ignore:The number of training batches")

@@ -1,5 +1,6 @@
 """The trained answer predicts what was measured, from the folder of the run alone, and without tagalong."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -127,7 +128,7 @@ def test_a_folder_without_networks_is_said(tmp_path: Path) -> None:
         Best.load(tmp_path)
     (tmp_path / "networks").mkdir()
     (tmp_path / "networks" / "networks.json").write_text('{"format": "other", "version": 1}')
-    with pytest.raises(ValueError, match="must have format and version"):
+    with pytest.raises(ValueError, match="must have the format 'tagalong-networks', found 'other'"):
         Best.load(tmp_path)
 
 
@@ -210,3 +211,18 @@ def test_the_recommended_networks_are_kept(problem: Problem, tmp_path: Path) -> 
     assert best.networks[0].tasks == names
     with pytest.raises(ValueError, match="no folder with networks"):
         Results(found, problem=ProblemInfo.of(problem)).best()
+
+
+def test_a_damaged_folder_is_said(best: Best, tmp_path: Path) -> None:
+    file = best.save(tmp_path) / "networks.json"
+    document = json.loads(file.read_text())
+    cases = {
+        "{": "is not valid JSON",
+        "[]": "must have the format 'tagalong-networks', found 'list'",
+        json.dumps(document | {"version": 9}): "has version 9, this tagalong reads 1",
+        json.dumps({name: value for name, value in document.items() if name != "tasks"}): "is damaged: KeyError",
+    }
+    for content, said in cases.items():
+        file.write_text(content)
+        with pytest.raises(ValueError, match=said):
+            Best.load(tmp_path)

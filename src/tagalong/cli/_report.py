@@ -95,7 +95,7 @@ def _show(compared: Compared, first: str, second: str) -> None:
 
 
 def _change(line: Line | None) -> str:
-    from tagalong.study._text import percent
+    from tagalong.study._text_table import percent
 
     if line is None or line.change is None:
         return "-"

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from . import _study_arguments as arguments
 from . import _study_options as options
-from ._arguments import budgets as read_budgets
+from ._arguments import whole_budgets
+from ._sentences import called, complain
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
 
 METHODS = ("mtl", "stl", "random", "tag", "hoa")
+TYPED = {"options": "--set", "recipe.lr": "--recipe lr"}
 
 
 def run(
@@ -61,14 +63,15 @@ def run(
         "group_column": group_column,
         "features_file": features_file,
     }
-    problem = arguments.load(what, table, {"size": size, **arguments.values(with_ or [], "with")})
-    if tasks is not None:
-        problem = problem.only(arguments.listed(tasks) or [])
+    with called(path=what, name="PROBLEM", split="the split", task="--tasks"):
+        problem = arguments.load(what, table, {"size": size, **arguments.values(with_ or [], "with")})
+        if tasks is not None:
+            problem = problem.only(arguments.listed(tasks) or [])
     compare(
         arguments.with_recipe(problem, recipe or []),
         out or Path("runs") / problem.name,
         methods=arguments.listed(methods) or METHODS,
-        budgets=None if budgets is None else [int(k) for k in read_budgets(budgets, len(problem.tasks))],
+        budgets=None if budgets is None else whole_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         settings=arguments.settings(set_ or []),
         price_per_hour=price_per_hour,
@@ -99,15 +102,14 @@ def compare(
 
     silent = json or quiet
     wanted |= {"options": settings or None}
-    Study(problem, out, executor=executor, device=device).check(**wanted)
+    with called(**TYPED):
+        Study(problem, out, executor=executor, device=device).check(**wanted)
     if not silent:
         show_labels(problem)
     try:
-        with watching(silent) as progress:
+        with called(**TYPED), watching(silent) as progress:
             results = Study(problem, out, executor=executor, device=device, progress=progress).run(**wanted)
     except KeyboardInterrupt:
-        from ._sentences import complain
-
         complain(f"stopped; finished networks are kept in {out}, the same command goes on from there")
         raise
     if json:

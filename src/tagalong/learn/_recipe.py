@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from tagalong._names import refuse
+from tagalong._names import from_zero, refuse
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 SCHEDULES = ("constant", "cosine", "step")
@@ -62,10 +62,10 @@ class Recipe:
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 yield f"`{name}` must be a whole number from 1, found {getattr(self, name)!r}"
         for name in ("lr", "factor"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+            if not from_zero(getattr(self, name)) or not getattr(self, name):
                 yield f"`{name}` must be a positive number, found {getattr(self, name)!r}"
         for name in ("momentum", "weight_decay"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+            if not from_zero(getattr(self, name)):
                 yield f"`{name}` must be a number from 0, found {getattr(self, name)!r}"
 
     def rate(self, epoch: int) -> float:

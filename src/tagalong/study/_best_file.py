@@ -19,6 +19,7 @@ from tagalong.group import Group
 from tagalong.learn import Network
 
 from ._best import Best, Served
+from ._document import read_document
 
 FORMAT = "tagalong-networks"
 VERSION = 1
@@ -52,15 +53,16 @@ def read(out: Path) -> Best:
     folder = out / FOLDER if (out / FOLDER).is_dir() else out
     if not (folder / FILE).exists():
         raise NetworksFileError(f"`out` must be the folder of a finished run, found no {FOLDER}/{FILE} in {out}")
-    document = json.loads((folder / FILE).read_bytes())
-    found = (document.get("format"), document.get("version"))
-    if found != (FORMAT, VERSION):
-        expected = (FORMAT, VERSION)
-        raise NetworksFileError(f"{folder / FILE} must have format and version {expected}, found {found}")
-    networks = [_module(folder, number) for number in range(len(document["groups"]))]
+    best: Best = read_document(
+        folder / FILE, FORMAT, VERSION, lambda document: _best(document, folder), NetworksFileError
+    )
+    return best
+
+
+def _best(document: dict[str, Any], folder: Path) -> Best:
     return Best(
         groups=tuple(Group(entry["trains"], entry["serves"]) for entry in document["groups"]),
-        networks=tuple(networks),
+        networks=tuple(_module(folder, number) for number in range(len(document["groups"]))),
         tasks=tuple(_served(entry) for entry in document["tasks"]),
         seed=document["seed"],
         table=_table(document["table"]),

@@ -12,7 +12,8 @@ from tagalong.affinity._atomic import write_atomic
 from tagalong.group import Group
 
 from ._change import Label
-from ._plan import Plan, Subset
+from ._plan import Plan
+from ._relative import Subset
 
 KEYS = ("network", "seed", "task")
 PLANNED = ("serves", "decides")
