@@ -4,6 +4,7 @@ import sqlite3
 from dataclasses import replace
 
 import pytest
+import torch
 from study_small import small_problem
 
 from tagalong.affinity import Affinity
@@ -180,3 +181,10 @@ def test_confirming_seeds_are_trained_for_the_candidate_and_all_together_only(tm
     assert len(groups) == 1
     assert results.verdict().seeds == 3
     assert Results.load(tmp_path).verdict() == results.verdict()
+
+
+def test_nobodys_random_numbers_are_drawn_from(tmp_path):
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    Study(small_problem(), tmp_path).run(["mtl", "stl", "tag", "cs", "mtl-wide2", "mtl-big2", "tag+uw"], [2], 1)
+    assert torch.equal(torch.get_rng_state(), before)
