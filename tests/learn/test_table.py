@@ -271,3 +271,18 @@ def test_notes_say_what_was_left_out(frame, tmp_path) -> None:
     assert "left out, since they do not vary in train: same" in problem.notes
     assert "these features seem to number the rows; consider `ignore`: number" in problem.notes
     assert "left out 1 columns without a name" in problem.notes
+
+
+def test_numbers_out_of_reach_are_refused() -> None:
+    x, y = np.linspace(-1, 1, 60), np.random.default_rng(0).normal(size=60)
+    (found,) = refused({"x": x * 1e300, "y": y}, targets=["y"])
+    assert found == "`features`: column 'x' must be at most 1e+150 in size, found 1e+300"
+    (found,) = refused({"x": x * 1e-310, "y": y}, targets=["y"])
+    assert found == "`features` must vary in train, found one value in each of 'x'"
+    with pytest.raises(ValueError, match="column 'x' must be near the rows learnt from, found 1e\\+100"):
+        problem_from_csv({"x": x, "y": y}, ["y"]).table.inputs({"x": [1.0, 1e100]})
+
+
+def test_features_that_say_nothing_are_refused() -> None:
+    (found,) = refused({"a": [1.0] * 60, "b": [2.0] * 60, "y": np.arange(60.0)}, targets=["y"])
+    assert found == "`features` must vary in train, found one value in each of 'a', 'b'"

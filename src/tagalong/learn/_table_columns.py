@@ -43,7 +43,8 @@ class NumberColumn:
             return None
         median = float(np.median(train[~missing]))
         filled = np.where(missing, median, train)
-        return NumberColumn(name, median, float(filled.mean()), float(filled.std()), bool(missing.any()))
+        deviation = float(filled.std())  # of numbers too small to be squared it is 0
+        return NumberColumn(name, median, float(filled.mean()), deviation, bool(missing.any())) if deviation else None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,6 +60,9 @@ class NumberColumn:
             raise ValueError(f"`rows`: column {self.name!r} must be finite, found inf in {np.isinf(column).sum()} rows")
         missing = np.isnan(column)
         scaled = (np.where(missing, self.median, column) - self.mean) / self.deviation
+        if np.abs(scaled).max(initial=0.0) > np.finfo(np.float32).max:
+            found = float(np.abs(column[~missing]).max())
+            raise ValueError(f"`rows`: column {self.name!r} must be near the rows learnt from, found {found:g}")
         return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
 
     def to_document(self) -> dict[str, Any]:
