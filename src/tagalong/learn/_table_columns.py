@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._split import Rows
-from ._targets import Column
+from ._table_read import TRUTH
+from ._targets import Column, as_number
 
 MOST_LEVELS = 50
 OTHER = "other or missing"
@@ -96,7 +97,7 @@ class CategoryColumn:
 
     def values(self, column: Column) -> NDArray[np.float64]:
         """[rows, levels]."""
-        place = {level: number for number, level in enumerate(self.levels)}
+        place = {_level(level): number for number, level in enumerate(self.levels)}
         chosen = [place.get(level, len(place)) if level is not None else len(place) for level in as_levels(column)]
         return np.eye(len(place) + 1)[chosen]
 
@@ -106,10 +107,23 @@ class CategoryColumn:
 
 
 def as_levels(column: Column) -> list[str | None]:
-    """Categories as text: whole numbers without a point, whether a file wrote 1 or 1.0."""
-    if column.dtype == object:
-        return [None if value is None else str(value) for value in column]
-    return [None if np.isnan(value) else f"{value:.17g}" for value in column.tolist()]
+    """Categories as text: whole numbers without a point, whether a file wrote 1 or 1.0.
+
+    Cell by cell: the same cell is the same level whatever the rest of the column holds.
+
+    Example:
+        >>> as_levels(np.array([7.0, np.nan])), as_levels(np.array(["007", "A1", "True"], dtype=object))
+        (['7', None], ['7', 'A1', '1'])
+    """
+    return [None if value is None or value != value else _level(value) for value in column.tolist()]
+
+
+def _level(value: object) -> str:
+    text = str(value)
+    try:
+        return f"{TRUTH[text.lower()] if text.lower() in TRUTH else as_number(text):.17g}"
+    except ValueError:
+        return text
 
 
 def column_from_document(document: dict[str, Any]) -> NumberColumn | CategoryColumn:

@@ -48,14 +48,15 @@ def as_column(raw: Any) -> Column:
         values = np.where(np.isnat(values), "", values.astype(str))
     flat = [None if _missing(value) else value for value in values.ravel().tolist()]
     try:
-        return np.array([np.nan if value is None else _number(value) for value in flat]).reshape(values.shape)
+        return np.array([np.nan if value is None else as_number(value) for value in flat]).reshape(values.shape)
     except (TypeError, ValueError):
         texts = np.empty(len(flat), dtype=object)
         texts[:] = [None if value is None else str(value) for value in flat]
         return texts.reshape(values.shape)
 
 
-def _number(value: Any) -> float:
+def as_number(value: Any) -> float:
+    """A number from what a cell holds; ValueError or TypeError if it holds none."""
     if isinstance(value, str) and "_" in value:  # Python would read the code 12_3 as 123
         raise ValueError(value)
     return float(value)
