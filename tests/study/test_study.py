@@ -3,6 +3,7 @@ import logging
 import sqlite3
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from study_small import small_problem
@@ -188,3 +189,9 @@ def test_nobodys_random_numbers_are_drawn_from(tmp_path):
     before = torch.get_rng_state()
     Study(small_problem(), tmp_path).run(["mtl", "stl", "tag", "cs", "mtl-wide2", "mtl-big2", "tag+uw"], [2], 1)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_numbers_of_numpy_are_whole_numbers_too(tmp_path):
+    results = Study(small_problem(), tmp_path).run(["tag"], [np.int64(2)], [np.int64(1), np.int32(0)])
+    assert {(record.budget, record.seed) for record in results.records} == {(None, 1), (None, 0), (2, 1), (2, 0)}
+    assert all(type(record.seed) is int for record in results.records)

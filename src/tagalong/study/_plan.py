@@ -15,6 +15,7 @@ from tagalong.affinity import Affinity
 from tagalong.group import Group, select_groups
 
 from ._change import TOGETHER, Label
+from ._record import ratio as loss_ratio
 
 MEASURED = ("tag", "cs")  # decided by an affinity
 TRIED = ("hoa", "optimal")  # decided by validation losses of other networks
@@ -117,10 +118,10 @@ def plan(
         age fit
     """
     names = tuple(tasks if tasks is not None else (() if affinity is None else affinity.tasks))
-    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    numbers = tuple(range(seeds)) if isinstance(seeds, (int, np.integer)) else tuple(seeds)
     wanted = tuple(dict.fromkeys(["mtl", *methods]))
     refuse(_problems(affinity, names, wanted, tuple(budgets), numbers))
-    made = Plan(names, wanted, tuple(sorted(set(budgets))), numbers)
+    made = Plan(names, wanted, tuple(sorted(set(map(int, budgets)))), tuple(map(int, numbers)))
     groupings: dict[Label, tuple[Group, ...]] = {TOGETHER: (Group(names, names),)}
     if "stl" in wanted:
         groupings["stl", None] = tuple(Group({task}, {task}) for task in names)
@@ -167,7 +168,7 @@ def relative_table(
 
     def ratio(subset: Subset, task: str, seed: int) -> float:
         base = losses(frozenset([task] if alone else tasks), task, seed)
-        return losses(subset, task, seed) / max(base, float(np.finfo(np.float64).tiny))
+        return loss_ratio(losses(subset, task, seed), base)
 
     return {
         subset: {task: float(np.mean([ratio(subset, task, seed) for seed in seeds])) for task in subset}

@@ -8,9 +8,8 @@ from typing import Literal
 import numpy as np
 
 from ._lab import Lab, Subset
+from ._record import ratio as loss_ratio
 from ._row import Row
-
-TINY = float(np.finfo(np.float64).tiny)
 
 
 def relative_losses(
@@ -39,7 +38,7 @@ def relative_losses(
 
     def ratio(subset: Subset, task: str, seed: int) -> float:
         base = bases[lab.job([task] if reference == "alone" else names, seed)]
-        return _loss(rows[lab.job(subset, seed)], part, task) / max(_loss(base, part, task), TINY)
+        return loss_ratio(_loss(rows[lab.job(subset, seed)], part, task), _loss(base, part, task))
 
     return {
         subset: {task: float(np.mean([ratio(subset, task, seed) for seed in seeds])) for task in subset}

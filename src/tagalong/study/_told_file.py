@@ -41,10 +41,17 @@ def write(out: Path, plan: Plan, told: Mapping[tuple[Subset, int], Told]) -> Non
 
 def read(out: Path) -> Ledger:
     """The plan and everything told so far."""
-    document = json.loads((out / FILE).read_bytes())
-    found = (document.get("format"), document.get("version"))
-    if found != (FORMAT, VERSION):
-        raise ValueError(f"{out / FILE} must have format and version {(FORMAT, VERSION)}, found {found}")
+    try:
+        document = json.loads((out / FILE).read_bytes())
+        found = (document.get("format"), document.get("version"))
+        if found == (FORMAT, VERSION):
+            return _ledger(out, document)
+    except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
+        raise ValueError(f"{out / FILE} is damaged: {error!r}; use a new folder") from error
+    raise ValueError(f"{out / FILE} must have format and version {(FORMAT, VERSION)}, found {found}")
+
+
+def _ledger(out: Path, document: Mapping[str, Any]) -> Ledger:
     entry = document["plan"]
     groupings = {
         (one["method"], one["budget"]): tuple(Group(group["trains"], group["serves"]) for group in one["groups"])
