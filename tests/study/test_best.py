@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tagalong.group import Group
-from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, train
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, build_network, train
 from tagalong.study import Best, Outcome, ProblemInfo, Record, Results
 from tagalong.study._best import keep_best, recommended_record
 
@@ -210,3 +211,39 @@ def test_the_recommended_networks_are_kept(problem: Problem, tmp_path: Path) -> 
     assert best.networks[0].tasks == names
     with pytest.raises(ValueError, match="no folder with networks"):
         Results(found, problem=ProblemInfo.of(problem)).best()
+
+
+@pytest.mark.parametrize("norm", ["weight_norm", "spectral_norm"])
+def test_parametrised_layers_can_be_kept(tmp_path: Path, norm: str) -> None:
+    problem = make_problem()
+    normed = getattr(nn.utils.parametrizations, norm)
+    problem = replace(
+        problem, encoder=lambda: nn.Sequential(normed(nn.Linear(problem.train.inputs.shape[1], 4)), nn.ReLU())
+    )
+    trained = train(problem, Job(problem.names))
+    best = Best.build(problem, [Group(problem.names, problem.names)], [trained.state], seed=0)
+    best.save(tmp_path)
+    network = build_network(problem, problem.names, 0)
+    network.load_state_dict(trained.state)
+    outputs = network.eval()(problem.test.inputs)["age"].squeeze(1).detach()
+    again = Best.load(tmp_path).networks[0](problem.test.inputs)["age"].squeeze(1).detach()
+    torch.testing.assert_close(again, outputs)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("networks.json", "{"),
+        ("networks.json", "[]"),
+        ("network-1.pkl", "x"),
+        ("network-2.pt", "x"),
+        ("example.pt", ""),
+    ],
+)
+def test_damaged_networks_say_so(tmp_path: Path, file: str, content: str) -> None:
+    problem = make_problem()
+    states = [train(problem, Job(tuple(t for t in problem.names if t in group.trains))).state for group in GROUPS]
+    Best.build(problem, GROUPS, states, seed=0).save(tmp_path)
+    (tmp_path / "networks" / file).write_text(content)
+    with pytest.raises(ValueError, match=r"networks is damaged .*; run the study again"):
+        Best.load(tmp_path)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils import parametrize
 
 from tagalong.group import Group
 from tagalong.learn import Network, Problem, build_network
@@ -166,4 +167,12 @@ def _serving(problem: Problem, group: Group, state: Mapping[str, Tensor], seed: 
     whole = build_network(problem, group.trains, seed)
     whole.load_state_dict(state)
     heads = {task: head for task, head in zip(whole.tasks, whole.heads, strict=True) if task in group.serves}
-    return Network(whole.encoder, list(heads.values()), list(heads), seed).eval()
+    return _plain(Network(whole.encoder, list(heads.values()), list(heads), seed).eval())
+
+
+def _plain(network: Network) -> Network:
+    """With the weights that parametrisations (weight or spectral norm) work out: torch refuses to pickle those."""
+    for module in network.modules():
+        for name in list(getattr(module, "parametrizations", ())) if parametrize.is_parametrized(module) else ():
+            parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+    return network

@@ -23,6 +23,7 @@ from ._best import Best, Served
 FORMAT = "tagalong-networks"
 VERSION = 1
 FOLDER, FILE, EXAMPLE = "networks", "networks.json", "example.pt"
+_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, RuntimeError, pickle.UnpicklingError)
 
 
 class NetworksFileError(ValueError):
@@ -51,12 +52,19 @@ def read(out: Path) -> Best:
     """The networks in the folder of a run, or in its `networks/` itself."""
     folder = out / FOLDER if (out / FOLDER).is_dir() else out
     if not (folder / FILE).exists():
-        raise NetworksFileError(f"`out` must be the folder of a finished run, found no {FOLDER}/{FILE} in {out}")
-    document = json.loads((folder / FILE).read_bytes())
-    found = (document.get("format"), document.get("version"))
-    if found != (FORMAT, VERSION):
-        expected = (FORMAT, VERSION)
-        raise NetworksFileError(f"{folder / FILE} must have format and version {expected}, found {found}")
+        raise NetworksFileError(f"{out} must be the folder of a finished run, found no {FOLDER}/{FILE} in it")
+    try:
+        document = json.loads((folder / FILE).read_bytes())
+        found = (document.get("format"), document.get("version"))
+        if found == (FORMAT, VERSION):
+            return _best(folder, document)
+    except _DAMAGE as error:
+        said = (str(error).splitlines() or [""])[0]
+        raise NetworksFileError(f"{folder} is damaged ({type(error).__name__}: {said}); run the study again") from error
+    raise NetworksFileError(f"{folder / FILE} must have format and version {(FORMAT, VERSION)}, found {found}")
+
+
+def _best(folder: Path, document: dict[str, Any]) -> Best:
     networks = [_module(folder, number) for number in range(len(document["groups"]))]
     return Best(
         groups=tuple(Group(entry["trains"], entry["serves"]) for entry in document["groups"]),
