@@ -195,3 +195,17 @@ def test_numbers_of_numpy_are_whole_numbers_too(tmp_path):
     results = Study(small_problem(), tmp_path).run(["tag"], [np.int64(2)], [np.int64(1), np.int32(0)])
     assert {(record.budget, record.seed) for record in results.records} == {(None, 1), (None, 0), (2, 1), (2, 0)}
     assert all(type(record.seed) is int for record in results.records)
+
+
+def test_a_damaged_store_says_so(tmp_path):
+    Study(small_problem(), tmp_path).run(["mtl", "stl"], seeds=1)
+    path = tmp_path / "run.sqlite"
+    content = bytearray(path.read_bytes())
+    content[5000:-2000:7] = b"\xff" * len(content[5000:-2000:7])
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"run\.sqlite cannot be read or written .*; if it is damaged, remove it"):
+        Study(small_problem(), tmp_path).run(["mtl", "stl"], seeds=1)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ValueError, match=r"run\.sqlite: unable to open database file; choose another folder"):
+        Study(small_problem(), tmp_path).run(["mtl", "stl"], seeds=1)

@@ -73,6 +73,20 @@ def budgets(text: str, tasks: int) -> list[float]:
     return list(dict.fromkeys(found))
 
 
+def whole_budgets(text: str, tasks: int) -> list[int]:
+    """Several numbers of networks.
+
+    Example:
+        >>> whole_budgets("2,3", tasks=9)
+        [2, 3]
+    """
+    found = budgets(text, tasks)
+    broken = [budget for budget in found if not isinstance(budget, int)]
+    if broken:
+        raise ValueError(f"`budgets` must be whole numbers of networks, found {broken[0]:g}")
+    return [int(budget) for budget in found]
+
+
 def weights(texts: Sequence[str]) -> dict[str, float] | None:
     """Weights as name=number between commas.
 

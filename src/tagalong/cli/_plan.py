@@ -9,7 +9,7 @@ import typer
 
 from . import _study_arguments as arguments
 from . import _study_options as options
-from ._arguments import budgets as read_budgets
+from ._arguments import whole_budgets
 from ._terminal import say, screen
 
 File = Annotated[Path, typer.Argument(help="An affinity: JSON or CSV, the row helps the column.", show_default=False)]
@@ -38,7 +38,7 @@ def plan(
     if table.kind not in ("affinity", "square"):
         raise ValueError(f"{file} must hold an affinity, found results of groups; see tagalong verdict")
     affinity = table.scores
-    wanted = [2, 3] if budgets is None else [int(budget) for budget in read_budgets(budgets, len(affinity.tasks))]
+    wanted = [2, 3] if budgets is None else whole_budgets(budgets, len(affinity.tasks))
     usual = [budget for budget in wanted if budget <= len(affinity.tasks)] if budgets is None else wanted
     made = make_plan(affinity, usual, arguments.listed(methods) or ("mtl", "stl", "tag"), 3 if seeds is None else seeds)
     path = made.to_csv(out or Path("plan.csv"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _study_arguments as arguments
 from . import _study_options as options
-from ._arguments import budgets as read_budgets
+from ._arguments import whole_budgets
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
@@ -68,7 +68,7 @@ def run(
         arguments.with_recipe(problem, recipe or []),
         out or Path("runs") / problem.name,
         methods=arguments.listed(methods) or METHODS,
-        budgets=None if budgets is None else [int(k) for k in read_budgets(budgets, len(problem.tasks))],
+        budgets=None if budgets is None else whole_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         settings=arguments.settings(set_ or []),
         price_per_hour=price_per_hour,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from . import _study_options as options
-from ._arguments import budgets as read_budgets
+from ._arguments import whole_budgets
 from ._study_page import show_table
 
 File = Annotated[
@@ -32,7 +32,7 @@ def verdict(
     if file.is_dir() or file.suffix.lower() == ".json":
         results = Results.load(file)
     else:
-        wanted = None if budgets is None else [int(budget) for budget in read_budgets(budgets, 10**6)]
+        wanted = None if budgets is None else whole_budgets(budgets, 10**6)
         results = verdict_from_csv(file, budgets=wanted)
     if json:
         from json import dumps

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import torch
@@ -62,10 +63,10 @@ class Recipe:
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 yield f"`{name}` must be a whole number from 1, found {getattr(self, name)!r}"
         for name in ("lr", "factor"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+            if not (_finite(getattr(self, name)) and getattr(self, name) > 0):
                 yield f"`{name}` must be a positive number, found {getattr(self, name)!r}"
         for name in ("momentum", "weight_decay"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+            if not (_finite(getattr(self, name)) and getattr(self, name) >= 0):
                 yield f"`{name}` must be a number from 0, found {getattr(self, name)!r}"
 
     def rate(self, epoch: int) -> float:
@@ -99,3 +100,7 @@ class Recipe:
         if learnt:
             made.add_param_group({"params": learnt, "weight_decay": 0.0})
         return made
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
