@@ -247,3 +247,10 @@ def test_damaged_networks_say_so(tmp_path: Path, file: str, content: str) -> Non
     (tmp_path / "networks" / file).write_text(content)
     with pytest.raises(ValueError, match=r"networks is damaged .*; run the study again"):
         Best.load(tmp_path)
+
+
+def test_wider_networks_of_a_method_can_be_recommended(tmp_path: Path) -> None:
+    problem = replace(make_problem(), encoder=MLP(make_problem().train.inputs.shape[1], hidden=(3,)))
+    state = train(problem, Job(("age",), width=2.0)).state
+    best = Best.build(problem, [Group({"age"}, {"age"})], [state], seed=0, widths=[2.0])
+    torch.testing.assert_close(dict(best.networks[0].state_dict()), dict(state))

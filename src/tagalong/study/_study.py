@@ -151,7 +151,7 @@ class Study(AskTell):
         lab.restore(sorted(chosen))
         noise = row_noise(records, lab.row_losses, lab.problem.test.groups, asked.confirming)
         results = Results(records, problem=info, noise=noise, settings=settings, out=self.out)
-        keep_best(results, lab.problem, lab.weights).save(self.out)
+        keep_best(results, lab.problem, lab.weights, lab.width).save(self.out)
         results.save(self.out / "results.json")
         lab.store.prune()
         lab.tidy()
