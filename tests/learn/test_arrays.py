@@ -313,3 +313,36 @@ def test_label_summary_counts_as_a_loop_does_and_warns_of_pairs_that_share_few_r
         "'a' and 'c' share only 30 train rows with both labels",
     ]
     assert "(fewest: a and b)" in str(summary)
+
+
+def test_large_numbers_that_differ_little_keep_their_differences(data) -> None:
+    # Times in seconds since 1970: float32 would round them all to the same number.
+    inputs, labels = data
+    plain, moments = (Problem.from_arrays(x, labels, ["a", "b", "c"]) for x in (inputs, inputs + 1.7e9))
+    assert torch.allclose(plain.train.inputs, moments.train.inputs, atol=1e-4)
+    assert moments.train.inputs.dtype == torch.float32
+    rows = moments.table.inputs(inputs[:3] + 1.7e9)
+    assert rows.dtype == torch.float32
+    assert torch.allclose(rows, plain.table.inputs(inputs[:3]), atol=1e-4)
+    whole = np.arange(200)[:, None] + 2**40
+    assert Problem.from_arrays(whole, labels, ["a", "b", "c"]).train.inputs.unique().numel() == 140
+
+
+def test_numbers_too_large_to_be_squared_are_refused(data) -> None:
+    inputs, labels = data
+    assert refused(inputs * 1e300, labels[:, 0], ["a"])[0].startswith("`inputs` must be at most 1e+150 in size")
+    (found,) = refused(inputs, labels[:, 0] * 1e300, ["a"])
+    assert found.startswith("`targets`: 'a' must be at most 1e+150 in size")
+    assert refused(inputs, labels[:, 0] * 1e-310, ["a"]) == ["`split`: 'a' must vary in train, found one value"]
+    larger = Problem.from_arrays(inputs * 1e100, labels, ["a", "b", "c"])
+    assert torch.allclose(larger.train.inputs, Problem.from_arrays(inputs, labels, ["a", "b", "c"]).train.inputs)
+    with pytest.raises(ValueError, match="`rows` must be near the rows learnt from, found 1e"):
+        Problem.from_arrays(inputs, labels, ["a", "b", "c"]).table.inputs(np.full((1, 4), 1e100))
+
+
+def test_dates_are_no_numbers(data) -> None:
+    inputs, _ = data
+    dates = np.datetime64("2020-01-01", "ns") + np.arange(200) * np.timedelta64(1, "D")
+    dates[3] = np.datetime64("NaT")
+    (found,) = refused(inputs, {"when": dates}, ["when"])
+    assert "'when' must have at most 50 different texts, found 199" in found

@@ -271,3 +271,52 @@ def test_notes_say_what_was_left_out(frame, tmp_path) -> None:
     assert "left out, since they do not vary in train: same" in problem.notes
     assert "these features seem to number the rows; consider `ignore`: number" in problem.notes
     assert "left out 1 columns without a name" in problem.notes
+
+
+def test_numbers_out_of_reach_are_refused() -> None:
+    x, y = np.linspace(-1, 1, 60), np.random.default_rng(0).normal(size=60)
+    (found,) = refused({"x": x * 1e300, "y": y}, targets=["y"])
+    assert found == "`features`: column 'x' must be at most 1e+150 in size, found 1e+300"
+    (found,) = refused({"x": x * 1e-310, "y": y}, targets=["y"])
+    assert found == "`features` must vary in train, found one value in each of 'x'"
+    with pytest.raises(ValueError, match="column 'x' must be near the rows learnt from, found 1e\\+100"):
+        problem_from_csv({"x": x, "y": y}, ["y"]).table.inputs({"x": [1.0, 1e100]})
+
+
+def test_features_that_say_nothing_are_refused() -> None:
+    (found,) = refused({"a": [1.0] * 60, "b": [2.0] * 60, "y": np.arange(60.0)}, targets=["y"])
+    assert found == "`features` must vary in train, found one value in each of 'a', 'b'"
+
+
+def test_a_category_is_the_same_whatever_the_rest_of_the_column_holds() -> None:
+    towns = ["007", "012", "A1", "true"] * 15
+    problem = problem_from_csv({"town": towns, "y": np.arange(60.0)}, ["y"], categorical=["town"])
+    mixed = problem.table.inputs({"town": ["007", "012", "A1", "true"]})
+    assert torch.equal(mixed, torch.eye(5)[mixed.argmax(1)])
+    assert mixed.argmax(1).unique().numel() == 4
+    assert torch.equal(problem.table.inputs({"town": ["007", "012"]}), mixed[:2])
+    assert torch.equal(problem.table.inputs({"town": ["true"]}), mixed[3:])
+    again = read_preparation(json.loads(json.dumps(problem.table.to_document())))
+    assert torch.equal(again.inputs({"town": ["012"]}), mixed[1:2])
+
+
+def test_every_new_row_has_a_prediction(tmp_path) -> None:
+    problem = problem_from_csv({"a": np.arange(60.0), "b": np.arange(60.0) ** 2, "y": np.arange(60.0)}, ["y"])
+    (tmp_path / "new.csv").write_text("a,b\n1,2\n,\n3,4\n\n")
+    assert len(problem.table.inputs(tmp_path / "new.csv")) == 3
+
+
+def test_files_of_other_editors(tmp_path) -> None:
+    lines = ["a,y", *(f"{row}.5,{row * row}" for row in range(40))]
+    for name, text in {"blank": "\n\n" + "\n".join(lines), "cr": "\r".join(lines)}.items():
+        (tmp_path / name).write_bytes(text.encode())
+        assert read_columns(tmp_path / name).rows == 40, name
+    (tmp_path / "open.csv").write_text('a,y\n"' + "\n".join(lines * 2000))
+    assert "is a quotation mark left open?" in refused(tmp_path / "open.csv", targets=["y"])[0]
+
+
+def test_columns_of_a_frame_that_occur_twice_are_refused() -> None:
+    values = np.arange(120.0).reshape(40, 3)
+    for names in (["a", "a", "y"], [1, "1", "y"]):
+        (found,) = refused(pd.DataFrame(values, columns=names), targets=["y"])
+        assert found == f"`path`: the column {str(names[0])!r} must occur once, found it again; rename it"

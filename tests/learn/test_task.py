@@ -9,7 +9,7 @@ from learn_small import small_problem
 from torch import nn
 from torch.nn import functional
 
-from tagalong.learn import Task
+from tagalong.learn import Job, Problem, Recipe, Task, train, train_many
 from tagalong.learn._scoring import mean_loss, score
 
 
@@ -108,3 +108,23 @@ def test_tasks_that_cannot_be_are_refused_with_all_problems(arguments: dict, mes
 def test_tasks_are_equal_and_can_be_counted() -> None:
     assert Task("ill", class_weights=[1, 2]) == Task("ill", class_weights=(1.0, 2.0))
     assert len({Task("ill", class_weights=[1, 2]), Task("ill", class_weights=(1.0, 2.0))}) == 1
+
+
+def test_a_loss_of_ones_own_may_hold_tensors_of_the_precision_trained_in() -> None:
+    weights = torch.tensor([1.0, 2.0, 3.0])
+
+    def loss(outputs, targets):
+        return functional.cross_entropy(outputs, targets.long(), weight=weights, reduction="none")
+
+    random = np.random.default_rng(0)
+    targets = {name: random.integers(0, 3, 60) for name in "ab"}
+    own = [Task(name, kind="custom", outputs=3, loss=loss) for name in "ab"]
+    problem = Problem.from_arrays(random.normal(size=(60, 2)), targets, own, recipe=Recipe(epochs=1))
+    alone = train(problem, Job(("a",)))
+    together = next(iter(train_many(problem, [Job(("a",)), Job(("b",))])))
+    assert together.test["a"].loss == pytest.approx(alone.test["a"].loss, rel=1e-5)
+
+
+def test_a_head_that_cannot_even_be_compared_with_the_targets_is_explained() -> None:
+    with pytest.raises(ValueError, match=r"targets \[4\], found \[4, 3\] from outputs \[4, 3\]"):
+        Task("a", kind="regression", outputs=3).row_losses(torch.zeros(4, 3), torch.zeros(4))

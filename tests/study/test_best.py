@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tagalong.group import Group
-from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, train
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, build_network, train
 from tagalong.study import Best, Outcome, ProblemInfo, Record, Results
 from tagalong.study._best import keep_best, recommended_record
 
@@ -226,3 +227,44 @@ def test_a_damaged_folder_is_said(best: Best, tmp_path: Path) -> None:
         file.write_text(content)
         with pytest.raises(ValueError, match=said):
             Best.load(tmp_path)
+
+
+@pytest.mark.parametrize("norm", ["weight_norm", "spectral_norm"])
+def test_parametrised_layers_can_be_kept(tmp_path: Path, norm: str) -> None:
+    problem = make_problem()
+    normed = getattr(nn.utils.parametrizations, norm)
+    problem = replace(
+        problem, encoder=lambda: nn.Sequential(normed(nn.Linear(problem.train.inputs.shape[1], 4)), nn.ReLU())
+    )
+    trained = train(problem, Job(problem.names))
+    best = Best.build(problem, [Group(problem.names, problem.names)], [trained.state], seed=0)
+    best.save(tmp_path)
+    network = build_network(problem, problem.names, 0)
+    network.load_state_dict(trained.state)
+    outputs = network.eval()(problem.test.inputs)["age"].squeeze(1).detach()
+    again = Best.load(tmp_path).networks[0](problem.test.inputs)["age"].squeeze(1).detach()
+    torch.testing.assert_close(again, outputs)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("network-1.pkl", "x"),
+        ("network-2.pt", "x"),
+        ("example.pt", ""),
+    ],
+)
+def test_damaged_networks_say_so(tmp_path: Path, file: str, content: str) -> None:
+    problem = make_problem()
+    states = [train(problem, Job(tuple(t for t in problem.names if t in group.trains))).state for group in GROUPS]
+    Best.build(problem, GROUPS, states, seed=0).save(tmp_path)
+    (tmp_path / "networks" / file).write_text(content)
+    with pytest.raises(ValueError, match=r"is damaged: .*; run the study again"):
+        Best.load(tmp_path)
+
+
+def test_wider_networks_of_a_method_can_be_recommended(tmp_path: Path) -> None:
+    problem = replace(make_problem(), encoder=MLP(make_problem().train.inputs.shape[1], hidden=(3,)))
+    state = train(problem, Job(("age",), width=2.0)).state
+    best = Best.build(problem, [Group({"age"}, {"age"})], [state], seed=0, widths=[2.0])
+    torch.testing.assert_close(dict(best.networks[0].state_dict()), dict(state))

@@ -160,3 +160,60 @@ def test_a_study_that_was_given_no_plan_compares_the_usual(tmp_path: Path) -> No
     study = Study(TASKS, tmp_path)
     answer(study)
     assert {record.method for record in study.results().records} == {"mtl", "stl", "hoa"}
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    made = plan(None, [np.int64(2)], ["hoa"], [np.int64(0), np.int64(1)], tasks=TASKS)
+    study = External(made, tmp_path)
+    tasks, seed = study.ask()
+    losses = losses_of(tasks, seed, "val")
+    numbers = {"steps": np.int64(3), "parameters": np.int32(5), "seconds": np.float32(1)}
+    study.tell(tasks, np.int64(seed), val=losses, test=losses, **numbers)
+    again = External(None, tmp_path)
+    assert again.pending() == study.pending()
+    assert again.plan.seeds == (0, 1)
+
+
+def test_other_test_rows_than_before_are_refused() -> None:
+    study = external(seeds=1)
+    for number, (tasks, seed) in enumerate(study.pending()[:2]):
+        losses = losses_of(tasks, seed, "val")
+        rows = {task: np.ones(10 + number) for task in tasks}
+        if number == 0:
+            study.tell(tasks, seed, val=losses, test=losses, rows=rows)
+    with pytest.raises(ValueError, match="`rows` must be the same test rows for every network, found 10 and 11"):
+        study.tell(tasks, seed, val=losses, test=losses, rows=rows)
+
+
+def test_a_folder_with_a_plan_for_other_tasks_is_refused(tmp_path: Path) -> None:
+    Study(TASKS, tmp_path).plan(methods=["stl"])
+    with pytest.raises(ValueError, match="`out` must hold a plan for x, y, found one for a, b, c, d; use a new one"):
+        Study(["x", "y"], tmp_path).ask()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": "tagalong-told", "version": 1}'])
+def test_a_damaged_file_of_what_was_told_says_so(tmp_path: Path, content: str) -> None:
+    Study(TASKS, tmp_path).plan(methods=["stl"])
+    (tmp_path / "told.json").write_text(content)
+    with pytest.raises(ValueError, match=r"told\.json (is not valid JSON|must have the format|is damaged)"):
+        Study(TASKS, tmp_path).ask()
+
+
+def test_losses_below_zero_are_grouped_as_they_are_judged() -> None:
+    """A log-likelihood, say: around minus one, its changes count as much as those of losses around one."""
+    found = []
+    for shift in (0.0, -2.0):
+        study = external(methods=("hoa", "optimal"), seeds=1)
+        while (network := study.ask()) is not None:
+            tasks, seed = network
+            losses = {task: _near_one(tasks, task) + shift * (task == "a") for task in tasks}
+            study.tell(tasks, seed, val=losses, test=losses)
+        found.append({(record.method, record.budget): record.groups for record in study.results().records})
+    assert found[0] == found[1]
+
+
+def _near_one(tasks: tuple[str, ...], task: str) -> float:
+    """Exactly one alone and with all others, so that changes are the same on either side of zero."""
+    if len(tasks) in (1, len(TASKS)):
+        return 1.0
+    return 1.0 - 0.1 * "".join(tasks).count("b") - 0.05 * (task != "a") * ("b" not in tasks) - 0.01 * len(tasks)

@@ -4,6 +4,7 @@ from functools import partial
 import pytest
 import torch
 from study_small import RECIPE, small_problem
+from torch import nn
 
 from tagalong.learn import MLP, Job, Recipe, Task
 from tagalong.study._key import Keys
@@ -96,3 +97,55 @@ class Scaled:
 def test_losses_with_other_settings_are_other_losses(made):
     assert key(with_loss(made(2.0))) == key(with_loss(made(2.0)))
     assert key(with_loss(made(2.0))) != key(with_loss(made(3.0)))
+
+
+def with_default(by):
+    def loss(outputs, targets, *, by=by):
+        return scaled_error(outputs, targets, by)
+
+    return loss
+
+
+@pytest.mark.parametrize("made", [with_default, lambda by: Scaled(by).__call__])
+def test_defaults_and_owners_of_methods_are_settings_too(made):
+    assert key(with_loss(made(2.0))) == key(with_loss(made(2.0)))
+    assert key(with_loss(made(2.0))) != key(with_loss(made(3.0)))
+
+
+class Powered(nn.Module):
+    """Neither its text nor its weights show the power."""
+
+    def __init__(self, power=1, act=torch.tanh):
+        super().__init__()
+        self.layer, self.power, self.act = nn.Linear(4, 3), power, act
+        self.seen = object()  # says nothing, and differs from one to the next
+
+    def forward(self, rows):
+        return self.act(self.layer(rows)) ** self.power
+
+
+class Shifted(Powered):
+    def forward(self, rows):
+        return super().forward(rows) + 1
+
+
+Shifted.__name__ = "Powered"  # the same text
+
+
+class Attending(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.layer = nn.MultiheadAttention(4, heads)
+
+    def forward(self, rows):
+        return self.layer(rows, rows, rows)[0]
+
+
+def test_what_layers_do_counts_and_not_only_their_text():
+    def architecture(encoder):
+        return Keys(replace(small_problem(), encoder=encoder), "cpu").architecture
+
+    assert architecture(Powered) == architecture(Powered)
+    encoders = [Powered, lambda: Powered(2), lambda: Powered(act=torch.sin), Shifted]
+    encoders += [lambda: Attending(1), lambda: Attending(2)]
+    assert len({architecture(encoder) for encoder in encoders}) == len(encoders)

@@ -57,6 +57,24 @@ def test_a_filled_table_gives_the_verdict_of_ask_and_tell(tmp_path: Path, method
     assert (results.verdict().row_stderr is not None) == rows
 
 
+def test_a_spreadsheet_may_have_been_there(tmp_path: Path) -> None:
+    path = made().to_csv(tmp_path / "plan.csv")
+    fill(path)
+    expected = verdict_from_csv(path).verdict()
+    header, *lines = path.read_text().splitlines()
+    semicolons = "\n".join([header, *lines]).replace(",", ";").replace(".", ",")
+    variants = {
+        "semicolons, decimal commas": semicolons.encode("utf-8-sig"),
+        "utf-16, tabs": "\n".join([header, *lines]).replace(",", "\t").encode("utf-16"),
+        "empty rows": "\n".join([header, *(line + "\n" + "," * header.count(",") for line in lines)]).encode(),
+        "spaces": "\n".join([header.replace(",", " , "), *lines]).encode(),
+        "blank above": ("\n\n" + "\r\n".join([header, *lines])).encode(),
+    }
+    for what, content in variants.items():
+        path.write_bytes(content)
+        assert verdict_from_csv(path).verdict() == expected, what
+
+
 def test_the_table_has_a_row_per_network_seed_and_task(tmp_path: Path) -> None:
     text = made().to_csv(tmp_path / "plan.csv").read_text().split("\n")
     assert text[0] == "network,seed,task,serves,decides,val_loss,test_loss,val_error,test_error"

@@ -3,7 +3,9 @@ import logging
 import sqlite3
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 from study_small import small_problem
 
 from tagalong.affinity import Affinity
@@ -180,3 +182,30 @@ def test_confirming_seeds_are_trained_for_the_candidate_and_all_together_only(tm
     assert len(groups) == 1
     assert results.verdict().seeds == 3
     assert Results.load(tmp_path).verdict() == results.verdict()
+
+
+def test_nobodys_random_numbers_are_drawn_from(tmp_path):
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    Study(small_problem(), tmp_path).run(["mtl", "stl", "tag", "cs", "mtl-wide2", "mtl-big2", "tag+uw"], [2], 1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_numbers_of_numpy_are_whole_numbers_too(tmp_path):
+    results = Study(small_problem(), tmp_path).run(["tag"], [np.int64(2)], [np.int64(1), np.int32(0)])
+    assert {(record.budget, record.seed) for record in results.records} == {(None, 1), (None, 0), (2, 1), (2, 0)}
+    assert all(type(record.seed) is int for record in results.records)
+
+
+def test_a_damaged_store_says_so(tmp_path):
+    Study(small_problem(), tmp_path).run(["mtl", "stl"], seeds=1)
+    path = tmp_path / "run.sqlite"
+    content = bytearray(path.read_bytes())
+    content[5000:-2000:7] = b"\xff" * len(content[5000:-2000:7])
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"run\.sqlite cannot be read or written .*; if it is damaged, remove it"):
+        Study(small_problem(), tmp_path).run(["mtl", "stl"], seeds=1)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ValueError, match=r"run\.sqlite: unable to open database file; choose another folder"):
+        Study(small_problem(), tmp_path).run(["mtl", "stl"], seeds=1)

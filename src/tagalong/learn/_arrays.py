@@ -17,7 +17,7 @@ from ._problem import Encoder, Problem
 from ._recipe import Recipe
 from ._scaling import Scaling
 from ._split import Rows, are_shares, share_problems
-from ._targets import Target, as_column, by_name, coded_classes, read_target
+from ._targets import LARGEST, Target, as_column, by_name, coded_classes, read_target
 from ._task import Task
 
 ROWS_AT_ONCE = 4096
@@ -47,16 +47,23 @@ def problem_from_arrays(
     """
     raw, known, labels = _read(inputs, targets, tasks, groups, split, encoder)
     parts = choose_parts(known, len(raw), split, labels, seed)
-    prepare = scaled(raw, known)
+    prepare = scaled(raw, known, input_dtype(inputs, raw))
     return assemble(name, known, prepare, parts, groups=labels, encoder=encoder, recipe=recipe, notes=notes)
 
 
-def scaled(raw: Tensor, targets: Sequence[Target]) -> Prepare:
+def input_dtype(given: Any, raw: Tensor) -> torch.dtype:
+    """What networks get: float32, but float64 tensors stay, and whole numbers that were kept."""
+    if not raw.is_floating_point():
+        return raw.dtype
+    return torch.float64 if isinstance(given, Tensor) and given.dtype == torch.float64 else torch.float32
+
+
+def scaled(raw: Tensor, targets: Sequence[Target], dtype: torch.dtype = torch.float32) -> Prepare:
     """Inputs that are standardised with the statistics of the train rows where they are flat."""
     standardise = raw.dim() == 2 and raw.is_floating_point()
 
     def prepare(train: Rows) -> tuple[Scaling, Tensor, Sequence[str]]:
-        scaling = Scaling.fitted(raw, train, standardise, coded_classes(targets))
+        scaling = Scaling.fitted(raw, train, standardise, coded_classes(targets), dtype)
         return scaling, scaling.apply(raw), ()
 
     return prepare
@@ -81,7 +88,7 @@ def _read(
 
 
 def read_inputs(inputs: Any, whole: bool = False, argument: str = "`inputs`") -> Tensor:
-    """Inputs as a tensor of finite numbers.
+    """Inputs as a tensor of finite numbers; flat ones keep every digit, since they are yet to be standardised.
 
     Args:
         inputs: [rows, …]: a tensor, an array, a DataFrame, nested lists.
@@ -100,8 +107,9 @@ def read_inputs(inputs: Any, whole: bool = False, argument: str = "`inputs`") ->
         raise ValueError(f"{argument} must be real numbers, found complex ones")
     if tensor.is_floating_point():
         refuse(_not_finite(tensor, columns, argument))
-        return tensor if tensor.dtype == torch.float64 and isinstance(inputs, Tensor) else tensor.float()
-    return tensor if (whole or tensor.dim() > 2) and tensor.dtype != torch.bool else tensor.float()
+        kept = tensor.dtype == torch.float64 and (isinstance(inputs, Tensor) or tensor.dim() == 2)
+        return tensor if kept else tensor.float()
+    return tensor if (whole or tensor.dim() > 2) and tensor.dtype != torch.bool else tensor.double()
 
 
 def _as_tensor(inputs: Any, columns: list[Any] | None, argument: str) -> Tensor:
@@ -130,7 +138,8 @@ def _not_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> lis
     counts = (~torch.isfinite(tensor)).sum(0).tolist()
     named = [f"{_column_name(number, columns)} ({count} rows)" for number, count in enumerate(counts) if count]
     if not named:
-        return []
+        largest = float(tensor.abs().max()) if tensor.numel() else 0.0
+        return [f"{argument} must be at most {LARGEST:g} in size, found {largest:g}"] if largest > LARGEST else []
     shown = ", ".join(named[:10]) + (f" and {len(named) - 10} more" if len(named) > 10 else "")
     return [f"{argument} must be finite, found NaN or inf in column {shown}; fill them in or leave them out"]
 

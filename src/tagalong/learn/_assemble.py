@@ -108,7 +108,7 @@ def part_problems(targets: Sequence[Target], parts: Parts) -> list[str]:
         problems += [f"`split`: {name!r} must have labels in {part}, found none" for part in empty]
         if target.task.kind == "custom" or "train" in empty:
             continue
-        if len(found["train"]) == 1:
+        if len(found["train"]) == 1 or (target.task.kind == "regression" and not _scale(target, parts.train)[1]):
             problems.append(f"`split`: {name!r} must vary in train, found one value")
         if target.task.kind != "regression":
             problems += [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import torch
@@ -99,3 +100,7 @@ class Recipe:
         if learnt:
             made.add_param_group({"params": learnt, "weight_decay": 0.0})
         return made
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)

@@ -69,17 +69,20 @@ class Scaling:
     classes: Classes = field(default_factory=dict)
 
     @staticmethod
-    def fitted(inputs: Tensor, rows: NDArray[np.int64], standardise: bool, classes: Classes) -> Scaling:
-        """The scaling of these rows of the inputs."""
-        shape, dtype = tuple(inputs.shape[1:]), str(inputs.dtype).removeprefix("torch.")
+    def fitted(
+        inputs: Tensor, rows: NDArray[np.int64], standardise: bool, classes: Classes, dtype: torch.dtype = torch.float32
+    ) -> Scaling:
+        """The scaling of these rows of the inputs, which become `dtype`."""
+        shape, name = tuple(inputs.shape[1:]), str(dtype).removeprefix("torch.")
         if not standardise:
-            return Scaling(shape, dtype, classes=classes)
+            return Scaling(shape, name, classes=classes)
         chosen = inputs[torch.as_tensor(rows)].double()
         deviation = chosen.std(0, correction=0)
         # Rounding leaves a constant column a deviation that is tiny beside its values, but not zero.
-        constant = deviation <= 1e-7 * chosen.abs().amax(0)
+        rounding = 1e-13 if inputs.dtype == torch.float64 else 1e-7
+        constant = deviation <= rounding * chosen.abs().amax(0)
         deviation = torch.where(constant, torch.ones_like(deviation), deviation)
-        return Scaling(shape, dtype, chosen.mean(0).tolist(), deviation.tolist(), classes)
+        return Scaling(shape, name, chosen.mean(0).tolist(), deviation.tolist(), classes)
 
     def inputs(self, rows: Any) -> Tensor:
         """Inputs of a network.
@@ -98,7 +101,10 @@ class Scaling:
             raise ValueError(
                 f"`rows` must have the shape [rows, {', '.join(map(str, self.shape))}], found rows of {found}"
             )
-        return self.apply(raw)
+        inputs = self.apply(raw)
+        if inputs.is_floating_point() and not inputs.isfinite().all():
+            raise ValueError(f"`rows` must be near the rows learnt from, found {float(raw.abs().max()):g}")
+        return inputs
 
     def apply(self, raw: Tensor) -> Tensor:
         """Scaled, in the dtype of the inputs."""

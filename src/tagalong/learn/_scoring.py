@@ -31,6 +31,11 @@ def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
     return losses.sum() / present.sum().clamp(min=1)
 
 
+def precise(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """In float64; as they were trained on for a loss of the user's own, which may hold tensors of that precision."""
+    return (outputs.double(), targets.double()) if task.loss is None else (outputs, targets)
+
+
 def scores_on(problem: Problem, outputs: Mapping[str, Tensor], split: Split) -> dict[str, Score]:
     """Loss and error of each task, with the loss of every row."""
     return {name: score(problem, problem.task(name), out, split.targets[name]) for name, out in outputs.items()}
@@ -38,7 +43,7 @@ def scores_on(problem: Problem, outputs: Mapping[str, Tensor], split: Split) -> 
 
 def score(problem: Problem, task: Task, outputs: Tensor, targets: Tensor) -> Score:
     """Loss and error of one task; losses in the units trained on, errors in those of the data."""
-    losses, present = task.row_losses(outputs.double(), targets.double())
-    rows = torch.where(present > 0, losses, torch.nan).cpu().numpy()
+    losses, present = task.row_losses(*precise(task, outputs, targets))
+    rows = torch.where(present > 0, losses, torch.nan).double().cpu().numpy()
     loss = float(np.nanmean(rows)) if np.isfinite(rows).any() else float("nan")
     return Score(loss, error_of(task, outputs, targets, problem.scales.get(task.name), loss), rows.astype(np.float32))

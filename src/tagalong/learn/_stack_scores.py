@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ._errors import error_of
 from ._problem import Problem
+from ._scoring import precise
 from ._stack import Stack
 from ._task import Task
 from ._trained import Score
@@ -31,17 +32,20 @@ def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], p
         networks = np.flatnonzero(trains[:, column])
         if not len(networks):
             continue
-        chosen = outputs.pop(name).index_select(0, torch.from_numpy(networks).to(device)).cpu()
-        of_task = _scores(problem, name, chosen, split.targets[name].cpu())
+        chosen = outputs.pop(name).index_select(0, torch.from_numpy(networks).to(device))
+        task = problem.task(name)
+        own = task.loss is not None or callable(task.error)  # which may hold tensors of the device
+        where = device if own else torch.device("cpu")
+        of_task = _scores(problem, task, chosen.to(where), split.targets[name].to(where))
         for network, score in zip(networks, of_task, strict=True):
             scores[network][name] = score
     return scores
 
 
-def _scores(problem: Problem, name: str, outputs: Tensor, targets: Tensor) -> list[Score]:
+def _scores(problem: Problem, task: Task, outputs: Tensor, targets: Tensor) -> list[Score]:
     """The scores of one task from outputs [networks, rows, …]; as `score` of one network, with one pass for losses."""
-    task, scale = problem.task(name), problem.scales.get(name)
-    rows = _row_losses(task, outputs.double(), targets.double())
+    scale = problem.scales.get(task.name)
+    rows = _row_losses(task, *precise(task, outputs, targets))
     losses = [float(np.nanmean(own)) if np.isfinite(own).any() else float("nan") for own in rows]
     errors = [error_of(task, out, targets, scale, loss) for out, loss in zip(outputs, losses, strict=True)]
     return [Score(loss, error, own.astype(np.float32)) for loss, error, own in zip(losses, errors, rows, strict=True)]
@@ -50,4 +54,4 @@ def _scores(problem: Problem, name: str, outputs: Tensor, targets: Tensor) -> li
 def _row_losses(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
     """[networks, rows], NaN where a label is missing."""
     losses, present = torch.vmap(lambda out: task.row_losses(out, targets))(outputs)
-    return np.asarray(torch.where(present > 0, losses, torch.nan).numpy())
+    return np.asarray(torch.where(present > 0, losses, torch.nan).double().cpu().numpy())

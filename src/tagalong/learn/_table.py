@@ -60,7 +60,7 @@ class Table:
         Raises:
             ValueError: feature columns are absent, or hold text where numbers were.
         """
-        columns = read_columns(rows, "`rows`")
+        columns = read_columns(rows, "`rows`", keep_empty=True)
         absent = [column.name for column in self.columns if column.name not in columns]
         if absent:
             raise ValueError(f"`rows` must have the columns {', '.join(map(repr, absent))}, found none of that name")

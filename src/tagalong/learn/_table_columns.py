@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._split import Rows
-from ._targets import Column
+from ._table_read import TRUTH
+from ._targets import Column, as_number
 
 MOST_LEVELS = 50
 OTHER = "other or missing"
@@ -43,7 +44,8 @@ class NumberColumn:
             return None
         median = float(np.median(train[~missing]))
         filled = np.where(missing, median, train)
-        return NumberColumn(name, median, float(filled.mean()), float(filled.std()), bool(missing.any()))
+        deviation = float(filled.std())  # of numbers too small to be squared it is 0
+        return NumberColumn(name, median, float(filled.mean()), deviation, bool(missing.any())) if deviation else None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,6 +61,9 @@ class NumberColumn:
             raise ValueError(f"`rows`: column {self.name!r} must be finite, found inf in {np.isinf(column).sum()} rows")
         missing = np.isnan(column)
         scaled = (np.where(missing, self.median, column) - self.mean) / self.deviation
+        if np.abs(scaled).max(initial=0.0) > np.finfo(np.float32).max:
+            found = float(np.abs(column[~missing]).max())
+            raise ValueError(f"`rows`: column {self.name!r} must be near the rows learnt from, found {found:g}")
         return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
 
     def to_document(self) -> dict[str, Any]:
@@ -92,7 +97,7 @@ class CategoryColumn:
 
     def values(self, column: Column) -> NDArray[np.float64]:
         """[rows, levels]."""
-        place = {level: number for number, level in enumerate(self.levels)}
+        place = {_level(level): number for number, level in enumerate(self.levels)}
         chosen = [place.get(level, len(place)) if level is not None else len(place) for level in as_levels(column)]
         return np.eye(len(place) + 1)[chosen]
 
@@ -102,10 +107,23 @@ class CategoryColumn:
 
 
 def as_levels(column: Column) -> list[str | None]:
-    """Categories as text: whole numbers without a point, whether a file wrote 1 or 1.0."""
-    if column.dtype == object:
-        return [None if value is None else str(value) for value in column]
-    return [None if np.isnan(value) else f"{value:.17g}" for value in column.tolist()]
+    """Categories as text: whole numbers without a point, whether a file wrote 1 or 1.0.
+
+    Cell by cell: the same cell is the same level whatever the rest of the column holds.
+
+    Example:
+        >>> as_levels(np.array([7.0, np.nan])), as_levels(np.array(["007", "A1", "True"], dtype=object))
+        (['7', None], ['7', 'A1', '1'])
+    """
+    return [None if value is None or value != value else _level(value) for value in column.tolist()]
+
+
+def _level(value: object) -> str:
+    text = str(value)
+    try:
+        return f"{TRUTH[text.lower()] if text.lower() in TRUTH else as_number(text):.17g}"
+    except ValueError:
+        return text
 
 
 def column_from_document(document: dict[str, Any]) -> NumberColumn | CategoryColumn:

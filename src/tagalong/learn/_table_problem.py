@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tagalong._names import name_problems, noted, refuse
 
-from ._arrays import encoder_problems, group_labels, read_inputs, scaled
+from ._arrays import encoder_problems, group_labels, input_dtype, read_inputs, scaled
 from ._assemble import Prepare, assemble, choose_parts
 from ._problem import Encoder, Problem
 from ._recipe import Recipe
@@ -156,6 +156,9 @@ def _too_few(columns: Columns, split: Sequence[Any] | None, groups: NDArray[Any]
 def _tabled(columns: Columns, roles: Roles, targets: Sequence[Target]) -> Prepare:
     def prepare(train: Rows) -> tuple[Table, Tensor, Sequence[str]]:
         table = Table.fitted(columns, roles.numbers, roles.categories, train, coded_classes(targets))
+        if not table.columns:
+            found = ", ".join(map(repr, (*roles.numbers, *roles.categories)))
+            raise ValueError(f"`features` must vary in train, found one value in each of {found}")
         return table, table.inputs(columns), _notes(columns, roles, table)
 
     return prepare
@@ -174,7 +177,7 @@ def _from_file(
         return scaled(torch.zeros(0, 1), targets), problems
     if len(raw) != columns.rows:
         problems.append(f"`features_file` must have {columns.rows} rows as the table has, found {len(raw)}")
-    return scaled(raw, targets), problems + encoder_problems(raw, encoder)
+    return scaled(raw, targets, input_dtype(array, raw)), problems + encoder_problems(raw, encoder)
 
 
 def _notes(columns: Columns, roles: Roles, table: Table) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -46,13 +47,14 @@ class Columns(Mapping[str, Column]):
         return len(self._raw)
 
 
-def read_columns(source: Any, argument: str = "`path`") -> Columns:
+def read_columns(source: Any, argument: str = "`path`", keep_empty: bool = False) -> Columns:
     """The columns of a table.
 
     Args:
         source: the path of a CSV file (commas, semicolons, tabs or bars; a header; perhaps gzipped), a DataFrame,
             a mapping from names to columns, or a list of mappings, one per row.
         argument: what to call the source in errors.
+        keep_empty: keep the rows of a file whose cells are all empty, as long as they have the right number of cells.
 
     Raises:
         ValueError: no such file, no rows, rows of different lengths, names that occur twice.
@@ -60,8 +62,9 @@ def read_columns(source: Any, argument: str = "`path`") -> Columns:
     if isinstance(source, Columns):
         return source
     if isinstance(source, (str, Path)):
-        return _read_file(Path(source), argument)
+        return _read_file(Path(source), argument, keep_empty)
     if hasattr(source, "columns"):
+        refuse(_twice(map(str, source.columns), argument))
         return _checked({str(name): source[name] for name in source.columns}, argument)
     if isinstance(source, Mapping):
         return _checked(dict(source), argument)
@@ -81,14 +84,17 @@ def _checked(raw: dict[str, Any], argument: str) -> Columns:
     return Columns(raw, lengths.pop())
 
 
-def _read_file(path: Path, argument: str) -> Columns:
-    text = _text(path, argument)
-    delimiter = _delimiter(text)
+def _read_file(path: Path, argument: str, keep_empty: bool) -> Columns:
+    text = read_text(path, argument)
+    delimiter = find_delimiter(text)
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
-    header = [name.strip() for name in next(lines, [])]
-    numbered = [(lines.line_num, line) for line in lines if any(cell.strip() for cell in line)]
-    twice = [name for name, times in Counter(header).items() if times > 1 and name]
-    problems = [f"{argument}: the column {name!r} must occur once, found it again; rename it" for name in twice]
+    try:
+        header = [name.strip() for name in next((line for line in lines if line), [])]
+        numbered = [(lines.line_num, line) for line in lines if _holds_a_row(line, len(header), keep_empty)]
+    except csv.Error as error:
+        advice = "is a quotation mark left open?"
+        raise ValueError(f"{argument} must be a table, found {error} at line {lines.line_num}; {advice}") from error
+    problems = _twice(header, argument)
     ragged = [number for number, line in numbered if len(line) != len(header)]
     if not numbered:
         problems.append(
@@ -103,7 +109,17 @@ def _read_file(path: Path, argument: str) -> Columns:
     return Columns(raw, len(numbered), delimiter != ",", header.count(""))
 
 
-def _text(path: Path, argument: str) -> str:
+def _holds_a_row(line: list[str], cells: int, keep_empty: bool) -> bool:
+    return any(cell.strip() for cell in line) or (keep_empty and len(line) == cells)
+
+
+def _twice(names: Iterable[str], argument: str) -> list[str]:
+    twice = [name for name, times in Counter(names).items() if times > 1 and name]
+    return [f"{argument}: the column {name!r} must occur once, found it again; rename it" for name in twice]
+
+
+def read_text(path: Path, argument: str) -> str:
+    """The text of a file, in the encodings that spreadsheets write."""
     if not path.is_file():
         raise ValueError(f"{argument} must be a CSV file, found none at {path}")
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -118,9 +134,9 @@ def _text(path: Path, argument: str) -> str:
         return data.decode("latin-1")  # what spreadsheets of western countries write
 
 
-def _delimiter(text: str) -> str:
+def find_delimiter(text: str) -> str:
     """The one that cuts the header into most names; a comma for a single column."""
-    first = text.split("\n", 1)[0]
+    first = next((line for line in re.split(r"[\r\n]+", text) if line), "")
     return max(DELIMITERS, key=lambda sign: len(next(csv.reader([first], delimiter=sign), [])))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tagalong._names import name_problems
 
 from ._table_read import Columns
-from ._targets import Column
+from ._targets import LARGEST, Column
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,16 @@ def find_roles(columns: Columns, wanted: Wanted) -> tuple[Roles, list[str]]:
 
 def _not_numbers(columns: Columns, numbers: Sequence[str]) -> list[str]:
     problems = [_unsettled(name, columns[name]) for name in numbers if columns[name].dtype == object]
+    sizes = {name: np.abs(columns[name]) for name in numbers if columns[name].dtype != object}
+    problems += [
+        f"`features`: column {name!r} must be finite, found inf in {int(np.isinf(size).sum())} rows"
+        for name, size in sizes.items()
+        if np.isinf(size).any()
+    ]
     return problems + [
-        f"`features`: column {name!r} must be finite, found inf in {int(np.isinf(columns[name]).sum())} rows"
-        for name in numbers
-        if columns[name].dtype != object and np.isinf(columns[name]).any()
+        f"`features`: column {name!r} must be at most {LARGEST:g} in size, found {np.nanmax(size):g}"
+        for name, size in sizes.items()
+        if LARGEST < np.nanmax(size, initial=0.0) < np.inf
     ]
 
 

@@ -14,6 +14,7 @@ from ._task import DEFAULT_ERRORS, Kind, Task
 
 MOST_WHOLE_CLASSES = 10
 MOST_TEXT_CLASSES = 50
+LARGEST = 1e150  # the square of a larger number overflows
 Column = NDArray[Any]
 Label = str | float | int
 
@@ -43,16 +44,19 @@ def as_column(raw: Any) -> Column:
     values = raw.detach().cpu().numpy() if isinstance(raw, Tensor) else np.asarray(raw)
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
+    if values.dtype.kind in "mM":  # as numbers they would count nanoseconds, NaT included
+        values = np.where(np.isnat(values), "", values.astype(str))
     flat = [None if _missing(value) else value for value in values.ravel().tolist()]
     try:
-        return np.array([np.nan if value is None else _number(value) for value in flat]).reshape(values.shape)
+        return np.array([np.nan if value is None else as_number(value) for value in flat]).reshape(values.shape)
     except (TypeError, ValueError):
         texts = np.empty(len(flat), dtype=object)
         texts[:] = [None if value is None else str(value) for value in flat]
         return texts.reshape(values.shape)
 
 
-def _number(value: Any) -> float:
+def as_number(value: Any) -> float:
+    """A number from what a cell holds; ValueError or TypeError if it holds none."""
     if isinstance(value, str) and "_" in value:  # Python would read the code 12_3 as 123
         raise ValueError(value)
     return float(value)
@@ -101,6 +105,8 @@ def _unfit(present: Column, values: Column, kind: Kind | None) -> list[str]:
         return [f"must have labels, found all {len(values)} missing; leave the task out"]
     if present.dtype != object and not np.isfinite(present).all():
         return [f"must be finite or missing (NaN), found {int(np.isinf(present).sum())} infinite labels"]
+    if present.dtype != object and np.abs(present).max() > LARGEST:
+        return [f"must be at most {LARGEST:g} in size, found {np.abs(present).max():g}; use another unit"]
     distinct = np.unique(present.astype(str) if present.dtype == object else present)
     if len(distinct) == 1 and kind != "custom":
         return [f"must vary, found {_some(distinct)} wherever it is known; leave the task out"]

@@ -120,11 +120,7 @@ class Task:
         present = torch.isfinite(targets)
         losses = self._losses(outputs, torch.where(present, targets, torch.zeros_like(targets)))
         if losses.dim() == 0 or losses.shape != targets.shape[: losses.dim()]:
-            raise ValueError(
-                f"task {self.name!r}: `loss` must give a value per row or per element of the targets "
-                f"{list(targets.shape)}, found {list(losses.shape)} from outputs {list(outputs.shape)}; use "
-                "reduction='none', and a head whose outputs fit the targets"
-            )
+            raise self._misfit(losses, outputs, targets)
         if losses.dim() < present.dim():
             present = present.flatten(losses.dim()).all(-1)
         losses = torch.where(present, losses, torch.zeros_like(losses))
@@ -133,13 +129,21 @@ class Task:
         number = present.flatten(1).sum(1).to(losses.dtype)
         return losses.flatten(1).sum(1) / number.clamp(min=1), (number > 0).to(losses.dtype)
 
+    def _misfit(self, found: Tensor, outputs: Tensor, targets: Tensor) -> ValueError:
+        return ValueError(
+            f"task {self.name!r}: `loss` must give a value per row or per element of the targets "
+            f"{list(targets.shape)}, found {list(found.shape)} from outputs {list(outputs.shape)}; use "
+            "reduction='none', and a head whose outputs fit the targets"
+        )
+
     def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if self.loss is not None:
             return self.loss(outputs, targets)
-        if self.kind == "regression":
-            return (beside(outputs, targets) - targets).square()
-        if self.kind == "binary":
-            return self._binary(beside(outputs, targets), targets)
+        if self.kind != "multiclass":
+            values = beside(outputs, targets)
+            if values.shape != targets.shape:
+                raise self._misfit(values, outputs, targets)
+            return (values - targets).square() if self.kind == "regression" else self._binary(values, targets)
         weights = None if self.class_weights is None else outputs.new_tensor(self.class_weights)
         return functional.cross_entropy(outputs, targets.long(), weight=weights, reduction="none")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from numbers import Integral
+from typing import Any, TypeGuard
 
 from tagalong._names import refuse
 from tagalong.learn import Problem, data_problems
@@ -66,7 +67,7 @@ def check(
     found_seeds = _seeds(seeds, problems)
     if price_per_hour is not None and not (_is_number(price_per_hour) and price_per_hour >= 0):
         problems.append(f"`price_per_hour` must be a number from 0, found {price_per_hour!r}")
-    if isinstance(confirm, bool) or not isinstance(confirm, int) or confirm < 0:
+    if not _is_whole(confirm, least=0):
         problems.append(f"`confirm` must be a whole number of seeds from 0, found {confirm!r}")
     refuse(list(dict.fromkeys(problems)))
     if not any(method.name == "mtl" for method in made):
@@ -103,25 +104,29 @@ def _budgets(budgets: Sequence[int], n: int, methods: Sequence[Method], problems
         problems.append(f"`budgets` must be a list of numbers of networks, found {budgets!r}; write [2, 3]")
         return ()
     for budget in budgets:
-        if isinstance(budget, bool) or not isinstance(budget, int):
+        if not _is_whole(budget):
             problems.append(f"`budgets` must be whole numbers of networks, found {budget!r}")
         elif not 1 <= budget <= n:
             problems.append(f"`budgets` must be from 1 to the number of tasks, {n}, found {budget}")
     hungry = [method.name for method in methods if method.budgeted]
     if hungry and not len(budgets):
         problems.append(f"`budgets` must hold at least one budget for {', '.join(hungry)}, found none; write [2, 3]")
-    return tuple(dict.fromkeys(budgets))
+    return tuple(dict.fromkeys(int(budget) for budget in budgets if _is_whole(budget)))
 
 
 def _seeds(seeds: int | Sequence[int], problems: list[str]) -> tuple[int, ...]:
-    if isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1:
+    if _is_whole(seeds, least=1):
         return tuple(range(seeds))
-    if isinstance(seeds, Sequence) and not isinstance(seeds, str) and len(seeds):
-        wrong = [seed for seed in seeds if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0]
-        if not wrong and len(set(seeds)) == len(seeds):
-            return tuple(seeds)
+    listed = seeds if isinstance(seeds, Sequence) and not isinstance(seeds, str) else ()
+    if listed and all(_is_whole(seed, least=0) for seed in listed) and len(set(listed)) == len(listed):
+        return tuple(int(seed) for seed in listed)
     problems.append(f"`seeds` must be how many (3 means 0, 1, 2) or a list of distinct whole numbers, found {seeds!r}")
     return ()
+
+
+def _is_whole(value: Any, least: float = -math.inf) -> TypeGuard[int]:
+    """Whether a whole number, numpy's too, is at least so large."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def _is_number(value: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils import parametrize
 
 from tagalong.group import Group
 from tagalong.learn import Network, Problem, build_network
@@ -76,9 +77,16 @@ class Best:
     example: Tensor
 
     @staticmethod
-    def build(problem: Problem, groups: Sequence[Group], states: Sequence[Mapping[str, Tensor]], seed: int) -> Best:
-        """The networks of these groups with trained weights, as `Trained.state` holds them."""
-        networks = [_serving(problem, group, state, seed) for group, state in zip(groups, states, strict=True)]
+    def build(
+        problem: Problem,
+        groups: Sequence[Group],
+        states: Sequence[Mapping[str, Tensor]],
+        seed: int,
+        widths: Sequence[float] | None = None,
+    ) -> Best:
+        """The networks of these groups with trained weights, as `Trained.state` holds them; of width 1 by default."""
+        given = zip(groups, states, widths or [1.0] * len(groups), strict=True)
+        networks = [_serving(problem, group, state, seed, width) for group, state, width in given]
         return Best(
             tuple(groups), tuple(networks), served_tasks(problem), seed, problem.table, problem.train.inputs[:2].cpu()
         )
@@ -128,16 +136,20 @@ class Best:
         return export(self, Path(folder))
 
 
-def keep_best(results: Results, problem: Problem, state_of: States) -> Best:
+def keep_best(
+    results: Results, problem: Problem, state_of: States, width_of: Callable[[str], float] = lambda key: 1.0
+) -> Best:
     """The networks a verdict recommends, of the seed that did best on validation.
 
     Args:
         results: with its records' keys of networks in the store.
         problem: they were trained on.
         state_of: gives the weights of a network by its key.
+        width_of: gives its width.
     """
     record = recommended_record(results)
-    return Best.build(problem, record.groups, [state_of(key) for key in record.networks], record.seed)
+    states, widths = [state_of(key) for key in record.networks], [width_of(key) for key in record.networks]
+    return Best.build(problem, record.groups, states, record.seed, widths)
 
 
 def recommended_record(results: Results) -> Record:
@@ -162,8 +174,16 @@ def served_tasks(problem: Problem) -> tuple[Served, ...]:
     )
 
 
-def _serving(problem: Problem, group: Group, state: Mapping[str, Tensor], seed: int) -> Network:
-    whole = build_network(problem, group.trains, seed)
+def _serving(problem: Problem, group: Group, state: Mapping[str, Tensor], seed: int, width: float) -> Network:
+    whole = build_network(problem, group.trains, seed, width)
     whole.load_state_dict(state)
     heads = {task: head for task, head in zip(whole.tasks, whole.heads, strict=True) if task in group.serves}
-    return Network(whole.encoder, list(heads.values()), list(heads), seed).eval()
+    return _plain(Network(whole.encoder, list(heads.values()), list(heads), seed).eval())
+
+
+def _plain(network: Network) -> Network:
+    """With the weights that parametrisations (weight or spectral norm) work out: torch refuses to pickle those."""
+    for module in network.modules():
+        for name in list(getattr(module, "parametrizations", ())) if parametrize.is_parametrized(module) else ():
+            parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+    return network

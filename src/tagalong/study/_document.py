@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, RuntimeError, pickle.UnpicklingError)
 
 
 def read_document(
@@ -32,5 +35,6 @@ def read_document(
         raise error(f"{file} has version {number!r}, this tagalong reads {version}; update tagalong")
     try:
         return parse(document)
-    except (KeyError, TypeError, AttributeError, ValueError) as reason:
-        raise error(f"{file} is damaged: {reason!r}; run the study again") from reason
+    except DAMAGE as reason:
+        said = (str(reason).splitlines() or [""])[0]
+        raise error(f"{file} is damaged: {type(reason).__name__}: {said}; run the study again") from reason

@@ -64,7 +64,10 @@ class Processes:
                 advance(len(packed))
                 yield futures.pop(future), packed
         except BrokenProcessPool as error:
-            raise RuntimeError("a worker process died; finished networks are kept, so run the study again") from error
+            raise RuntimeError(
+                "a worker process died; finished networks are kept, so run the study again (a script that trains in "
+                'processes must guard its first lines with `if __name__ == "__main__":`)'
+            ) from error
         finally:
             for future in futures:
                 future.cancel()

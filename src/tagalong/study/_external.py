@@ -82,7 +82,9 @@ class External:
             parameters: of the network.
         """
         names = self._checked(tasks, seed)
-        self._ledger.told[frozenset(names), seed] = check_told(names, val, test, rows, steps, seconds, parameters)
+        told = check_told(names, val, test, rows, steps, seconds, parameters)
+        refuse(self._ledger.row_problems(told))
+        self._ledger.told[frozenset(names), int(seed)] = told
         self._save()
 
     def results(self) -> Results:
@@ -146,7 +148,7 @@ class AskTell:
             budgets: how many networks there may be; by default 2, 3 and 4, as far as there are tasks.
             seeds: how many, or which.
         """
-        tasks = self.problem.names if isinstance(self.problem, Problem) else named(self.problem)
+        tasks = _names(self.problem)
         wanted = ("stl", "hoa" if affinity is None else "tag") if methods is None else methods
         usual = [budget for budget in (2, 3, 4) if budget <= len(tasks)] or [1]
         chosen = make_plan(affinity, usual if budgets is None else budgets, wanted, seeds, tasks=tasks)
@@ -176,4 +178,13 @@ class AskTell:
             else:
                 self.plan()
         assert self._external is not None
+        tasks, found = _names(self.problem), self._external.plan.tasks
+        if tasks != found:
+            raise ValueError(
+                f"`out` must hold a plan for {', '.join(tasks)}, found one for {', '.join(found)}; use a new one"
+            )
         return self._external
+
+
+def _names(problem: Problem | Sequence[str]) -> tuple[str, ...]:
+    return problem.names if isinstance(problem, Problem) else named(problem)

@@ -40,9 +40,11 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
     plan = _plan(networks, columns, budgets)
     ledger = Ledger(plan)
     for (_, seed), by_task in networks.items():
-        ledger.told[frozenset(by_task), seed] = check_told(
+        told = check_told(
             list(by_task), _parts(by_task, "val"), _parts(by_task, "test"), _rows(by_task, file), **_costs(by_task)
         )
+        refuse(ledger.row_problems(told))
+        ledger.told[frozenset(by_task), seed] = told
     settings = {"methods": list(plan.methods), "budgets": list(plan.budgets), "seeds": list(plan.seeds)}
     return ledger.results(ProblemInfo.named(plan.tasks, file.stem), settings, None)
 

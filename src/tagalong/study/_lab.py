@@ -139,6 +139,10 @@ class Lab:
         assert state is not None
         return state
 
+    def width(self, key: str) -> float:
+        """How wide a network is."""
+        return self.store.rows([key])[key].job.width
+
     def restore(self, keys: Iterable[str]) -> None:
         """Brings weights and row losses back that an earlier run did not keep, by the same training again."""
         self._workshop.restore(keys)

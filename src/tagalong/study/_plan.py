@@ -115,10 +115,10 @@ def plan(
         age fit
     """
     names = tuple(tasks if tasks is not None else (() if affinity is None else affinity.tasks))
-    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    numbers = tuple(range(seeds)) if isinstance(seeds, (int, np.integer)) else tuple(seeds)
     wanted = tuple(dict.fromkeys(["mtl", *methods]))
     refuse(_problems(affinity, names, wanted, tuple(budgets), numbers))
-    made = Plan(names, wanted, tuple(sorted(set(budgets))), numbers)
+    made = Plan(names, wanted, tuple(sorted(set(map(int, budgets)))), tuple(map(int, numbers)))
     groupings: dict[Label, tuple[Group, ...]] = {TOGETHER: (Group(names, names),)}
     if "stl" in wanted:
         groupings["stl", None] = tuple(Group({task}, {task}) for task in names)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from tagalong._names import refuse
 from tagalong.affinity._atomic import write_atomic
 from tagalong.group import Group
+from tagalong.learn._table_read import find_delimiter, read_text
 
 from ._change import Label
 from ._plan import Plan
@@ -19,6 +21,7 @@ KEYS = ("network", "seed", "task")
 PLANNED = ("serves", "decides")
 NEEDED = ("val_loss", "test_loss")
 OPTIONAL = ("val_error", "test_error", "test_rows", "steps", "seconds", "parameters")
+NUMBERS = tuple(column for column in (*NEEDED, *OPTIONAL) if column != "test_rows")
 LISTED = 8
 Line = Mapping[str, str]
 Networks = dict[tuple[str, int], dict[str, Line]]
@@ -44,17 +47,30 @@ def write(plan: Plan, path: Path) -> Path:
 
 
 def read_lines(file: Path) -> tuple[list[Line], list[str]]:
-    """The rows and the names of the columns."""
-    with open(file, newline="", encoding="utf-8-sig") as opened:
-        reader = csv.DictReader(opened)
-        lines: list[Line] = [{key: (value or "").strip() for key, value in line.items() if key} for line in reader]
-        columns = [column.strip() for column in reader.fieldnames or ()]
+    """The rows and the names of the columns, as a spreadsheet may have left them."""
+    text = read_text(file, "`path`")
+    delimiter = find_delimiter(text)
+    try:
+        header, *rows = [line for line in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if line] or [
+            []
+        ]
+    except csv.Error as error:
+        raise ValueError(f"{file} must be a table, found {error}; is a quotation mark left open?") from error
+    columns = [column.strip() for column in header]
+    lines: list[Line] = [_line(columns, row, delimiter) for row in rows if any(cell.strip() for cell in row)]
     missing = [column for column in (*KEYS, *NEEDED) if column not in columns]
     if missing:
         raise ValueError(f"{file} must have the columns {', '.join((*KEYS, *NEEDED))}, found no {', '.join(missing)}")
     if not lines:
         raise ValueError(f"{file} must have at least one row, found none")
     return lines, columns
+
+
+def _line(columns: Sequence[str], row: Sequence[str], delimiter: str) -> Line:
+    line = {column: cell.strip() for column, cell in zip_longest(columns, row[: len(columns)], fillvalue="")}
+    if delimiter != ",":  # where a comma separates no cells, it may be the decimal point
+        line |= {column: line[column].replace(",", ".") for column in NUMBERS if column in line}
+    return line
 
 
 def networks_in(lines: Sequence[Line], file: Path) -> Networks:
@@ -75,8 +91,8 @@ def networks_in(lines: Sequence[Line], file: Path) -> Networks:
         empty += [f"{column} of {where}" for column in NEEDED if not line[column]]
         problems += [
             f"{file}, line {number}: {column} must be a number, found {line[column]!r}"
-            for column in (*NEEDED, *OPTIONAL)
-            if line.get(column) and column != "test_rows" and not _is_number(line[column])
+            for column in NUMBERS
+            if line.get(column) and not _is_number(line[column])
         ]
     if empty:
         more = f" and {len(empty) - LISTED} more" if len(empty) > LISTED else ""

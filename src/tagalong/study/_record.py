@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -89,3 +90,15 @@ def relative(mine: float, theirs: float) -> float:
     if mine == theirs:
         return 0.0
     return (mine - theirs) / abs(theirs) if theirs else math.copysign(math.inf, mine)
+
+
+def ratio(mine: float, theirs: float) -> float:
+    """One more than `relative`: my loss over theirs, so that it ranks losses below zero too; never infinite.
+
+    Example:
+        >>> ratio(0.5, 2.0), ratio(-3.0, -2.0), ratio(-1.0, -2.0)
+        (0.25, 0.5, 1.5)
+    """
+    if theirs < 0:
+        return 1 + (mine - theirs) / -theirs
+    return mine / max(theirs, sys.float_info.min)

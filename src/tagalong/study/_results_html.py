@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tagalong._html import join, table, tag
 
 from ._change import TOGETHER
-from ._text import HEADINGS, _cells, _legend
+from ._text_table import HEADINGS, cells, legend
 
 if TYPE_CHECKING:
     from ._results import Results
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 def html_table(results: Results) -> str:
     """The verdict, then one row per method and budget."""
     lines = results.table()
-    rows = [_cells(line) for line in lines]
+    rows = [cells(line) for line in lines]
     used = [column for column in range(len(HEADINGS)) if column < 2 or any(row[column] for row in rows)]
     title = f"{results.problem.name}: {len(results.problem.tasks)} tasks"
     made = table(
         [HEADINGS[column] for column in used], [[row[column] for column in used] for row in rows], caption=title
     )
-    parts = [made, tag("small", " ".join(_legend(lines)))]
+    parts = [made, tag("small", " ".join(legend(lines)))]
     if any((line.method, line.budget) == TOGETHER for line in lines):
         parts.insert(0, tag("p", *_broken(str(results.verdict()))))
     return join(parts)

@@ -93,7 +93,7 @@ def _git_hash() -> str | None:
 def log_to(path: Path) -> Iterator[None]:
     """What the library logs goes to this file as well."""
     logger = logging.getLogger("tagalong")
-    handler = logging.FileHandler(path)
+    handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     before = logger.level
     logger.addHandler(handler)

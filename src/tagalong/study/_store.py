@@ -36,7 +36,7 @@ COLUMNS = "key, definition, scores, steps, seconds, parameters, best_epoch"
 
 
 class StoreError(ValueError):
-    """A file that should be a store of networks is not, or is of a newer version."""
+    """A file that should be a store of networks is not, is damaged, or is of a newer version."""
 
 
 class Store:
@@ -49,7 +49,10 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(self.path, timeout=PATIENCE)
+        try:
+            self._connection = sqlite3.connect(self.path, timeout=PATIENCE)
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"{self.path}: {error}; choose another folder") from error
         try:
             self._prepare()
         except BaseException:
@@ -78,8 +81,11 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
+        if isinstance(error, sqlite3.DatabaseError):
+            advice = "if it is damaged, remove it or choose another folder"
+            raise StoreError(f"{self.path} cannot be read or written ({error}); {advice}") from error
 
     def add(self, finished: Mapping[str, tuple[Mapping[str, Any], Packed]], batch: Sequence[str] | None = None) -> None:
         """Writes finished networks in one go, all of them or none; what is there already stays.

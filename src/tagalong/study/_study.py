@@ -155,7 +155,7 @@ class Study(AskTell):
         noise = row_noise(records, lab.row_losses, lab.problem.test.groups, asked.confirming)
         settings = {**settings, "spent": asdict(lab.store.spent())}
         results = Results(records, problem=info, noise=noise, settings=settings, out=self.out)
-        keep_best(results, lab.problem, lab.weights).save(self.out)
+        keep_best(results, lab.problem, lab.weights, lab.width).save(self.out)
         results.save(self.out / "results.json")
         lab.store.prune()
         lab.tidy()

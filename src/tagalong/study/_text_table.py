@@ -11,13 +11,16 @@ from ._record import relative
 from ._summary import Line
 
 WIDTH, GAP, SHORTEST_NAME = 100, "  ", 12
-HEADINGS = ("method", "budget", "nets", "total loss", "vs mtl", "vs random", "decide", "train", "size", "latency")
+HEADINGS = (
+    *("method", "budget", "nets", "total loss", "vs mtl", "vs random"),
+    *("decide", "train", "size", "latency", "money"),
+)
 Row = Sequence[str]
 
 
 def methods_table(lines: Sequence[Line]) -> list[str]:
     """One line per method and budget; columns that nothing is known for are left out."""
-    return aligned([(*HEADINGS, "money"), *(_cells(line) for line in lines)], always=2)
+    return aligned([HEADINGS, *(cells(line) for line in lines)], always=2)
 
 
 def legend(lines: Iterable[Line]) -> list[str]:
@@ -69,7 +72,8 @@ def _line(cells: Row, widths: Sequence[int]) -> str:
     return GAP.join([name.ljust(widths[0]), *numbers]).rstrip()
 
 
-def _cells(line: Line) -> Row:
+def cells(line: Line) -> Row:
+    """What stands under `HEADINGS`; empty where nothing is known."""
     return (
         line.method if line.honest else f"{line.method}*",
         "" if line.budget is None else str(line.budget),

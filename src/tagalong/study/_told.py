@@ -63,6 +63,15 @@ class Ledger:
     def _untold(self) -> list[tuple[tuple[str, ...], int]]:
         return [(tasks, seed) for tasks, seed in self.plan.networks if (frozenset(tasks), seed) not in self.told]
 
+    def row_problems(self, told: Told) -> list[str]:
+        """Whether test rows are as many as those of networks told before."""
+        if told.rows is None:
+            return []
+        lengths = {len(rows) for one in (told, *self.told.values()) for rows in (one.rows or {}).values()}
+        if len(lengths) == 1:
+            return []
+        return [f"`rows` must be the same test rows for every network, found {' and '.join(map(str, sorted(lengths)))}"]
+
     def results(self, problem: ProblemInfo, settings: Mapping[str, Any], out: Path | None = None) -> Results:
         """The results, once every network has been told."""
         if waiting := self.pending:
@@ -136,8 +145,8 @@ def check_told(
         if number is not None and not (math.isfinite(number) and number >= 0):
             problems.append(f"`{name}` must be a number from 0, found {number!r}")
     refuse(problems)
-    cost = Cost(1, steps or 0, float(seconds or 0.0))
-    return Told(outcomes["val"], outcomes["test"], rows, cost, parameters or 0)
+    cost = Cost(1, int(steps or 0), float(seconds or 0.0))
+    return Told(outcomes["val"], outcomes["test"], rows, cost, int(parameters or 0))
 
 
 def _same_tasks(problems: list[str], argument: str, given: Mapping[str, Any], tasks: Sequence[str]) -> None:

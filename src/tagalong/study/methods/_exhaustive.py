@@ -39,6 +39,8 @@ class Optimal(Method):
         n = len(problem.names)
         if self.max_size is not None and (not isinstance(self.max_size, int) or self.max_size < 1):
             return [f"`options`: `max_size` of {self.name!r} must be a whole number from 1, found {self.max_size!r}"]
+        if not isinstance(self.max_tasks, int):
+            return [f"`options`: `max_tasks` of {self.name!r} must be a whole number, found {self.max_tasks!r}"]
         if self.max_size is None and n > self.max_tasks:
             return [
                 f"`methods`: {self.name!r} trains every subset, {2**n - 1:,} networks per seed for {n} tasks; "

@@ -57,7 +57,8 @@ class Measured(Method):
         settings = {name: value for name, value in self.meter.items() if name != "held_out"}
         try:
             # Without an optimiser, which takes seconds to import and is made by the trainer.
-            AffinityMeter(torch.nn.Linear(1, 1), **{**settings, "update": "sgd", "lr": settings.get("lr") or 0.1})
+            shared = [torch.nn.Parameter(torch.zeros(1))]  # a layer would draw from the user's random numbers
+            AffinityMeter(shared, **{**settings, "update": "sgd", "lr": settings.get("lr") or 0.1})
             names = problem.names
             select_groups([[0.0] * len(names) for _ in names], len(names), **self.select | _links(self.select, names))
         except (TypeError, ValueError) as error:

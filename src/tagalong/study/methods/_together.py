@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tagalong.learn import Problem, parameters_of, width_for
+from tagalong.learn._seeds import drawing
 
 from ._method import Choice, Decision, Method, everything
 
@@ -56,7 +57,8 @@ class Wide(Mtl):
         if not self.times > 0:
             return [f"`methods`: {self.name!r} must be a positive multiple, found {self.times:g}"]
         try:
-            problem.make_encoder(self.width(problem))
+            with drawing(0, "check"):
+                problem.make_encoder(self.width(problem))
         except ValueError as error:
             return [f"`methods`: {self.name!r} cannot widen this network: {error}"]
         return []
