@@ -16,7 +16,7 @@ from tagalong.group import Group
 from tagalong.learn import Network, Problem, build_network
 from tagalong.learn._scoring import outputs_on
 
-from ._change import changes
+from ._change import Label, changes
 from ._record import Outcome, Record
 
 if TYPE_CHECKING:
@@ -128,21 +128,22 @@ class Best:
         return export(self, Path(folder))
 
 
-def keep_best(results: Results, problem: Problem, state_of: States) -> Best:
+def keep_best(results: Results, problem: Problem, state_of: States, label: Label | None = None) -> Best:
     """The networks a verdict recommends, of the seed that did best on validation.
 
     Args:
         results: with its records' keys of networks in the store.
         problem: they were trained on.
         state_of: gives the weights of a network by its key.
+        label: a method and budget whose networks are wanted instead.
     """
-    record = recommended_record(results)
+    record = recommended_record(results, label)
     return Best.build(problem, record.groups, [state_of(key) for key in record.networks], record.seed)
 
 
-def recommended_record(results: Results) -> Record:
-    """Among the records that the verdict recommends, the seed with the best validation losses."""
-    found = results.records_of(results.verdict().recommended)
+def recommended_record(results: Results, label: Label | None = None) -> Record:
+    """Among the records that the verdict recommends, or of this label, the seed with the best validation losses."""
+    found = results.records_of(label or results.verdict().recommended)
     one = [Record("mean", None, record.seed, (), _mean_val(found), {}) for record in found]
     against_mean = dict(zip((record.seed for record in found), changes(found, one, "val"), strict=True))
     return min(found, key=lambda record: (against_mean[record.seed], record.seed))
