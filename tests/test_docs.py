@@ -22,7 +22,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\s*^```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*\n(?:> .*\n)*)((?:(?!\$ ).*\n)*)", re.MULTILINE)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
-OPTIONAL = re.compile(r"^(?:from|import) (accelerate|lightning|transformers)\b", re.MULTILINE)
+OPTIONAL = re.compile(r"^(?:from|import) (accelerate|lightning|sklearn|transformers)\b", re.MULTILINE)
 CLOCK = "time of measuring once"
 
 

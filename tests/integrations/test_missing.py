@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-EXTRAS = {"lightning": "lightning", "transformers": "transformers"}
+EXTRAS = {"lightning": "lightning", "sklearn": "sklearn", "transformers": "transformers"}
 
 
 @pytest.mark.parametrize(("module", "package"), EXTRAS.items())
@@ -19,6 +19,6 @@ def test_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, modul
 
 
 def test_importing_tagalong_imports_none_of_them() -> None:
-    packages = {"lightning", "transformers", "accelerate", "torchjd"}
+    packages = {"lightning", "transformers", "accelerate", "sklearn", "torchjd"}
     code = f"import sys, tagalong, tagalong.integrations; print({packages} & {{*sys.modules}})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
