@@ -44,7 +44,7 @@ def test_last_weights_that_diverged_are_no_network() -> None:
     recipe = replace(OVERFITTING, lr=1e200, patience=None, keep="last")
     with pytest.raises(Diverged, match=r"diverged before the last epoch; lower `recipe.lr`"):
         train(small_problem(recipe), Job(TASKS))
-    with pytest.raises(Diverged, match="lower `recipe.lr`"):
+    with pytest.raises(Diverged, match=r"lower `recipe.lr`"):
         list(train_many(small_problem(recipe), [Job(("age",)), Job(("age", "ill"))]))
 
 

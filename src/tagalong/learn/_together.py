@@ -53,8 +53,8 @@ class Together:
     def running(self) -> NDArray[np.bool_]:
         """Which jobs have neither reached the last epoch nor the end of their patience."""
         stops = [self.recipe.stops(self.epoch, self.epoch - 1 - int(best)) for best in self.best_epoch]
-        ended = self.epochs_run < self.epoch
-        return ~ended & ~np.array(stops)
+        running: NDArray[np.bool_] = (self.epochs_run == self.epoch) & ~np.array(stops)
+        return running
 
     def run(self, stopped: Callable[[int], None]) -> list[Trained]:
         """Trains all; tells after each epoch how many have stopped. Networks that diverged are left out."""
