@@ -10,6 +10,7 @@ from ._report import Appeared, Claim, Value
 
 Pairs = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 CLEAR = 2.0  # standard errors
+FEW = 4  # comparisons that are listed one by one; all are in the JSON
 
 
 def value(found: Sequence[float], *, digits: int = 2, served: bool = True) -> Value:
@@ -48,11 +49,19 @@ def all_lower(text: str, pairs: Pairs, unit: str = "") -> Claim:
     for one in ("within noise", "no"):
         if one in found.values():
             weakest = "no" if one == "no" else "within noise"
-    parts = [
+    parts = tuple(
         f"{name}: {np.mean(mine):.4g} against {np.mean(other):.4g}{unit} ({found[name]})"
         for name, (mine, other) in pairs.items()
-    ]
-    return Claim(text, weakest, "; ".join(parts))
+    )
+    return Claim(text, weakest, _summary(parts, list(found.values())), parts)
+
+
+def _summary(parts: tuple[str, ...], answers: Sequence[Appeared]) -> str:
+    if len(parts) <= FEW:
+        return "; ".join(parts)
+    counted = {"yes": "clearly", "within noise": "within noise", "no": "not"}
+    listed = [f"{answers.count(answer)} {word}" for answer, word in counted.items() if answer in answers]
+    return f"of {len(parts)} comparisons {', '.join(listed)}"
 
 
 def pearson(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> float:

@@ -42,7 +42,7 @@ def open_bench(
     Raises:
         ValueError: an unknown problem or size, a problem that is not there, or a folder of another problem.
     """
-    _refuse(problem, size, seeds)
+    _refuse(problem, size, seeds, recipe or {})
     from dataclasses import replace
 
     from tagalong.problems import load_problem
@@ -61,8 +61,11 @@ def open_bench(
     return bench
 
 
-def _refuse(problem: str, size: str, seeds: int | None) -> None:
+def _refuse(problem: str, size: str, seeds: int | None, recipe: Mapping[str, Any]) -> None:
+    from dataclasses import fields
+
     from tagalong._names import refuse
+    from tagalong.learn import Recipe
     from tagalong.problems import problem_names
 
     problems = []
@@ -74,6 +77,9 @@ def _refuse(problem: str, size: str, seeds: int | None) -> None:
         problems.append(f"`size` must be 'small' or 'full', found {size!r}")
     if seeds is not None and seeds < 1:
         problems.append(f"`seeds` must be a number from 1, found {seeds!r}")
+    known = sorted(one.name for one in fields(Recipe))
+    if unknown := [name for name in recipe if name not in known]:
+        problems.append(f"`recipe` must change one of {', '.join(known)}, found {', '.join(unknown)}")
     refuse(problems)
 
 

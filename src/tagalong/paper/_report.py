@@ -83,11 +83,17 @@ class Claim:
         text: the claim.
         appeared: "within noise" where the means agree and their difference is below two standard errors.
         because: the numbers behind the answer.
+        parts: every comparison that it rests on, one by one.
     """
 
     text: str
     appeared: Appeared
     because: str = ""
+    parts: Sequence[str] = ()
+
+    def to_document(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {"claim": self.text, "appeared": self.appeared, "because": self.because, "parts": list(self.parts)}
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,7 @@ class Report:
             "experiment": self.name,
             "title": self.title,
             "tables": [sheet.to_document() for sheet in self.sheets],
-            "claims": [{"claim": c.text, "appeared": c.appeared, "because": c.because} for c in self.claims],
+            "claims": [claim.to_document() for claim in self.claims],
             "notes": list(self.notes),
             **self.numbers,
         }

@@ -41,7 +41,7 @@ def run(bench: Bench) -> Report:
     return Report(
         "partner",
         TITLE,
-        sheets=[_gains(bench, partners, gains), _spreads(bench, affinity)],
+        sheets=[_gains(bench, gains), _names(bench, partners), _spreads(bench, affinity)],
         claims=_claims(bench, affinity, partners, gains, correlation),
         figures={
             "partner": bars(gains, [bench.short(task) for task in names], title=TITLE, value="less test error, %"),
@@ -76,19 +76,21 @@ def _gain(errors: dict[str, float], partner: str) -> float:
     return 100 * (usual - errors[partner]) / usual if usual > 0 else float("nan")
 
 
-def _gains(bench: Bench, partners: Partners, gains: dict[str, list[float]]) -> Sheet:
+def _gains(bench: Bench, gains: dict[str, list[float]]) -> Sheet:
     rows: list[list[Cell]] = []
     for place, task in enumerate(bench.chosen.names):
+        printed = PARTNER.get(bench.short(task))
         row: list[Cell] = [bench.short(task)]
         for number, kind in enumerate(KINDS):
-            printed = PARTNER.get(bench.short(task))
-            row += [bench.short(partners[task][kind]), Value(gains[kind][place])]
-            row.append(None if printed is None else Value(printed[number]))
+            row += [Value(gains[kind][place]), None if printed is None else Value(printed[number])]
         rows.append(row)
-    columns = ["task"]
-    for kind in KINDS:
-        columns += [f"{kind} partner", f"{kind}, %", f"printed {kind}"]
-    return Sheet("Less test error than with a random partner", tuple(columns), rows)
+    columns = ("task", *(name for kind in KINDS for name in (kind, f"printed {kind}")))
+    return Sheet("Less test error than with a random partner, %", columns, rows)
+
+
+def _names(bench: Bench, partners: Partners) -> Sheet:
+    rows = [(bench.short(task), *(bench.short(found[kind]) for kind in KINDS)) for task, found in partners.items()]
+    return Sheet("Who they are", ("task", *KINDS), rows, "best and worst by test, chosen by affinity")
 
 
 def _spreads(bench: Bench, affinity: Affinity) -> Sheet:

@@ -69,7 +69,9 @@ def _panels() -> Sheet:
         ours = [Value(value, digits=4) for value in found]
         rows.append((f"({panel.letter}) {panel.caption}", *ours, *(Value(value) for value in panel.printed)))
     columns = ("panel", "L_a with b", "L_a with c", "printed b", "printed c")
-    return Sheet("The appendix's quadratic example", columns, rows, "of unit length; the text says that of g_a")
+    return Sheet(
+        "The appendix's quadratic example", columns, rows, "gradients of unit length, not that of g_a as stated"
+    )
 
 
 def _claims(lemma: dict[str, Search], versions: dict[str, Search]) -> list[Claim]:
