@@ -45,16 +45,17 @@ def run(bench: Bench, as_published: bool = False) -> Report:
             *pcgrad_sheet(bench, totals(bench.chosen, records)),
         ]
     results = Results(records, problem=ProblemInfo.of(bench.chosen))
-    results.save(bench.out / "results.json")
+    name = "main-as-published" if as_published else "main"
+    results.save(bench.out / f"{name}-results.json")
     found = totals(bench.chosen, records)
     return Report(
-        "main",
+        name,
         TITLE,
         sheets=sheets,
         claims=_claims(bench, found, results),
         figures={
-            "main-deciding": _figure(bench, results, found, training=False),
-            "main-deciding-and-training": _figure(bench, results, found, training=True),
+            f"{name}-deciding": _figure(bench, results, found, training=False),
+            f"{name}-deciding-and-training": _figure(bench, results, found, training=True),
         },
         notes=[*bench.about, _step(as_published), *_choices()],
         numbers={"totals": [{"method": m, "budget": k, "by_seed": values} for (m, k), values in found.items()]},
