@@ -102,7 +102,9 @@ class Bench:
 
         found = problem or self.chosen
         if recipe:
+            fingerprint = found.fingerprint
             found = replace(found, recipe=replace(found.recipe, **recipe))
+            vars(found)["fingerprint"] = fingerprint  # the data are the same, and long to read
         self.out.mkdir(parents=True, exist_ok=True)
         partial, device = self.out / "partial", device_name(self.device)
         with (
