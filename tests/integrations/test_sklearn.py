@@ -104,6 +104,8 @@ def test_a_method_can_be_chosen_whatever_the_verdict_is() -> None:
     assert model.groups_ == best.groups
     alone = clone(model).set_params(choose="stl").fit(X, Y)
     assert sorted(len(group.serves) for group in alone.groups_) == [1, 1, 1, 1]
+    wide = clone(model).set_params(methods=("mtl-wide2",), choose="mtl-wide2").fit(X, Y)
+    assert wide.best_.networks[0].encoder[0].out_features == 128
 
 
 def test_missing_labels_teach_nothing_and_are_not_scored() -> None:

@@ -51,7 +51,8 @@ def compare(
     refuse(problems)
     results = study.run(**asked)
     with Store(out / "run.sqlite") as store:
-        return results, keep_best(results, problem, partial(_weights, store), label=_label(results, estimator.choose))
+        weights, width = partial(_weights, store), partial(_width, store)
+        return results, keep_best(results, problem, weights, width, _label(results, estimator.choose))
 
 
 def _problems(estimator: Any) -> list[str]:
@@ -113,6 +114,10 @@ def _weights(store: Store, key: str) -> dict[str, Tensor]:
     found = store.weights(key)
     assert found is not None, "a study keeps the weights of all networks that it reports"
     return found
+
+
+def _width(store: Store, key: str) -> float:
+    return store.rows([key])[key].job.width
 
 
 def _listed(value: Any) -> list[Any]:
