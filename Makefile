@@ -3,14 +3,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format bench screenshot clean
 help:
-	@echo "make demo    everything on a health survey: measure, group, train, compare (about two minutes)"
-	@echo "make test    install into $(VENV) if needed, run all tests"
-	@echo "make lint    ruff, ruff format --check, mypy --strict on src"
-	@echo "make format  let ruff rewrite the code"
-	@echo "make bench   run the benchmarks (minutes)"
-	@echo "make clean   remove $(VENV) and caches"
+	@echo "make demo        everything on a health survey: measure, group, train, compare (about two minutes)"
+	@echo "make test        install into $(VENV) if needed, run all tests"
+	@echo "make lint        ruff, ruff format --check, mypy --strict on src"
+	@echo "make format      let ruff rewrite the code"
+	@echo "make bench       run the benchmarks (minutes)"
+	@echo "make screenshot  the demo's report and its picture for the README"
+	@echo "make clean       remove $(VENV) and caches"
 
 # A stamp written last: an interrupted install is done again, a finished one never.
 $(READY): pyproject.toml constraints.txt
@@ -35,6 +36,16 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/measure_cost.py
+	$(BIN)/python benchmarks/select_speed.py
+	$(BIN)/python benchmarks/report_speed.py
+	$(BIN)/python benchmarks/many_networks.py
+	$(BIN)/python benchmarks/verdict_rates.py
+
+# The demo trains for a minute or so, or uses what it trained before.
+screenshot: $(READY)
+	$(BIN)/tagalong demo --fast --quiet
+	$(BIN)/tagalong report runs/demo-nhanes-fast --out docs/sample_report.html
+	$(BIN)/python docs/images/screenshot.py docs/sample_report.html docs/images/report.png
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

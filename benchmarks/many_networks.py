@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import torch
 
+from markdown import progress, table
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, Trained, train, train_many, why_not_batched
 
 FEATURES, HIDDEN, DROPOUT, MISSING = 30, (64, 64), 0.1, 0.08
@@ -55,7 +56,7 @@ def main() -> None:
     if reason:
         sys.exit(f"these networks cannot be batched: {reason}")
     rows, difference = compare(problem, jobs, options)
-    print(table(rows))
+    print(table(COLUMNS, map(cells, rows)))
     print(
         f"\nLargest difference of a validation loss in the sample, batched against alone: {difference:.1e} of the loss."
     )
@@ -190,22 +191,10 @@ def heading(problem: Problem, options: argparse.Namespace) -> str:
     )
 
 
-def table(rows: list[Row]) -> str:
-    lines = [COLUMNS, tuple("---" for _ in COLUMNS), *(cells(row) for row in rows)]
-    widths = [max(len(line[k]) for line in lines) for k in range(len(COLUMNS))]
-    return "\n".join(
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
-    )
-
-
 def cells(row: Row) -> tuple[str, ...]:
     each = f"{1000 * row.seconds / row.networks:.1f}"
     numbers = f"{row.seconds:.1f}", each, f"{row.all_seconds:.1f}", f"{row.faster:.1f}", f"{row.peak:.0f}"
     return row.way, str(row.networks), str(row.epochs), *numbers
-
-
-def progress(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

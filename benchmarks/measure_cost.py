@@ -4,7 +4,6 @@ import argparse
 import json
 import math
 import os
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -15,6 +14,7 @@ import torch
 
 from contenders import GRAPH_KEPT, LR, MOMENTUM, PLAIN, USUAL, Benches, Contender, contenders
 from gauges import peak_bytes, seconds
+from markdown import progress, table
 from networks import ENCODERS, SATURATING
 
 TOLERANCE = 1.1
@@ -70,7 +70,7 @@ def main() -> None:
     for network in options.networks:
         for tasks in options.tasks:
             rows += compare(network, tasks, options, device)
-    print(table(rows))
+    print(table(COLUMNS, map(cells, rows)))
     if options.json:
         found = {"setting": heading(device, options), "rows": [asdict(row) for row in rows]}
         options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
@@ -161,14 +161,6 @@ def row(network: str, tasks: int, contender: Contender, times: dict[str, float],
     )
 
 
-def table(rows: list[Row]) -> str:
-    lines = [COLUMNS, tuple("---" for _ in COLUMNS), *(cells(row) for row in rows)]
-    widths = [max(len(line[k]) for line in lines) for k in range(len(COLUMNS))]
-    return "\n".join(
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
-    )
-
-
 def cells(row: Row) -> tuple[str, ...]:
     near = row.ratio / row.floor if row.ratio and row.floor else None
     met = "–" if row.meets_target is None else "met" if row.meets_target else "missed"
@@ -181,10 +173,6 @@ def _number(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
-
-
-def progress(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

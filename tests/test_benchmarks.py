@@ -1,9 +1,12 @@
 """The benchmarks run, on the smallest sizes."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 
@@ -35,3 +38,29 @@ def test_many_networks_compares_together_with_one_by_one(tmp_path: Path) -> None
     assert together["networks"] == 7
     assert together["faster"] > 0
     assert found["difference"] < 1e-3
+
+
+def test_select_speed_agrees_with_the_usual_way(tmp_path: Path) -> None:
+    out = tmp_path / "speed.json"
+    sizes = ["--quick", "--sizes", "12", "--matrices", "planted", "random"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "select_speed.py"), *sizes, "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(out.read_text())
+    assert [(row["n"], row["way"]) for row in rows if row["k"] == 1] == [(9, "select_groups"), (9, "usual way")]
+    assert [(row["n"], row["status"]) for row in rows[-2:]] == [(12, "optimal"), (12, "optimal")]
+    assert "| 12" in done.stdout
+
+
+def test_report_speed_opens_the_page(tmp_path: Path) -> None:
+    pytest.importorskip("playwright", reason="needs the package playwright")
+    if shutil.which("chromium") is None:
+        pytest.skip("needs a browser: apt-get install chromium")
+    out = tmp_path / "speed.json"
+    sizes = ["--tasks", "4", "--steps", "30", "--rounds", "1", "--json", str(out)]
+    command = [sys.executable, str(ROOT / "benchmarks" / "report_speed.py"), *sizes]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    assert found["megabytes"] < 10
+    assert found["interactive"] > 0

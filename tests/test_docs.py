@@ -5,16 +5,15 @@ Python blocks of a page share one namespace, all blocks of a page one folder. In
 """
 
 import contextlib
+import importlib.util
 import io
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 
 from tagalong.cli import main
 
@@ -23,6 +22,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\s*^```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*\n(?:> .*\n)*)((?:(?!\$ ).*\n)*)", re.MULTILINE)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+OPTIONAL = re.compile(r"^(?:from|import) (accelerate|lightning|sklearn|transformers)\b", re.MULTILINE)
 CLOCK = "time of measuring once"
 
 
@@ -67,15 +67,6 @@ def _last_digit(number: str) -> float:
     return 1.5 * 10.0**-decimals if decimals else 0.0
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """The networks are tiny: more threads would only wait for each other, and for those of other tests."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def run_python(block: Block, page: Path, names: dict[str, object]) -> str:
     printed = io.StringIO()
     code = compile("\n" * block.line + block.code, str(page), "exec")
@@ -95,6 +86,10 @@ def run_command(command: str) -> str:
     return printed.getvalue()
 
 
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.* is deprecated:FutureWarning")  # Lightning 2.6 with torch 2.13
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")  # Lightning's advice about one's machine
+@pytest.mark.filterwarnings("ignore:The number of training batches")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_blocks_run_and_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -102,6 +97,8 @@ def test_blocks_run_and_print_what_is_shown(page: Path, tmp_path: Path, monkeypa
     names: dict[str, object] = {"__name__": "__main__"}
     compare = assert_printed if "import torch" in page.read_text(encoding="utf-8") else assert_same
     for block in blocks(page):
+        if any(importlib.util.find_spec(package) is None for package in OPTIONAL.findall(block.code)):
+            continue
         if block.kind == "python":
             printed = run_python(block, page, names)
             if block.shown:
@@ -111,6 +108,17 @@ def test_blocks_run_and_print_what_is_shown(page: Path, tmp_path: Path, monkeypa
         assert commands, f"no command in the block at line {block.line}"
         for command, shown in commands:
             compare(run_command(command.replace("\n> ", "\n").strip()), shown)
+
+
+def test_every_cell_of_the_integrations_table_names_a_test_that_exists() -> None:
+    text = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("|") and "::" in line]
+    assert len(rows) == 5
+    for row in rows:
+        cells = re.findall(r"`([\w/]+\.py)::(\w+)`", row)
+        assert len(cells) == 5, row
+        for path, name in cells:
+            assert f"def {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8"), (path, name)
 
 
 def test_the_readme_example_is_short() -> None:

@@ -1,6 +1,8 @@
 """Every example runs from start to end, in a folder of its own, without a warning."""
 
+import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +15,19 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
+OPTIONAL = re.compile(r"^(?:from|import) (accelerate|lightning|sklearn|transformers)\b", re.MULTILINE)
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
 def run(example: Path, folder: Path, *arguments: str) -> str:
     """What the example prints; fewer steps than a user would take, and one thread beside other tests."""
+    text = example.read_text(encoding="utf-8")
+    for package in OPTIONAL.findall(text):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"needs {package}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "error", str(example), "--steps", "60", *arguments]
+    launcher = TORCHRUN if "torchrun" in text else []
+    command = [sys.executable, "-W", "error", *launcher, str(example), "--steps", "60", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
+from numbers import Real
 from typing import Any
 
 
@@ -41,3 +43,8 @@ def named(tasks: Iterable[str]) -> tuple[str, ...]:
     if isinstance(tasks, str):
         raise ValueError(f"`tasks` must be a list of names, found the string {tasks!r}; write [{tasks!r}]")
     return tuple(tasks)
+
+
+def from_zero(value: object) -> bool:
+    """Whether this is a finite number from 0."""
+    return isinstance(value, Real) and 0 <= float(value) < math.inf

@@ -11,7 +11,7 @@ from terminal import Terminal, environment, process
 
 from tagalong import __version__
 from tagalong.affinity._average import AVERAGES
-from tagalong.cli import _group, _group_options, _run
+from tagalong.cli import _group, _group_options, _paper_experiments, _run
 from tagalong.cli._sentences import OPTIONS
 from tagalong.group._request import SOLVERS
 
@@ -104,7 +104,6 @@ def test_shells_can_complete(tagalong: Terminal) -> None:
 def test_choices_are_those_of_the_library() -> None:
     assert [choice.value for choice in _group_options.Solver] == list(SOLVERS)
     assert [choice.value for choice in _group_options.Average] == list(AVERAGES)
-    arguments = {
-        name.rstrip("_") for command in (_group.group, _run.run) for name in inspect.signature(command).parameters
-    }
+    commands = (_group.group, _run.run, _paper_experiments.main_command)
+    arguments = {name.rstrip("_") for command in commands for name in inspect.signature(command).parameters}
     assert set(OPTIONS) <= arguments

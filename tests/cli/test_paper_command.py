@@ -1,15 +1,22 @@
 """`tagalong paper`."""
 
 import json
+from pathlib import Path
 
 import pytest
 from terminal import Terminal
+
+from tagalong.cli._paper_page import show_report
+from tagalong.paper import EXPERIMENTS, Report, Sheet, Value
 
 
 def test_it_lists_what_there_is(tagalong: Terminal) -> None:
     ran = tagalong("paper")
     assert ran.status == 0
     assert ran.out.startswith("tagalong paper selection")
+    listed = [line.split()[2] for line in ran.out.splitlines()]
+    assert listed == [experiment.name for experiment in EXPERIMENTS]
+    assert max(map(len, ran.out.splitlines())) <= 110
 
 
 def test_the_printed_groupings_stand_beside_the_best(tagalong: Terminal) -> None:
@@ -43,3 +50,50 @@ def test_scripts_get_json(tagalong: Terminal) -> None:
         ("CelebA", "TAG", 2)
     ]
     assert all(one["best"]["status"] == "optimal" and one["best"]["unique"] for one in found)
+
+
+def test_errata_and_theory_are_computed(tagalong: Terminal, tmp_path: Path) -> None:
+    out = tagalong("paper", "errata").out
+    assert "* where: CelebA, STL; printed: total 49.99; found: 50.96; why: the sum of the printed columns\n" in out
+    found = json.loads(tagalong("paper", "theory", "--json", "--out", str(tmp_path / "theory")).out)
+    assert [claim["appeared"] for claim in found["claims"]] == ["yes", "yes", "no", "no"]
+    assert (tmp_path / "theory" / "theory-counterexample.html").exists()
+
+
+def test_an_experiment_trains_shows_and_resumes(tagalong: Terminal, tmp_path: Path) -> None:
+    common = ("--seeds", "1", "--tasks", "Black_Hair,Goatee,No_Beard", "--out", str(tmp_path / "run"))
+    first = tagalong("paper", "over-time", *common)
+    assert first.status == 0
+    assert "measuring affinities (lookahead): 1 of 1 networks" in first.err
+    assert "Did the paper's claims appear?" in first.out
+    assert "over-time.json, over-time.html" in first.out
+    again = tagalong("paper", "over-time", *common)
+    assert (again.out, again.err) == (first.out, "")
+    found = json.loads(tagalong("paper", "over-time", "--json", *common).out)
+    assert found["experiment"] == "over-time"
+
+
+def test_no_number_is_cut_where_a_table_is_wide(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    row = ("tag", *(Value(11.25, 0.12, served=place != 2) for place in range(9)))
+    sheet = Sheet("wide", ("method", *(f"a{n}" for n in range(1, 10))), [row])
+    show_report(Report("main", "title", [sheet]))
+    assert tagalong.capsys.readouterr().out.count("11.25 ± 0.12") == 9
+
+
+def test_wrong_input_is_refused_in_one_go(tagalong: Terminal) -> None:
+    assert "--problem must be one of 'faces', 'celeba', 'taskonomy'" in tagalong.refused(
+        "paper", "main", "--problem", "mnist"
+    )
+    said = tagalong.refused("paper", "tune", "--size", "huge", "--seeds", "0", "--recipe", "rate=1")
+    for words in ("--size must be 'small' or 'full'", "--seeds must be a number from 1", "found rate"):
+        assert words in said
+    assert tagalong.refused("paper", "everything").startswith("No such command 'everything'")
+
+
+def test_a_problem_that_is_not_there_says_what_stands_in_for_it(
+    tagalong: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tagalong.problems.problem_names", lambda: ("faces",))
+    said = tagalong.refused("paper", "partner", "--problem", "celeba")
+    assert said == "--problem 'celeba' is not offered by this installation; 'faces' stands in for it"

@@ -7,23 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from terminal import Terminal, environment
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 QUICK = ("--recipe", "epochs=2", "--recipe", "batch_size=64", "--device", "cpu")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ def test_all_solvers_agree_and_no_bound_is_below_the_optimum(
     must = data.draw(st.lists(subsets_of(n), max_size=1)) if n > 2 else []
     options: Any = {"allow_single": singles, "must_link": list(map(named, must))}
     exact = select_groups(matrix, budget, **options)
-    for solver in ("lp", "milp", "search"):
+    for solver in ("lp", "columns", "milp", "search"):
         grouping = select_groups(matrix, budget, solver=solver, **options)
         assert_valid(grouping, n)
         assert grouping.value == pytest.approx(score_of(matrix, grouping))

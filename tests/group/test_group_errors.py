@@ -122,12 +122,20 @@ def test_all_problems_are_named_at_once() -> None:
         ("lp", 25, {}, "`solver='lp'` needs at most 24 tasks, found 25"),
         ("milp", 11, {}, "`solver='milp'` lists all groups and needs at most 10 tasks"),
         ("search", 5, {"cannot_link": [("0", "1")]}, "`solver='search'` needs scores by pair"),
-        ("auto", 15, {"cannot_link": [("0", "1")]}, "need at most 14 tasks, found 15; leave some out"),
+        ("exact", 15, {"cannot_link": [("0", "1")]}, "needs at most 14 tasks with costs by group or `cannot_link`"),
     ],
 )
 def test_a_solver_that_does_not_fit_says_why(solver: Any, n: int, options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         select_groups(np.zeros((n, n)), 2, solver=solver, **options)
+
+
+def test_given_results_of_larger_groups_need_few_tasks() -> None:
+    names = [f"t{i:02}" for i in range(15)]
+    table: Any = {frozenset({a, b}): {a: 1.0, b: 1.0} for a in names for b in names if a < b}
+    table[frozenset(names[:3])] = dict.fromkeys(names[:3], 2.0)
+    with pytest.raises(ValueError, match="given results of larger groups need at most 14 tasks, found 15; leave some"):
+        select_groups(table, 2, complete="pairs")
 
 
 def test_pairs_that_are_missing_are_named() -> None:

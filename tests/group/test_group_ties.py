@@ -96,3 +96,39 @@ def test_the_linear_programme_leaves_out_redundant_groups() -> None:
     for budget in (3, 4, 6):
         grouping = select_groups(matrix, budget, solver="lp")
         assert sorted(sorted(group.trains) for group in grouping.groups) == [["0", "1"], ["2", "3"], ["4", "5"]]
+
+
+@given(
+    matrix=st.integers(2, 6).flatmap(lambda n: npst.arrays(np.float64, (n, n), elements=st.integers(-1, 2).map(float))),
+    data=st.data(),
+    singles=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_solvers_with_prices_choose_the_same_of_equal_choices(
+    matrix: Floats, data: st.DataObject, singles: bool
+) -> None:
+    n = len(matrix)
+    options: Any = {"allow_single": singles, "max_size": data.draw(st.integers(2, n))}
+    budget = data.draw(st.integers(-(-n // options["max_size"]), n))
+    exact = select_groups(matrix, budget, solver="exact", **options)
+    for solver in ("lp", "columns"):
+        found = select_groups(matrix, budget, solver=solver, **options)
+        assert found.groups == exact.groups
+        assert len(found.ties) == len(exact.ties)
+        if len(exact.ties) < 8:  # of more, the first eight that are met
+            assert set(found.ties) == set(exact.ties)
+
+
+def test_ties_of_many_tasks_are_listed_too() -> None:
+    place = np.arange(26) % 4
+    matrix = (place[:, None] == place).astype(float)
+    matrix[:, 25] = matrix[25] = 0.0
+    matrix[[0, 1], 25] = 1.0  # the last task is as well off with 0 as with 1, and with both
+    for n in (22, 26):
+        keep = [*range(n - 1), 25]
+        grouping = select_groups(matrix[np.ix_(keep, keep)], 5)
+        assert grouping.status == "optimal"
+        assert len(grouping.groups) == 5
+        served = next(group for group in grouping.groups if str(n - 1) in group.serves)
+        assert sorted(served.trains, key=int) == ["0", str(n - 1)]
+        assert any(frozenset({"1", str(n - 1)}) in {group.trains for group in tie} for tie in grouping.ties)

@@ -52,9 +52,9 @@ def slow_train(problem: Problem, names: tuple[str, ...], seed: int) -> dict[str,
         encoder.train()
         curve.append(losses)
         loss = sum(task.weight * value for task, value in zip(tasks, losses, strict=True))
-        if loss < best_loss:
+        if recipe.keep == "last" or loss < best_loss:
             best_epoch, best_loss, best = epoch, loss, copy.deepcopy((encoder, heads))
-        if epoch - best_epoch >= recipe.patience:
+        if recipe.patience is not None and epoch - best_epoch >= recipe.patience:
             break
     return {"curve": curve, "best_epoch": best_epoch, "best": best, "steps": steps}
 

@@ -2,7 +2,6 @@ import json
 import re
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import assume, given
@@ -59,7 +58,6 @@ def test_raw_rows_are_prepared_as_the_train_rows_were_after_a_journey_through_js
     problem = Problem.from_arrays(inputs, labels, ["a", "b", "c"], split=split)
     again = read_preparation(json.loads(json.dumps(problem.table.to_document())))
     assert torch.equal(again.inputs(inputs[150:]), problem.test.inputs)
-    assert torch.equal(again.inputs(pd.DataFrame(inputs[150:])), problem.test.inputs)
     with pytest.raises(ValueError, match=r"`rows` must have the shape \[rows, 4\], found rows of \[3\]"):
         again.inputs(inputs[:, :3])
     with pytest.raises(ValueError, match="`rows` must be finite, found NaN or inf in column 1"):
@@ -108,17 +106,27 @@ def test_targets_may_be_dense_and_tasks_custom() -> None:
     assert "own" not in problem.scales
 
 
-def test_numpy_torch_frames_and_lists_give_the_same_problem(data) -> None:
+def test_numpy_torch_and_lists_give_the_same_problem(data) -> None:
     inputs, labels = data[0].astype(np.float32), data[1]
     names = ["a", "b", "c"]
     given_ = [
         (inputs, labels),
         (torch.tensor(inputs), torch.tensor(labels)),
-        (pd.DataFrame(inputs), pd.DataFrame(labels)),
-        (inputs.tolist(), pd.DataFrame(labels, columns=names)[["c", "b", "a"]]),
+        (inputs.tolist(), labels.tolist()),
         (inputs, {name: labels[:, number] for number, name in enumerate(names)}),
     ]
     assert len({Problem.from_arrays(*pair, names).fingerprint for pair in given_}) == 1
+
+
+def test_frames_give_the_same_problem_as_arrays(data) -> None:
+    pd = pytest.importorskip("pandas")
+    inputs, labels = data[0].astype(np.float32), data[1]
+    names = ["a", "b", "c"]
+    problem = Problem.from_arrays(inputs, labels, names)
+    in_other_order = pd.DataFrame(labels, columns=names)[["c", "b", "a"]]
+    for pair in ((pd.DataFrame(inputs), pd.DataFrame(labels)), (inputs.tolist(), in_other_order)):
+        assert Problem.from_arrays(*pair, names).fingerprint == problem.fingerprint
+    assert torch.equal(problem.table.inputs(pd.DataFrame(inputs)), problem.table.inputs(inputs))
 
 
 def test_float64_tensors_stay_and_images_are_left_alone(data) -> None:
@@ -203,14 +211,6 @@ def test_rows_that_do_not_match_are_named(data) -> None:
             "`inputs` must be [rows, features] or [rows, …], found the shape [200]; try reshape(-1, 1)",
         ),
         (
-            {"inputs": pd.DataFrame({"x": np.arange(200.0), "city": ["Rome"] * 200})},
-            "`inputs` must be numbers, found text in column 'city'; try `Problem.from_csv`",
-        ),
-        (
-            {"inputs": pd.DataFrame({"x": np.arange(200.0), "y": [np.nan] + [0.0] * 199})},
-            "`inputs` must be finite, found NaN or inf in column 'y' (1 rows); fill them in or leave them out",
-        ),
-        (
             {"tasks": ["a", "b", Task("c", "binary")]},
             "`targets`: 'c' is binary and must have two values, found 4: 0, 1, 2, 3",
         ),
@@ -232,6 +232,22 @@ def test_wrong_input_is_refused_with_one_sentence(data, change, message) -> None
     settings = {"inputs": data[0], "targets": data[1], "tasks": ["a", "b", "c"], **change}
     inputs, targets, tasks = (settings.pop(name) for name in ("inputs", "targets", "tasks"))
     assert refused(inputs, targets, tasks, **settings) == [message]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (["Rome"] * 200, "`inputs` must be numbers, found text in column 'city'; try `Problem.from_csv`"),
+        (
+            [np.nan] + [0.0] * 199,
+            "`inputs` must be finite, found NaN or inf in column 'city' (1 rows); fill them in or leave them out",
+        ),
+    ],
+)
+def test_wrong_columns_of_a_frame_are_named(data, column, message) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"x": np.arange(200.0), "city": column})
+    assert refused(frame, data[1], ["a", "b", "c"]) == [message]
 
 
 @pytest.mark.parametrize("rows", [1, 9])

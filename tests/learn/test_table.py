@@ -4,19 +4,19 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from tagalong.learn import Problem, Task, problem_from_csv, read_preparation
 from tagalong.learn._table_read import read_columns
 
+pd = pytest.importorskip("pandas")
 ROWS = 120
 SETTLE = "; add it to `categorical` or to `ignore`"
 
 
 @pytest.fixture
-def frame() -> pd.DataFrame:
+def frame():
     random = np.random.default_rng(0)
     age = random.integers(20, 80, ROWS).astype(float)
     return pd.DataFrame(
@@ -41,7 +41,7 @@ def refused(source, **settings) -> list[str]:
     return str(caught.value).removeprefix("several problems:\n").split("\n")
 
 
-def written(frame: pd.DataFrame, path: Path, **settings) -> Path:
+def written(frame, path: Path, **settings) -> Path:
     frame.to_csv(path, index=False, **settings)
     return path
 

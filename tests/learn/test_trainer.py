@@ -23,8 +23,10 @@ from tagalong.learn._seeds import batches, derived
         (Recipe("adam", lr=0.02, batch_size=8, epochs=4, schedule="cosine"), encoder(dropout=0.4)),
         (Recipe("adamw", lr=0.02, batch_size=8, epochs=4), encoder(dropout=0.2, norm=True)),
         (Recipe("sgd", lr=0.5, batch_size=8, epochs=30, patience=2), encoder(norm=True)),
+        (Recipe("sgd", lr=0.1, batch_size=8, epochs=9, patience=None), encoder()),
+        (Recipe("sgd", lr=0.1, batch_size=8, epochs=9, patience=None, keep="last"), encoder(norm=True)),
     ],
-    ids=["sgd", "adam-dropout", "adamw-dropout-norm", "stops-early"],
+    ids=["sgd", "adam-dropout", "adamw-dropout-norm", "stops-early", "all-epochs", "last-weights"],
 )
 @pytest.mark.parametrize("tasks", [TASKS, ("weight", "ill"), ("age",)])
 def test_trainer_equals_the_plain_loop(recipe: Recipe, make: Any, tasks: tuple[str, ...]) -> None:

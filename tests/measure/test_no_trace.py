@@ -43,6 +43,7 @@ ESTIMATORS: dict[str, str | list[str]] = {
 }
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 Trace = dict[str, Any]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(params=DEVICES)
@@ -59,15 +60,6 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         yield name
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Networks this small only lose time to threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def seed() -> None:

@@ -1,4 +1,4 @@
-"""Averages over the ranks of a process group (the wrapped-model cases come with the integrations)."""
+"""Averages over the ranks of a process group; through the wrapped model, see `test_ddp`."""
 
 import os
 from pathlib import Path

@@ -1,11 +1,12 @@
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from tagalong.learn import Job, train
-from tagalong.problems import DEMO_TASKS, faces
+from tagalong.learn import Job, parameters_of, train, train_many, why_not_batched
+from tagalong.problems import DEMO_TASKS, PAPER_RECIPE, faces
 from tagalong.problems._attributes import ATTRIBUTES, HAIR, draw_attributes, mislabelled
 from tagalong.problems._drawing import draw_faces
 
@@ -103,3 +104,28 @@ def test_wrong_options_are_refused_all_at_once() -> None:
 
 def test_the_demo_draws_faces_with_attributes_that_there_are() -> None:
     assert set(DEMO_TASKS["faces"]) <= set(ATTRIBUTES)
+
+
+def test_the_full_size_is_the_paper_s_network_and_recipe() -> None:
+    full = faces(rows=100, size="full")
+    assert full.train.inputs.shape[1:] == (3, 64, 64)
+    assert full.recipe == PAPER_RECIPE
+    assert (full.recipe.rate(14), full.recipe.rate(15)) == (5e-4, 2.5e-4)
+    # 3·9·64 + two of 64·9·64, three BatchNorms of 2·64, nine heads of 14,400·2 + 2
+    assert parameters_of(full, full.names) == 1728 + 2 * 36864 + 3 * 128 + 9 * 28802
+    assert parameters_of(full, ()) == parameters_of(full, full.names) - 9 * 28802
+
+
+def test_the_paper_s_networks_can_be_trained_together() -> None:
+    problem = faces(size="small", rows=200, recipe=replace(PAPER_RECIPE, lr=0.02, batch_size=32, epochs=2))
+    assert why_not_batched(problem) is None
+    jobs = [Job(problem.names[:2], width=0.5), Job(problem.names[1:4], width=0.5)]
+    for together in train_many(problem, jobs):
+        alone = train(problem, together.job)
+        np.testing.assert_allclose(together.curve, alone.curve, rtol=1e-4)
+        assert together.parameters == alone.parameters
+
+
+def test_an_unknown_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="`size` must be 'small' or 'full'"):
+        faces(size="huge")

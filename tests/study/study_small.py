@@ -17,7 +17,6 @@ def small_problem(
     seed: int = 0,
     rows: int = 48,
     recipe: Recipe = RECIPE,
-    name: str = "small",
 ) -> Problem:
     """Linear regression tasks with noise in float64, so that trained and trained again are easy to compare."""
     draw = torch.Generator().manual_seed(seed)

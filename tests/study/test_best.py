@@ -1,5 +1,6 @@
 """The trained answer predicts what was measured, from the folder of the run alone, and without tagalong."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -128,7 +129,7 @@ def test_a_folder_without_networks_is_said(tmp_path: Path) -> None:
         Best.load(tmp_path)
     (tmp_path / "networks").mkdir()
     (tmp_path / "networks" / "networks.json").write_text('{"format": "other", "version": 1}')
-    with pytest.raises(ValueError, match="must have format and version"):
+    with pytest.raises(ValueError, match="must have the format 'tagalong-networks', found 'other'"):
         Best.load(tmp_path)
 
 
@@ -213,6 +214,21 @@ def test_the_recommended_networks_are_kept(problem: Problem, tmp_path: Path) -> 
         Results(found, problem=ProblemInfo.of(problem)).best()
 
 
+def test_a_damaged_folder_is_said(best: Best, tmp_path: Path) -> None:
+    file = best.save(tmp_path) / "networks.json"
+    document = json.loads(file.read_text())
+    cases = {
+        "{": "is not valid JSON",
+        "[]": "must have the format 'tagalong-networks', found 'list'",
+        json.dumps(document | {"version": 9}): "has version 9, this tagalong reads 1",
+        json.dumps({name: value for name, value in document.items() if name != "tasks"}): "is damaged: KeyError",
+    }
+    for content, said in cases.items():
+        file.write_text(content)
+        with pytest.raises(ValueError, match=said):
+            Best.load(tmp_path)
+
+
 @pytest.mark.parametrize("norm", ["weight_norm", "spectral_norm"])
 def test_parametrised_layers_can_be_kept(tmp_path: Path, norm: str) -> None:
     problem = make_problem()
@@ -233,8 +249,6 @@ def test_parametrised_layers_can_be_kept(tmp_path: Path, norm: str) -> None:
 @pytest.mark.parametrize(
     ("file", "content"),
     [
-        ("networks.json", "{"),
-        ("networks.json", "[]"),
         ("network-1.pkl", "x"),
         ("network-2.pt", "x"),
         ("example.pt", ""),
@@ -245,7 +259,7 @@ def test_damaged_networks_say_so(tmp_path: Path, file: str, content: str) -> Non
     states = [train(problem, Job(tuple(t for t in problem.names if t in group.trains))).state for group in GROUPS]
     Best.build(problem, GROUPS, states, seed=0).save(tmp_path)
     (tmp_path / "networks" / file).write_text(content)
-    with pytest.raises(ValueError, match=r"networks is damaged .*; run the study again"):
+    with pytest.raises(ValueError, match=r"is damaged: .*; run the study again"):
         Best.load(tmp_path)
 
 

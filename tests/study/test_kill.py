@@ -57,7 +57,8 @@ def stored(out: Path):
 def rows(out: Path) -> int:
     """How many networks are there, as far as one can see from outside."""
     try:
-        connection = sqlite3.connect(f"file:{out / 'run.sqlite'}?mode=ro", uri=True)
+        # Not read-only: a kill may leave a journal that has to be rolled back before anything can be read.
+        connection = sqlite3.connect(f"file:{out / 'run.sqlite'}?mode=rw", uri=True)
     except sqlite3.OperationalError:
         return 0
     try:

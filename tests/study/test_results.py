@@ -78,6 +78,36 @@ def test_the_text_has_table_and_verdict_in_a_hundred_columns() -> None:
     assert "erdict: " in text
 
 
+def test_the_text_says_what_was_trained_what_it_cost_and_how_each_task_does() -> None:
+    text = str(results(found(), settings={"price_per_hour": 36.0}))
+    lines = text.split("\n")
+    assert lines[2].split()[-1] == "money"
+    row = next(line for line in lines if line.startswith("tag "))
+    assert "  2 + 1  " in row, "two networks in use, one trained to decide"
+    assert row.split()[-1] == "0.11"
+    assert "Money: " in text
+    assert "groups of oracle" not in text, "what looked at test data is no candidate"
+    start = lines.index("By task, mtl and the groups of tag (budget 2):")
+    assert lines[start + 2].split() == ["a", "1", "0.8", "-20.0", "%", "0.25", "0.25"]
+
+
+def test_the_legend_explains_only_the_columns_that_are_there() -> None:
+    bare = [replace(one, training=Cost(), parameters=0) for one in [*together(), *records("stl", None, [0.0], [0.1])]]
+    text = str(results(bare))
+    assert " ".join(text.split("\n")[2].split()) == "method budget nets total loss vs mtl"
+    for word in ("Nets", "Decide", "Size", "Latency", "Money"):
+        assert f"{word}: " not in text
+
+
+def test_the_file_holds_the_table_for_other_programmes() -> None:
+    document = results(found(), settings={"price_per_hour": 36.0}).to_document()
+    tag = next(line for line in document["table"] if line["method"] == "tag")
+    assert tag["money"] == pytest.approx(36.0 * 11 / 3600)
+    assert tag["groups"][0]["trains"] == ["a"]
+    assert tag["deciding"]["networks"] == 1
+    assert tag["parameters_per_network"] == 1.0
+
+
 def test_what_is_saved_is_the_same_again(tmp_path: Path) -> None:
     lost = [replace(one, test={**one.test, "a": Outcome(one.test["a"].loss, math.nan)}) for one in found()]
     before = results(lost, noise={("tag", 2): 0.01, ("stl", None): math.inf}, settings={"seeds": [0, 1, 2]})
@@ -101,7 +131,7 @@ def test_what_is_saved_is_the_same_again(tmp_path: Path) -> None:
     ("content", "said"),
     [
         ("{", "not valid JSON"),
-        ("[]", "is not a results file"),
+        ("[]", "must have the format 'tagalong-results', found 'list'"),
         ('{"format": "tagalong-results", "version": 99}', "version 99"),
         ('{"format": "tagalong-results", "version": 1}', "is damaged"),
     ],

@@ -14,6 +14,7 @@ from ._build import of_history, of_matrix, of_steps, of_tasks
 from ._check import Floats, at_least_one
 from ._level import levelled
 from ._merge import merged
+from ._metrics import named_values
 from ._resample import RESAMPLES, resamples, standard_errors
 from ._settled import FRACTIONS, Settled, settle
 from ._spread import Spread, spread
@@ -238,6 +239,15 @@ class Affinity(Stored):
             ('c',)
         """
         return spread(self)
+
+    def metrics(self) -> dict[str, float]:
+        """The averages as numbers with names, for loggers: `run.log(affinity.metrics(), step)`.
+
+        Example:
+            >>> Affinity.from_matrix([[9, 2], [-1, 9]], ["age", "ill"]).metrics()
+            {'affinity onto age/ill': -1.0, 'affinity onto ill/age': 2.0}
+        """
+        return named_values(str(self.settings.get("estimator") or "affinity"), self.tasks, self.mean)
 
     def _need_history(self, method: str) -> None:
         if not len(self.steps):

@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from tagalong._caution import caution
+
 from ._atomic import write_atomic
 from ._check import AffinityFileError
 from ._record import Record
@@ -28,6 +30,7 @@ TIMED = ("steps", "history", "null")
 def write(affinity: Record, path: Path) -> None:
     """Archive first, JSON last: at every moment the JSON names an archive that is there."""
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "direction": DIRECTION}
+    document["caution"] = caution(affinity.tasks)
     document |= {name: _plain(getattr(affinity, name)) for name in ALWAYS}
     archive = None
     if affinity.history.size + affinity.null.size > INLINE:

@@ -29,6 +29,11 @@ class Stored(Record):
         known = f", estimator={estimator!r}" if estimator else ""
         return f"{type(self).__name__}({len(self.tasks)} tasks, {len(self.steps)} steps{known})"
 
+    def _repr_html_(self) -> str:
+        from ._html import html_table  # only in notebooks
+
+        return html_table(self)
+
     def to_csv(self, path: PathLike | None = None) -> str:
         """The matrix as comma-separated values: a header of targets, then one line per source.
 

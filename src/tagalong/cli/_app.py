@@ -17,6 +17,7 @@ from ._paper import paper
 from ._plan import plan
 from ._predict import predict
 from ._problems import problems
+from ._report import report
 from ._run import run
 from ._sentences import complain, sentence, usage
 from ._verdict import verdict
@@ -30,6 +31,9 @@ and says whether grouping is worth it.
 
 - `tagalong demo`: everything, on a health survey.
 - `tagalong run table.csv --targets age,ill,weight --budgets 2,3`: everything, on your table.
+- `tagalong report runs/table --open`: the page of a run; with two runs, both side by side.
+- `tagalong predict runs/table new.csv`: with the networks that the verdict recommends.
+- `tagalong plan affinity.json --budgets 2,3`, then `tagalong verdict plan.csv`: the same with your own training script.
 - `tagalong group affinity.csv --budget 3`: at most three networks.
 - `tagalong group losses.csv --objective min --compare mine.yaml`: what a grouping made by hand loses.
 - `tagalong paper selection`: the groupings that the paper printed, and the best ones.
@@ -68,6 +72,7 @@ app.command()(problems)
 app.command()(plan)
 app.command()(verdict)
 app.command()(predict)
+app.command()(report)
 app.add_typer(paper)
 
 

@@ -77,8 +77,8 @@ def whole_budgets(text: str, tasks: int) -> list[int]:
     """Several numbers of networks.
 
     Example:
-        >>> whole_budgets("2,3", tasks=9)
-        [2, 3]
+        >>> whole_budgets("1,3-5", tasks=9)
+        [1, 3, 4, 5]
     """
     found = budgets(text, tasks)
     broken = [budget for budget in found if not isinstance(budget, int)]

@@ -38,6 +38,7 @@ class Solver(str, Enum):
     auto = "auto"
     exact = "exact"
     lp = "lp"
+    columns = "columns"
     milp = "milp"
     search = "search"
 

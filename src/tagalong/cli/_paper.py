@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tagalong.paper import EXPERIMENTS
+
+from . import _study_options as options
+from ._paper_experiments import main_command, training_command
 from ._terminal import put, say, screen, table
 
 if TYPE_CHECKING:
@@ -14,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tagalong.group import Group
-    from tagalong.paper import Selection
+    from tagalong.paper import Report, Selection
 
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON and nothing else.", show_default=False)]
 paper = typer.Typer(name="paper", invoke_without_command=True, rich_markup_mode="markdown")
@@ -22,9 +27,11 @@ paper = typer.Typer(name="paper", invoke_without_command=True, rich_markup_mode=
 
 @paper.callback()
 def _parts(context: typer.Context) -> None:
-    """Computes again what the paper printed (Fifty et al., NeurIPS 2021), and says where it differs."""
+    """Computes and trains again what the paper printed (Fifty et al., NeurIPS 2021), and says where it differs."""
     if context.invoked_subcommand is None:
-        print("tagalong paper selection  the printed groupings and the best ones for the same matrices")
+        width = max(len(experiment.name) for experiment in EXPERIMENTS)
+        for experiment in EXPERIMENTS:
+            print(f"tagalong paper {experiment.name:<{width}}  {experiment.summary}")
 
 
 @paper.command()
@@ -39,6 +46,41 @@ def selection(json: Json = False) -> None:
         print(dumps({"selections": [_document(one) for one in found]}, indent=1, allow_nan=False))
         return
     _show(found)
+
+
+@paper.command()
+def errata(json: Json = False, out: options.OutOption = None) -> None:
+    """Every disagreement with the printed numbers, and why."""
+    from tagalong.paper import run_experiment
+
+    _computed(run_experiment("errata"), json, out)
+
+
+@paper.command()
+def theory(json: Json = False, out: options.OutOption = None) -> None:
+    """Lemma 1 and each printed version of Proposition 1 put to the test, and the counterexample's four panels."""
+    from tagalong.paper import run_experiment
+
+    _computed(run_experiment("theory"), json, out)
+
+
+def _computed(report: Report, json: bool, out: Path | None) -> None:
+    """What nothing was trained for; files are only written where a folder is named."""
+    from ._paper_page import show_report
+
+    files = [] if out is None else report.save(out)
+    if json:
+        from json import dumps
+
+        print(dumps(report.to_document(), indent=1, allow_nan=False))
+        return
+    show_report(report, files)
+
+
+for _experiment in EXPERIMENTS:
+    if _experiment.trains:
+        _command = main_command if _experiment.name == "main" else training_command(_experiment)
+        paper.command(_experiment.name, help=f"{_experiment.summary[0].upper()}{_experiment.summary[1:]}.")(_command)
 
 
 def _show(found: tuple[Selection, ...]) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ._sentences import called
+
 if TYPE_CHECKING:
     from tagalong.study import Best
 
@@ -34,8 +36,9 @@ def predict(run: Run, new: New, out: CsvOption = None) -> None:
     from tagalong.affinity._atomic import write_atomic
     from tagalong.study import Best
 
-    best = Best.load(run)
-    text = _table(best, best.predict(_rows(new)))
+    with called(out=str(run), rows=str(new)):
+        best = Best.load(run)
+        text = _table(best, best.predict(_rows(new)))
     if out is None:
         sys.stdout.write(text)
         return

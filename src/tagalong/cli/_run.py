@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from . import _study_arguments as arguments
 from . import _study_options as options
 from ._arguments import whole_budgets
+from ._sentences import called, complain
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
 
 METHODS = ("mtl", "stl", "random", "tag", "hoa")
+TYPED = {"options": "--set", "recipe.lr": "--recipe lr"}
 
 
 def run(
@@ -61,9 +63,10 @@ def run(
         "group_column": group_column,
         "features_file": features_file,
     }
-    problem = arguments.load(what, table, {"size": size, **arguments.values(with_ or [], "with")})
-    if tasks is not None:
-        problem = problem.only(arguments.listed(tasks) or [])
+    with called(path=what, name="PROBLEM", split="the split", task="--tasks"):
+        problem = arguments.load(what, table, {"size": size, **arguments.values(with_ or [], "with")})
+        if tasks is not None:
+            problem = problem.only(arguments.listed(tasks) or [])
     compare(
         arguments.with_recipe(problem, recipe or []),
         out or Path("runs") / problem.name,
@@ -99,15 +102,14 @@ def compare(
 
     silent = json or quiet
     wanted |= {"options": settings or None}
-    Study(problem, out, executor=executor, device=device).check(**wanted)
+    with called(**TYPED):
+        Study(problem, out, executor=executor, device=device).check(**wanted)
     if not silent:
         show_labels(problem)
     try:
-        with watching(silent) as progress:
+        with called(**TYPED), watching(silent) as progress:
             results = Study(problem, out, executor=executor, device=device, progress=progress).run(**wanted)
     except KeyboardInterrupt:
-        from ._sentences import complain
-
         complain(f"stopped; finished networks are kept in {out}, the same command goes on from there")
         raise
     if json:

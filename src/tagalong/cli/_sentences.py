@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 OPTIONS = (
     *("budgets", "budget", "cost", "max_cost", "max_size", "must_link", "cannot_link", "allow_single", "weights"),
@@ -20,6 +22,7 @@ OPTIONS = (
         "group_column",
     ),
     *("methods", "seeds", "set", "price_per_hour", "confirm", "recipe", "executor", "device", "size", "with", "out"),
+    "problem",
 )
 SPELT = {"allow_single=False": "--no-single", "allow_single=True": "--allow-single"}
 
@@ -50,15 +53,38 @@ def sentence(error: Exception, file: str | None = None) -> str:
     return "\n".join([first, *(f"  - {line.removeprefix('  - ')}" for line in others)])
 
 
+@contextmanager
+def called(**typed: str) -> Iterator[None]:
+    """Errors inside name what was typed, instead of the library's arguments.
+
+    Example:
+        >>> with called(path="table.csv"):
+        ...     raise ValueError("`path` must have rows, found none")
+        Traceback (most recent call last):
+        ValueError: table.csv must have rows, found none
+    """
+    try:
+        yield
+    except ValueError as error:
+        text = str(error)
+        for argument, word in typed.items():
+            text = text.replace(f"`{argument}`", word)
+        raise ValueError(text) from error
+
+
 def usage(message: str) -> str:
     """What typer says about an option, without its frame.
 
     Example:
         >>> usage("Invalid value for '--budget' / '-b': must be a number, found 'x'.")
         "--budget must be a number, found 'x'"
+        >>> usage("Invalid value for 'what': Value error, 'x' is not one of 'a', 'b'.")
+        "'x' is not one of 'a', 'b'"
     """
-    found = re.fullmatch(r"Invalid value for '(--[\w-]+)'(?: / '[^']+')*: (.*)", message, re.DOTALL)
+    found = re.fullmatch(r"Invalid value for '([\w-]+)'(?: / '[^']+')*: (.*)", message, re.DOTALL)
     if not found:
         return message.rstrip(".")
     said = found[2].removeprefix("Value error, ").rstrip(".")
+    if not found[1].startswith("--"):
+        return said
     return f"{found[1]}{'' if said.startswith('must') else ':'} {said}"

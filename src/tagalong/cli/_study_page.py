@@ -62,4 +62,6 @@ def show_results(results: Results, quiet: bool, out: Path) -> None:
         console,
         f"{out}: results, groupings, affinities, and the recommended networks; run again, it goes on from there",
     )
+    if (page := out / "report.html").exists():
+        say(console, f"the report: {page}")
     say(console, f"predict with them: tagalong predict {out} NEW.csv")

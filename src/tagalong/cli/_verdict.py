@@ -32,11 +32,16 @@ def verdict(
     if file.is_dir() or file.suffix.lower() == ".json":
         results = Results.load(file)
     else:
-        wanted = None if budgets is None else whole_budgets(budgets, 10**6)
-        results = verdict_from_csv(file, budgets=wanted)
+        results = verdict_from_csv(file, budgets=None if budgets is None else whole_budgets(budgets, _tasks(file)))
     if json:
         from json import dumps
 
         print(dumps(results.to_document(), indent=1, allow_nan=False))
         return
     show_table(results, quiet)
+
+
+def _tasks(file: Path) -> int:
+    from tagalong.study._plan_csv import read_lines
+
+    return len({line["task"] for line in read_lines(file)[0]})

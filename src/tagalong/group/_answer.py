@@ -48,7 +48,7 @@ def _groups(scores: Scores, request: Request, posed: Posed, choices: Sequence[Ch
 
 
 def _cost(scores: Scores, request: Request, posed: Posed, choice: Choice) -> float:
-    if posed.problem.networks is not None:
+    if posed.problem.networks is not None and posed.problem.more is None:
         return float(posed.problem.networks.cost[choice.row])
     return group_cost(request, _names(scores, choice.trains))
 

@@ -103,6 +103,9 @@ def _slack(n: int, price: float) -> float:
 def spending_levels(costs: Floats, budget: float) -> Floats | None:
     """All sums of costs within the budget, from nothing on; None if they are too many."""
     allowed = budget * (1 + 1e-9)
+    if len(costs) == 1:
+        count = int(allowed / costs[0])
+        return np.arange(count + 1) * costs[0] if count < MOST_LEVELS else None
     levels = found = np.zeros(1)
     while len(found):
         sums = (found[:, None] + costs).ravel()

@@ -213,3 +213,8 @@ class Grouping:
         from ._grouping_text import table
 
         return table(self)
+
+    def _repr_html_(self) -> str:
+        from ._grouping_html import html_table  # only in notebooks
+
+        return html_table(self)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from ._dynamic import MOST_LISTED
 from ._listed import all_networks
+from ._pool import existing, pool_networks
 from ._problem import Bools, Floats, Ints, Networks, Problem, bits_of
 from ._request import Request
 from ._scores import Scores
@@ -45,10 +47,43 @@ def pose(scores: Scores, request: Request) -> Posed:
         return _posed_networks(bare, _candidates(scores, request, weights), scores, request, sign)
     pairs = _weighted(scores.matrix, weights, request.singles(scores))
     if not _is_plain(scores, request):
+        if n > MOST_LISTED and not scores.given:
+            return _posed_pool(replace(bare, scores=pairs), scores, request, sign)
         networks = _groups(replace(bare, scores=pairs), scores, request, weights)
         return _posed_networks(bare, networks, scores, request, sign)
     scale = _largest(pairs)
     return Posed(replace(bare, scores=pairs / scale), tuple(_counts(request, n)), scale, sign)
+
+
+def _posed_pool(plain: Problem, scores: Scores, request: Request, sign: float) -> Posed:
+    """Too many groups to list: some that are worth considering, and the plain problem for a bound."""
+    assert plain.scores is not None
+    scale, names = _largest(plain.scores), scores.tasks
+    plain = replace(plain, scores=plain.scores / scale)
+    apart = np.zeros((plain.n, plain.n), dtype=bool)
+    for link in request.cannot_link:
+        tasks = [names.index(task) for task in set(link)]
+        apart[np.ix_(tasks, tasks)] = True
+    np.fill_diagonal(apart, False)
+    most = np.inf if request.max_cost is None else request.max_cost * (1 + 1e-9)
+
+    def cost(group: tuple[int, ...]) -> float:
+        spent = group_cost(request, frozenset(names[i] for i in group))
+        return spent if spent <= most else np.nan
+
+    problem = replace(
+        plain, scores=None, relaxed=plain, cheapest=_cheapest(request), more=partial(existing, plain, apart, cost)
+    ).with_networks(pool_networks(plain, apart, cost))
+    return Posed(problem, tuple(map(float, request.budgets)), scale, sign)
+
+
+def _cheapest(request: Request) -> float:
+    """What a network costs at least, as far as that can be known: of a callable nothing."""
+    if request.cost is None:
+        return 1.0
+    if isinstance(request.cost, Mapping):
+        return float(min(request.cost.values(), default=1.0))
+    return 1e-300 if callable(request.cost) else float(request.cost)
 
 
 def _posed_networks(bare: Problem, networks: Networks, scores: Scores, request: Request, sign: float) -> Posed:
@@ -102,8 +137,8 @@ def _groups(problem: Problem, scores: Scores, request: Request, weights: Floats)
     """Every group one by one, with its own cost, and with the results given for it."""
     if problem.n > MOST_LISTED:
         raise ValueError(
-            f"`cost` by group, `max_cost`, `cannot_link` and given results of larger groups need at most {MOST_LISTED} "
-            f"tasks, found {problem.n}; leave some out, or list the networks as Candidates"
+            f"given results of larger groups need at most {MOST_LISTED} tasks, found {problem.n}; "
+            "leave some out, or list the networks as Candidates"
         )
     names = scores.tasks
     networks = all_networks(problem, lambda group: group_cost(request, frozenset(names[i] for i in group)))

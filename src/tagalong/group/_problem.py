@@ -37,6 +37,14 @@ class Networks:
         """These rows alone."""
         return Networks(self.trains[rows], self.values[rows], self.cost[rows])
 
+    def joined(self, others: Networks) -> Networks:
+        """These and after them the others."""
+        return Networks(
+            np.concatenate([self.trains, others.trains]),
+            np.concatenate([self.values, others.values]),
+            np.concatenate([self.cost, others.cost]),
+        )
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -50,6 +58,10 @@ class Problem:
         networks: the list, if there is one; it is then complete and `scores` is not used.
         links: sets of tasks that are served by the same network, as bits; every task is in one of them.
         largest: how many tasks a network may train.
+        relaxed: set where `networks` are only some of those that exist: the problem without costs and rules, whose
+            bound holds.
+        cheapest: what any network costs at least, where that is so.
+        more: the networks that train these sets of tasks, as bits, where that is so.
     """
 
     n: int
@@ -57,6 +69,9 @@ class Problem:
     networks: Networks | None
     links: tuple[int, ...]
     largest: int
+    relaxed: Problem | None = None
+    cheapest: float = 1.0
+    more: Callable[[set[int]], Networks] | None = None
 
     @cached_property
     def pairwise(self) -> Floats:

@@ -13,7 +13,7 @@ from tagalong._names import refuse
 from ._scores import Scores
 
 Cost = float | Mapping[Any, float] | Callable[[frozenset[str]], float]
-SOLVERS = ("auto", "exact", "lp", "milp", "search")
+SOLVERS = ("auto", "exact", "lp", "columns", "milp", "search")
 
 
 @dataclass(frozen=True)

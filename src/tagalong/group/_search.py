@@ -10,8 +10,8 @@ from scipy.spatial.distance import squareform
 
 from ._bound import simple_bound
 from ._packing import packed
-from ._problem import TIE, Choice, Floats, Infeasible, Ints, Limits, Problem, Solution, bits_of, indices, solution_value
-from ._served import best_network, superset_values
+from ._problem import TIE, Choice, Floats, Infeasible, Ints, Limits, Problem, Solution, indices, solution_value
+from ._served import network_for, superset_values
 
 WORK = 2e8  # numbers sorted in all kicks together; a few seconds at most
 OVERFULL = 1e6  # for each task too many: far beyond any score, so that sweeps repair it first
@@ -99,14 +99,11 @@ class _Search:
 
     def choices(self, place: Ints) -> tuple[Choice, ...]:
         """The best network for each place; places that train the same tasks are one network."""
-        price = TIE / (2 * self.problem.n**2)
         serves: dict[int, int] = {}
         for which in np.unique(place):
             served = np.flatnonzero(self.units[place == which].any(axis=0))
-            trains, value = best_network(self.problem, served, price, price / (4 * self.problem.n))
-            if value == -np.inf:
-                raise Infeasible  # too many tasks for one network, or one task that may not be alone
-            serves[bits_of(trains)] = serves.get(bits_of(trains), 0) | bits_of(served)
+            choice = network_for(self.problem, served)
+            serves[choice.trains] = serves.get(choice.trains, 0) | choice.serves
         return tuple(Choice(trains, served) for trains, served in serves.items())
 
     def _sets(self, place: Ints) -> tuple[Ints, Floats]:

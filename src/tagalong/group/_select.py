@@ -21,7 +21,7 @@ from ._scores import Complete, Scores, read_scores
 from ._solvers import choose_solver
 from ._stability import Served, stability
 
-SolverName = Literal["auto", "exact", "lp", "milp", "search"]
+SolverName = Literal["auto", "exact", "lp", "columns", "milp", "search"]
 RESAMPLES = ((12, 100), (40, 20))  # up to so many tasks, so many resamples; none above
 
 
@@ -90,7 +90,13 @@ def select_groups(
     A task scores in a network the mean affinity onto it of the other tasks trained there, or what a table of
     results says. The sum over tasks is made as large (or small) as possible. Among equal values, within 1e-9 of
     the largest score: the fewest groups, then the smallest, then the first by name. That order, and the list of
-    ties, come from the exact programme; the other solvers only leave out groups that add nothing.
+    ties, hold for answers proven by "exact", "lp" and "columns", unless thousands of served sets tie; "milp" and
+    "search" only leave out groups that add nothing.
+
+    Up to 12 tasks "auto" is the dynamic programme, up to 24 the linear programme, up to 50 column generation, above
+    that the search. Without a `time_limit` column generation stops after a number of steps that take some ten seconds
+    up to 32 tasks, and about a second above; with one it takes the time that it needs up to that limit, for up to 64
+    tasks.
 
     Args:
         scores: an `Affinity`; a square array or data frame [source, target]; results of whole groups
@@ -105,11 +111,12 @@ def select_groups(
             numbers of tasks), in which case networks it does not list do not exist.
         max_cost: what a single network may cost, for example a latency.
         must_link: sets of tasks served by the same network.
-        cannot_link: sets of tasks of which no network trains two.
+        cannot_link: sets of tasks of which no network trains two. With it, or with a cost by group or `max_cost`, more
+            than 14 tasks are answered by a search over groups worth considering: never proven, with a valid bound.
         weights: how much each task counts in the sum, 1 by default.
         complete: "pairs" fills groups of three and more in a table with means over pairs; given values stay.
-        solver: "exact" (dynamic programme), "lp" (set partition, with a certificate), "milp" (compact binary
-            programme), "search" (local search with a bound), or "auto": by size.
+        solver: "exact" (dynamic programme), "lp" (set partition, with a certificate), "columns" (the same without a
+            table of all sets), "milp" (compact binary programme), "search" (local search with a bound), or "auto".
         time_limit: seconds; the best found is returned, with its bound.
         seed: of random numbers, in the search and the resamples.
         resamples: of the history of an affinity, to see how stable the groups are. None: 100 up to 12 tasks, 20
@@ -171,9 +178,9 @@ def _select(scores: Scores, request: Request) -> list[Grouping]:
 
 def _solve(posed: Posed, request: Request, limits: Limits) -> tuple[str, list[Solution]]:
     try:
-        if min(posed.budgets) <= 0 or not posed.problem.serves_all:
+        if min(posed.budgets) <= 0 or (not posed.problem.serves_all and posed.problem.relaxed is None):
             raise Infeasible
-        name, solver = choose_solver(request.solver, posed.problem, posed.budgets)
+        name, solver = choose_solver(request.solver, posed.problem, posed.budgets, limits)
         return name, solver(posed.problem, posed.budgets, limits)
     except Infeasible:
         raise explain_infeasible(posed, request, min(request.budgets)) from None
@@ -192,7 +199,8 @@ def _with_stability(affinity: Affinity, scores: Scores, request: Request, groupi
         if request.stop is not None and request.stop():
             break
         posed = pose(scores.with_matrix(_filled(matrix, scores)), quick)
-        _, solutions = _solve(posed, quick, Limits(seed=request.seed, kicks=3))
+        asked = quick if posed.problem.networks is None else replace(quick, solver="auto")
+        _, solutions = _solve(posed, asked, Limits(seed=request.seed, kicks=3, stop=request.stop))
         for found, solution in zip(others, solutions, strict=True):
             found.append(_served(scores, solution))
     if not others[0]:

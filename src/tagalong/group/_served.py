@@ -10,7 +10,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ._problem import Bools, Floats, Ints, Limits, Problem, is_whole, membership
+from ._problem import (
+    TIE,
+    Bools,
+    Choice,
+    Floats,
+    Infeasible,
+    Ints,
+    Limits,
+    Problem,
+    bits_of,
+    is_whole,
+    membership,
+)
 
 CHUNK = 1 << 15  # sets looked at together: a few megabytes for any n
 UNLIMITED = Limits()
@@ -46,6 +58,23 @@ def superset_values(members: Bools, given: Floats, largest: int, price: float = 
     allowed = (size >= 2) & (size <= min(largest, members.shape[1]))
     gained = inside[:, None] + np.cumsum(helpers, axis=1)
     return np.where(allowed, gained / np.maximum(size - 1, 1) - price * size, -np.inf)
+
+
+def values_of(problem: Problem, members: Bools) -> Floats:
+    """What the best network for each served set (row) is worth; −inf where none serves it whole."""
+    value = superset_values(members, members @ problem.pairwise.T, problem.largest).max(axis=1)
+    single = members.sum(axis=1) == 1
+    value[single] = np.maximum(value[single], problem.alone[members[single].argmax(axis=1)])
+    return np.where(members.any(axis=1), value, -np.inf)
+
+
+def network_for(problem: Problem, served: Ints) -> Choice:
+    """The best network for these served tasks; among equals the smallest, then the first by name."""
+    price = TIE / (2 * problem.n**2)
+    trains, value = best_network(problem, served, price, price / (4 * problem.n))
+    if value == -np.inf:
+        raise Infeasible  # too many tasks for one network, or one task that may not be alone
+    return Choice(bits_of(trains), bits_of(served))
 
 
 def best_network(problem: Problem, served: Ints, price: float, slack: float) -> tuple[Ints, float]:

@@ -8,6 +8,7 @@ from ._capacity import parameters_of as parameters_of
 from ._capacity import width_for as width_for
 from ._labels import LabelSummary as LabelSummary
 from ._labels import label_summary as label_summary
+from ._learnable import data_problems as data_problems
 from ._many import train_many as train_many
 from ._network import MLP as MLP
 from ._network import Network as Network

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from tagalong._names import refuse
+from tagalong._names import from_zero, refuse
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 SCHEDULES = ("constant", "cosine", "step")
@@ -28,7 +28,9 @@ class Recipe:
         weight_decay: as the optimiser understands it.
         batch_size: rows of a step.
         epochs: at most so many.
-        patience: training stops when the validation loss has not improved for so many epochs; the best weights count.
+        patience: training stops when the validation loss has not improved for so many epochs; None: never before the
+            last epoch.
+        keep: which weights count: "best" by validation loss, or "last", after all epochs (with `patience=None`).
         schedule: "constant", "cosine" (to zero over `epochs`) or "step" (times `factor` every `period` epochs).
         period: epochs between steps of the schedule.
         factor: of a step of the schedule.
@@ -45,7 +47,8 @@ class Recipe:
     weight_decay: float = 0.01
     batch_size: int = 256
     epochs: int = 100
-    patience: int = 10
+    patience: int | None = 10
+    keep: Literal["best", "last"] = "best"
     schedule: Literal["constant", "cosine", "step"] = "constant"
     period: int = 15
     factor: float = 0.5
@@ -55,19 +58,32 @@ class Recipe:
         refuse(list(self._problems()))
 
     def _problems(self) -> Iterable[str]:
-        choices = {"optimizer": tuple(OPTIMIZERS), "schedule": SCHEDULES, "amp": ("bf16", "fp16", None)}
+        choices = {
+            "optimizer": tuple(OPTIMIZERS),
+            "keep": ("best", "last"),
+            "schedule": SCHEDULES,
+            "amp": ("bf16", "fp16", None),
+        }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 yield f"`{name}` must be one of {', '.join(map(repr, allowed))}, found {getattr(self, name)!r}"
         for name in ("batch_size", "epochs", "patience", "period"):
+            if name == "patience" and self.patience is None:
+                continue
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 yield f"`{name}` must be a whole number from 1, found {getattr(self, name)!r}"
+        if self.keep == "last" and self.patience is not None:
+            yield f"`keep` 'last' means after all epochs and needs `patience` None, found {self.patience!r}"
         for name in ("lr", "factor"):
-            if not (_finite(getattr(self, name)) and getattr(self, name) > 0):
+            if not from_zero(getattr(self, name)) or not getattr(self, name):
                 yield f"`{name}` must be a positive number, found {getattr(self, name)!r}"
         for name in ("momentum", "weight_decay"):
-            if not (_finite(getattr(self, name)) and getattr(self, name) >= 0):
+            if not from_zero(getattr(self, name)):
                 yield f"`{name}` must be a number from 0, found {getattr(self, name)!r}"
+
+    def stops(self, epochs: int, waited: int) -> bool:
+        """Whether training is over after so many epochs, the last `waited` of them without improvement."""
+        return epochs >= self.epochs or (self.patience is not None and waited >= self.patience)
 
     def rate(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -136,10 +137,14 @@ def load_array(path: str | Path, argument: str = "`rows`") -> NDArray[Any]:
     """The array of an npy file, or the only array of an npz file."""
     if not Path(path).is_file():
         raise ValueError(f"{argument} must be an npy or npz file, found none at {path}")
-    loaded = np.load(path, allow_pickle=False)
-    if isinstance(loaded, np.ndarray):
-        return loaded
-    with loaded:
+    with Path(path).open("rb") as file:  # numpy would leave it open after some errors
+        try:
+            loaded = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError, BadZipFile) as error:
+            found = f"something else at {path}"
+            raise ValueError(f"{argument} must be an npy or npz file of numbers, found {found}") from error
+        if isinstance(loaded, np.ndarray):
+            return loaded
         if len(loaded.files) != 1:
             raise ValueError(f"{argument} must hold one array, found {len(loaded.files)}: {', '.join(loaded.files)}")
         only: NDArray[Any] = loaded[loaded.files[0]]

@@ -19,6 +19,7 @@ from ._targets import Column, as_column
 
 DELIMITERS = ",;\t|"
 MISSING = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", "."})
+OTHERS = {b"PK\x03\x04": "a workbook or archive", b"\xd0\xcf\x11\xe0": "an old workbook", b"PAR1": "Parquet"}
 TRUTH = {"true": 1.0, "false": 0.0}
 
 
@@ -122,6 +123,9 @@ def read_text(path: Path, argument: str) -> str:
     if not path.is_file():
         raise ValueError(f"{argument} must be a CSV file, found none at {path}")
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    for start, kind in OTHERS.items():
+        if data.startswith(start):
+            raise ValueError(f"{argument} must be a CSV file, found {kind} at {path}; save it as CSV")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16")
     try:

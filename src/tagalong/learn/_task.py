@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tagalong._names import refuse
+from tagalong._names import from_zero, refuse
 
 Kind = Literal["binary", "multiclass", "regression", "custom"]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -77,7 +75,7 @@ class Task:
             problems.append(f"{name}: a custom task needs `loss`, found none")
         if isinstance(self.error, str) and self.error not in ERRORS[self.kind]:
             problems.append(f"{name}: `error` must be one of {_listed(ERRORS[self.kind])}, found {self.error!r}")
-        if not (_number(self.weight) and self.weight):
+        if not (from_zero(self.weight) and self.weight):
             problems.append(f"{name}: `weight` must be a positive number, found {self.weight!r}")
         return [*problems, *self._size_problems(name)]
 
@@ -91,7 +89,7 @@ class Task:
         if self.class_weights is not None and len(self.class_weights) != wanted:
             found = len(self.class_weights)
             problems.append(f"{name}: `class_weights` must be {wanted} numbers for this kind of task, found {found}")
-        elif self.class_weights is not None and not all(map(_number, self.class_weights)):
+        elif self.class_weights is not None and not all(map(from_zero, self.class_weights)):
             problems.append(f"{name}: `class_weights` must be numbers from 0, found {self.class_weights!r}")
         return problems
 
@@ -160,10 +158,6 @@ class Task:
 def beside(outputs: Tensor, targets: Tensor) -> Tensor:
     """Outputs [rows, 1] beside targets [rows]."""
     return outputs.squeeze(1) if outputs.dim() == targets.dim() + 1 else outputs
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, Real) and 0 <= float(value) < math.inf
 
 
 def _listed(names: Iterable[str]) -> str:

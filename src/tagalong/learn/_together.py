@@ -52,9 +52,9 @@ class Together:
     @property
     def running(self) -> NDArray[np.bool_]:
         """Which jobs have neither reached the last epoch nor the end of their patience."""
-        waited = self.epoch - 1 - self.best_epoch
-        ended = self.epochs_run < self.epoch
-        return ~ended & (waited < self.recipe.patience) & (self.epoch < self.recipe.epochs)
+        stops = [self.recipe.stops(self.epoch, self.epoch - 1 - int(best)) for best in self.best_epoch]
+        running: NDArray[np.bool_] = (self.epochs_run == self.epoch) & ~np.array(stops)
+        return running
 
     def run(self, stopped: Callable[[int], None]) -> list[Trained]:
         """Trains all; tells after each epoch how many have stopped. Networks that diverged are left out."""
@@ -94,7 +94,8 @@ class Together:
         self.curve.append(table)
         weights = np.array([task.weight for task in self.tasks])
         total = np.where(self.trains, weights * table, 0).sum(1)
-        better = np.flatnonzero(running & (total < self.best_loss))
+        last = np.isfinite(total) & (self.epoch + 1 == self.recipe.epochs)
+        better = np.flatnonzero(running & (last if self.recipe.keep == "last" else total < self.best_loss))
         if len(better):
             self.best_epoch[better], self.best_loss[better] = self.epoch, total[better]
             rows = np.flatnonzero(np.isin(self.at, better))

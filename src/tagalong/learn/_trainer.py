@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -27,7 +28,7 @@ Progress = Callable[[int], None]
 
 
 class Diverged(ValueError):
-    """No epoch of a training had a finite validation loss."""
+    """No epoch of a training had a finite validation loss, or the last had none and its weights were to be kept."""
 
 
 def train(
@@ -120,8 +121,7 @@ class _Training:
     @property
     def over(self) -> bool:
         """Whether the last epoch, or the end of patience, is reached."""
-        waited = self.epoch - 1 - self.best_epoch
-        return self.epoch >= self.recipe.epochs or waited >= self.recipe.patience
+        return self.recipe.stops(self.epoch, self.epoch - 1 - self.best_epoch)
 
     def run_epoch(self) -> None:
         """Every row once, then validation."""
@@ -164,7 +164,8 @@ class _Training:
         by_task = [mean_loss(task, outputs[task.name], self.val.targets[task.name]) for task in self.tasks]
         self.curve.append([float(loss) for loss in by_task])
         loss = sum(task.weight * value for task, value in zip(self.tasks, self.curve[-1], strict=True))
-        if loss < self.best_loss:
+        last = self.epoch + 1 == self.recipe.epochs and math.isfinite(loss)
+        if last if self.recipe.keep == "last" else loss < self.best_loss:
             self.best_epoch, self.best_loss = self.epoch, loss
             self.best = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
 
@@ -172,9 +173,8 @@ class _Training:
         """The best weights, and how they do on validation and test rows."""
         if self.best_epoch < 0:
             names = ", ".join(self.job.tasks)
-            raise Diverged(
-                f"training {names} with seed {self.job.seed} diverged from the first epoch; lower `recipe.lr`"
-            )
+            when = "from the first epoch" if self.recipe.keep == "best" else "before the last epoch"
+            raise Diverged(f"training {names} with seed {self.job.seed} diverged {when}; lower `recipe.lr`")
         self.network.load_state_dict(self.best)
         scores = {}
         for part in ("val", "test"):

@@ -96,18 +96,22 @@ def gradient_matrices(
     parameters: Sequence[Tensor],
     *,
     whole: bool,
+    own: bool = False,
 ) -> list[Tensor]:
     """For every block a matrix with one task's gradient per row.
 
     Args:
         whole: Whether `blocks` are all there are; otherwise only their parameters are differentiated for.
+        own: Whether this rank's part is enough.
     """
     indices = sorted({piece.index for block in blocks for piece in block.pieces})
     matrices = [torch.empty(len(tasks), block.size, dtype=block.dtype, device=block.device) for block in blocks]
     for row, task in enumerate(tasks):
-        found = dict(zip(indices, gradients.of(task, weighted=False, only=None if whole else indices), strict=True))
+        found = dict(zip(indices, gradients.here(task, weighted=False, only=None if whole else indices), strict=True))
         for block, matrix in zip(blocks, matrices, strict=True):
             values = [piece.of(found[piece.index]) for piece in block.pieces]
             torch._foreach_copy_(block.views(matrix[row], parameters), values)
         del found, values  # or two gradients would be there beside the rows while the next is computed
+        if not own:
+            gradients.add_up([matrix[row] for matrix in matrices])
     return matrices

@@ -2,19 +2,25 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
+from ._agreement import agreed_tasks
 from ._blocks import rows_bytes
 from ._clock import Stopwatch
+from ._errors import raise_all
 from ._isolation import Replayer, without_caches
 from ._ledger import unconnected_pairs
 from ._measurement import Measurement
+from ._replicas import Replicas
 from ._schedules import Schedule
 from ._setup import Setup
 from ._stage import Stage
+from ._wrapper import settling
 
 
 @dataclass(frozen=True)
@@ -58,20 +64,22 @@ def dry_step(
     closure: Callable[[], Any],
     held_out: Callable[[], Any] | None,
     schedule: Schedule,
+    wrapper: DistributedDataParallel | None = None,
 ) -> Check:
     """Measures one step without recording it; everything is as before afterwards."""
-    main, held = setup.stage(closure, Replayer(), verify=True), None
+    if settling(wrapper):
+        raise_all(["a static graph is being learnt in its first two steps; check after them."])
+    main, held, replicas = setup.stage(closure, Replayer(), verify=True, wrapper=wrapper), None, setup.replicas(wrapper)
     with without_caches():
         try:
             main.run()
             if held_out is not None:
-                held = setup.stage(held_out, Replayer(), verify=True, held_out=True)
+                held = setup.stage(held_out, Replayer(), verify=True, held_out=True, wrapper=wrapper)
                 held.run()
-            if tasks is None and isinstance(main.returned, Mapping):
-                tasks = tuple(name for name in main.returned if isinstance(name, str))
-            names = tasks or ()
-            touched = _measure(setup, names, main, held, schedule, verify=True)
-            ratio = _ratio(setup, names, main, held, schedule, closure)
+            names = agreed_tasks(tasks, main, replicas)
+            measure = partial(_measure, setup, names, main, held, schedule, replicas)
+            touched = measure(verify=True)
+            ratio = _ratio(setup, main, closure, lambda: measure(verify=False))
         finally:
             if held is not None:
                 held.to_start()
@@ -80,7 +88,14 @@ def dry_step(
 
 
 def _measure(
-    setup: Setup, tasks: Sequence[str], main: Stage, held: Stage | None, schedule: Schedule, *, verify: bool
+    setup: Setup,
+    tasks: Sequence[str],
+    main: Stage,
+    held: Stage | None,
+    schedule: Schedule,
+    replicas: Replicas,
+    *,
+    verify: bool,
 ) -> dict[str, set[int]]:
     """Which tasks touch which parameters; all tasks the first time, then as many as the schedule takes."""
     measurement = Measurement(
@@ -89,6 +104,9 @@ def _measure(
         main,
         held,
         choose=lambda present: present if verify else schedule.choose(present, {}, 0),
+        replicas=replicas,
+        call=0,
+        known=tasks,
         verify=verify,
         keep_training_gradient=False,
     )
@@ -97,13 +115,7 @@ def _measure(
 
 
 def _ratio(
-    setup: Setup,
-    tasks: Sequence[str],
-    main: Stage,
-    held: Stage | None,
-    schedule: Schedule,
-    closure: Callable[[], Any],
-    repeats: int = 3,
+    setup: Setup, main: Stage, closure: Callable[[], Any], measure: Callable[[], object], repeats: int = 3
 ) -> float:
     """Seconds of a measurement over those of a plain step; the best of a few, since anything may get in the way."""
     plain, measuring = [], []
@@ -111,7 +123,7 @@ def _ratio(
         main.to_start()
         plain.append(_plain_seconds(setup, closure))
         watch = Stopwatch(setup.parameters[0].device)
-        _measure(setup, tasks, main, held, schedule, verify=False)
+        measure()
         measuring.append(watch.seconds())
     return min(measuring) / min(plain)
 
@@ -119,7 +131,9 @@ def _ratio(
 def _plain_seconds(setup: Setup, closure: Callable[[], Any]) -> float:
     watch = Stopwatch(setup.parameters[0].device)
     losses = [x for x in (v[0] if isinstance(v, tuple | list) else v for v in closure().values()) if x is not None]
-    torch.autograd.grad(torch.stack([loss.reshape(()) for loss in losses]).sum(), setup.trainable(), allow_unused=True)
+    if losses:  # on another rank there may be some
+        total = torch.stack([loss.reshape(()) for loss in losses]).sum()
+        torch.autograd.grad(total, setup.trainable(), allow_unused=True)
     return watch.seconds()
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Quantity = Literal["after", "slopes", "inner", "kernel_inner"]
+Quantity = Literal["after", "slopes", "inner", "kernel_inner", "gram"]
 
 
 @dataclass
@@ -23,6 +23,7 @@ class Observed:
         slopes: ⟨g_j, −Δθ_i⟩, by how much the step lowers L_j to first order.
         inner: ⟨g_i, g_j⟩ / (|g_i| |g_j|).
         kernel_inner: The same over weights with more than one dimension only.
+        gram: ⟨g_i, g_j⟩ among the targets, or among the sources where the targets' losses are held out.
     """
 
     before: Tensor
@@ -30,6 +31,7 @@ class Observed:
     slopes: Tensor | None = None
     inner: Tensor | None = None
     kernel_inner: Tensor | None = None
+    gram: Tensor | None = None
 
 
 class Estimator(ABC):

@@ -56,7 +56,7 @@ class TaskGradients:
 
     Attributes:
         touched: For every task differentiated so far the numbers of the shared parameters it depends on.
-        finite: One flag per gradient when losses are scaled (on the device, not read yet).
+        finite: One flag per gradient of all ranks when losses are scaled (on the device, not read yet).
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class TaskGradients:
         scale: float = 1.0,
         shares: Mapping[str, Tensor] | None = None,
         replicas: Replicas | None = None,
+        conversing: bool = False,
         capture: Capture | None = None,
         guard: Callable[[Callable[[], Sequence[Tensor | None]]], Sequence[Tensor | None]] = lambda run: run(),
     ) -> None:
@@ -77,6 +78,8 @@ class TaskGradients:
         self._scale = scale
         self._shares = shares or {}
         self._replicas = replicas or Replicas(None)
+        # Where ranks converse within a gradient, one without the loss takes part with another's, times 0.
+        self._stand_in = next(iter(losses.values()), None) if conversing else None
         self._capture = capture
         self._guard = guard
         self._ahead: tuple[str, bool, Sequence[Tensor | None]] | None = None
@@ -91,10 +94,27 @@ class TaskGradients:
         raw = self._differentiate(task, self.weight(task) if weighted else 1.0, list(self._parameters))
         self._ahead = task, weighted, raw
 
-    def of(self, task: str, *, weighted: bool, only: Sequence[int] | None = None) -> list[Tensor]:
+    def of(self, task: str, *, weighted: bool) -> list[Tensor]:
         """The gradient of a task's loss: dense, in the parameters' layout, zero where the loss does not reach.
 
         The tensors may be autograd's own: read them, never write them.
+
+        Args:
+            task: Whose loss.
+            weighted: Whether of weight × loss.
+        """
+        gradient = list(self._replicas.sum(self.here(task, weighted=weighted)))
+        self._watch(gradient)
+        return gradient
+
+    def add_up(self, rows: Sequence[Tensor]) -> None:
+        """Makes rows that were filled from `here` those of all ranks, in place: no more is sent than is kept."""
+        for row in rows:
+            self._replicas.add_up(row)
+        self._watch(rows)
+
+    def here(self, task: str, *, weighted: bool, only: Sequence[int] | None = None) -> list[Tensor]:
+        """This rank's part of the gradient.
 
         Args:
             task: Whose loss.
@@ -116,14 +136,20 @@ class TaskGradients:
         shared = [_dense(g, p) for g, p in zip(raw, wanted, strict=True)]
         if self._scale != 1.0:
             shared = list(torch._foreach_mul(shared, 1.0 / self._scale))
-            self.finite.append(torch.stack([g.isfinite().all() for g in shared]).all())
-        return list(self._replicas.sum(shared))
+        return shared
+
+    def _watch(self, gradient: Sequence[Tensor]) -> None:
+        """Notes, of a sum over ranks, whether scaling made it overflow on any of them."""
+        if self._scale != 1.0:
+            self.finite.append(torch.stack([g.isfinite().all() for g in gradient]).all())
 
     def _differentiate(self, task: str, weight: float | Tensor, leaves: list[Tensor]) -> Sequence[Tensor | None]:
-        loss = self._losses.get(task)
-        if loss is None or not loss.requires_grad:  # absent on this rank, present on another
+        loss, share = self._losses.get(task), self._shares.get(task, 1.0)
+        if loss is None:  # absent on this rank, present on another
+            loss, share = self._stand_in, 0.0
+        if loss is None or not loss.requires_grad:
             return [None] * len(leaves)
-        factor = torch.ones_like(loss) * weight * self._scale * self._shares.get(task, 1.0)
+        factor = torch.ones_like(loss) * weight * self._scale * share
         try:
             return self._guard(
                 lambda: torch.autograd.grad(

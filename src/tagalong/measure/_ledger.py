@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tagalong._names import name_problems, named, refuse
 from tagalong.affinity import Affinity
 
@@ -19,13 +22,16 @@ class Ledger:
     Attributes:
         tasks: Task names, None before they are known.
         source_counts: How often each task was a source.
+        touched: The shared parameters that each task depends on, by number.
+        latest: What the reading that was settled last gave, by estimator.
     """
 
     def __init__(self, tasks: Sequence[str] | None) -> None:
         self.tasks = None if tasks is None else task_names(tasks)
         self.source_counts: dict[str, int] = {}
+        self.latest: dict[str, NDArray[np.float64]] = {}
         self._records: dict[str, Record] = {}
-        self._touched: dict[str, set[int]] = {}
+        self.touched: dict[str, set[int]] = {}
         self._measured = 0
         self._waiting: tuple[int, Reading] | None = None
 
@@ -33,7 +39,7 @@ class Ledger:
         for task in reading.sources:
             self.source_counts[task] = self.source_counts.get(task, 0) + 1
         for task, indices in reading.touched.items():
-            self._touched.setdefault(task, set()).update(indices)
+            self.touched.setdefault(task, set()).update(indices)
         self._waiting = call, reading
 
     def settle(self) -> None:
@@ -41,6 +47,7 @@ class Ledger:
         if self._waiting is None:
             return
         (call, reading), self._waiting = self._waiting, None
+        self.latest = {}
         overflowed = reading.overflowed()
         for entry in reading.entries():
             record = self._record(entry.name)
@@ -48,6 +55,7 @@ class Ledger:
                 record.skip("non-finite gradient", reading.tried())
                 continue
             record.add(call, entry.values, entry.null)
+            self.latest[entry.name] = entry.values
             for reason, pairs in entry.skipped.items():
                 record.skip(reason, pairs)
         self._measured += not overflowed
@@ -59,10 +67,10 @@ class Ledger:
 
     @property
     def unconnected(self) -> list[tuple[str, str]]:
-        return unconnected_pairs(self._touched)
+        return unconnected_pairs(self.touched)
 
-    def affinity(self, estimator: str, settings: Mapping[str, Any]) -> Affinity:
-        return self._record(estimator).affinity(settings)
+    def affinity(self, estimator: str, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
+        return self._record(estimator).affinity(settings, last=last)
 
     def state_dict(self) -> dict[str, Any]:
         self.settle()
@@ -70,7 +78,7 @@ class Ledger:
             "tasks": None if self.tasks is None else list(self.tasks),
             "measured": self._measured,
             "source_counts": dict(self.source_counts),
-            "touched": {task: sorted(indices) for task, indices in self._touched.items()},
+            "touched": {task: sorted(indices) for task, indices in self.touched.items()},
             "records": {name: record.state_dict() for name, record in self._records.items()},
         }
 
@@ -81,7 +89,7 @@ class Ledger:
         self.tasks = self.tasks if tasks is None else tuple(tasks)
         self._measured, self._waiting = int(state["measured"]), None
         self.source_counts = dict(state["source_counts"])
-        self._touched = {task: set(indices) for task, indices in state["touched"].items()}
+        self.touched = {task: set(indices) for task, indices in state["touched"].items()}
         self._records = {}
         for name, record in state["records"].items():
             self._record(name).load_state_dict(record)

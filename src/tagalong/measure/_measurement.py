@@ -1,36 +1,27 @@
 """A measured step from the closure's losses to affinities, leaving no trace."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ._agreement import Found, Told, agreed_losses, raise_everywhere
 from ._arriving import Arriving
 from ._blocks import fits
 from ._errors import raise_all
 from ._gradients import Capture, TaskGradients
 from ._graph import reach
-from ._losses import TaskLosses, graph_problems, name_problems, sign_problems
+from ._losses import graph_problems, name_problems, sign_problems
 from ._observe import Scene, any_step, observe
 from ._reading import Reading
 from ._replicas import Replicas
 from ._setup import Setup
 from ._stage import Stage
 from ._verify import UNREACHED, repeat_problems, structure_problems
-
-
-@dataclass
-class Told:
-    """Losses of one closure, agreed among ranks and read by the host."""
-
-    losses: TaskLosses
-    mean: Tensor
-    share: Tensor
-    values: list[float]
+from ._wrapper import synchronised_norms
 
 
 class Measurement:
@@ -42,12 +33,16 @@ class Measurement:
         main: The user's closure, which has run.
         held_out: The closure whose losses are looked at instead, which has run too.
         choose: Which of the present source tasks to measure.
+        replicas: The ranks that measure together.
+        call: How often the meter was called before.
+        known: Tasks of which it is known what parameters they touch.
         verify: Whether to look for everything that can be wrong with the closures.
         keep_training_gradient: Whether to keep the sum of the task gradients.
+        keep_gram: Whether to keep their inner products, where they fit into memory.
 
     Attributes:
         capture: That sum, after `run`.
-        replicas: The ranks that measure together.
+        gram: Those inner products, with the tasks they are of.
     """
 
     def __init__(
@@ -58,14 +53,21 @@ class Measurement:
         held_out: Stage | None,
         *,
         choose: Callable[[Sequence[str]], Sequence[str]],
+        replicas: Replicas,
+        call: int,
+        known: Collection[str],
         verify: bool,
         keep_training_gradient: bool,
+        keep_gram: bool = False,
     ) -> None:
         self._setup, self._tasks, self._main, self._held_out = setup, tuple(tasks), main, held_out
-        self._choose, self._verify = choose, verify
+        self._choose, self._replicas, self._call = choose, replicas, call
+        self._known, self._verify = known, verify
         self._parameters = setup.trainable()
-        self.replicas = setup.replicas(main.modules())
-        self.capture = Capture() if keep_training_gradient and self.replicas.alone else None
+        differentiable = held_out is None or setup.target_gradients
+        self._keep_gram = keep_gram and replicas.alone and differentiable and self._fit(len(self._tasks))
+        self.gram: tuple[Sequence[str], Tensor] | None = None
+        self.capture = Capture() if keep_training_gradient and replicas.alone else None
 
     def run(self) -> Reading | None:
         """The affinities of this step, or None where no loss is there to measure."""
@@ -73,7 +75,9 @@ class Measurement:
         values = [stage.losses.values(self._tasks) for stage in stages]
         arriving = [Arriving(found) for found in values]
         own = self._launched() if self._may_launch() else None
-        told = self._agreed(stages, values, [found.numbers().tolist() for found in arriving])
+        found = [Found(s.losses, v, a.numbers().tolist()) for s, v, a in zip(stages, values, arriving, strict=True)]
+        problems = [p for stage, here in zip(stages, found, strict=True) for p in self._problems(stage, here.numbers)]
+        told = agreed_losses(found, self._tasks, problems, self._call, self._replicas)
         main, looked = told[0], told[-1]
         sources = [t for t, v in zip(self._tasks, main.values, strict=True) if np.isfinite(v)]
         targets = [t for t, v in zip(self._tasks, looked.values, strict=True) if np.isfinite(v)]
@@ -81,16 +85,19 @@ class Measurement:
             self._warn_if_diverged(main)
             return None
         if self._verify:
-            raise_all([p for stage in stages for p in repeat_problems(stage, self._tasks)])
+            raise_everywhere([p for s in stages for p in repeat_problems(s, self._tasks)], self._replicas)
             self._main.to_end()
-        if self._verify:
             self._warn_if_beyond_models()
         scene = self._scene(main, looked, list(self._choose(sources)), targets, own)
-        seen = observe(scene, self._setup.needs)
-        if self.replicas.alone and not any(scene.gradients.touched.values()):
+        seen = observe(scene, self._setup.needs | {"gram"} if self._keep_gram else self._setup.needs)
+        if seen.gram is not None:
+            self.gram = scene.sources if scene.held_out else scene.targets, seen.gram
+        if self._replicas.alone and not any(scene.gradients.touched.values()):
             raise_all([UNREACHED])
+        if seen.slopes is not None and scene.own_targets:
+            seen.slopes = self._replicas.sum([seen.slopes])[0]
         if seen.after is not None:
-            seen.after = self.replicas.sum([seen.after])[0]
+            seen.after = self._replicas.sum([seen.after])[0]
             if self._verify:
                 _warn_if_unseen(scene, seen.after)
         return Reading(
@@ -105,40 +112,42 @@ class Measurement:
             own=np.array(main.values),
             before=np.array(looked.values),
             finite=scene.gradients.finite + scene.target_gradients.finite,
-            touched=self._numbered(scene.gradients.touched),
+            touched=self._touched(scene),
         )
 
-    def _numbered(self, touched: Mapping[str, set[int]]) -> dict[str, set[int]]:
-        """Numbers among all shared parameters instead of the trainable ones, which may be others later."""
-        number = {id(p): k for k, p in enumerate(self._setup.parameters)}
-        return {task: {number[id(self._parameters[i])] for i in found} for task, found in touched.items()}
+    def _touched(self, scene: Scene) -> dict[str, set[int]]:
+        """What each task depends on, by numbers among all shared parameters: the trainable ones may change.
 
-    def _agreed(self, stages: list[Stage], values: list[Tensor], numbers: list[list[float]]) -> list[Told]:
-        """Losses as all ranks see them; raises, on every rank, if any closure on any rank cannot be measured."""
-        problems = [p for stage, n in zip(stages, numbers, strict=True) for p in self._problems(stage, n)]
-        told, elsewhere = [], 0
-        for stage, found, here in zip(stages, values, numbers, strict=True):
-            mean, share, count = self.replicas.agree(found, stage.losses.weights, self._tasks, len(problems))
-            told.append(Told(stage.losses, mean, share, here if self.replicas.alone else mean.tolist()))
-            elsewhere += count
-        raise_all(problems)
-        if elsewhere:
-            raise_all(["the closure cannot be measured on another rank; the error there tells why."])
-        return told
+        A rank without a label of a task does not see what it touches, so ranks tell each other, but only when there
+        may be something new.
+        """
+        number = {id(p): k for k, p in enumerate(self._setup.parameters)}
+        here = {
+            task: {number[id(self._parameters[i])] for i in found} for task, found in scene.gradients.touched.items()
+        }
+        if self._replicas.alone:
+            return here
+        if not self._verify and all(task in self._known for task in scene.sources):
+            return {}
+        everywhere = self._replicas.gathered(here)
+        return {task: set().union(*(there.get(task, set()) for there in everywhere)) for task in here}
 
     def _may_launch(self) -> bool:
         """Whether a first gradient may be on its way while the host waits for the losses, which may be NaN."""
         on_cuda = bool(self._parameters) and self._parameters[0].device.type == "cuda"
-        simple = self.replicas.alone and self._setup.scaler is None and not torch.is_anomaly_enabled()
+        simple = self._replicas.alone and self._setup.scaler is None and not torch.is_anomaly_enabled()
         return on_cuda and simple and not self._verify
+
+    def _fit(self, tasks: int) -> bool:
+        rows = tasks * (2 if self._held_out else 1)
+        return fits(self._parameters, rows, self._setup.gradient_memory)
 
     def _launched(self) -> TaskGradients:
         """Gradients of the closure's losses, that of the first source under way."""
         own = self._own_gradients(None)
         given = [t for t in self._tasks if t in self._main.losses.losses]
-        rows = len(given) * (2 if self._held_out else 1)
-        streamed = not self._setup.target_gradients
-        if given and (streamed or fits(self._parameters, rows, self._setup.gradient_memory)):
+        streamed = not self._setup.target_gradients and not self._keep_gram
+        if given and (streamed or self._fit(len(given))):
             own.launch(self._choose(given)[0], weighted=streamed)
         return own
 
@@ -170,11 +179,16 @@ class Measurement:
             targets,
             own,
             own if stage is self._main else self._gradients(stage, looked),
-            look=lambda: _own_part(stage.replay().values(targets), share, self.replicas),
+            look=lambda: _own_part(stage.replay().values(targets), share, self._replicas),
             before=looked.mean[at],
             null=incomplete and self._setup.of_steps and not steps.idle,
             gradient_memory=self._setup.gradient_memory,
+            own_targets=self._own_targets(),
         )
+
+    def _own_targets(self) -> bool:
+        """Whether n² slopes can be summed over ranks in place of n held-out gradients; cosines need their norms."""
+        return self._held_out is not None and not self._replicas.alone and self._setup.needs <= {"after", "slopes"}
 
     def _own_gradients(self, told: Told | None) -> TaskGradients:
         weights = self._setup.task_weights(self._tasks)
@@ -182,11 +196,12 @@ class Measurement:
 
     def _gradients(self, stage: Stage, told: Told | None, **options: Any) -> TaskGradients:
         return TaskGradients(
-            stage.losses.losses,
+            stage.losses.losses if told is None else told.losses.losses,
             self._parameters,
             scale=self._setup.scale(),
-            shares=None if told is None or self.replicas.alone else dict(zip(self._tasks, told.share, strict=True)),
-            replicas=self.replicas,
+            shares=None if told is None or self._replicas.alone else dict(zip(self._tasks, told.share, strict=True)),
+            replicas=self._replicas,
+            conversing=not self._replicas.alone and synchronised_norms(stage.modules()),
             guard=stage.settled,
             **options,
         )

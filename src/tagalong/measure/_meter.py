@@ -5,23 +5,30 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from tagalong.affinity import Affinity
+from tagalong.affinity._metrics import named_values
 
+from ._agreement import agreed_tasks
 from ._check import Check, dry_step
 from ._clock import Stopwatch, TrainingClock
-from ._errors import Problems
+from ._errors import Problems, raise_all
 from ._estimators import Cosine, Estimator, resolve_estimators
-from ._isolation import Replayer
+from ._gram import TaskGram
+from ._isolation import Replayer, without_caches
 from ._ledger import Ledger, task_names
+from ._log import Log, Logger, as_log
 from ._measurement import Measurement
 from ._reading import Reading
+from ._replicas import Replicas
 from ._schedules import Schedule, as_schedule
 from ._setup import Update, Weights, make_setup
 from ._shared import Shared
 from ._stage import Stage
 from ._training_gradient import TrainingGradient
+from ._wrapper import UNEVEN, WrapperSearch, counts_unused, settling, uneven
 
 T = TypeVar("T")
 
@@ -54,6 +61,8 @@ class AffinityMeter:
         gradient_memory: Bytes for task gradients held together by ``"gradient"`` and ``"cosine"``; above it
             they are worked on in blocks of parameters, at the price of further backward passes.
         seed: For what is drawn at random (ties among round-robin sources).
+        log: Is told the values of every measured step, at once: a function of metrics and step, or anything with
+            such a method ``log``.
 
     Example:
         >>> import torch
@@ -84,11 +93,13 @@ class AffinityMeter:
         max_overhead: float = 0.1,
         gradient_memory: float = 4 * 2**30,
         seed: int = 0,
+        log: Log | Logger | None = None,
     ) -> None:
         collect = Problems()
         estimators = collect(lambda: resolve_estimators(estimator))
         schedule = collect(lambda: as_schedule(every, max_overhead))
         ledger = collect(lambda: Ledger(tasks))
+        told = collect(lambda: as_log(log))
         setup = collect(
             lambda: make_setup(
                 shared,
@@ -109,12 +120,16 @@ class AffinityMeter:
         assert schedule is not None
         assert ledger is not None
         self._setup, self._schedule, self._ledger, self._seed = setup, schedule, ledger, seed
+        self._log = told
         self._calls = 0
         self._held_out: bool | None = None
         self._readings = 0
         self._replayer = Replayer()
         self._clock = TrainingClock()
         self._training = TrainingGradient(self._setup)
+        self._gram = TaskGram(self._setup)
+        self._search = WrapperSearch()
+        self._postponed = False
 
     def __call__(self, closure: Callable[[], T], held_out: Callable[[], Any] | None = None) -> T:
         """Runs `closure`, measures if it is due, and returns what it returned, graph alive.
@@ -135,32 +150,77 @@ class AffinityMeter:
         call, self._calls = self._calls, self._calls + 1
         self._clock.tick()
         self._training.forget()
-        returned = self._measure(closure, held_out, call) if self._schedule.due(call) else closure()
+        self._gram.forget()
+        returned = self._measure(closure, held_out, call) if self._due(call) else closure()
         self._training.losses = returned
         return returned
 
-    def _measure(self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int) -> T:
-        verify = self._verifying()
-        main = self._setup.stage(closure, self._replayer, verify=verify)
+    def aside(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool:
+        """Measures, if it is due, beside a training step that somebody else runs (a trainer's callback, say).
+
+        Nothing stays of the closure's own run either: buffers, modes and random numbers are those of before. Where
+        no measurement is due the closure does not run at all, so a measured step costs one more forward pass.
+
+        Args:
+            closure: As for a call of the meter.
+            held_out: Likewise.
+
+        Returns:
+            Whether this call was measured.
+        """
+        self._same_kind(held_out)
+        call, self._calls = self._calls, self._calls + 1
+        self._clock.tick()
+        self._training.forget()
+        self._gram.forget()
+        due = self._due(call)
+        if due:
+            with without_caches():
+                self._measure(closure, held_out, call, aside=True)
+        return due
+
+    def _due(self, call: int) -> bool:
+        """Whether to measure now; what falls into the first steps of a static graph is made up for after them."""
+        if not (self._schedule.due(call) or self._postponed):
+            return False
+        wrapper = self._wrapper()
+        if uneven(wrapper):
+            raise_all([UNEVEN])
+        self._postponed = settling(wrapper)
+        return not self._postponed
+
+    def _wrapper(self) -> DistributedDataParallel | None:
+        if self._verifying():
+            self._search.look(self._setup.models, self._setup.parameters)
+        return self._search.found
+
+    def _measure(
+        self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int, *, aside: bool = False
+    ) -> T:
+        verify, wrapper = self._verifying(), self._search.found
+        main = self._setup.stage(closure, self._replayer, verify=verify, wrapper=wrapper)
         main.run()
         watch = Stopwatch(self._setup.parameters[0].device)
-        held = None
+        held, replicas = None, self._setup.replicas(wrapper)
         try:
             if held_out is not None:
-                held = self._setup.stage(held_out, self._replayer, verify=verify, held_out=True)
+                held = self._setup.stage(held_out, self._replayer, verify=verify, held_out=True, wrapper=wrapper)
                 held.run()
-            measurement = self._measurement(main, held, verify)
+            measurement = self._measurement(main, held, verify, call, replicas)
             reading = measurement.run()
+            if held is not None and counts_unused(wrapper):
+                main.replay()  # the backward pass to come is this closure's, not the held-out one's
         finally:
             if held is not None:
                 held.to_start()
-            main.to_end()
+            (main.to_start if aside else main.to_end)()
         if reading is not None:
             self._readings += 1
             self._post(call, reading, measurement)
+            self._tell(call)
         self._clock.measured(watch)
         if self._schedule.clocked:
-            slowest = measurement.replicas.largest  # ranks must agree on when to measure next
+            slowest = replicas.largest  # ranks must agree on when to measure next
             self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain))
         return main.returned  # type: ignore[no-any-return]
 
@@ -168,26 +228,42 @@ class AffinityMeter:
         """Whether to check the closure: at the first reading, and after 10, 100, … since closures change."""
         return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
 
-    def _measurement(self, main: Stage, held: Stage | None, verify: bool) -> Measurement:
-        names = [name for name in main.returned if isinstance(name, str)] if isinstance(main.returned, Mapping) else []
-        if self._ledger.tasks is None and names and not main.losses.problems:
-            self._ledger.tasks = task_names(names)
+    def _measurement(self, main: Stage, held: Stage | None, verify: bool, call: int, replicas: Replicas) -> Measurement:
+        tasks = agreed_tasks(self._ledger.tasks, main, replicas) if verify else self._ledger.tasks or ()
+        if self._ledger.tasks is None and tasks and not main.losses.problems:
+            self._ledger.tasks = task_names(tasks)
         return Measurement(
             self._setup,
-            self._ledger.tasks or names,
+            tasks,
             main,
             held,
             choose=lambda present: self._schedule.choose(present, self._ledger.source_counts, self._seed),
+            replicas=replicas,
+            call=call,
+            known=self._ledger.touched,
             verify=verify,
-            keep_training_gradient=self._training.wanted,
+            # A wrapper sends gradients around while a real backward pass makes them.
+            keep_training_gradient=self._training.wanted and self._search.found is None,
+            keep_gram=self._gram.wanted,
         )
 
     def _post(self, call: int, reading: Reading, measurement: Measurement) -> None:
         self._ledger.settle()  # the reading before this one has long been there
         self._ledger.post(call, reading)
+        self._gram.found = measurement.gram
         # Whether a scaled gradient overflowed decides what `backward` may use, so that is read at once.
         if not (reading.finite and reading.overflowed()):
             self._training.capture = measurement.capture
+
+    def _tell(self, call: int) -> None:
+        if self._log is None or self._ledger.tasks is None:
+            return
+        self._ledger.settle()  # loggers want steps in order, so this one cannot wait for the next reading
+        metrics: dict[str, float] = {}
+        for name, values in self._ledger.latest.items():
+            metrics |= named_values(name, self._ledger.tasks, values)
+        if metrics:
+            self._log(metrics, call)
 
     def _same_kind(self, held_out: object) -> None:
         if self._held_out is not None and self._held_out != (held_out is not None):
@@ -203,6 +279,17 @@ class AffinityMeter:
         Args:
             estimator: Which one, where the meter has several; by default the first.
         """
+        return self._affinity(estimator)
+
+    def latest(self, estimator: str | None = None) -> Affinity:
+        """The affinity of the last measured step alone, for loggers; whatever the length of the history, quick.
+
+        Args:
+            estimator: Which one, where the meter has several; by default the first.
+        """
+        return self._affinity(estimator, last=True)
+
+    def _affinity(self, estimator: str | None, *, last: bool = False) -> Affinity:
         names = [e.name for e in self._setup.estimators]
         name = names[0] if estimator is None else estimator
         if name not in names:
@@ -212,7 +299,7 @@ class AffinityMeter:
                 f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, "
                 "and see `every`."
             )
-        return self._ledger.affinity(name, self._settings(name))
+        return self._ledger.affinity(name, self._settings(name), last=last)
 
     def _settings(self, name: str) -> dict[str, Any]:
         steps = next(e for e in self._setup.estimators if e.name == name).of_steps
@@ -237,9 +324,26 @@ class AffinityMeter:
         """
         self._training.backward(weights, extra)
 
+    def gram(self) -> Tensor:
+        """Inner products of the task gradients of the last call, ⟨g_i, g_j⟩ over the shared parameters.
+
+        Its rows are the losses that the call returned, in their order, without missing ones and without weights:
+        what aggregators of gradients (TorchJD's weightings) work on. At a measured call the gradients are there
+        already (from the second time on that this is asked for, and where `gradient_memory` suffices); at others
+        they are computed. Call it before the backward pass, which frees the graph.
+        """
+        if self._training.losses is None:
+            raise RuntimeError("`gram` needs the losses of a call of the meter: call the meter first.")
+        if not self._setup.replicas(self._wrapper()).alone:
+            raise RuntimeError(
+                "`gram` is of one process; under data parallelism sum your own gradients over ranks, or use "
+                "process_group=None for this rank's."
+            )
+        return self._gram.of(self._training.losses)
+
     def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check:
         """One dry step that says what would be measured and what it would cost; leaves no trace at all."""
-        return dry_step(self._setup, self._ledger.tasks, closure, held_out, self._schedule)
+        return dry_step(self._setup, self._ledger.tasks, closure, held_out, self._schedule, self._wrapper())
 
     @property
     def tasks(self) -> tuple[str, ...] | None:

@@ -28,6 +28,7 @@ class Scene:
         before: The targets' losses at θ.
         null: Whether the step on a zero gradient is looked at too, as a last source.
         gradient_memory: Bytes for gradients held together.
+        own_targets: Whether the targets' gradients, and with them slopes, are this rank's part of the sum only.
     """
 
     parameters: Sequence[Tensor]
@@ -40,6 +41,7 @@ class Scene:
     before: Tensor
     null: bool
     gradient_memory: float
+    own_targets: bool = False
 
     @property
     def held_out(self) -> bool:
@@ -50,7 +52,7 @@ def observe(scene: Scene, needs: frozenset[Quantity]) -> Observed:
     """Computes the quantities in `needs`; the parameters are as before when it returns, or raises."""
     seen = Observed(scene.before)
     held: list[tuple[Block, _Rows]] = []
-    if needs & {"slopes", "inner", "kernel_inner"}:
+    if needs - {"after"}:
         held = _first_order(scene, needs, seen)
     if "after" in needs:
         seen.after = _lookahead(scene, held)
@@ -81,7 +83,9 @@ def _first_order(scene: Scene, needs: frozenset[Quantity], seen: Observed) -> li
 def _gradient_rows(scene: Scene, blocks: Sequence[Block], *, whole: bool) -> list[_Rows]:
     if scene.held_out:
         sources = gradient_matrices(scene.gradients, scene.sources, blocks, scene.parameters, whole=whole)
-        targets = gradient_matrices(scene.target_gradients, scene.targets, blocks, scene.parameters, whole=whole)
+        targets = gradient_matrices(
+            scene.target_gradients, scene.targets, blocks, scene.parameters, whole=whole, own=scene.own_targets
+        )
         return [_Rows(s, t) for s, t in zip(sources, targets, strict=True)]
     tasks = list(dict.fromkeys([*scene.sources, *scene.targets]))
     matrices = gradient_matrices(scene.gradients, tasks, blocks, scene.parameters, whole=whole)
@@ -97,12 +101,16 @@ class _InnerProducts:
         self._scene = scene
         self._needs = needs
         self._slopes: Tensor | float = 0.0
+        self._gram: Tensor | float = 0.0
         self._grams: dict[str, list[Tensor]] = {}
 
     def add(self, block: Block, rows: _Rows) -> None:
         home = self._scene.before
         if "slopes" in self._needs:
             self._slopes = self._slopes + _slopes(self._scene, block, rows).to(home)
+        if "gram" in self._needs:
+            own = rows.sources if self._scene.held_out else rows.targets
+            self._gram = self._gram + (own @ own.T).to(home.device)
         for quantity, width in (("inner", block.size), ("kernel_inner", block.kernels)):
             if quantity in self._needs:
                 s, t = rows.sources[:, :width], rows.targets[:, :width]
@@ -114,6 +122,8 @@ class _InnerProducts:
     def write(self, seen: Observed) -> None:
         if isinstance(self._slopes, Tensor):
             seen.slopes = self._slopes
+        if isinstance(self._gram, Tensor):
+            seen.gram = self._gram
         for quantity, parts in self._grams.items():
             found = cosines(*parts)
             if self._scene.null:  # keeps the rows of all quantities aligned; estimators of cosines ignore it

@@ -31,14 +31,15 @@ class Record:
             count = self._skipped.setdefault(reason, np.zeros(pairs.shape, dtype=np.int64))
             count += pairs
 
-    def affinity(self, settings: Mapping[str, Any]) -> Affinity:
-        n = len(self._tasks)
+    def affinity(self, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
+        """Everything measured, or the last step only (without the counts of what was skipped)."""
+        n, kept = len(self._tasks), slice(-1 if last else None, None)
         return Affinity.from_history(
-            np.array(self._values).reshape(-1, n, n),
+            np.array(self._values[kept]).reshape(-1, n, n),
             self._tasks,
-            np.array(self._steps, dtype=np.int64),
-            null=np.array(self._null).reshape(-1, n),
-            skipped=self._skipped,
+            np.array(self._steps[kept], dtype=np.int64),
+            null=np.array(self._null[kept]).reshape(-1, n),
+            skipped={} if last else self._skipped,
             settings=dict(settings),
         )
 

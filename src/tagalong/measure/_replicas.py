@@ -1,72 +1,72 @@
-"""Losses and gradients averaged over the ranks of a process group; one process is the simplest case."""
+"""Ranks of a process group that measure together; one process is the simplest case."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
+
+T = TypeVar("T")
+
+_LEFT = (
+    "another rank did not take part in a measurement: it ended, or called the meter less often. Give every rank the "
+    "same number of batches (DistributedSampler(..., drop_last=True), say) and call the meter for each of them."
+)
 
 
 class Replicas:
     """Ranks that hold the same parameters and different rows.
 
-    L = Σ w_r L_r / Σ w_r over ranks, so a rank's share of task j is w_r / Σ w_r; gradients are weighted alike.
+    Args:
+        group: The process group, or None for a single process.
+        device: Where messages must lie to be sent.
 
     Attributes:
         group: The process group, or None for a single process.
+        alone: Whether there is only one rank.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None) -> None:
-        self.group = group
-        self.alone = group is None or dist.get_world_size(group) == 1
-
-    def agree(
-        self, values: Tensor, weights: Mapping[str, float | Tensor], tasks: Sequence[str], problems: int
-    ) -> tuple[Tensor, Tensor, int]:
-        """One collective before any gradient: mean losses, this rank's share of each, problems on all ranks.
-
-        Args:
-            values: This rank's losses, NaN where missing.
-            weights: What each counts among the ranks, such as its number of labels.
-            tasks: The order of `values`.
-            problems: How many things are wrong on this rank.
-        """
-        if self.alone:
-            return values, torch.ones_like(values), problems
-        present = ~values.isnan()
-        weight = torch.stack([torch.as_tensor(weights.get(t, 0.0)).to(values) for t in tasks])
-        weight = torch.where(present, weight, 0.0)
-        own = torch.where(present, values, 0.0) * weight
-        message = torch.cat([own, weight, own.new_tensor([float(problems)])])
-        dist.all_reduce(message, group=self.group)
-        total, all_weights = message[: len(tasks)], message[len(tasks) : -1]
-        return total / all_weights, weight / all_weights, int(message[-1].item())
+    def __init__(self, group: dist.ProcessGroup | None, device: torch.device | str = "cpu") -> None:
+        self.group, self._device = group, torch.device(device)
+        self.size = 1 if group is None else dist.get_world_size(group)
+        self.alone = self.size == 1
 
     def sum(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         """Sums over ranks, all tensors in one flat message."""
         if self.alone:
             return tensors
         flat = torch.cat([t.reshape(-1) for t in tensors])
-        dist.all_reduce(flat, group=self.group)
+        self.add_up(flat)
         parts = flat.split([t.numel() for t in tensors])
         return [part.view_as(t) for part, t in zip(parts, tensors, strict=True)]
 
-    def largest(self, value: float) -> float:
+    def add_up(self, message: Tensor) -> None:
+        """Sums one contiguous tensor over ranks, in place."""
+        if not self.alone:
+            self._together(lambda: dist.all_reduce(message, group=self.group))
+
+    def gathered(self, item: T) -> list[T]:
+        """What every rank has to say, in the order of ranks; any small Python value, so not for every step."""
         if self.alone:
-            return value
-        message = torch.tensor([value], dtype=torch.float64)
-        if dist.get_backend(self.group) == "nccl":
-            message = message.cuda()
-        dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self.group)
+            return [item]
+        found: list[T | None] = [None] * self.size
+        self._together(lambda: dist.all_gather_object(found, item, group=self.group))
+        return found  # type: ignore[return-value]
+
+    def largest(self, value: float) -> float:
+        message = torch.tensor([value], dtype=torch.float64, device=self._device)
+        if not self.alone:
+            self._together(lambda: dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self.group))
         return float(message.item())
 
+    def home(self, values: Tensor) -> Tensor:
+        """`values` where they can be sent from: losses of a rank without any lie on the CPU."""
+        return values if self.alone else values.to(self._device)
 
-def find_group(modules: Iterable[nn.Module], parameters: Sequence[Tensor]) -> dist.ProcessGroup | None:
-    """The process group of the DistributedDataParallel module that wraps the shared parameters, if any."""
-    wanted = {id(p) for p in parameters}
-    for module in modules:
-        if isinstance(module, DistributedDataParallel) and wanted & {id(p) for p in module.parameters()}:
-            group: dist.ProcessGroup = module.process_group
-            return group
-    return None
+    @staticmethod
+    def _together(collective: Callable[[], object]) -> None:
+        try:
+            collective()
+        except RuntimeError as error:
+            raise RuntimeError(_LEFT) from error

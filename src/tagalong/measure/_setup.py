@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from tagalong._names import refuse
 
 from ._estimators import Estimator, Quantity
 from ._isolation import Replayer, compiled
-from ._replicas import Replicas, find_group
+from ._replicas import Replicas
 from ._schedules import is_number
 from ._shared import Shared, shared_parameters, trainable
 from ._stage import Closure, Stage
@@ -78,16 +78,23 @@ class Setup:
         given = self.weights() if callable(self.weights) else self.weights
         return check_weights(given, tasks)
 
-    def stage(self, closure: Closure, replayer: Replayer, *, verify: bool, held_out: bool = False) -> Stage:
+    def stage(
+        self,
+        closure: Closure,
+        replayer: Replayer,
+        *,
+        verify: bool,
+        held_out: bool = False,
+        wrapper: nn.Module | None = None,
+    ) -> Stage:
         what, graph = ("held-out closure", self.target_gradients) if held_out else ("closure", True)
-        return Stage(closure, self.models, replayer, what, graph=graph, verify=verify)
+        models = [*self.models, wrapper] if self.models and wrapper is not None else self.models
+        return Stage(closure, models, replayer, what, graph=graph, verify=verify)
 
-    def replicas(self, modules: Iterable[nn.Module]) -> Replicas:
-        if self.process_group != "auto":
-            return Replicas(self.process_group)
-        if not (dist.is_available() and dist.is_initialized()):
-            return Replicas(None)
-        return Replicas(find_group([*self.models, *modules], self.parameters))
+    def replicas(self, wrapper: DistributedDataParallel | None) -> Replicas:
+        found = None if wrapper is None else wrapper.process_group
+        group = found if self.process_group == "auto" else self.process_group
+        return Replicas(group, self.parameters[0].device)
 
 
 def check_weights(given: Mapping[str, float | Tensor], tasks: Iterable[str]) -> dict[str, float | Tensor]:

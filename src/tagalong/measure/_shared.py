@@ -54,7 +54,7 @@ def _problems(parameter: Tensor) -> Iterable[str]:
         yield "`shared` holds complex parameters, which the meter does not measure; leave them out"
     if isinstance(parameter, UninitializedParameter):
         yield "`shared` holds a lazy parameter without a shape; run the model once before making the meter"
-    if hasattr(parameter, "device_mesh"):
+    if hasattr(parameter, "device_mesh") or getattr(parameter, "_fsdp_flattened", False):
         yield (
             "`shared` holds sharded parameters (FSDP); the meter needs whole ones: measure on a replica that is "
             "not sharded, or with DistributedDataParallel"

@@ -1,5 +1,7 @@
 """What is there to learn?"""
 
+from ._celeba_network import PAPER_RECIPE as PAPER_RECIPE
+from ._celeba_network import CelebANet as CelebANet
 from ._faces import faces as faces
 from ._nhanes import nhanes as nhanes
 from ._qm9 import qm9 as qm9

@@ -111,8 +111,7 @@ def nhanes(
         name="nhanes",
         seed=seed,
     )
-    logs = [task for task in chosen if task in LOGARITHMS]
-    notes = (*problem.notes, f"natural logarithms: {', '.join(logs)}") if logs else problem.notes
+    notes = (*problem.notes, "hba1c and metals are learnt as natural logarithms")
     return replace(problem, encoder=MLP(problem.train.inputs.shape[1], HIDDEN[size]), notes=notes)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 Scale = list[tuple[float, str]]
 
 # ColorBrewer's red–white–blue: below the centre red, above it blue.
@@ -20,6 +22,9 @@ _DIVERGING = (
 _DISTINCT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x", "cross", "star", "hexagon")
+
+BETTER, WORSE = "#2166ac", "#b2182b"  # the ends of the scale
 GREY, INK, BLANK = "#e4e4e4", "#404040", "#ffffff"
 FADE = 0.65  # how far a faded colour has gone to white
 
@@ -38,6 +43,13 @@ def line_style(number: int) -> dict[str, str]:
     """Colour and dashes of the line with this number: eight colours, then the same dashed."""
     dash = _DASHES[number // len(_DISTINCT) % len(_DASHES)]
     return {"color": _DISTINCT[number % len(_DISTINCT)], "dash": dash}
+
+
+def marker_style(number: int, *, full: bool = True) -> dict[str, Any]:
+    """Colour and sign of the marker with this number; no two of the first seventy-two are alike."""
+    colour = _DISTINCT[number % len(_DISTINCT)]
+    sign = _SYMBOLS[number % len(_SYMBOLS)]
+    return {"size": 10, "symbol": sign, "color": colour if full else BLANK, "line": {"width": 1.5, "color": colour}}
 
 
 def transparent(colour: str, opacity: float) -> str:

@@ -11,10 +11,13 @@ from tagalong.affinity import Affinity
 from ._cells import Cells
 from ._centre import Centre
 from ._colours import BLANK, FADE, GREY, INK, diverging, plain
+from ._grouping_figure import task_order
 from ._labels import heading, label, need_affinity, times, what_was_measured
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+    from tagalong.group import Grouping
 
 WRITTEN = 16  # tasks up to which the numbers fit into the cells
 CELL, CELLS = (18, 72), 600  # pixels of a cell, and of all of them together
@@ -22,7 +25,12 @@ TEXT = 660  # pixels that the lines above the cells need
 
 
 def affinity_heatmap(
-    affinity: Affinity, *, centre: Centre = "zero", values: bool | None = None, title: str = "Who helps whom"
+    affinity: Affinity,
+    *,
+    centre: Centre = "zero",
+    values: bool | None = None,
+    grouping: Grouping | None = None,
+    title: str = "Who helps whom",
 ) -> Figure:
     """Rows are sources, columns are targets; blue helps, red hurts.
 
@@ -36,6 +44,7 @@ def affinity_heatmap(
             tasks, for matrices whose columns lie on a level of their own (momentum, weight decay). The
             numbers in the cells are the affinities in either case.
         values: whether to write the numbers into the cells; by default up to 16 tasks.
+        grouping: puts tasks that it serves together beside each other, and frames them.
         title: the heading, as plain text.
 
     Returns:
@@ -49,10 +58,13 @@ def affinity_heatmap(
     from plotly.graph_objects import Figure, Heatmap
 
     need_affinity(affinity)
+    if grouping is not None and affinity.tasks != (order := tuple(task_order(grouping))):
+        affinity = affinity.only(order)
     cells = Cells.of(affinity, centre)
     written = len(affinity.tasks) <= WRITTEN if values is None else values
     layers = [Heatmap(**_layer(cells, kind, written), **style) for kind, style in _styles(cells).items()]
-    return Figure(layers, _layout(cells, title))
+    frames = [] if grouping is None else _frames(grouping)
+    return Figure(layers, {**_layout(cells, title), "shapes": frames})
 
 
 def _styles(cells: Cells) -> dict[str, dict[str, Any]]:
@@ -111,6 +123,17 @@ def _layout(cells: Cells, title: str) -> dict[str, Any]:
         "plot_bgcolor": BLANK,
         "font": {"color": INK},
     }
+
+
+def _frames(grouping: Grouping) -> list[dict[str, Any]]:
+    """A frame around the tasks that each network serves."""
+    frames, start = [], -0.5
+    for group in grouping.groups:
+        end = start + len(group.serves)
+        corners = {"x0": start, "x1": end, "y0": start, "y1": end}
+        frames.append({"type": "rect", **corners, "line": {"color": INK, "width": 2}})
+        start = end
+    return frames
 
 
 def _key(cells: Cells) -> str:

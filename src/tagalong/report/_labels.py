@@ -61,6 +61,16 @@ def plus_minus(mean: float, error: float) -> str:
     return f"{mean:.3g} ± {error:.2g}" if isfinite(error) else f"{mean:.3g}"
 
 
+def signed(value: float, digits: int = 1) -> str:
+    """A change in percent with its sign, a true minus, and none before zero.
+
+    >>> signed(-0.0312), signed(-0.0001), signed(0.1, 2)
+    ('−3.1', '0.0', '+10.00')
+    """
+    rounded = round(100 * value, digits)
+    return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else f"{0:.{digits}f}"
+
+
 def heading(title: str, *lines: str) -> dict[str, Any]:
     """A title with small lines below it, at the left."""
     small = "".join(f"<br><sup>{line}</sup>" for line in lines if line)

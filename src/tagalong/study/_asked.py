@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import Any, TypeGuard
 
 from tagalong._names import refuse
-from tagalong.learn import Problem
+from tagalong.learn import Problem, data_problems
 
 from .methods import Method, Mtl, make_method
 
@@ -57,7 +57,7 @@ def check(
     confirm: int,
 ) -> Asked:
     """Refuses what cannot be meant, with every problem at once."""
-    problems: list[str] = []
+    problems = data_problems(problem)
     made = _methods(methods, options, problems)
     for method in made:
         problems += method.problems(problem)

@@ -17,7 +17,7 @@ from tagalong.group import Group
 from tagalong.learn import Network, Problem, build_network
 from tagalong.learn._scoring import outputs_on
 
-from ._change import changes
+from ._change import Label, changes
 from ._record import Outcome, Record
 
 if TYPE_CHECKING:
@@ -137,7 +137,11 @@ class Best:
 
 
 def keep_best(
-    results: Results, problem: Problem, state_of: States, width_of: Callable[[str], float] = lambda key: 1.0
+    results: Results,
+    problem: Problem,
+    state_of: States,
+    width_of: Callable[[str], float] = lambda key: 1.0,
+    label: Label | None = None,
 ) -> Best:
     """The networks a verdict recommends, of the seed that did best on validation.
 
@@ -146,15 +150,16 @@ def keep_best(
         problem: they were trained on.
         state_of: gives the weights of a network by its key.
         width_of: gives its width.
+        label: a method and budget whose networks are wanted instead.
     """
-    record = recommended_record(results)
+    record = recommended_record(results, label)
     states, widths = [state_of(key) for key in record.networks], [width_of(key) for key in record.networks]
     return Best.build(problem, record.groups, states, record.seed, widths)
 
 
-def recommended_record(results: Results) -> Record:
-    """Among the records that the verdict recommends, the seed with the best validation losses."""
-    found = results.records_of(results.verdict().recommended)
+def recommended_record(results: Results, label: Label | None = None) -> Record:
+    """Among the records that the verdict recommends, or of this label, the seed with the best validation losses."""
+    found = results.records_of(label or results.verdict().recommended)
     one = [Record("mean", None, record.seed, (), _mean_val(found), {}) for record in found]
     against_mean = dict(zip((record.seed for record in found), changes(found, one, "val"), strict=True))
     return min(found, key=lambda record: (against_mean[record.seed], record.seed))

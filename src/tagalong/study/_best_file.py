@@ -19,11 +19,11 @@ from tagalong.group import Group
 from tagalong.learn import Network
 
 from ._best import Best, Served
+from ._document import read_document
 
 FORMAT = "tagalong-networks"
 VERSION = 1
 FOLDER, FILE, EXAMPLE = "networks", "networks.json", "example.pt"
-_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, RuntimeError, pickle.UnpicklingError)
 
 
 class NetworksFileError(ValueError):
@@ -52,23 +52,17 @@ def read(out: Path) -> Best:
     """The networks in the folder of a run, or in its `networks/` itself."""
     folder = out / FOLDER if (out / FOLDER).is_dir() else out
     if not (folder / FILE).exists():
-        raise NetworksFileError(f"{out} must be the folder of a finished run, found no {FOLDER}/{FILE} in it")
-    try:
-        document = json.loads((folder / FILE).read_bytes())
-        found = (document.get("format"), document.get("version"))
-        if found == (FORMAT, VERSION):
-            return _best(folder, document)
-    except _DAMAGE as error:
-        said = (str(error).splitlines() or [""])[0]
-        raise NetworksFileError(f"{folder} is damaged ({type(error).__name__}: {said}); run the study again") from error
-    raise NetworksFileError(f"{folder / FILE} must have format and version {(FORMAT, VERSION)}, found {found}")
+        raise NetworksFileError(f"`out` must be the folder of a finished run, found no {FOLDER}/{FILE} in {out}")
+    best: Best = read_document(
+        folder / FILE, FORMAT, VERSION, lambda document: _best(document, folder), NetworksFileError
+    )
+    return best
 
 
-def _best(folder: Path, document: dict[str, Any]) -> Best:
-    networks = [_module(folder, number) for number in range(len(document["groups"]))]
+def _best(document: dict[str, Any], folder: Path) -> Best:
     return Best(
         groups=tuple(Group(entry["trains"], entry["serves"]) for entry in document["groups"]),
-        networks=tuple(networks),
+        networks=tuple(_module(folder, number) for number in range(len(document["groups"]))),
         tasks=tuple(_served(entry) for entry in document["tasks"]),
         seed=document["seed"],
         table=_table(document["table"]),

@@ -11,6 +11,7 @@ from tagalong.affinity import Affinity
 from tagalong.learn import Problem
 
 from ._info import ProblemInfo
+from ._page import draw_page
 from ._plan import Plan
 from ._plan import plan as make_plan
 from ._results import Results
@@ -166,6 +167,7 @@ class AskTell:
         """What was told, compared, once nothing is left to ask; it is saved as `results.json`."""
         results = self._told.results()
         results.save(self.out / "results.json")
+        draw_page(self.out)
         return results
 
     @property

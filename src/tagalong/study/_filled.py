@@ -14,8 +14,9 @@ from tagalong.group import Group, select_groups
 
 from ._change import TOGETHER, Label
 from ._info import ProblemInfo
-from ._plan import Plan, Subset, relative_table
+from ._plan import Plan
 from ._plan_csv import Line, Networks, label_text, networks_in, read_label, read_lines
+from ._relative import Subset, relative_table
 from ._results import Results
 from ._told import Ledger, check_told
 
@@ -93,7 +94,7 @@ def _chosen(
     def loss(subset: Subset, task: str, seed: int) -> float:
         return float(by_subset[subset, seed][task]["val_loss"])
 
-    table = relative_table(complete, tasks, seeds, loss, alone=False)
+    table = relative_table(complete, tasks, seeds, loss, "together")
     for budget in budgets:
         groupings["chosen", budget] = select_groups(table, budget, objective="min").groups
     return Plan(tasks, ("mtl", "stl", "chosen"), tuple(budgets), seeds, groupings)

@@ -17,12 +17,12 @@ from ._executors import Executor
 from ._key import Keys
 from ._progress import Progress, Silent
 from ._record import Cost, Record
+from ._relative import Subset
 from ._row import Losses, Row
 from ._store import Store
 from ._workshop import Workshop
 
 logger = logging.getLogger(__name__)
-Subset = frozenset[str]
 
 
 class Lab:

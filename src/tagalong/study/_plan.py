@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -15,15 +15,12 @@ from tagalong.affinity import Affinity
 from tagalong.group import Group, select_groups
 
 from ._change import TOGETHER, Label
-from ._record import ratio as loss_ratio
+from ._relative import Losses, Reference, Subset, relative_table
 
 MEASURED = ("tag", "cs")  # decided by an affinity
 TRIED = ("hoa", "optimal")  # decided by validation losses of other networks
 METHODS = ("mtl", "stl", *MEASURED, *TRIED)
 MOST = 12  # tasks of which all subsets are trained
-
-Subset = frozenset[str]
-Losses = Callable[[Subset, str, int], float]
 
 
 @dataclass(frozen=True)
@@ -78,9 +75,9 @@ class Plan:
         """
         groupings = dict(self.groupings)
         for method, budget in self.undecided:
-            alone = method == "hoa"
-            table = relative_table(self.deciding(method), self.tasks, self.seeds, losses, alone)
-            complete: Literal["pairs"] | None = "pairs" if alone else None
+            reference: Reference = "alone" if method == "hoa" else "together"
+            table = relative_table(self.deciding(method), self.tasks, self.seeds, losses, reference)
+            complete: Literal["pairs"] | None = "pairs" if method == "hoa" else None
             found = select_groups(table, budgets=[budget], complete=complete, objective="min")
             groupings[method, budget] = found[budget].groups
         return replace(self, groupings=groupings)
@@ -159,21 +156,6 @@ def _problems(
     if "optimal" in methods and len(tasks) > MOST:
         problems.append(f"`methods`: 'optimal' trains all {2 ** len(tasks) - 1} subsets; use 'hoa' above {MOST} tasks")
     return problems
-
-
-def relative_table(
-    subsets: Sequence[Subset], tasks: Sequence[str], seeds: Sequence[int], losses: Losses, alone: bool
-) -> dict[Subset, dict[str, float]]:
-    """Losses over those of the same task alone, or all together, with the same seed; averaged over seeds."""
-
-    def ratio(subset: Subset, task: str, seed: int) -> float:
-        base = losses(frozenset([task] if alone else tasks), task, seed)
-        return loss_ratio(losses(subset, task, seed), base)
-
-    return {
-        subset: {task: float(np.mean([ratio(subset, task, seed) for seed in seeds])) for task in subset}
-        for subset in subsets
-    }
 
 
 def _whole(value: object, least: int, most: float = float("inf")) -> bool:

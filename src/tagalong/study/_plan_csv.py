@@ -14,7 +14,8 @@ from tagalong.group import Group
 from tagalong.learn._table_read import find_delimiter, read_text
 
 from ._change import Label
-from ._plan import Plan, Subset
+from ._plan import Plan
+from ._relative import Subset
 
 KEYS = ("network", "seed", "task")
 PLANNED = ("serves", "decides")

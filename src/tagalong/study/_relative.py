@@ -2,49 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ._lab import Lab, Subset
-from ._record import ratio as loss_ratio
-from ._row import Row
+from ._record import relative
+
+if TYPE_CHECKING:
+    from ._lab import Lab
+
+Subset = frozenset[str]
+Losses = Callable[[Subset, str, int], float]
+Reference = Literal["alone", "together"]
+MOST = 1e9  # times the reference: what it learns without any error must not make everything else infinitely worse
 
 
-def relative_losses(
-    lab: Lab,
-    subsets: Iterable[Subset],
-    seeds: Sequence[int],
-    *,
-    part: Literal["val", "test"],
-    reference: Literal["alone", "together"],
+def relative_table(
+    subsets: Iterable[Subset], tasks: Sequence[str], seeds: Sequence[int], losses: Losses, reference: Reference
 ) -> dict[Subset, dict[str, float]]:
-    """The loss of every task of these networks over that of a reference with the same seed, averaged over seeds.
+    """The loss of every task of these networks beside that of a reference with the same seed, averaged over seeds.
 
-    Ratios, so that rescaling a target changes nothing.
+    One plus the relative change that the verdict compares: for losses above zero their ratio. So rescaling a target
+    changes nothing, and lower is better below zero too.
 
     Args:
-        lab: has the networks, or trains them.
         subsets: the tasks of each network.
+        tasks: all there are.
         seeds: to average over.
-        part: which rows.
+        losses: gives the loss of a task in the network of a subset with a seed.
         reference: a network for the task alone, or one for all tasks together.
-    """
-    wanted = list(subsets)
-    rows = lab.networks(lab.job(subset, seed) for subset in wanted for seed in seeds)
-    names = lab.problem.names
-    bases = lab.networks(lab.job([t] if reference == "alone" else names, seed) for t in names for seed in seeds)
 
-    def ratio(subset: Subset, task: str, seed: int) -> float:
-        base = bases[lab.job([task] if reference == "alone" else names, seed)]
-        return loss_ratio(_loss(rows[lab.job(subset, seed)], part, task), _loss(base, part, task))
+    Example:
+        >>> losses = {("age", 1): -2.0, ("age", 2): -1.0, ("ill", 1): 3.0, ("ill", 2): 2.0}
+        >>> pair = frozenset({"age", "ill"})
+        >>> def loss(subset, task, seed):
+        ...     return losses[task, len(subset)]
+        >>> found = relative_table([pair], ["age", "ill"], [0], loss, "alone")[pair]
+        >>> [round(found[task], 3) for task in ("age", "ill")]
+        [1.5, 0.667]
+    """
+    together = frozenset(tasks)
+
+    def beside(subset: Subset, task: str, seed: int) -> float:
+        base = losses(frozenset([task]) if reference == "alone" else together, task, seed)
+        return float(np.clip(1 + relative(losses(subset, task, seed), base), -MOST, MOST))
 
     return {
-        subset: {task: float(np.mean([ratio(subset, task, seed) for seed in seeds])) for task in subset}
-        for subset in wanted
+        subset: {task: float(np.mean([beside(subset, task, seed) for seed in seeds])) for task in subset}
+        for subset in subsets
     }
 
 
-def _loss(row: Row, part: str, task: str) -> float:
-    return float(getattr(row, part)[task].loss)
+def relative_losses(
+    lab: Lab, subsets: Iterable[Subset], seeds: Sequence[int], *, part: Literal["val", "test"], reference: Reference
+) -> dict[Subset, dict[str, float]]:
+    """The relative table of networks that a lab has, or trains.
+
+    Args:
+        lab: has the networks.
+        subsets: the tasks of each network.
+        seeds: to average over.
+        part: which rows.
+        reference: see `relative_table`.
+    """
+    wanted, names = list(subsets), lab.problem.names
+    references = [frozenset([name]) for name in names] if reference == "alone" else [frozenset(names)]
+    rows = lab.networks(lab.job(subset, seed) for subset in [*wanted, *references] for seed in seeds)
+
+    def loss(subset: Subset, task: str, seed: int) -> float:
+        return float(getattr(rows[lab.job(subset, seed)], part)[task].loss)
+
+    return relative_table(wanted, names, seeds, loss, reference)

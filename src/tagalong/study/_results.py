@@ -125,6 +125,11 @@ class Results:
 
         return results_text(self)
 
+    def _repr_html_(self) -> str:
+        from ._results_html import html_table  # only in notebooks
+
+        return html_table(self)
+
     def __repr__(self) -> str:
         methods = ", ".join(dict.fromkeys(record.method for record in self.records))
         return f"Results({self.problem.name!r}, {len(self.problem.tasks)} tasks: {methods})"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from tagalong._caution import caution
 from tagalong.affinity._atomic import write_atomic
 from tagalong.group import Group
 
+from ._document import read_document
 from ._info import ProblemInfo
 from ._record import Cost, Outcome, Record
 from ._results import Results
+from ._summary import Line
 
 FORMAT = "tagalong-results"
 VERSION = 1
@@ -27,7 +30,7 @@ class ResultsFileError(ValueError):
 
 
 def write(results: Results, path: Path) -> Path:
-    """Whole or not at all; the verdict goes along for other programmes, and is not read back."""
+    """Whole or not at all; table and verdict go along for other programmes, and are not read back."""
     path = path / FILE if path.is_dir() or not path.suffix else path
     text = json.dumps(to_document(results), allow_nan=False, indent=1)
     write_atomic(path, (text + "\n").encode())
@@ -39,31 +42,23 @@ def read(path: Path) -> Results:
     file = path / FILE if path.is_dir() else path
     if not file.exists():
         raise ResultsFileError(f"`path` must be a results file or the folder of a finished run, found no {file}")
-    try:
-        document = json.loads(file.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ResultsFileError(f"{file} is not valid JSON ({error}); is it cut short?") from error
-    found = document.get("format") if isinstance(document, dict) else type(document).__name__
-    if found != FORMAT:
-        raise ResultsFileError(f"{file} is not a results file: expected the format {FORMAT!r}, found {found!r}")
-    if document.get("version") != VERSION:
-        version = document.get("version")
-        raise ResultsFileError(f"{file} has version {version!r}, this tagalong reads {VERSION}; update tagalong")
-    try:
-        return from_document(document, file.parent)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ResultsFileError(f"{file} is damaged: {error!r}; run the study again") from error
+    results: Results = read_document(
+        file, FORMAT, VERSION, lambda document: from_document(document, file.parent), ResultsFileError
+    )
+    return results
 
 
 def to_document(results: Results) -> dict[str, Any]:
     """What JSON can hold; NaN becomes null."""
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+    document["caution"] = caution(results.problem.tasks)
     document["problem"] = results.problem.to_document()
     document["settings"] = results.settings
     document["noise"] = [
         {"method": method, "budget": budget, "row_stderr": value} for (method, budget), value in results.noise.items()
     ]
     document["records"] = [_record_document(record) for record in results.records]
+    document["table"] = [_line_document(line) for line in results.table()]
     if any((record.method, record.budget) == ("mtl", None) for record in results.records):
         document["verdict"] = results.verdict().to_document()
     finite: dict[str, Any] = _finite(document)
@@ -84,13 +79,21 @@ def from_document(document: Mapping[str, Any], out: Path | None = None) -> Resul
 
 def _record_document(record: Record) -> dict[str, Any]:
     document = {name: getattr(record, name) for name in PLAIN}
-    document["groups"] = [
-        {"trains": sorted(group.trains), "serves": sorted(group.serves), "cost": group.cost} for group in record.groups
-    ]
+    document["groups"] = _groups_document(record.groups)
     for part in ("val", "test"):
         document[part] = {task: asdict(outcome) for task, outcome in getattr(record, part).items()}
     document |= {"deciding": asdict(record.deciding), "training": asdict(record.training)}
     return document | {"networks": list(record.networks)}
+
+
+def _line_document(line: Line) -> dict[str, Any]:
+    document = {one.name: getattr(line, one.name) for one in fields(line)}
+    costs = {name: asdict(document[name]) for name in ("deciding", "training")}
+    return document | costs | {"groups": _groups_document(line.groups)}
+
+
+def _groups_document(groups: Iterable[Group]) -> list[dict[str, Any]]:
+    return [{"trains": sorted(group.trains), "serves": sorted(group.serves), "cost": group.cost} for group in groups]
 
 
 def _record(entry: Mapping[str, Any]) -> Record:

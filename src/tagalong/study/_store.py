@@ -114,6 +114,13 @@ class Store:
     def __len__(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM networks").fetchone()[0])
 
+    def spent(self) -> Cost:
+        """What all networks and measurements in the store took."""
+        sums = "count(*), coalesce(sum(steps), 0), coalesce(sum(seconds), 0.0)"
+        (networks,) = self._connection.execute(f"SELECT {sums} FROM networks").fetchall()
+        (measured,) = self._connection.execute(f"SELECT {sums} FROM affinities").fetchall()
+        return Cost(*networks) + Cost(*measured)
+
     def batch(self, key: str) -> list[Job]:
         """What was trained together with this network, in order."""
         ((_, text),) = self._select("key, batch", [key])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ._external import AskTell
 from ._info import ProblemInfo
 from ._lab import Lab
 from ._noise import row_noise
+from ._page import draw_page
 from ._progress import Progress
 from ._records import records_of
 from ._results import Results
@@ -103,6 +105,7 @@ class Study(AskTell):
             about = {**asked.to_document(options), "device": self._device, "executor": self._named}
             settings = write_settings(self.out, self.problem, lab.keys.architecture, about)
             results = self._compared(lab, asked, settings)
+            draw_page(self.out)
             logger.info("finished: %d networks in the store", len(store))
         return results
 
@@ -150,6 +153,7 @@ class Study(AskTell):
         lab.store.keep(chosen)  # before they are read: another process on this folder may be about to prune
         lab.restore(sorted(chosen))
         noise = row_noise(records, lab.row_losses, lab.problem.test.groups, asked.confirming)
+        settings = {**settings, "spent": asdict(lab.store.spent())}
         results = Results(records, problem=info, noise=noise, settings=settings, out=self.out)
         keep_best(results, lab.problem, lab.weights, lab.width).save(self.out)
         results.save(self.out / "results.json")

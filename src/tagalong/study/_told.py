@@ -17,8 +17,9 @@ from tagalong.group import Group
 from ._change import Label
 from ._info import ProblemInfo
 from ._noise import row_noise
-from ._plan import Plan, Subset
+from ._plan import Plan
 from ._record import Cost, Outcome, Record
+from ._relative import Subset
 from ._results import Results
 
 Losses = Mapping[str, float | Sequence[float]]

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from tagalong.affinity._atomic import write_atomic
 from tagalong.group import Group
 
-from ._plan import Plan, Subset
+from ._document import read_document
+from ._plan import Plan
 from ._record import Cost, Outcome
+from ._relative import Subset
 from ._told import Ledger, Told
 
 FORMAT, VERSION, FILE, ROWS = "tagalong-told", 1, "told.json", "told"
@@ -41,17 +43,11 @@ def write(out: Path, plan: Plan, told: Mapping[tuple[Subset, int], Told]) -> Non
 
 def read(out: Path) -> Ledger:
     """The plan and everything told so far."""
-    try:
-        document = json.loads((out / FILE).read_bytes())
-        found = (document.get("format"), document.get("version"))
-        if found == (FORMAT, VERSION):
-            return _ledger(out, document)
-    except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
-        raise ValueError(f"{out / FILE} is damaged: {error!r}; use a new folder") from error
-    raise ValueError(f"{out / FILE} must have format and version {(FORMAT, VERSION)}, found {found}")
+    ledger: Ledger = read_document(out / FILE, FORMAT, VERSION, lambda document: _ledger(document, out))
+    return ledger
 
 
-def _ledger(out: Path, document: Mapping[str, Any]) -> Ledger:
+def _ledger(document: Mapping[str, Any], out: Path) -> Ledger:
     entry = document["plan"]
     groupings = {
         (one["method"], one["budget"]): tuple(Group(group["trains"], group["serves"]) for group in one["groups"])

@@ -34,8 +34,8 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder, "costs.csv")
         ...     _ = path.write_text("group,cost\\n1,0.5\\n2,1\\nage+ill,1.5\\n")
-        ...     read_costs(path, ["age", "ill"])
-        {1: 0.5, 2: 1.0, frozenset({'age', 'ill'}): 1.5}
+        ...     read_costs(path, ["age", "ill"]) == {1: 0.5, 2: 1.0, frozenset({"age", "ill"}): 1.5}
+        True
     """
     file = Path(path)
     text = read_text(file)

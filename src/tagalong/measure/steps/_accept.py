@@ -6,6 +6,8 @@ from typing import Any
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer, SparseAdam
 
+_WRAPPERS = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
+
 
 def accepted(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
     """One, several or no optimisers as a list; raises one error with every reason against them."""
@@ -13,6 +15,7 @@ def accepted(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimize
         return []
     given: object = optimizer
     optimizers: list[Any] = [given] if isinstance(given, Optimizer) or not isinstance(given, Iterable) else list(given)
+    optimizers = [_unwrapped(o) for o in optimizers]
     wrong = [type(o).__name__ for o in optimizers if not isinstance(o, Optimizer)]
     if wrong:
         raise TypeError(f"`optimizer` must be a torch.optim.Optimizer or several of them, got {', '.join(wrong)}.")
@@ -20,6 +23,16 @@ def accepted(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimize
     if problems:
         raise ValueError(" ".join(problems))
     return optimizers
+
+
+def _unwrapped(optimizer: Any) -> Any:
+    """The optimiser itself, where accelerate, Fabric or Lightning have put a wrapper of their own around it.
+
+    Only theirs, which take the same steps: others wrap an optimiser to step differently.
+    """
+    while type(optimizer).__module__.partition(".")[0] in _WRAPPERS and hasattr(optimizer, "optimizer"):
+        optimizer = optimizer.optimizer
+    return optimizer
 
 
 def check_ownership(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:

@@ -44,7 +44,7 @@ class Optimal(Method):
         if self.max_size is None and n > self.max_tasks:
             return [
                 f"`methods`: {self.name!r} trains every subset, {2**n - 1:,} networks per seed for {n} tasks; "
-                f"use 'hoa', or options={{{self.name!r}: {{'max_tasks': {n}}}}} or {{'max_size': 3}}"
+                f"use 'hoa', or set its option max_size to 3, or max_tasks to {n}"
             ]
         return []
 

@@ -19,7 +19,7 @@ from ._method import Choice, Decision, Method, everything
 if TYPE_CHECKING:
     from .._lab import Lab
 
-GIVEN = ("self", "shared", "optimizer", "model", "tasks", "weights", "scaler", "process_group")  # by the trainer
+GIVEN = ("self", "shared", "optimizer", "model", "tasks", "weights", "scaler", "process_group", "log")  # by the trainer
 METER = {name for name in inspect.signature(AffinityMeter.__init__).parameters if name not in GIVEN} | {"held_out"}
 SELECT = ("allow_single", "max_size", "must_link", "cannot_link", "solver", "time_limit")
 

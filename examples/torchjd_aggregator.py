@@ -1,0 +1,53 @@
+"""
+Measure with the meter while training with an aggregator of TorchJD: PCGrad, which cuts off where tasks disagree.
+
+$ python examples/torchjd_aggregator.py
+
+The aggregator's weights depend on the inner products of the task gradients only. `meter.gram()` has them, at a measured
+call from the same gradients that the affinities came from, so nothing is computed twice.
+"""
+
+# ruff: noqa: B023 - the meter calls a closure at once, before the loop moves on
+import argparse
+
+import torch
+from torch import nn
+from torchjd.aggregation import PCGradWeighting
+
+from tagalong import AffinityMeter
+
+parser = argparse.ArgumentParser(description="The meter beside an aggregator of TorchJD.")
+parser.add_argument("--steps", type=int, default=300)
+args = parser.parse_args()
+torch.manual_seed(0)
+
+# -----------------------------------------------------------------------------
+# data: a bridge; two readings of its load, and one of the weather
+x = torch.randn(2048, 12)
+load, weather = x[:, :6].sum(1).tanh(), x[:, 6:].sum(1).tanh()
+y = {"strain": load, "sag": 2 * load + 0.1 * weather, "wind": weather}
+
+encoder = nn.Sequential(nn.Linear(12, 16), nn.Tanh())
+heads = nn.ModuleDict({task: nn.Linear(16, 1) for task in y})
+optimizer = torch.optim.SGD([*encoder.parameters(), *heads.parameters()], lr=0.05)
+
+
+def task_losses(rows: torch.Tensor) -> dict[str, torch.Tensor]:
+    features = encoder(x[rows])
+    return {task: (heads[task](features).squeeze(1) - y[task][rows]).pow(2).mean() for task in y}
+
+
+# -----------------------------------------------------------------------------
+weighting = PCGradWeighting()
+meter = AffinityMeter(shared=encoder, optimizer=optimizer, every=5, estimator=["lookahead", "cosine"])
+for step in range(args.steps):
+    rows = torch.randint(2048, (64,))
+    losses = meter(lambda: task_losses(rows))
+    weights = weighting(meter.gram())  # one weight per loss, in their order
+    torch.stack(list(losses.values())).backward(weights)
+    optimizer.step()
+    optimizer.zero_grad()
+    if step % 100 == 0:
+        print(f"step {step}: weights " + ", ".join(f"{t} {w:.2f}" for t, w in zip(losses, weights, strict=True)))
+
+print(meter.affinity("lookahead"), meter.affinity("cosine"), sep="\n\n")

@@ -1,0 +1,117 @@
+"""`tagalong paper NAME`: the experiments that train."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import _study_options as options
+from ._arguments import typed_whole
+from ._study_arguments import listed, values
+
+if TYPE_CHECKING:
+    from tagalong.paper import Experiment
+
+WHERE = "Where"
+ProblemOption = Annotated[
+    str,
+    typer.Option(
+        "--problem", metavar="faces|celeba|taskonomy", help="Drawn faces stand in for CelebA.", rich_help_panel=WHERE
+    ),
+]
+SizeOption = Annotated[
+    str,
+    typer.Option("--size", metavar="small|full", help="Seconds, or the paper's size (a GPU).", rich_help_panel=WHERE),
+]
+SeedsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seeds",
+        metavar="NUMBER",
+        parser=typed_whole,
+        help="How many runs; 2 at small, 3 at full size.",
+        rich_help_panel=WHERE,
+        show_default=False,
+    ),
+]
+PublishedOption = Annotated[
+    bool,
+    typer.Option(
+        "--as-published",
+        metavar="",
+        help="TAG's step with momentum, per learning rate, as the published code has it.",
+        show_default=False,
+    ),
+]
+
+
+def training_command(experiment: Experiment) -> Callable[..., None]:
+    """The command of an experiment that trains."""
+
+    def command(
+        problem: ProblemOption = "faces",
+        size: SizeOption = "small",
+        seeds: SeedsOption = None,
+        tasks: options.TasksOption = None,
+        with_: options.WithOption = None,
+        recipe: options.RecipeOption = None,
+        device: options.DeviceOption = None,
+        out: options.OutOption = None,
+        json: options.JsonOption = False,
+    ) -> None:
+        given = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe, "device": device, "out": out}
+        run(experiment.name, problem, size, json, given)
+
+    return command
+
+
+def main_command(
+    problem: ProblemOption = "faces",
+    size: SizeOption = "small",
+    seeds: SeedsOption = None,
+    tasks: options.TasksOption = None,
+    with_: options.WithOption = None,
+    recipe: options.RecipeOption = None,
+    as_published: PublishedOption = False,
+    device: options.DeviceOption = None,
+    out: options.OutOption = None,
+    json: options.JsonOption = False,
+) -> None:
+    given = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe, "device": device, "out": out}
+    run("main", problem, size, json, given, as_published=as_published)
+
+
+def run(name: str, problem: str, size: str, json: bool, given: dict[str, Any], **more: Any) -> None:
+    """Runs an experiment and shows what came out; networks that are in the folder are not trained again."""
+    from tagalong.paper import open_bench, run_experiment
+
+    from ._paper_page import show_report
+    from ._sentences import complain
+    from ._watch import watching
+
+    with watching(json) as progress:
+        bench = open_bench(
+            problem,
+            size,
+            out=given["out"],
+            seeds=given["seeds"],
+            tasks=listed(given["tasks"]),
+            options=values(given["with_"] or [], "with"),
+            recipe=values(given["recipe"] or [], "recipe"),
+            device=given["device"] or "auto",
+            progress=progress,
+        )
+        try:
+            report = run_experiment(name, bench, **more)
+        except KeyboardInterrupt:
+            complain(f"stopped; finished networks are kept in {bench.out}, the same command goes on from there")
+            raise
+    files: list[Path] = report.save(bench.out)
+    if json:
+        print(json_module.dumps(report.to_document(), indent=1, allow_nan=False))
+        return
+    show_report(report, files)

@@ -1,0 +1,114 @@
+"""`tagalong report`: the page of a run, or two runs side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import _study_options as options
+from ._terminal import clean, put, say, screen, table
+
+if TYPE_CHECKING:
+    from tagalong.report._compared import Compared
+    from tagalong.study._summary import Line
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.", show_default=False)]
+Other = Annotated[Path | None, typer.Argument(metavar="OTHER", help="Another, to compare with.", show_default=False)]
+OpenOption = Annotated[
+    bool, typer.Option("--open", metavar="", help="Open the page in a browser.", rich_help_panel=options.OUTPUT)
+]
+PageOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="Where to write the page.",
+        rich_help_panel=options.OUTPUT,
+        show_default=False,
+    ),
+]
+
+
+def report(
+    run: Run,
+    other: Other = None,
+    out: PageOption = None,
+    open_: OpenOption = False,
+    json: options.JsonOption = False,
+) -> None:
+    """Makes the page of a finished run again from its files; with two runs, compares them.
+
+    The page, `report.html`, is one file that fetches nothing and can be mailed.
+    """
+    from tagalong.report._run import read_run
+
+    if other is None:
+        from tagalong.report import write_report
+
+        page = write_report(read_run(run), out)
+        _tell(page, json)
+        if open_:
+            typer.launch(page.absolute().as_uri())
+        return
+    if out is not None or open_:
+        raise ValueError("--out and --open need one run; two runs are compared here, in the terminal")
+    from tagalong.report._compared import compare_runs
+
+    compared = compare_runs(read_run(run).results, read_run(other).results)
+    if json:
+        from json import dumps
+
+        print(dumps(compared.to_document(), indent=1, allow_nan=False))
+        return
+    _show(compared, *_names(run, other))
+
+
+def _tell(page: Path, json: bool) -> None:
+    if json:
+        from json import dumps
+
+        print(dumps({"page": str(page)}))
+        return
+    say(screen(), f"the report: {page}")
+
+
+def _show(compared: Compared, first: str, second: str) -> None:
+    console = screen()
+    for name, results in ((first, compared.first), (second, compared.second)):
+        say(console, name)
+        for line in str(results.verdict()).splitlines():
+            console.print(f"  {clean(line)}", soft_wrap=True)
+        console.print()
+    columns = [f"{what} {name}" for what in ("loss", "cost") for name in (first, second)]
+    shown = table("method", "budget", *columns, numbers=("budget", *columns))
+    for (method, budget), pair in compared.lines.items():
+        cells = [*map(_change, pair), *map(_cost, pair)]
+        shown.add_row(clean(method), "" if budget is None else str(budget), *cells)
+    put(console, shown)
+    console.print()
+    say(console, "loss: mean change of the test losses against mtl; cost: deciding and training, in units of mtl's")
+    for remark in compared.remarks:
+        say(console, f"note: {remark}")
+
+
+def _change(line: Line | None) -> str:
+    from tagalong.study._text_table import percent
+
+    if line is None or line.change is None:
+        return "-"
+    return percent(line.change) + ("" if line.change_stderr is None else f" ± {100 * line.change_stderr:.1f}")
+
+
+def _cost(line: Line | None) -> str:
+    if line is None or line.training_cost is None:
+        return "-"
+    return f"{(line.deciding_cost or 0.0) + line.training_cost:.3g}×"
+
+
+def _names(run: Path, other: Path) -> tuple[str, str]:
+    """The names of the folders, A and B where they are alike or long."""
+    first, second = clean(run.resolve().name), clean(other.resolve().name)
+    return (first, second) if first != second and max(len(first), len(second)) <= 14 else (f"A ({run})", f"B ({other})")

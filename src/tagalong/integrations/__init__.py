@@ -1,0 +1,10 @@
+"""Where people already train. Each part needs its own package, and is imported only when asked for.
+
+- `tagalong.integrations.lightning`: `AffinityCallback` for Lightning's Trainer.
+- `tagalong.integrations.sklearn`: `GroupedMultiTaskRegressor` and `GroupedMultiTaskClassifier` for arrays.
+- `tagalong.integrations.transformers`: `AffinityTrainer` and `AffinityMixin` for the Trainer of Hugging Face.
+
+Loops with accelerate, Fabric and plain PyTorch need no adapter; see the documentation.
+"""
+
+from ._metrics import affinity_metrics as affinity_metrics

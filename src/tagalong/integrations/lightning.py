@@ -1,0 +1,99 @@
+"""Affinities from inside Lightning's Trainer."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tagalong.group import select_groups
+from tagalong.measure import AffinityMeter
+
+from ._metrics import affinity_metrics
+from ._missing import missing
+from ._part import part_of
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError as error:
+    raise missing("lightning") from error
+
+TaskLosses = Callable[[Any, Any], Mapping[str, Any]]
+
+
+class AffinityCallback(Callback):
+    """Measures before training steps; the training itself stays bit for bit as it was.
+
+    Automatic and manual optimisation, accumulation (calls are micro-batches), mixed precision and data parallelism
+    are the trainer's, and the callback follows them. What was measured goes into checkpoints and comes back.
+
+    Args:
+        task_losses: Computes ``{task: loss}`` from the module and a batch: a function, or the name of the module's
+            method. It runs several times in a measured step, so it should not call ``self.log``.
+        shared: The part of the module that tasks share: its name, or a function of the module.
+        path: Where to write the affinity at the end; by default ``affinity.json`` in the trainer's folder.
+        budget: Into how many networks to group the tasks at the end, printed; None: no groups.
+        log: Whether every measured step goes to the trainer's loggers, as ``affinity/source/target``.
+        options: For the `AffinityMeter`: `every`, `estimator`, `tasks`, …
+
+    Attributes:
+        meter: The meter, from the start of training on.
+    """
+
+    meter: AffinityMeter | None = None
+
+    def __init__(
+        self,
+        task_losses: TaskLosses | str = "task_losses",
+        shared: str | Callable[[Any], Any] = "encoder",
+        *,
+        path: str | Path | None = None,
+        budget: int | None = 2,
+        log: bool = True,
+        **options: Any,
+    ) -> None:
+        self._task_losses, self._shared = task_losses, shared
+        self._path, self._budget, self._log, self._options = path, budget, log, options
+        self._state: dict[str, Any] = {}
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        shared = part_of(pl_module, self._shared, "shared")
+        held = {id(p) for p in (shared.parameters() if hasattr(shared, "parameters") else shared)}
+        optimizers = [o for o in trainer.optimizers if any(id(p) in held for g in o.param_groups for p in g["params"])]
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        self.meter = AffinityMeter(shared, optimizers, **({"model": pl_module, "scaler": scaler} | self._options))
+        if self._state:
+            self.meter.load_state_dict(self._state)
+            self._state = {}  # another fit begins anew
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        assert self.meter is not None
+        given = self._task_losses
+        losses_of = part_of(pl_module, given, "task_losses") if isinstance(given, str) else partial(given, pl_module)
+
+        def closure() -> Mapping[str, Any]:
+            with trainer.precision_plugin.train_step_context():
+                return losses_of(batch)
+
+        if self.meter.aside(closure) and self._log and self.meter.measured:
+            for logger in trainer.loggers:
+                logger.log_metrics(affinity_metrics(self.meter.latest()), step=trainer.global_step)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.meter is None or not self.meter.measured or not trainer.is_global_zero:
+            return
+        affinity = self.meter.affinity()
+        path = Path(self._path or Path(trainer.default_root_dir) / "affinity.json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        affinity.save(path)
+        print(affinity, f"affinity written to {path}", sep="\n")
+        if self._budget is not None:
+            try:
+                print(select_groups(affinity, min(self._budget, len(affinity.tasks))))
+            except ValueError as error:  # pairs that were never measured, say: no reason to fail a finished training
+                print(f"no groups: {error}")
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._state if self.meter is None else self.meter.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._state = state_dict

@@ -1,0 +1,99 @@
+"""Affinities from inside the Trainer of Hugging Face."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tagalong.measure import AffinityMeter
+
+from ._metrics import affinity_metrics
+from ._missing import missing
+from ._part import part_of
+
+try:
+    from transformers import Trainer, TrainerCallback
+    from transformers.trainer_utils import get_last_checkpoint
+except ImportError as error:
+    raise missing("transformers") from error
+
+FILE = "affinity_meter.pt"
+
+
+class AffinityMixin:
+    """Measures before training steps; to be named before `Trainer` in a class of one's own.
+
+    The training itself stays bit for bit as it was. Accumulation (calls are micro-batches), mixed precision and data
+    parallelism are the trainer's; what was measured goes into its checkpoints and comes back with
+    `resume_from_checkpoint`.
+
+    Args:
+        task_losses: Computes ``{task: loss}`` from the model and a batch of inputs. It runs several times in a
+            measured step.
+        shared: The part of the model that tasks share: its name, or a function of the model.
+        log_affinity: Whether every measured step is logged, as ``affinity/source/target``.
+        meter_options: For the `AffinityMeter`: `every`, `estimator`, `tasks`, …
+
+    Attributes:
+        meter: The meter, from the first training step on.
+    """
+
+    meter: AffinityMeter | None = None
+
+    def __init__(
+        self,
+        *arguments: Any,
+        task_losses: Callable[[nn.Module, Any], Mapping[str, Any]],
+        shared: str | Callable[[Any], Any] = "encoder",
+        log_affinity: bool = True,
+        meter_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self._task_losses, self._shared, self._log_affinity = task_losses, shared, log_affinity
+        self._meter_options, self._resumed = meter_options or {}, None
+        self.add_callback(_SaveMeter(self))  # type: ignore[attr-defined]
+
+    def train(self: Any, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
+        found = resume_from_checkpoint
+        self._resumed = get_last_checkpoint(self.args.output_dir) if found is True else found or None
+        self.meter = None
+        return super().train(resume_from_checkpoint, *arguments, **options)  # type: ignore[misc]
+
+    def training_step(self: Any, model: nn.Module, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        if self.meter is None:
+            self.meter = self._make_meter()
+        inputs = self._prepare_inputs(inputs)
+
+        def closure() -> Mapping[str, Any]:
+            model.train()
+            with self.compute_loss_context_manager():
+                return self._task_losses(model, inputs)  # type: ignore[no-any-return]
+
+        if self.meter.aside(closure) and self._log_affinity and self.meter.measured:
+            self.log(affinity_metrics(self.meter.latest()))
+        return super().training_step(model, inputs, *arguments, **options)  # type: ignore[misc]
+
+    def _make_meter(self: Any) -> AffinityMeter:
+        options = {"model": self.model, "scaler": getattr(self.accelerator, "scaler", None)} | dict(self._meter_options)
+        meter = AffinityMeter(part_of(self.model, self._shared, "shared"), self.optimizer, **options)
+        state = None if self._resumed is None else Path(self._resumed, FILE)
+        if state is not None and state.exists():
+            meter.load_state_dict(torch.load(state, weights_only=True))
+        return meter
+
+
+class _SaveMeter(TrainerCallback):
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
+        if self._trainer.meter is not None and args.should_save and folder.exists():
+            torch.save(self._trainer.meter.state_dict(), folder / FILE)
+
+
+class AffinityTrainer(AffinityMixin, Trainer):
+    """The Trainer of Hugging Face with a meter; see `AffinityMixin`."""

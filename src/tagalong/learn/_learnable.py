@@ -1,0 +1,61 @@
+"""Can this be learnt? What is wrong with the data of a problem, however it was made, before anything is trained."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ._problem import Problem, Split
+from ._split import PARTS
+from ._task import Task
+
+ROWS_AT_ONCE = 4096
+
+
+def data_problems(problem: Problem) -> list[str]:
+    """Parts without rows, inputs that are not finite, and labels that a task cannot be learnt from or judged by."""
+    found = [wrong for part, split in problem.splits.items() for wrong in _part_problems(part, split)]
+    return found + [wrong for task in problem.tasks for wrong in _task_problems(problem, task)]
+
+
+def _part_problems(part: str, split: Split) -> list[str]:
+    if not len(split):
+        return [f"`{part}` must have rows, found none"]
+    if not split.inputs.is_floating_point():
+        return []
+    rows = sum(int((~some.isfinite()).flatten(1).any(1).sum()) for some in split.inputs.split(ROWS_AT_ONCE))
+    return [f"`{part}`: inputs must be finite, found NaN or inf in {rows} rows"] if rows else []
+
+
+def _task_problems(problem: Problem, task: Task) -> list[str]:
+    targets = {part: split.targets[task.name] for part, split in problem.splits.items()}
+    whole = [part for part, labels in targets.items() if not labels.is_floating_point()]
+    if whole:
+        found = str(targets[whole[0]].dtype).removeprefix("torch.")
+        return [f"the target of {task.name!r} must be floating point (NaN where a label is missing), found {found}"]
+    values = {part: torch.unique(labels[labels.isfinite()]) for part, labels in targets.items()}
+    unlabelled = [part for part in PARTS if not len(values[part]) and len(problem.splits[part])]
+    if unlabelled:
+        return [f"`{part}`: {task.name!r} must have labels, found none; leave the task out" for part in unlabelled]
+    if task.kind == "custom" or not len(values["train"]):
+        return []
+    if len(values["train"]) == 1:
+        return [f"`train`: {task.name!r} must vary, found {float(values['train'][0]):g} wherever it is known"]
+    return [] if task.kind == "regression" or task.loss is not None else _class_problems(task, values)
+
+
+def _class_problems(task: Task, values: dict[str, Tensor]) -> list[str]:
+    """Labels that are no class, or that train lacks."""
+    classes = torch.arange(task.classes or 2, device=values["train"].device)
+    problems = []
+    for part in PARTS:
+        odd = values[part][~torch.isin(values[part], classes.to(values[part]))]
+        if len(odd):
+            last, other = len(classes) - 1, float(odd[0])
+            problems.append(f"`{part}`: labels of {task.name!r} must be whole numbers 0 to {last}, found {other:g}")
+    lacking = [
+        f"`{part}`: {task.name!r} has the class {float(label):g} that train lacks; leave those rows out"
+        for part in ("val", "test")
+        for label in values[part][~torch.isin(values[part], values["train"])]
+    ]
+    return problems or lacking

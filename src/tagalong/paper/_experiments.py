@@ -1,0 +1,62 @@
+"""The paper's experiments by name."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from ._bench import Bench
+    from ._report import Report
+
+
+class Experiment(NamedTuple):
+    """An experiment of the paper.
+
+    Attributes:
+        name: what users type.
+        summary: what it shows, in a line.
+        trains: whether networks are trained; else it only computes from published numbers.
+    """
+
+    name: str
+    summary: str
+    trains: bool = True
+
+
+EXPERIMENTS = (
+    Experiment("selection", "the printed groupings and the best ones for the same matrices", trains=False),
+    Experiment("errata", "every disagreement with the printed numbers, and why", trains=False),
+    Experiment("theory", "Lemma 1 and Proposition 1 put to the test", trains=False),
+    Experiment("matrix", "heat maps of the published affinities and of ours, natural groups named"),
+    Experiment("tune", "learning rate, batch size and GradNorm's α, on validation"),
+    Experiment("main", "total error against cost for every method, per-task tables"),
+    Experiment("capacity", "larger networks for all tasks against groups"),
+    Experiment("no-early-stopping", "training augmentations when every epoch is trained"),
+    Experiment("partner", "the best, the chosen and the worst partner of each task"),
+    Experiment("frequency", "how often affinities must be measured, and what that saves"),
+    Experiment("validation", "affinity on train against validation loss"),
+    Experiment("over-time", "affinities while the network learns"),
+    Experiment("task-sets", "affinities of the same pair in other company"),
+    Experiment("hyperparameters", "do groups carry over to another batch size or learning rate?"),
+)
+
+
+def run_experiment(name: str, bench: Bench | None = None, **options: Any) -> Report:
+    """Runs an experiment.
+
+    Args:
+        name: of `EXPERIMENTS`, but `selection`, which has a door of its own.
+        bench: where it runs; None for those that only compute.
+        **options: of the experiment.
+
+    Example:
+        >>> run_experiment("errata").claims[0].appeared
+        'no'
+    """
+    known = {experiment.name: experiment for experiment in EXPERIMENTS if experiment.name != "selection"}
+    if name not in known:
+        raise ValueError(f"`name` must be one of {', '.join(map(repr, known))}, found {name!r}")
+    room = importlib.import_module(f".experiments._{name.replace('-', '_')}", __package__)
+    found: Report = room.run(bench, **options) if known[name].trains else room.run(**options)
+    return found

@@ -1,0 +1,78 @@
+"""Whether a claim about two methods appears: means over seeds, beyond their noise or within it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ._report import Appeared, Claim, Value
+
+Pairs = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+CLEAR = 2.0  # standard errors
+FEW = 4  # comparisons that are listed one by one; all are in the JSON
+
+
+def value(found: Sequence[float], *, digits: int = 2, served: bool = True) -> Value:
+    """Mean and standard error over seeds."""
+    stderr = float(np.std(found, ddof=1) / np.sqrt(len(found))) if len(found) > 1 else None
+    return Value(float(np.mean(found)), stderr, served, digits)
+
+
+def lower(mine: Sequence[float], other: Sequence[float]) -> Appeared:
+    """Whether one is lower than the other, seed by seed.
+
+    Example:
+        >>> lower([1.0, 1.1], [2.0, 2.2]), lower([1.0, 2.5], [2.0, 2.2]), lower([3.0, 3.0], [2.0, 2.2])
+        ('yes', 'within noise', 'no')
+    """
+    difference = np.subtract(mine, other)
+    mean = float(difference.mean())
+    if mean >= 0:
+        return "no"
+    noise = float(np.std(difference, ddof=1) / np.sqrt(len(difference))) if len(difference) > 1 else np.inf
+    return "yes" if -mean > CLEAR * noise else "within noise"
+
+
+def all_lower(text: str, pairs: Pairs, unit: str = "") -> Claim:
+    """A claim that in every pair the first is lower than the second; as weak as its weakest part.
+
+    Args:
+        text: the claim.
+        pairs: by name, values of every seed.
+        unit: of the values, in the explanation.
+    """
+    if not pairs:
+        return Claim(text, "not tested", "nothing to compare")
+    found = {name: lower(mine, other) for name, (mine, other) in pairs.items()}
+    weakest: Appeared = "yes"
+    for one in ("within noise", "no"):
+        if one in found.values():
+            weakest = "no" if one == "no" else "within noise"
+    parts = tuple(
+        f"{name}: {np.mean(mine):.4g} against {np.mean(other):.4g}{unit} ({found[name]})"
+        for name, (mine, other) in pairs.items()
+    )
+    return Claim(text, weakest, _summary(parts, list(found.values())), parts)
+
+
+def _summary(parts: tuple[str, ...], answers: Sequence[Appeared]) -> str:
+    if len(parts) <= FEW:
+        return "; ".join(parts)
+    counted = {"yes": "clearly", "within noise": "within noise", "no": "not"}
+    listed = [f"{answers.count(answer)} {word}" for answer, word in counted.items() if answer in answers]
+    return f"of {len(parts)} comparisons {', '.join(listed)}"
+
+
+def pearson(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> float:
+    """The correlation over pairs that are both finite; NaN where there is none.
+
+    Example:
+        >>> round(pearson([1, 2, 3], [2, 4, 7]), 3)
+        0.993
+    """
+    x, y = np.asarray(first, float).ravel(), np.asarray(second, float).ravel()
+    known = np.isfinite(x) & np.isfinite(y)
+    if known.sum() < 2 or not (np.ptp(x[known]) and np.ptp(y[known])):
+        return float("nan")
+    return float(np.corrcoef(x[known], y[known])[0, 1])

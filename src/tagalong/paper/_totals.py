@@ -1,0 +1,94 @@
+"""Totals as the paper has them: the sum of test errors in percent, or of test losses, over tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tagalong.group import Group
+from tagalong.study import Lab, Record
+from tagalong.study._asked import check
+from tagalong.study._decisions import decide_all
+from tagalong.study._records import records_of
+from tagalong.study.methods import Method, Random
+
+if TYPE_CHECKING:
+    from tagalong.learn import Problem
+    from tagalong.study import Outcome
+
+Label = tuple[str, int | None]
+Subset = frozenset[str]
+
+
+def in_percent(problem: Problem) -> bool:
+    """Whether results are error rates in percent (CelebA) rather than losses (Taskonomy)."""
+    return all(task.error_name == "error rate" for task in problem.tasks)
+
+
+def measure_of(problem: Problem) -> str:
+    """What a total is."""
+    return "test error, %" if in_percent(problem) else "test loss"
+
+
+def result(problem: Problem, outcome: Outcome) -> float:
+    """Of one task, as the paper's tables have it."""
+    return 100 * outcome.error if in_percent(problem) else outcome.loss
+
+
+def total(problem: Problem, outcomes: Mapping[str, Outcome]) -> float:
+    """Of all tasks."""
+    return sum(result(problem, outcome) for outcome in outcomes.values())
+
+
+def compared(
+    lab: Lab,
+    methods: Sequence[str | Method],
+    budgets: Sequence[int],
+    seeds: Sequence[int],
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Record]:
+    """What these methods reach, as a `Study` would find it; all tasks together come first, so that costs compare."""
+    asked = check(lab.problem, methods, budgets, seeds, options, None, 0)
+    lab.networks([lab.job(lab.problem.names, seed) for seed in asked.seeds], "all tasks together")
+    return records_of(lab, decide_all(lab, asked), asked.seeds)
+
+
+def totals(problem: Problem, records: Iterable[Record], part: str = "test") -> dict[Label, list[float]]:
+    """By method and budget, the total of every seed."""
+    found: dict[Label, list[float]] = {}
+    for record in records:
+        found.setdefault((record.method, record.budget), []).append(total(problem, getattr(record, part)))
+    return found
+
+
+def train_subsets(lab: Lab, seeds: Sequence[int]) -> None:
+    """Every subset of tasks, as the paper does for CelebA (511 networks) and its ablations."""
+    lab.networks([lab.job(subset, seed) for seed in seeds for subset in lab.subsets()], "all subsets")
+
+
+def results_of(lab: Lab, subset: Iterable[str], seeds: Sequence[int], part: str = "test") -> dict[str, list[float]]:
+    """Of one plain network, for each of its tasks the result of every seed."""
+    jobs = [lab.job(subset, seed) for seed in seeds]
+    rows = lab.networks(jobs)
+    return {task: [result(lab.problem, getattr(rows[job], part)[task]) for job in jobs] for task in jobs[0].tasks}
+
+
+def subset_table(lab: Lab, seeds: Sequence[int], part: str = "test") -> dict[Subset, dict[str, float]]:
+    """Results of every subset, means over seeds, as `select_groups` takes them."""
+    found = {subset: results_of(lab, subset, seeds, part) for subset in lab.subsets()}
+    return {subset: {task: sum(v) / len(v) for task, v in of.items()} for subset, of in found.items()}
+
+
+def grouping_totals(lab: Lab, groups: Iterable[Group], seeds: Sequence[int], part: str = "test") -> list[float]:
+    """The total of every seed, each task where it is served."""
+    sums = [0.0] * len(seeds)
+    for group in groups:
+        found = results_of(lab, group.trains, seeds, part)
+        sums = [so_far + sum(found[task][i] for task in group.serves) for i, so_far in enumerate(sums)]
+    return sums
+
+
+def random_totals(lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> dict[int, list[float]]:
+    """The exact expectation over all partitions into so many groups."""
+    found = totals(lab.problem, compared(lab, [Random(exact=True)], budgets, seeds))
+    return {budget: found["random", budget] for budget in budgets}

@@ -1,0 +1,1 @@
+"""One small file per experiment, each with a `run` that gives a `Report`."""

@@ -1,0 +1,115 @@
+"""`capacity`: no limit on latency. One larger network for all tasks against groups of small ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tagalong.learn import Capacity, capacities, parameters_of
+from tagalong.study import Lab
+
+from .._judge import all_lower, value
+from .._report import Cell, Claim, Report, Sheet, Value
+from .._totals import compared, measure_of, total, totals
+from ..figures import Point, error_against_cost
+from ..printed import CAPACITY
+from ._tune import tuned_gradnorm
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from .._bench import Bench
+
+TITLE = "Is one larger network as good as several small ones?"
+Found = dict[tuple[str, str, float], list[float]]
+Grouped = dict[tuple[str, int], list[float]]
+
+
+def run(bench: Bench) -> Report:
+    """Trains MTL, UW and GradNorm with n× the channels and n× the parameters (Taskonomy: MTL and GradNorm)."""
+    times = [float(k) for k in bench.budgets]
+    with bench.lab() as lab:
+        rules = {"mtl": "plain", "uw": "uw", "gradnorm": tuned_gradnorm(bench, lab)}
+        if bench.printed == "taskonomy":
+            del rules["uw"]
+        sizes = [Capacity("channels", 1.0, 1.0, parameters_of(bench.chosen, bench.chosen.names), 1.0)]
+        sizes += capacities(bench.chosen, times=times)
+        found: Found = {
+            (method, size.by, size.times): _totals(lab, rule, size, bench.seeds)
+            for method, rule in rules.items()
+            for size in sizes
+        }
+        groups = totals(bench.chosen, compared(lab, ["tag", "hoa"], bench.budgets, bench.seeds))
+    grouped = {(method, k): values for (method, k), values in groups.items() if k is not None}
+    return Report(
+        "capacity",
+        TITLE,
+        sheets=[_larger(bench, sizes, found), _groups(bench, grouped)],
+        claims=_claims(found, grouped, times),
+        figures={"capacity": _figure(bench, sizes, found, grouped)},
+        notes=[*bench.about, "budgets are parameters against those of MTL; the paper counts n× channels as n×"],
+        numbers={"gradnorm": rules["gradnorm"]},
+    )
+
+
+def _totals(lab: Lab, rule: str, size: Capacity, seeds: Sequence[int]) -> list[float]:
+    jobs = [lab.job(lab.problem.names, seed, rule, size.width) for seed in seeds]
+    rows = lab.networks(jobs, f"{size.times:g}× {size.by}")
+    return [total(lab.problem, rows[job].test) for job in jobs]
+
+
+def _larger(bench: Bench, sizes: Sequence[Capacity], found: Found) -> Sheet:
+    rows: list[list[Cell]] = []
+    known = CAPACITY.get(bench.printed or "", {})
+    for (method, by, times), values in found.items():
+        size = next(size for size in sizes if (size.by, size.times) == (by, times))
+        printed = known.get((method, int(times))) if by == "channels" and len(bench.chosen.names) >= 5 else None
+        comparable = printed is not None and len(printed.results) == len(bench.chosen.names)
+        shown = Value(printed.total) if printed is not None and comparable else None
+        rows.append([method, f"{times:g}× {by}", Value(size.reached), value(values), shown])
+    columns = ("method", "size", "parameters, ×", f"total {measure_of(bench.chosen)}", "printed")
+    return Sheet("One larger network", columns, rows)
+
+
+def _groups(bench: Bench, grouped: Grouped) -> Sheet:
+    rows = [(method, k, value(values)) for (method, k), values in grouped.items()]
+    return Sheet(
+        "Groups of networks of the usual size", ("method", "groups", f"total {measure_of(bench.chosen)}"), rows
+    )
+
+
+def _claims(found: Found, grouped: Grouped, times: Sequence[float]) -> list[Claim]:
+    groups = {
+        f"{group} against {method} at {n:g}× {by}": (grouped[group, int(n)], found[method, by, n])
+        for group, k in grouped
+        for method, by, n in found
+        if n == k
+    }
+    wider = {
+        f"{method} at {n:g}× channels": (found[method, "channels", 1.0], found[method, "channels", n])
+        for method in dict.fromkeys(method for method, *_ in found)
+        for n in times
+    }
+    return [
+        all_lower("groups of TAG and HOA do better than larger networks", groups),
+        all_lower("more channels do worse than the usual ones (said of CelebA)", wider),
+    ]
+
+
+def _figure(bench: Bench, sizes: Sequence[Capacity], found: Found, grouped: Grouped) -> Figure:
+    reached: dict[tuple[str, float], float] = {(size.by, size.times): size.reached for size in sizes}
+    points = [
+        Point(f"{method}, {by}", f"{times:g}×", reached[by, times], *_mean(values))
+        for (method, by, times), values in found.items()
+    ]
+    points += [Point(method, str(k), float(k), *_mean(values)) for (method, k), values in grouped.items()]
+    return error_against_cost(
+        points, title=TITLE, cost="parameters, in networks of the usual size", error=f"total {measure_of(bench.chosen)}"
+    )
+
+
+def _mean(values: Sequence[float]) -> tuple[float, float | None]:
+    found = value(values)
+    return found.mean if np.isfinite(found.mean) else 0.0, found.stderr

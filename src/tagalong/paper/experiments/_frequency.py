@@ -1,0 +1,140 @@
+"""`frequency`: how often must affinities be measured, and what does it save?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tagalong.affinity import Affinity
+from tagalong.group import select_groups
+from tagalong.study import Lab
+
+from .._affinities import EQUATION_1, between_tasks, every_step, pooled
+from .._judge import pearson, value
+from .._report import Cell, Claim, Report, Sheet, Value
+from .._speed import PAPER_COST, SCHEDULES, Schedule, speed_up
+from .._totals import grouping_totals, random_totals, train_subsets
+from ..figures import bars
+from ..printed import SPEED
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from .._bench import Bench
+
+TITLE = "How often must affinities be measured?"
+Gains = dict[str, list[float]]
+
+
+def run(bench: Bench) -> Report:
+    """Measures at every step, and reads every sparser schedule off that history: the meter leaves no trace."""
+    with bench.lab() as lab:
+        train_subsets(lab, bench.seeds)
+        full = every_step(lab, bench.seeds)
+        found = {name: _pooled(full, schedule) for name, schedule in SCHEDULES.items()}
+        gains = _gains(bench, lab, found)
+        times = _measured_times(lab, bench.seeds[0])
+    reference = between_tasks(found["every 1"], centred=True)
+    alike = {name: pearson(reference, between_tasks(affinity, centred=True)) for name, affinity in found.items()}
+    cost = _cost_of_a_measurement(times)
+    return Report(
+        "frequency",
+        TITLE,
+        sheets=[_sheet(gains, alike, times, cost)],
+        claims=_claims(gains),
+        figures={"frequency": _figure(gains)},
+        notes=[
+            *bench.about,
+            f"{len(found['every 1'].steps) // len(bench.seeds)} measured steps per run; schedules sparser than that "
+            "measure the first step alone",
+            f"a measurement took {cost:.2f} plain steps here; the printed speed-ups follow from {PAPER_COST}",
+            "windows: training ends with the window; their measured speed-up is that cost put into the model",
+        ],
+        numbers={"measurement_in_plain_steps": cost},
+    )  # fmt: skip
+
+
+def scheduled(affinity: Affinity, schedule: Schedule) -> Affinity:
+    """What this schedule would have measured, from a history of every step.
+
+    Example:
+        >>> affinity = Affinity.from_history(np.zeros((20, 2, 2)), ["a", "b"])
+        >>> scheduled(affinity, SCHEDULES["middle 25 %"]).steps.tolist()
+        [8, 9, 10, 11]
+    """
+    steps = int(affinity.steps[-1]) + 1
+    first, last = round(schedule.first * steps), round(schedule.last * steps)
+    return affinity.between(first, max(last, first + 1)).every(schedule.every)
+
+
+def _pooled(full: dict[int, Affinity], schedule: Schedule) -> Affinity:
+    return pooled({seed: scheduled(affinity, schedule) for seed, affinity in full.items()})
+
+
+def _gains(bench: Bench, lab: Lab, found: dict[str, Affinity]) -> Gains:
+    """By schedule and seed, how much of random groups' total over all budgets is gone, in percent."""
+    usual = np.sum(list(random_totals(lab, bench.budgets, bench.seeds).values()), axis=0)
+    gains = {}
+    for name, affinity in found.items():
+        groupings = select_groups(affinity, budgets=bench.budgets, resamples=0)
+        sums = np.sum([grouping_totals(lab, g.groups, bench.seeds) for g in groupings.values()], axis=0)
+        gains[name] = (100 * (usual - sums) / usual).tolist()
+    return gains
+
+
+def _measured_times(lab: Lab, seed: int) -> dict[str, float]:
+    """Seconds of trainings that measured so often, and of one that did not."""
+    times = {"never": lab.cost([lab.job(lab.problem.names, seed)]).seconds}
+    for name, schedule in SCHEDULES.items():
+        if schedule.last - schedule.first == 1:
+            times[name] = lab.affinities([seed], {**EQUATION_1, "every": schedule.every})[seed][1].seconds
+    return times
+
+
+def _cost_of_a_measurement(times: dict[str, float]) -> float:
+    return max(0.0, (times["every 1"] - times["never"]) / times["never"])
+
+
+def _sheet(gains: Gains, alike: dict[str, float], times: dict[str, float], cost: float) -> Sheet:
+    rows: list[list[Cell]] = []
+    for name, schedule in SCHEDULES.items():
+        seen = times["every 1"] / times[name] if name in times else speed_up(schedule, cost)
+        modelled = speed_up(schedule, PAPER_COST)
+        printed = SPEED[name]
+        row: list[Cell] = [name, value(gains[name]), Value(printed.performance), Value(alike[name], digits=3)]
+        rows.append([*row, Value(seen), Value(modelled), Value(printed.speed_up)])
+    columns = ("measured", "less error, %", "printed less error", "Pearson", "speed-up", "model", "printed speed-up")
+    note = "less error: than random groups, over all budgets; Pearson: with every step, less the mean onto each target"
+    return Sheet("Quality and speed by schedule", columns, rows, note)
+
+
+def _claims(gains: Gains) -> list[Claim]:
+    mean = {name: float(np.mean(values)) for name, values in gains.items()}
+    windows = [name for name in gains if "%" in name]
+    worse = [name for name in windows if mean[name] < mean["every 1"]]
+    return [
+        Claim(
+            "every 10 steps are as good as every step",
+            "yes" if mean["every 10"] >= mean["every 1"] else "no",
+            f"{mean['every 10']:.2f} % against {mean['every 1']:.2f} % less error than random groups",
+        ),
+        Claim(
+            "every 100 steps are worse",
+            "yes" if mean["every 100"] < mean["every 1"] else "no",
+            f"{mean['every 100']:.2f} % against {mean['every 1']:.2f} %",
+        ),
+        Claim(
+            "a quarter of the training is worse than all of it",
+            "yes" if len(worse) == len(windows) else "no",
+            "; ".join(f"{name}: {mean[name]:.2f} %" for name in windows),
+        ),
+    ]
+
+
+def _figure(gains: Gains) -> Figure:
+    series = {
+        "ours": [float(np.mean(gains[name])) for name in SCHEDULES],
+        "printed (CelebA)": [SPEED[name].performance for name in SCHEDULES],
+    }
+    return bars(series, list(SCHEDULES), title=TITLE, value="less error than random groups, %")

@@ -1,0 +1,57 @@
+"""`no-early-stopping`: all epochs, and the weights of the last one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .._judge import all_lower, value
+from .._report import Cell, Report, Sheet
+from .._totals import measure_of, total
+from ..figures import bars
+from ._tune import tuned_gradnorm
+
+if TYPE_CHECKING:
+    from .._bench import Bench
+
+TITLE = "Do training augmentations beat MTL when nothing stops early?"
+
+
+def run(bench: Bench) -> Report:
+    """MTL, UW, GradNorm and PCGrad with early stopping and the best weights, and without either."""
+    with bench.lab() as lab:
+        rules = {"mtl": "plain", "uw": "uw", "gradnorm": tuned_gradnorm(bench, lab)}
+    rules |= {"pcgrad": "pcgrad", "pcgrad-uw": "pcgrad-uw"}
+    stopped = _totals(bench, rules)
+    trained = _totals(bench, rules, patience=None, keep="last")
+    rows: list[list[Cell]] = [[name, value(stopped[name]), value(trained[name])] for name in rules]
+    columns = ("method", "best weights", "last weights")
+    others = {name: values for name, values in trained.items() if name != "mtl"}
+    return Report(
+        "no-early-stopping",
+        TITLE,
+        sheets=[Sheet(f"Total {measure_of(bench.chosen)}", columns, rows, "the paper prints no numbers for this")],
+        claims=[
+            all_lower("without early stopping every method does worse", {n: (stopped[n], trained[n]) for n in rules}),
+            all_lower("without it each augmentation beats MTL", {n: (v, trained["mtl"]) for n, v in others.items()}),
+        ],
+        figures={
+            "no-early-stopping": bars(
+                {name: [value(found[rule]).mean for rule in rules] for name, found in _named(stopped, trained)},
+                list(rules),
+                title=TITLE,
+                value=f"total {measure_of(bench.chosen)}",
+            )
+        },
+        notes=[*bench.about, f"without early stopping: {bench.chosen.recipe.epochs} epochs each"],
+    )
+
+
+def _named(*found: dict[str, list[float]]) -> list[tuple[str, dict[str, list[float]]]]:
+    return list(zip(("early stopping, best weights", "all epochs, last weights"), found, strict=True))
+
+
+def _totals(bench: Bench, rules: dict[str, str], **recipe: Any) -> dict[str, list[float]]:
+    with bench.lab(**recipe) as lab:
+        jobs = {name: [lab.job(lab.problem.names, seed, rule) for seed in bench.seeds] for name, rule in rules.items()}
+        rows = lab.networks([job for some in jobs.values() for job in some], "all epochs")
+        return {name: [total(lab.problem, rows[job].test) for job in some] for name, some in jobs.items()}

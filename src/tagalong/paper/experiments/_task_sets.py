@@ -1,0 +1,134 @@
+"""`task-sets`: is the affinity between two tasks the same in other company?"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tagalong.affinity import Affinity
+from tagalong.report import affinity_heatmap
+
+from .._affinities import measured, named, pooled
+from .._judge import pearson
+from .._report import Cell, Claim, Report, Sheet, Value
+from ._destructive import DESTRUCTIVE, with_destructive_task
+
+if TYPE_CHECKING:
+    from tagalong.learn import Problem
+
+    from .._bench import Bench
+
+TITLE = "Are affinities maintained in another set of tasks?"
+FIRST = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Brown_Hair", "No_Beard")  # a1, a2, a3, a4, a7
+SECOND = ("5_o_Clock_Shadow", "Goatee", "No_Beard", "Rosy_Cheeks", "Wearing_Hat")  # a1, a5, a7, a8, a9
+SETS = {"small": 3, "full": 12}
+SIZE = 5
+Tasks = tuple[str, ...]
+
+
+def run(bench: Bench) -> Report:
+    """Measures the paper's two sets, random ones, and one with a task that only harms."""
+    drawn = random_sets(bench.problem.names, SETS[bench.size], bench.seeds[0])
+    paper: list[Tasks] = [tasks for tasks in (FIRST, SECOND) if set(tasks) <= set(bench.problem.names)]
+    sets = list(dict.fromkeys([*paper, *drawn]))
+    found = {tasks: _affinity(bench, bench.problem.only(tasks)) for tasks in sets}
+    harmed = _affinity(bench, with_destructive_task(bench.problem.only(sets[0]))).only(sets[0])
+    pairs = [(one, other) for one, other in combinations(sets, 2) if len(set(one) & set(other)) > 1]
+    together = _shared([(found[one], found[other]) for one, other in pairs])
+    alone = _shared([(found[sets[0]], harmed)])
+    return Report(
+        "task-sets",
+        TITLE,
+        sheets=[_sheet(together, alone, len(pairs)), *_maps(bench, found, paper)],
+        claims=_claims(together, alone),
+        figures={
+            f"task-sets-{place + 1}": affinity_heatmap(
+                named(bench, found[tasks]), centre="target", title=f"Trained with {', '.join(map(bench.short, tasks))}"
+            )
+            for place, tasks in enumerate(paper or sets[:2])
+        },
+        notes=[*bench.about[:1], f"{len(sets)} sets of {SIZE} tasks; {DESTRUCTIVE}: labels of other rows, with a large "
+               "weight, in the first set"],
+    )  # fmt: skip
+
+
+def random_sets(names: Tasks, count: int, seed: int) -> list[Tasks]:
+    """Sets of five tasks, or one less than there are, in the order of the problem."""
+    random = np.random.default_rng([seed, len(names)])
+    size = min(SIZE, len(names) - 1)
+    drawn = [set(random.choice(len(names), size, replace=False).tolist()) for _ in range(count)]
+    return [tuple(name for place, name in enumerate(names) if place in chosen) for chosen in drawn]
+
+
+def _affinity(bench: Bench, problem: Problem) -> Affinity:
+    with bench.lab(problem) as lab:
+        return pooled(measured(lab, bench.seeds, every=1 if bench.small else 10))
+
+
+def _shared(pairs: list[tuple[Affinity, Affinity]]) -> dict[str, float]:
+    """Pearson over all affinities between tasks that two sets share, and over their order onto each target."""
+    raw: list[tuple[float, float]] = []
+    centred: list[tuple[float, float]] = []
+    for one, other in pairs:
+        tasks = [task for task in one.tasks if task in other.tasks]
+        first, second = one.only(tasks).mean, other.only(tasks).mean
+        off = ~np.eye(len(tasks), dtype=bool)
+        raw += zip(first[off].tolist(), second[off].tolist(), strict=True)
+        if len(tasks) > 2:
+            less = [np.where(off, m, np.nan) - np.nanmean(np.where(off, m, np.nan), axis=0) for m in (first, second)]
+            centred += zip(less[0][off].tolist(), less[1][off].tolist(), strict=True)
+    return {
+        "raw": pearson(*np.array(raw).T) if raw else float("nan"),
+        "centred": pearson(*np.array(centred).T) if centred else float("nan"),
+        "values": float(len(raw)),
+    }
+
+
+def _sheet(together: dict[str, float], alone: dict[str, float], pairs: int) -> Sheet:
+    rows: list[list[Cell]] = [
+        [name, number, int(found["values"]), Value(found["raw"], digits=3), Value(found["centred"], digits=3)]
+        for name, number, found in (
+            ("other company", pairs, together),
+            (f"the first set and a {DESTRUCTIVE} task", 1, alone),
+        )
+    ]
+    columns = ("compared", "pairs of sets", "affinities", "Pearson", "less the mean onto each target")
+    return Sheet("The same pairs of tasks in two sets", columns, rows)
+
+
+def _maps(bench: Bench, affinities: dict[Tasks, Affinity], paper: list[Tasks]) -> list[Sheet]:
+    """Affinities onto a1 and a7 in the paper's two sets."""
+    sheets = []
+    for target in ("5_o_Clock_Shadow", "No_Beard"):
+        rows: list[list[Cell]] = []
+        for tasks in paper:
+            affinity = affinities[tasks]
+            onto = affinity.mean[:, affinity.tasks.index(target)]
+            shown = [
+                f"{bench.short(task)} {1000 * found:.2f}"
+                for task, found in zip(tasks, onto, strict=True)
+                if task != target
+            ]
+            rows.append([" ".join(map(bench.short, tasks)), "  ".join(shown)])
+        if rows:
+            title = f"Affinity × 1000 onto {bench.short(target)}"
+            sheets.append(Sheet(title, ("trained with", "affinities"), rows, "the paper prints this as a picture"))
+    return sheets
+
+
+def _claims(together: dict[str, float], alone: dict[str, float]) -> list[Claim]:
+    kept = together["raw"]
+    return [
+        Claim(
+            "the affinity between two tasks is largely maintained in another set",
+            "yes" if kept >= 0.7 else "no",
+            f"Pearson {kept:.2f} over {together['values']:.0f} affinities",
+        ),
+        Claim(
+            "a task that harms the network changes affinities between the others",
+            "yes" if alone["raw"] < kept else "no",
+            f"Pearson {alone['raw']:.2f} with it, {kept:.2f} between sets without it",
+        ),
+    ]

@@ -1,0 +1,107 @@
+"""`tune`: learning rate and batch size of MTL, and GradNorm's α, on validation; nothing else is tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tagalong.learn import Diverged
+from tagalong.study import Lab
+
+from .._report import Cell, Claim, Report, Sheet, Value
+from .._totals import in_percent, total
+from ..figures import lines
+
+if TYPE_CHECKING:
+    from .._bench import Bench
+
+TITLE = "Learning rate, batch size and GradNorm's α, by validation"
+RATES = (0.1, 0.2, 1.0, 2.0, 10.0, 20.0)  # times the recipe's: 5e-5 … 1e-2 for the paper's 5e-4
+BATCHES = (0.5, 1.0, 2.0)  # times the recipe's
+ALPHAS = (0.01, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)
+
+
+def run(bench: Bench) -> Report:
+    """Trains all tasks together with every setting, one seed each."""
+    recipe, seeds = bench.chosen.recipe, bench.seeds[:1]
+    found: dict[int, list[float]] = {}
+    rates = [recipe.lr * times for times in RATES]
+    for times in BATCHES:
+        size = max(2, round(recipe.batch_size * times))
+        found[size] = []
+        for rate in rates:
+            with bench.lab(lr=rate, batch_size=size) as lab:
+                found[size].append(_validated(lab, seeds, "plain"))
+    with bench.lab() as lab:
+        alphas = alpha_totals(lab, seeds)
+    best = min((value, size, rate) for size in found for value, rate in zip(found[size], rates, strict=True))
+    measure = f"validation {'error, %' if in_percent(bench.chosen) else 'loss'}"
+    return Report(
+        "tune",
+        TITLE,
+        sheets=[_grid(rates, found, measure), _alphas(alphas, measure)],
+        claims=[_claim(recipe.lr, recipe.batch_size, best)],
+        figures={
+            "tune-learning-rate": lines(
+                {f"batches of {size}": (rates, values) for size, values in found.items()},
+                title="MTL by learning rate", across="learning rate", value=f"total {measure}", logarithmic=True,
+            ),
+            "tune-alpha": lines(
+                {"GradNorm": (list(alphas), list(alphas.values()))},
+                title="GradNorm by α", across="α", value=f"total {measure}", logarithmic=True,
+            ),
+        },
+        notes=[*bench.about, f"tuned with seed {seeds[0]} alone"],
+        numbers={"lr": best[2], "batch_size": best[1], "alpha": best_alpha(alphas)},
+    )  # fmt: skip
+
+
+def alpha_totals(lab: Lab, seeds: Sequence[int]) -> dict[float, float]:
+    """The total on validation for each α of GradNorm; infinite where training diverged."""
+    return {alpha: _validated(lab, seeds, f"gradnorm:{alpha:g}") for alpha in ALPHAS}
+
+
+def best_alpha(found: dict[float, float]) -> float:
+    """The α with the lowest total, the smallest of equals."""
+    return min(found, key=lambda alpha: (found[alpha], alpha))
+
+
+def tuned_gradnorm(bench: Bench, lab: Lab) -> str:
+    """GradNorm with the α that validation prefers, as a rule; the networks are those of `tune`.
+
+    Taskonomy is too large to search: the paper takes 1.5 there.
+    """
+    if bench.problem.name == "taskonomy":
+        return "gradnorm:1.5"
+    return f"gradnorm:{best_alpha(alpha_totals(lab, bench.seeds[:1])):g}"
+
+
+def _validated(lab: Lab, seeds: Sequence[int], rule: str) -> float:
+    jobs = [lab.job(lab.problem.names, seed, rule) for seed in seeds]
+    try:
+        rows = lab.networks(jobs, "settings")
+    except Diverged:
+        return float("inf")
+    return float(np.mean([total(lab.problem, row.val) for row in rows.values()]))
+
+
+def _grid(rates: list[float], found: dict[int, list[float]], measure: str) -> Sheet:
+    rows: list[list[Cell]] = [
+        [f"{rate:g}", *(Value(values[place]) for values in found.values())] for place, rate in enumerate(rates)
+    ]
+    columns = ("learning rate", *(f"batches of {size}" for size in found))
+    return Sheet(f"MTL: total {measure}", columns, rows, "-: diverged")
+
+
+def _alphas(found: dict[float, float], measure: str) -> Sheet:
+    rows = [(f"{alpha:g}", Value(value)) for alpha, value in found.items()]
+    return Sheet(f"GradNorm: total {measure}", ("α", "total"), rows)
+
+
+def _claim(rate: float, size: int, best: tuple[float, int, float]) -> Claim:
+    text = f"a learning rate of {rate:g} with batches of {size} is the best for MTL"
+    same = np.isclose(best[2], rate) and best[1] == size
+    because = f"lowest total on validation {best[0]:.4g}, with {best[2]:g} and batches of {best[1]}"
+    return Claim(text, "yes" if same else "no", because)

@@ -1,0 +1,122 @@
+"""`validation`: is the change in train loss as good a signal as the change in validation loss?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tagalong.affinity import Affinity
+from tagalong.group import Grouping, select_groups
+
+from .._affinities import between_tasks, every_step, named, pooled
+from .._judge import lower, pearson, value
+from .._report import Cell, Claim, Report, Sheet, Value
+from .._totals import grouping_totals, measure_of
+from ..printed import EVERY_STEP_ERROR, VALIDATION_ERROR, VALIDATION_PEARSON
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from .._bench import Bench
+
+TITLE = "Affinity on train against validation loss"
+PRINTED_MEAN = {"train": EVERY_STEP_ERROR, "validation": VALIDATION_ERROR}
+
+
+def run(bench: Bench) -> Report:
+    """Measures both at every step; groups from validation may hold a single task."""
+    with bench.lab() as lab:
+        found = {
+            "train": pooled(every_step(lab, bench.seeds)),
+            "validation": pooled(every_step(lab, bench.seeds, held_out=True)),
+        }
+        groupings = {
+            loss: {k: select_groups(a, k, allow_single=loss == "validation", resamples=0) for k in bench.budgets}
+            for loss, a in found.items()
+        }
+        errors = {
+            (loss, k): grouping_totals(lab, grouping.groups, bench.seeds)
+            for loss, by_budget in groupings.items()
+            for k, grouping in by_budget.items()
+        }
+    raw = pearson(*(between_tasks(affinity) for affinity in found.values()))
+    centred = pearson(*(between_tasks(affinity, centred=True) for affinity in found.values()))
+    return Report(
+        "validation",
+        TITLE,
+        sheets=[_pearsons(raw, centred), _groups(bench, groupings, errors)],
+        claims=_claims(raw, bench, errors, groupings),
+        figures={"validation": _figure(bench, found)},
+        notes=bench.about,
+        numbers={"pearson": None if np.isnan(raw) else raw},
+    )
+
+
+def _pearsons(raw: float, centred: float) -> Sheet:
+    rows: list[list[Cell]] = [
+        ["all pairs", Value(raw, digits=4), Value(VALIDATION_PEARSON, digits=4)],
+        ["less the mean onto each target", Value(centred, digits=4), None],
+    ]
+    return Sheet("Pearson of the two", ("affinities", "ours", "printed"), rows)
+
+
+def _groups(
+    bench: Bench, groupings: dict[str, dict[int, Grouping]], errors: dict[tuple[str, int], list[float]]
+) -> Sheet:
+    rows: list[list[Cell]] = []
+    for loss, by_budget in groupings.items():
+        for k, grouping in by_budget.items():
+            shown = " ".join(_short(bench, group.trains, group.serves) for group in grouping.groups)
+            rows.append([loss, k, value(errors[loss, k]), shown, None])
+        mean = np.mean([errors[loss, k] for k in by_budget], axis=0).tolist()
+        comparable = bench.printed == "celeba" and len(bench.chosen.names) == 9
+        printed = Value(PRINTED_MEAN[loss], digits=3) if comparable else None
+        rows.append([loss, "mean", value(mean, digits=3), "", printed])
+    columns = ("loss", "groups", f"total {measure_of(bench.chosen)}", "networks", "printed")
+    return Sheet("Groups from either", columns, rows, "+task is trained along as a helper")
+
+
+def _short(bench: Bench, trains: frozenset[str], serves: frozenset[str]) -> str:
+    helpers = [f"+{bench.short(task)}" for task in sorted(trains - serves)]
+    return f"{{{', '.join([*map(bench.short, sorted(serves)), *helpers])}}}"
+
+
+def _claims(
+    raw: float, bench: Bench, errors: dict[tuple[str, int], list[float]], groupings: dict[str, dict[int, Grouping]]
+) -> list[Claim]:
+    train, validation = (np.mean([errors[loss, k] for k in bench.budgets], axis=0).tolist() for loss in PRINTED_MEAN)
+    clear = "yes" in (lower(train, validation), lower(validation, train))
+    single = sum(len(g.trains) == 1 for grouping in groupings["validation"].values() for g in grouping.groups)
+    return [
+        Claim(
+            "train and validation affinities agree (Pearson 0.98)", "yes" if raw >= 0.9 else "no", f"Pearson {raw:.4f}"
+        ),
+        Claim(
+            "their groups do equally well",
+            "no" if clear else "yes",
+            f"{np.mean(train):.4g} and {np.mean(validation):.4g} on average over budgets",
+        ),
+        Claim(
+            "a group of one task is never the best",
+            "no" if single else "yes",
+            f"{single} groups of one task were chosen on validation",
+        ),
+    ]
+
+
+def _figure(bench: Bench, found: dict[str, Affinity]) -> Figure:
+    from plotly.graph_objects import Figure, Scatter
+
+    from tagalong.report._labels import heading
+
+    tasks = named(bench, found["train"]).tasks
+    pairs = [f"{source} → {target}" for source in tasks for target in tasks if source != target]
+    x, y = (between_tasks(affinity) for affinity in found.values())
+    points = Scatter(x=x, y=y, mode="markers", text=pairs, hoverinfo="text")
+    layout = {
+        "title": heading(TITLE, f"Pearson {pearson(x, y):.3f}"),
+        "xaxis": {"title": {"text": "affinity on train loss"}},
+        "yaxis": {"title": {"text": "affinity on validation loss"}},
+    }
+    return Figure([points], layout)

@@ -1,0 +1,145 @@
+"""How it was obtained: data, tasks, labels, recipe, seeds, versions, cost, and the commands to repeat it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from tagalong._html import Html, table, tag
+from tagalong.study import Cost, ProblemInfo, Results
+
+from .._run import Run
+
+UNITS = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
+PARTS = ("train", "val", "test")
+
+
+def obtained(run: Run) -> Html:
+    """Everything a reader needs to judge and to repeat it."""
+    results, settings = run.results, run.results.settings
+    groups = [
+        ("Data", _data(results.problem)),
+        ("Asked", _asked(settings)),
+        ("Recipe", _pairs(settings.get("recipe") or {})),
+        ("Affinity", _measured(run)),
+        ("Cost", spent(results)),
+        ("Versions", _pairs({**(settings.get("versions") or {}), "machine": settings.get("machine")})),
+    ]
+    facts = [item for name, said in groups if said for item in (tag("dt", name), tag("dd", said))]
+    return tag(
+        "section",
+        tag("h2", "How it was obtained", id="obtained-title"),
+        tag("dl", *facts),
+        _labels(results.problem),
+        tag("h3", "To repeat it"),
+        tag("pre", tag("code", "\n".join(commands(run))), tabindex="0", aria_label="Commands"),
+        id="obtained",
+        aria_labelledby="obtained-title",
+    )
+
+
+def commands(run: Run) -> list[str]:
+    """What was typed, and what makes this page again."""
+    given = [str(part) for part in run.results.settings.get("command") or []]
+    first = [shlex.join(_program(given))] if given else []
+    return [*first, shlex.join(["tagalong", "report", str(run.folder)])]
+
+
+def _program(given: Sequence[str]) -> list[str]:
+    """`tagalong …` for the command line, `python script.py …` for scripts."""
+    path = PurePath(given[0])
+    own = path.stem == "tagalong" or (path.name == "__main__.py" and path.parent.name == "tagalong")
+    return ["tagalong", *given[1:]] if own else ["python", *given]
+
+
+def spent(results: Results) -> str:
+    """What all networks of the run took; without that, what its methods took, each counted on its own."""
+    known = results.settings.get("spent")
+    whole = Cost(**known) if known else _counted(results)
+    parts = [
+        f"{whole.networks:,} networks trained" if whole.networks else "",
+        f"{whole.steps:,} steps of the optimiser" if whole.steps else "",
+        _duration(whole.seconds),
+    ]
+    said = ", ".join(part for part in parts if part)
+    return said if known or not said else f"at most {said}; networks that methods share are counted for each"
+
+
+def _counted(results: Results) -> Cost:
+    deciding = {(record.method, record.seed): record.deciding for record in results.records}
+    training = (record.training for record in results.records if record.groups)
+    return sum([*training, *deciding.values()], Cost())
+
+
+def _duration(seconds: float) -> str:
+    """Seconds as people say them.
+
+    >>> _duration(95), _duration(7300)
+    ('1.6 minutes of computing', '2 hours of computing')
+    """
+    if not seconds:
+        return ""
+    size, name = next((unit for unit in UNITS if seconds >= unit[0]), UNITS[-1])
+    return f"{seconds / size:.2g} {name} of computing"
+
+
+def _data(problem: ProblemInfo) -> str:
+    rows = ", ".join(f"{problem.rows[part]:,} {part}" for part in PARTS if part in problem.rows)
+    parts = [problem.name + (f", rows: {rows}" if rows else ""), *problem.notes]
+    if problem.fingerprint:
+        parts.append(f"fingerprint {problem.fingerprint}")
+    return "; ".join(parts)
+
+
+def _asked(settings: Mapping[str, Any]) -> str:
+    names = ("methods", "budgets", "seeds", "confirming_seeds", "options", "device", "executor", "git")
+    return _pairs({name: settings.get(name) for name in names})
+
+
+def _measured(run: Run) -> str:
+    said = [
+        f"{name}: {_pairs({**affinity.settings, 'measured steps': len(affinity.steps)})}"
+        for name, affinity in run.affinities.items()
+    ]
+    return "; ".join(said)
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    kept = {name: value for name, value in values.items() if value not in (None, [], {}, "")}
+    return ", ".join(f"{name} {_plain(value)}" for name, value in kept.items())
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(_plain, value))
+    if isinstance(value, Mapping):
+        return "{" + _pairs(value) + "}"
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _labels(problem: ProblemInfo) -> Html | None:
+    """The labels of each task, and how many are missing."""
+    if not problem.labels:
+        return None
+    rows = [
+        [
+            task,
+            problem.kinds.get(task, ""),
+            problem.errors.get(task, ""),
+            *(_share(problem, part, task) for part in PARTS),
+        ]
+        for task in problem.tasks
+    ]
+    headings = ["task", "kind", "error", *(f"labels {part}" for part in PARTS)]
+    made = table(headings, rows, caption="Tasks and their labels")
+    region = tag("div", made, class_="scroll", tabindex="0", role="region", aria_label="Tasks and their labels")
+    return tag("details", tag("summary", f"The {len(problem.tasks)} tasks and their labels"), region)
+
+
+def _share(problem: ProblemInfo, part: str, task: str) -> str:
+    labels, rows = problem.labels.get(part, {}).get(task), problem.rows.get(part)
+    if labels is None:
+        return ""
+    return f"{labels:,}" + (f" ({1 - labels / rows:.0%} missing)" if rows and labels < rows else "")

@@ -1,0 +1,113 @@
+"""Was it worth it: cost against error, the table beside it, and what changed for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tagalong._html import Html, tag
+from tagalong.study import Results
+from tagalong.study._summary import Line
+
+from .._cost_against_error import change_error
+from .._labels import signed
+
+# heading, what is shown, what is sorted by
+Column = tuple[str, Callable[[Line], str], Callable[[Line], float | str | None]]
+
+
+def was_it_worth_it(results: Results) -> Html:
+    """Figure and table of all methods and budgets, then the tasks one by one."""
+    return tag(
+        "section",
+        tag("h2", "Was it worth it?", id="worth-title"),
+        tag(
+            "p",
+            "Every method and budget: what it cost, and what it changed on average over tasks against one network for "
+            "all of them. Lower is better, further left is cheaper; bars are one standard error, and what lies within "
+            "two of them may be luck.",
+            class_="lead",
+        ),
+        tag("div", id="cost-switches", class_="switches"),
+        tag(
+            "div",
+            id="cost",
+            class_="plot",
+            role="img",
+            aria_label="Cost against error; the table below has the numbers",
+        ),
+        methods_table(results),
+        tag("h3", "Task by task"),
+        tag("div", tag("label", "What changes with ", tag("select", id="changes-method")), class_="switches"),
+        tag("div", id="changes", class_="plot", role="img", aria_label="Change of each task's test loss"),
+        id="worth",
+        aria_labelledby="worth-title",
+    )
+
+
+def methods_table(results: Results) -> Html:
+    """One row per method and budget; headings sort."""
+    lines = results.table()
+    columns = [column for column in _columns(results) if any(column[1](line) for line in lines)]
+    best = results.verdict().recommended
+    head = [
+        tag("th", tag("button", name, type="button"), scope="col", aria_sort="none", class_="" if i else "first")
+        for i, (name, _, _) in enumerate(columns)
+    ]
+    body = [_row(line, columns, (line.method, line.budget) == best) for line in lines]
+    notes = (
+        "± one standard error over seeds and test rows. Costs count steps of the optimiser in units of training all "
+        "tasks together once; deciding is counted once for all budgets. The shaded row is the one to use."
+    )
+    starred = " * looked at test data: a bound, not a method." if not all(line.honest for line in lines) else ""
+    made = tag(
+        "table",
+        tag("caption", "All methods; choose a heading to sort", class_="quiet"),
+        tag("thead", tag("tr", *head)),
+        tag("tbody", *body),
+        class_="sortable",
+        id="methods",
+    )
+    region = tag("div", made, class_="scroll", tabindex="0", role="region", aria_label="Table of all methods")
+    return Html(region + tag("p", notes + starred, class_="note"))
+
+
+def _row(line: Line, columns: Sequence[Column], best: bool) -> Html:
+    cells = []
+    for number, (_, shown, key) in enumerate(columns):
+        value = key(line)
+        order = "" if value is None else value
+        cells.append(tag("td" if number else "th", shown(line), data_sort=order, scope=None if number else "row"))
+    return tag("tr", *cells, class_="best" if best else None)
+
+
+def _columns(results: Results) -> list[Column]:
+    def change(line: Line) -> str:
+        error = change_error(line, results)
+        either = "" if error is None else f" ± {100 * error:.1f}"
+        return "" if line.change is None or line.method == "mtl" else f"{signed(line.change)}{either} %"
+
+    return [
+        ("method", lambda line: line.method if line.honest else f"{line.method}*", lambda line: line.method),
+        ("budget", lambda line: "" if line.budget is None else str(line.budget), lambda line: line.budget),
+        ("networks", lambda line: str(len(line.groups) or ""), lambda line: len(line.groups) or None),
+        ("against mtl", change, lambda line: line.change),
+        ("against random", lambda line: _percent(line.random_change), lambda line: line.random_change),
+        ("total loss", lambda line: f"{line.total:.4g}", lambda line: line.total),
+        ("deciding", lambda line: _times(line.deciding_cost), lambda line: line.deciding_cost),
+        ("training", lambda line: _times(line.training_cost), lambda line: line.training_cost),
+        ("parameters", lambda line: _times(line.relative_parameters), lambda line: line.relative_parameters),
+        ("latency", lambda line: _milliseconds(line.latency), lambda line: line.latency),
+        ("money", lambda line: "" if line.money is None else f"{line.money:.4g}", lambda line: line.money),
+    ]
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{signed(value)} %"
+
+
+def _times(value: float | None) -> str:
+    return f"{value:.3g}×" if value else ""
+
+
+def _milliseconds(value: float | None) -> str:
+    return "" if value is None else f"{1000 * value:.2g} ms"

@@ -1,0 +1,26 @@
+// Draws everything, and again when the width or the mode changes, or for print.
+const redrawAll = () => redraws.forEach((redraw) => redraw());
+
+drawHeatmaps();
+drawOverTime();
+drawBudgets();
+drawWorth();
+document.querySelectorAll('table.sortable').forEach(makeSortable);
+
+let drawnWidth = root.clientWidth;
+addEventListener('resize', () => {
+  if (root.clientWidth === drawnWidth) return;
+  drawnWidth = root.clientWidth;
+  requestAnimationFrame(redrawAll);
+});
+darkMode.addEventListener('change', redrawAll);
+addEventListener('beforeprint', () => {
+  root.classList.add('printing');
+  redrawAll();
+  drawWaiting();
+});
+addEventListener('afterprint', () => {
+  root.classList.remove('printing');
+  redrawAll();
+});
+root.dataset.ready = String(Math.round(performance.now()));

@@ -1,0 +1,118 @@
+"""Tables of results in plain text: methods line by line, and the tasks of two methods side by side."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from ._info import ProblemInfo
+from ._record import relative
+from ._summary import Line
+
+WIDTH, GAP, SHORTEST_NAME = 100, "  ", 12
+HEADINGS = (
+    *("method", "budget", "nets", "total loss", "vs mtl", "vs random"),
+    *("decide", "train", "size", "latency", "money"),
+)
+Row = Sequence[str]
+
+
+def methods_table(lines: Sequence[Line]) -> list[str]:
+    """One line per method and budget; columns that nothing is known for are left out."""
+    return aligned([HEADINGS, *(cells(line) for line in lines)], always=2)
+
+
+def legend(lines: Iterable[Line]) -> list[str]:
+    """What the columns of `methods_table` mean, as far as they are there."""
+    lines = list(lines)
+    said = ["Test losses, mean ± standard error over seeds; changes are means over tasks, negative is better."]
+    if any(line.groups and line.deciding.networks for line in lines):
+        said.append("Nets: in use + trained to decide.")
+    if any(line.deciding_cost or line.training_cost for line in lines):
+        said.append(
+            "Decide, train: steps in units of mtl's (to decide once for all budgets; a measured step counts as the "
+            "plain ones it is worth)."
+        )
+    if any(line.relative_parameters for line in lines):
+        said.append("Size: parameters in units of mtl's.")
+    if any(line.latency is not None for line in lines):
+        said.append("Latency: ms for one row through all networks.")
+    if any(line.money is not None for line in lines):
+        said.append("Money: to decide and to train, at the price per hour of the run.")
+    if not all(line.honest for line in lines):
+        said.append("* chose by looking at test data: a bound, not a method.")
+    return textwrap.wrap(" ".join(said), WIDTH)
+
+
+def tasks_table(problem: ProblemInfo, together: Line, mine: Line, name: str) -> list[str]:
+    """Test loss and error of every task, all together and in the groups of another method."""
+    rows: list[Row] = [("task", "loss of mtl", "of the groups", "change", "error of mtl", "of the groups", "")]
+    for task in problem.tasks:
+        losses, errors = (together.loss[task], mine.loss[task]), (together.error[task], mine.error[task])
+        known = all(map(math.isfinite, errors))
+        cells = [f"{error:.4g}" if known else "" for error in errors]
+        measure = problem.errors.get(task, "") if known else ""
+        rows.append((task, *(f"{loss:.4g}" for loss in losses), percent(relative(*reversed(losses))), *cells, measure))
+    return [f"By task, mtl and the groups of {name}:", *aligned(rows, always=4)]
+
+
+def aligned(rows: Sequence[Row], always: int) -> list[str]:
+    """Columns side by side, the first to the left and cut if it must be; empty ones after the first few left out."""
+    used = [column for column in range(len(rows[0])) if column < always or any(row[column] for row in rows[1:])]
+    widths = [max(len(row[column]) for row in rows) for column in used]
+    room = WIDTH - sum(width + len(GAP) for width in widths[1:])
+    widths[0] = min(widths[0], max(room, SHORTEST_NAME))
+    return [_line([row[column] for column in used], widths) for row in rows]
+
+
+def _line(cells: Row, widths: Sequence[int]) -> str:
+    name = cells[0] if len(cells[0]) <= widths[0] else f"{cells[0][: widths[0] - 1]}…"
+    numbers = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
+    return GAP.join([name.ljust(widths[0]), *numbers]).rstrip()
+
+
+def cells(line: Line) -> Row:
+    """What stands under `HEADINGS`; empty where nothing is known."""
+    return (
+        line.method if line.honest else f"{line.method}*",
+        "" if line.budget is None else str(line.budget),
+        _networks(line),
+        _with_error(f"{line.total:.4g}", None if line.total_stderr is None else f"{line.total_stderr:.2g}"),
+        "" if line.method == "mtl" else _change(line.change, line.change_stderr),
+        "" if line.method == "random" else _change(line.random_change, None),
+        _times(line.deciding_cost),
+        _times(line.training_cost),
+        _times(line.relative_parameters),
+        "" if line.latency is None else f"{1000 * line.latency:.2g}",
+        "" if line.money is None else f"{line.money:.3g}",
+    )
+
+
+def _networks(line: Line) -> str:
+    if not line.groups:
+        return ""
+    tried = line.deciding.networks
+    return f"{len(line.groups)} + {tried}" if tried else str(len(line.groups))
+
+
+def _with_error(value: str, error: str | None) -> str:
+    return value if error is None else f"{value} ± {error}"
+
+
+def _change(value: float | None, error: float | None) -> str:
+    return "" if value is None else _with_error(percent(value), None if error is None else f"{100 * error:.1f}")
+
+
+def percent(value: float) -> str:
+    """A share with its sign.
+
+    Example:
+        >>> percent(-0.0312), percent(0.1), percent(-1e-9)
+        ('-3.1 %', '+10.0 %', '+0.0 %')
+    """
+    return f"{round(100 * value, 1) + 0.0:+.1f} %"
+
+
+def _times(value: float | None) -> str:
+    return f"{value:.3g}×" if value else ""

@@ -1,0 +1,137 @@
+"""What `tagalong run` refuses: one clear sentence, before any training, exit status 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from terminal import Terminal
+
+ROWS = 60
+Columns = dict[str, Any]
+
+
+def columns() -> Columns:
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(2, ROWS)).round(3)
+    return {"x": x, "y": y, "age": (x + y).round(3), "ill": (x > 0).astype(int)}
+
+
+def write(path: str, table: Columns) -> None:
+    rows = zip(*table.values(), strict=True)
+    Path(path).write_text("\n".join([",".join(table), *(",".join(map(str, row)) for row in rows)]) + "\n")
+
+
+def parts(table: Columns) -> Columns:
+    """A third class that only test rows have."""
+    kinds = ["u", "v"] * (ROWS // 2 - 1) + ["w", "w"]
+    return {**table, "kind": kinds, "part": ["train"] * 40 + ["val"] * 10 + ["test"] * 10}
+
+
+def first(number: int) -> Callable[[Columns], Columns]:
+    return lambda table: {name: column[:number] for name, column in table.items()}
+
+
+def with_column(name: str, values: Any) -> Callable[[Columns], Columns]:
+    return lambda table: {**table, name: values}
+
+
+TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
+    "no targets": (dict, ["--targets", ""], "--targets must name the columns of table.csv"),
+    "constant": (with_column("ill", [1] * ROWS), [], "'ill' must vary, found 1 wherever it is known"),
+    "all missing": (with_column("ill", [""] * ROWS), [], "'ill' must have labels, found all 60 missing"),
+    "new class": (parts, ["--targets", "age,kind", "--split-column", "part"], "'w' in test that train lacks"),
+    "text": (with_column("town", ["A", "B"] * (ROWS // 2)), [], "add it to --categorical or to --ignore"),
+    "infinite": (with_column("x", ["inf", *range(1, ROWS)]), [], "column 'x' must be finite, found inf in 1 rows"),
+    "one row": (first(1), [], "table.csv must have at least 10 rows to be split in three, found 1"),
+    "no row": (first(0), [], "table.csv must have a header and rows, found a header only"),
+    "no features": (dict, ["--ignore", "x,y"], "--features must name a column, found none left"),
+    "two groups": (with_column("who", [0, 1] * (ROWS // 2)), ["--group-column", "who"], "--group-column must hold"),
+    "wrong kind": (dict, ["--kinds", "age=binary"], "'age' is binary and must have two values, found"),
+    "wrong error": (dict, ["--errors", "age=auroc"], "task 'age': error must be one of 'mae'"),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_a_table_that_cannot_be_learnt_from_is_refused(tagalong: Terminal, case: str) -> None:
+    change, more, words = TABLES[case]
+    write("table.csv", change(columns()))
+    targets = [] if "--targets" in more else ["--targets", "age,ill"]
+    assert words in tagalong.refused("run", "table.csv", *targets, *more)
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--budgets", "1.5"], "--budgets must be whole numbers of networks, found 1.5"),
+        (["--budgets", "0"], "--budgets must be from 1"),
+        (["--recipe", "lr=fast"], "lr must be a positive number, found 'fast'"),
+        (["--recipe", "weight_decay=-1"], "weight_decay must be a number from 0, found -1"),
+        (["--recipe", "epochs=2.5"], "epochs must be a whole number from 1, found 2.5"),
+        (["--set", "tag.evry=1", "--methods", "tag"], "--set: 'tag' takes"),
+        (["--set", "hoa.size=1"], "--set: 'hoa' takes no options; found size"),
+        (["--set", "cs.every=1", "--methods", "tag"], "--set must be of methods that are asked for, found 'cs'"),
+        (["--price-per-hour", "-1"], "--price-per-hour must be a number from 0"),
+        (["--confirm", "-1"], "--confirm must be a whole number of seeds from 0"),
+        (["--tasks", "age,wild"], "--tasks must be one of 'age', 'ill', found 'wild'"),
+        (["--out", "table.csv"], "--out must be a folder, found the file table.csv"),
+        (["--features-file", "nan.npy"], "--features-file must be finite, found NaN or inf in column 1 (1 rows)"),
+        (["--features-file", "short.npy"], "--features-file must have 60 rows as the table has, found 59"),
+        (["--features-file", "none.npy"], "--features-file must be an npy or npz file, found none at none.npy"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(tagalong: Terminal, more: list[str], words: str) -> None:
+    write("table.csv", columns())
+    inputs = np.zeros((ROWS, 2))
+    np.save("short.npy", inputs[1:])
+    inputs[0, 1] = np.nan
+    np.save("nan.npy", inputs)
+    assert words in tagalong.refused("run", "table.csv", "--targets", "age,ill", *more)
+    assert not Path("runs").exists()
+
+
+def test_names_of_problems_and_runs_are_called_what_they_are(tagalong: Terminal) -> None:
+    assert "PROBLEM must be a problem, one of 'nhanes'" in tagalong.refused("run", "nhanez")
+    assert "nowhere must be the folder of a finished run" in tagalong.refused("predict", "nowhere", "new.csv")
+    assert tagalong.refused("demo", "birds").startswith("'birds' is not one of 'nhanes', 'faces'")
+
+
+def test_all_budgets_of_a_table_of_results_are_as_many_as_its_tasks(tagalong: Terminal) -> None:
+    lines = ["network,seed,task,val_loss,test_loss"]
+    for network in ("a", "b", "a+b"):
+        lines += [f"{network},{seed},{task},1,1" for seed in (0, 1) for task in network.split("+")]
+    Path("filled.csv").write_text("\n".join(lines) + "\n")
+    ran = tagalong("verdict", "filled.csv", "--budgets", "all")
+    assert ran.status == 0, ran.err
+    assert [line.split()[1] for line in ran.out.splitlines() if line.startswith("chosen")] == ["1", "2"]
+    assert "whole numbers" in tagalong.refused("verdict", "filled.csv", "--budgets", "1.5")
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [(b"PK\x03\x04", "a workbook or archive"), (b"\xd0\xcf\x11\xe0", "an old workbook"), (b"PAR1", "Parquet")],
+)
+def test_other_kinds_of_tables_are_named(tagalong: Terminal, start: bytes, words: str) -> None:
+    Path("table.xlsx").write_bytes(start + bytes(100))
+    said = tagalong.refused("run", "table.xlsx", "--targets", "age,ill")
+    assert said == f"table.xlsx must be a CSV file, found {words} at table.xlsx; save it as CSV"
+
+
+@pytest.mark.parametrize("content", [b"x,y\n1,2\n", b"", b"PK\x03\x04 cut short"])
+def test_inputs_that_are_no_array_are_refused(tagalong: Terminal, content: bytes) -> None:
+    write("table.csv", columns())
+    Path("inputs.npz").write_bytes(content)
+    said = tagalong.refused("run", "table.csv", "--targets", "age,ill", "--features-file", "inputs.npz")
+    assert "--features-file must be an npy or npz file of numbers, found something else at inputs.npz" in said
+
+
+def test_a_training_that_diverges_says_which_option_to_change(tagalong: Terminal) -> None:
+    write("table.csv", columns())
+    wild = ("--recipe", "lr=1e30", "--recipe", "optimizer=sgd", "--recipe", "epochs=2", "--seeds", "1")
+    ran = tagalong("run", "table.csv", "--targets", "age,ill", "--methods", "mtl", "--quiet", *wild)
+    assert ran.status == 2
+    assert "lower --recipe lr" in ran.err

@@ -1,0 +1,70 @@
+"""Costs by group and forbidden pairs with more tasks than groups can be listed for."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from group_oracle import Floats, assert_valid, score_of
+
+from tagalong.group import _pose, select_groups
+
+
+def matrix(n: int, seed: int) -> Floats:
+    return np.random.default_rng(seed).standard_normal((n, n))
+
+
+def encoder_and_heads(group: frozenset[str]) -> float:
+    return 1 + 0.1 * len(group)
+
+
+OPTIONS: list[tuple[float, dict[str, Any]]] = [
+    (3, {"cannot_link": [("0", "1"), ("2", "3", "4")]}),
+    (5.5, {"cost": encoder_and_heads}),
+    (6, {"cost": encoder_and_heads, "max_cost": 1.4}),
+    (7, {"cost": {size: 1 + size / 4 for size in range(1, 6)}, "must_link": [("0", "7")]}),
+    (6, {"cost": encoder_and_heads, "cannot_link": [("0", "5")], "allow_single": True}),
+    (4, {"cannot_link": [("0", "1")], "max_size": 4, "objective": "min", "weights": {"2": 3.0}}),
+]
+
+
+@pytest.mark.parametrize(("budget", "options"), OPTIONS)
+@pytest.mark.parametrize("seed", range(4))
+def test_groups_worth_considering_come_close_to_all_groups(
+    monkeypatch: pytest.MonkeyPatch, budget: float, options: dict[str, Any], seed: int
+) -> None:
+    scores = matrix(9, seed)
+    exact = select_groups(scores, budget, **options)
+    monkeypatch.setattr(_pose, "MOST_LISTED", 5)
+    found = select_groups(scores, budget, **options)
+    assert_valid(found, 9)
+    assert (found.solver, found.status) == ("search", "feasible")
+    sign = -1 if options.get("objective") == "min" else 1
+    assert sign * found.value <= sign * exact.value + 1e-9
+    assert sign * found.bound >= sign * exact.value - 1e-9
+    assert abs(found.value - exact.value) <= 0.15 * abs(exact.value)
+    assert sum(group.cost for group in found.groups) <= budget + 1e-9
+
+
+@pytest.mark.parametrize("n", [16, 40])
+def test_many_tasks_keep_to_their_costs_and_links(n: int) -> None:
+    scores, apart = matrix(n, 0), [("0", "1"), ("3", "4", "5")]
+    options: Any = {"cost": encoder_and_heads, "max_cost": 2.0, "cannot_link": apart, "must_link": [("6", "7")]}
+    grouping = select_groups(scores, 10.0, **options)
+    assert_valid(grouping, n)
+    assert grouping.value == pytest.approx(score_of(scores, grouping))
+    assert grouping.value < grouping.bound
+    assert sum(group.cost for group in grouping.groups) <= 10.0 + 1e-9
+    assert all(group.cost <= 2.0 + 1e-9 for group in grouping.groups)
+    assert all(len(group.trains & set(link)) < 2 for link in apart for group in grouping.groups)
+    assert grouping.served_by("6") == grouping.served_by("7")
+    assert grouping == select_groups(scores, 10.0, **options)
+
+
+def test_what_is_not_found_is_not_called_impossible() -> None:
+    with pytest.raises(ValueError, match="found no networks within the `budget` of 1 that serve all tasks"):
+        select_groups(matrix(16, 0), 1, cannot_link=[("0", "1")])
+
+
+def test_a_budget_below_every_cost_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"found no networks within the `budget` of 0\.5"):
+        select_groups(matrix(16, 0), 0.5, cost=encoder_and_heads)

@@ -1,0 +1,112 @@
+"""The documented loop with Fabric."""
+
+import csv
+import importlib.util
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import machine
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from ranks import on_ranks
+from tagalong import AffinityMeter
+from tagalong.integrations import affinity_metrics
+
+if importlib.util.find_spec("lightning") is None:
+    pytest.skip("needs lightning", allow_module_level=True)
+
+from lightning.fabric import Fabric
+from lightning.fabric.loggers import CSVLogger
+from lightning.fabric.strategies import DDPStrategy
+
+
+def train(
+    metered: bool,
+    *,
+    micro: int = 1,
+    epochs: int = 1,
+    load: Path | None = None,
+    save: Path | None = None,
+    log: bool = False,
+    **options: Any,
+) -> tuple[dict[str, Tensor], AffinityMeter, set[torch.dtype]]:
+    fabric = Fabric(accelerator="cpu", **({"devices": 1} | options))
+    fabric.launch()
+    model = machine.fresh()
+    model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters(), lr=0.01))
+    loader = fabric.setup_dataloaders(DataLoader(TensorDataset(*machine.rows()), batch_size=8))
+    inner = model.module
+    meter = AffinityMeter(inner.encoder, optimizer, every=2, model=inner)
+    state = {"model": model, "optimizer": optimizer, "meter": meter}
+    if load is not None:
+        fabric.load(load, state)
+    torch.manual_seed(1)
+    dtypes = set()
+
+    def losses_of(x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        with fabric.autocast():
+            dtypes.add(inner.encoder[0](x).dtype)
+            return machine.losses(inner, x, y)
+
+    for _ in range(epochs):
+        for step, (x, y) in enumerate(loader):
+            last = step % micro == micro - 1
+            if metered and meter.aside(lambda: losses_of(x, y)) and log:  # noqa: B023 - called at once
+                fabric.log_dict(affinity_metrics(meter.latest()), step=step)
+            with nullcontext() if last else fabric.no_backward_sync(model):
+                fabric.backward(sum(machine.losses(model, x, y).values()) / micro)
+            if last:
+                optimizer.step()
+                optimizer.zero_grad()
+    if save is not None:
+        fabric.save(save, state)
+    return {name: value.clone() for name, value in inner.state_dict().items()}, meter, dtypes
+
+
+@pytest.mark.parametrize("micro", [1, 4])
+@pytest.mark.filterwarnings("ignore:.*`no_backward_sync`.*")  # Fabric's advice: one process has nothing to skip
+def test_final_weights_are_those_without_a_meter_with_and_without_accumulation(micro: int) -> None:
+    plain, *_ = train(False, micro=micro)
+    metered, meter, _ = train(True, micro=micro)
+    assert machine.same(plain, metered)
+    assert meter.measured == 4
+
+
+def test_mixed_precision_is_fabrics() -> None:
+    plain, *_ = train(False, precision="bf16-mixed")
+    metered, meter, dtypes = train(True, precision="bf16-mixed")
+    assert machine.same(plain, metered)
+    assert (dtypes, meter.measured) == ({torch.bfloat16}, 4)
+
+
+def test_the_meter_is_saved_and_loaded_with_fabrics_state(tmp_path: Path) -> None:
+    _, first, _ = train(True, save=tmp_path / "half.ckpt")
+    _, second, _ = train(True, load=tmp_path / "half.ckpt")
+    assert (second.calls, second.measured) == (16, 8)
+    np.testing.assert_array_equal(second.affinity().history[:4], first.affinity().history)
+
+
+def test_affinities_go_to_the_loggers(tmp_path: Path) -> None:
+    logger = CSVLogger(tmp_path, flush_logs_every_n_steps=1)
+    _, meter, _ = train(True, log=True, loggers=logger)
+    with open(Path(logger.log_dir) / "metrics.csv", encoding="utf-8") as file:
+        logged = [float(row["affinity/heat/noise"]) for row in csv.DictReader(file)]
+    np.testing.assert_allclose(logged, meter.affinity().history[:, 0, 1])
+
+
+def parallel(rank: int) -> dict[str, Any]:
+    ways = [(metered, DDPStrategy(process_group_backend="gloo")) for metered in (False, True)]
+    (plain, *_), (metered, meter, _) = (train(how, micro=2, devices=2, strategy=strategy) for how, strategy in ways)
+    return {"plain": plain, "metered": metered, "affinity": meter.affinity().history}
+
+
+def test_ddp_ranks_share_one_affinity_and_leave_no_trace(tmp_path: Path) -> None:
+    ranks = on_ranks(2, tmp_path, parallel)
+    np.testing.assert_array_equal(ranks[0]["affinity"], ranks[1]["affinity"])
+    for found in ranks:
+        assert machine.same(found["plain"], found["metered"])

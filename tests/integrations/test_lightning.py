@@ -1,0 +1,180 @@
+"""Lightning's Trainer with the callback."""
+
+import csv
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import machine
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from ranks import on_ranks
+from tagalong import Affinity
+
+if importlib.util.find_spec("lightning") is None:
+    pytest.skip("needs lightning", allow_module_level=True)
+
+import lightning.pytorch as pl
+from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.strategies import DDPStrategy
+
+from tagalong.integrations.lightning import AffinityCallback
+
+pytestmark = [
+    # Advice about one's machine and the length of the run.
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:The number of training batches"),
+    # Lightning 2.6 with torch 2.13.
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.* is deprecated:FutureWarning"),
+]
+
+
+class Automatic(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.machine = machine.fresh()
+
+    def task_losses(self, batch: list[Tensor]) -> dict[str, Tensor]:
+        return machine.losses(self.machine, *batch)
+
+    def training_step(self, batch: list[Tensor], _: int) -> Tensor:
+        return torch.stack(list(self.task_losses(batch).values())).sum()
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+
+class Manual(Automatic):
+    """Two optimisers, of which one holds nothing that is shared."""
+
+    automatic_optimization = False
+
+    def training_step(self, batch: list[Tensor], index: int) -> None:  # type: ignore[override]
+        self.manual_backward(super().training_step(batch, index))
+        for optimizer in self.optimizers():
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def configure_optimizers(self) -> Any:
+        parts = self.machine.encoder, self.machine.heads
+        return [torch.optim.SGD(part.parameters(), lr=0.05, momentum=0.9) for part in parts]
+
+
+def callback(**options: Any) -> AffinityCallback:
+    return AffinityCallback(**({"shared": "machine.encoder", "every": 2} | options))
+
+
+def fit(
+    folder: Path, module: pl.LightningModule, *callbacks: pl.Callback, resume: str | None = None, **options: Any
+) -> pl.Trainer:
+    torch.manual_seed(1)
+    options = {"max_epochs": 2, "logger": False, "enable_checkpointing": False} | options
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        callbacks=list(callbacks),
+        default_root_dir=folder,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+    loader = DataLoader(TensorDataset(*machine.rows()), batch_size=8)
+    trainer.fit(module, loader, ckpt_path=resume, weights_only=True if resume else None)
+    return trainer
+
+
+def no_trace(folder: Path, kind: type[Automatic], **options: Any) -> AffinityCallback:
+    """Trains with and without the callback, and returns the callback."""
+    plain, metered, measuring = kind(), kind(), callback()
+    fit(folder, plain, **options)
+    fit(folder, metered, measuring, **options)
+    assert machine.same(plain.state_dict(), metered.state_dict())
+    return measuring
+
+
+@pytest.mark.parametrize("kind", [Automatic, Manual])
+def test_final_weights_are_those_without_the_callback(tmp_path: Path, kind: type[Automatic]) -> None:
+    measuring = no_trace(tmp_path, kind)
+    assert measuring.meter is not None
+    assert (measuring.meter.calls, measuring.meter.measured) == (16, 8)
+
+
+def test_accumulation_counts_micro_batches(tmp_path: Path) -> None:
+    measuring = no_trace(tmp_path, Automatic, accumulate_grad_batches=4)
+    assert measuring.meter is not None
+    assert measuring.meter.measured == 8
+
+
+def test_mixed_precision_is_the_trainers(tmp_path: Path) -> None:
+    seen = set()
+
+    def losses(module: Automatic, batch: list[Tensor]) -> dict[str, Tensor]:
+        seen.add(module.machine.encoder(batch[0]).dtype)
+        return module.task_losses(batch)
+
+    plain, metered = Automatic(), Automatic()
+    fit(tmp_path, plain, precision="bf16-mixed")
+    fit(tmp_path, metered, callback(task_losses=losses), precision="bf16-mixed")
+    assert machine.same(plain.state_dict(), metered.state_dict())
+    assert seen == {torch.bfloat16}
+
+
+def test_resuming_from_a_checkpoint_goes_on_measuring(tmp_path: Path) -> None:
+    whole, first, second = callback(), callback(), callback()
+    fit(tmp_path, Automatic(), whole, max_epochs=3)
+    half = fit(tmp_path, Automatic(), first, max_epochs=1)
+    half.save_checkpoint(tmp_path / "half.ckpt")
+    fit(tmp_path, Automatic(), second, max_epochs=3, resume=str(tmp_path / "half.ckpt"))
+    assert whole.meter is not None
+    assert second.meter is not None
+    expected, found = whole.meter.affinity(), second.meter.affinity()
+    np.testing.assert_array_equal(found.steps, expected.steps)
+    np.testing.assert_array_equal(found.history[:4], expected.history[:4])
+    assert first.meter is not None
+    assert first.meter.measured == 4
+
+
+def test_measured_steps_go_to_the_loggers(tmp_path: Path) -> None:
+    logger = CSVLogger(tmp_path, name="log")
+    measuring = callback()
+    fit(tmp_path, Automatic(), measuring, logger=logger, log_every_n_steps=1)
+    with open(Path(logger.log_dir) / "metrics.csv", encoding="utf-8") as file:
+        logged = [float(row["affinity/heat/noise"]) for row in csv.DictReader(file) if row["affinity/heat/noise"]]
+    assert measuring.meter is not None
+    np.testing.assert_allclose(logged, measuring.meter.affinity().history[:, 0, 1])
+
+
+def test_the_affinity_is_written_and_the_groups_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit(tmp_path, Automatic(), callback())
+    assert Affinity.load(tmp_path / "affinity.json").tasks == machine.TASKS
+    printed = capsys.readouterr().out
+    assert "Affinity (row helps column" in printed
+    assert "affinity.json" in printed
+    assert "network" in printed or "group" in printed
+
+
+def test_a_wrong_name_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no attribute of Automatic"):
+        fit(tmp_path, Automatic(), callback(shared="trunk"))
+
+
+def parallel(rank: int, folder: str) -> dict[str, Any]:
+    """With and without the callback; the sampler gives each rank other rows."""
+    found: dict[str, Any] = {}
+    for name, callbacks in (("plain", []), ("metered", [callback()])):
+        module = Automatic()
+        fit(Path(folder), module, *callbacks, devices=2, strategy=DDPStrategy(process_group_backend="gloo"))
+        found[name] = {key: value.clone() for key, value in module.state_dict().items()}
+    found["affinity"] = callbacks[0].meter.affinity().history
+    return found
+
+
+def test_ddp_ranks_share_one_affinity_and_leave_no_trace(tmp_path: Path) -> None:
+    ranks = on_ranks(2, tmp_path, parallel, str(tmp_path))
+    np.testing.assert_array_equal(ranks[0]["affinity"], ranks[1]["affinity"])
+    assert ranks[0]["affinity"].shape == (4, 3, 3)
+    for found in ranks:
+        assert machine.same(found["plain"], found["metered"])

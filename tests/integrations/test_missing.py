@@ -1,0 +1,24 @@
+"""Optional packages stay optional: nothing imports them unasked, and their absence is said with the line that helps."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+EXTRAS = {"lightning": "lightning", "sklearn": "sklearn", "transformers": "transformers"}
+
+
+@pytest.mark.parametrize(("module", "package"), EXTRAS.items())
+def test_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, module: str, package: str) -> None:
+    for name in {package, *(name for name in sys.modules if name.startswith(f"{package}."))}:
+        monkeypatch.setitem(sys.modules, name, None)  # what Python takes for a package that is not there
+    monkeypatch.delitem(sys.modules, f"tagalong.integrations.{module}", raising=False)
+    with pytest.raises(ImportError, match=rf"pip install 'tagalong\[{package}\]'"):
+        importlib.import_module(f"tagalong.integrations.{module}")
+
+
+def test_importing_tagalong_imports_none_of_them() -> None:
+    packages = {"lightning", "transformers", "accelerate", "sklearn", "torchjd"}
+    code = f"import sys, tagalong, tagalong.integrations; print({packages} & {{*sys.modules}})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

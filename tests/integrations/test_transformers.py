@@ -1,0 +1,137 @@
+"""The Trainer of Hugging Face with the mixin."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import machine
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ranks import on_ranks
+
+if any(importlib.util.find_spec(name) is None for name in ("transformers", "accelerate")):
+    pytest.skip("needs transformers and accelerate", allow_module_level=True)
+
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from tagalong.integrations.transformers import AffinityMixin, AffinityTrainer
+
+pytestmark = [
+    # The pinned memory of a GPU that is not there.
+    pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning"),
+]
+
+
+class Model(nn.Module):
+    """As the Trainer wants it: labels in, loss out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.machine = machine.fresh()
+        self.seen: set[torch.dtype] = set()
+
+    def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        self.seen.add(self.machine.encoder[0](x).dtype)
+        losses = machine.losses(self.machine, x, labels)
+        return {"loss": torch.stack(list(losses.values())).sum(), **losses}
+
+
+def task_losses(model: nn.Module, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    out = model(**inputs)
+    return {task: out[task] for task in machine.TASKS}
+
+
+def rows() -> list[dict[str, Tensor]]:
+    x, y = machine.rows()
+    return [{"x": x[k], "labels": y[k]} for k in range(len(x))]
+
+
+def trainer(folder: Path, kind: type[Trainer] = AffinityTrainer, **options: Any) -> Any:
+    measuring = {
+        "task_losses": task_losses,
+        "shared": "machine.encoder",
+        "meter_options": {"every": 2},
+    }
+    arguments = {"num_train_epochs": 2, "save_strategy": "no", "logging_strategy": "no"} | options
+    return kind(
+        model=Model(),
+        args=TrainingArguments(
+            output_dir=str(folder), per_device_train_batch_size=8, use_cpu=True, report_to=[], disable_tqdm=True,
+            seed=3, learning_rate=0.01, dataloader_pin_memory=False, **arguments,
+        ),
+        train_dataset=rows(),
+        **(measuring if issubclass(kind, AffinityMixin) else {}),
+    )  # fmt: skip
+
+
+def trained(folder: Path, kind: type[Trainer] = AffinityTrainer, **options: Any) -> Any:
+    made = trainer(folder, kind, **options)  # which sets the seed, so one after the other
+    made.train()
+    return made
+
+
+def no_trace(folder: Path, **options: Any) -> Any:
+    plain, metered = trained(folder, Trainer, **options), trained(folder, **options)
+    assert machine.same(plain.model.state_dict(), metered.model.state_dict())
+    return metered
+
+
+def test_final_weights_are_those_without_the_mixin(tmp_path: Path) -> None:
+    metered = no_trace(tmp_path)
+    assert (metered.meter.calls, metered.meter.measured) == (16, 8)
+
+
+def test_accumulation_counts_micro_batches(tmp_path: Path) -> None:
+    assert no_trace(tmp_path, gradient_accumulation_steps=4).meter.measured == 8
+
+
+def test_mixed_precision_is_the_trainers(tmp_path: Path) -> None:
+    metered = no_trace(tmp_path, bf16=True)
+    assert metered.model.seen == {torch.bfloat16}
+    assert metered.meter.measured == 8
+
+
+class Stop(TrainerCallback):
+    """Stops after the first epoch of three, as a crash would."""
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        control.should_training_stop = True
+        return control
+
+
+def test_resuming_from_a_checkpoint_measures_what_an_unbroken_run_would(tmp_path: Path) -> None:
+    options = {"num_train_epochs": 3, "save_strategy": "epoch"}
+    whole, first = trained(tmp_path / "whole", **options), trainer(tmp_path / "parts", **options)
+    first.add_callback(Stop())
+    first.train()
+    assert first.meter.measured == 4
+    second = trainer(tmp_path / "parts", **options)
+    second.train(resume_from_checkpoint=True)
+    np.testing.assert_array_equal(second.meter.affinity().history, whole.meter.affinity().history)
+    assert machine.same(whole.model.state_dict(), second.model.state_dict())
+
+
+def test_measured_steps_are_logged(tmp_path: Path) -> None:
+    metered = trained(tmp_path)
+    logged = [entry["affinity/heat/noise"] for entry in metered.state.log_history if "affinity/heat/noise" in entry]
+    np.testing.assert_allclose(logged, metered.meter.affinity().history[:, 0, 1])
+
+
+def parallel(rank: int, folder: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, kind in (("plain", Trainer), ("metered", AffinityTrainer)):
+        each = trained(Path(folder), kind, ddp_backend="gloo")
+        found[name] = {key: value.clone() for key, value in each.model.state_dict().items()}
+    return found | {"affinity": each.meter.affinity().history, "wrapped": type(each.model_wrapped).__name__}
+
+
+def test_ddp_ranks_share_one_affinity_and_leave_no_trace(tmp_path: Path) -> None:
+    ranks = on_ranks(2, tmp_path, parallel, str(tmp_path))
+    np.testing.assert_array_equal(ranks[0]["affinity"], ranks[1]["affinity"])
+    assert ranks[0]["affinity"].shape == (4, 3, 3)
+    for found in ranks:
+        assert found["wrapped"] == "DistributedDataParallel"
+        assert machine.same(found["plain"], found["metered"])

@@ -1,0 +1,72 @@
+"""A measurement beside a training step that somebody else runs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from small import regression
+from torch import Tensor
+
+from tagalong import AffinityMeter
+from tagalong.integrations import affinity_metrics
+
+
+def state(model: torch.nn.Module, *more: Any) -> list[Tensor]:
+    return [*(v.clone() for v in model.state_dict().values()), torch.get_rng_state(), *more]
+
+
+class Noisy(torch.nn.Module):
+    """Buffers and random numbers, so that a closure's own run leaves a trace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Dropout(0.3))
+        self.heads = torch.nn.ModuleDict({t: torch.nn.Linear(6, 1) for t in "ab"})
+
+    def losses(self, x: Tensor) -> dict[str, Tensor]:
+        hidden = self.train().encoder(x)
+        return {t: head(hidden).square().mean() for t, head in self.heads.items()}
+
+
+def test_aside_measures_what_a_call_would_and_leaves_nothing_of_the_closure() -> None:
+    x, found = torch.randn(8, 4), []
+    ways: list[Callable[[AffinityMeter, Any], Any]] = [AffinityMeter.__call__, AffinityMeter.aside]
+    for way in ways:
+        torch.manual_seed(3)
+        model = Noisy().eval()
+        meter, before = AffinityMeter(model.encoder, lr=0.1, every=2), state(model)
+        returned = [way(meter, lambda model=model: model.losses(x)) for _ in range(1)]
+        found.append(meter.affinity().mean)
+    assert returned == [True]
+    assert all(torch.equal(a, b) for a, b in zip(before, state(model), strict=True))
+    assert not model.training
+    assert (found[0] == found[1]).all()
+
+
+def test_aside_does_not_run_the_closure_when_nothing_is_due() -> None:
+    model, closure = regression()
+    meter, runs = AffinityMeter(model.encoder, lr=0.1, every=2), []
+
+    def counting() -> dict[str, Tensor]:
+        runs.append(1)
+        return closure()
+
+    assert [bool(meter.aside(counting)) for _ in range(3)] == [True, False, True]
+    before = len(runs)
+    assert not meter.aside(counting)
+    assert (len(runs), meter.calls, meter.measured) == (before, 4, 2)
+
+
+def test_the_latest_step_is_the_last_of_the_history() -> None:
+    model, closure = regression()
+    meter = AffinityMeter(model.encoder, lr=0.1, every=1, estimator=["lookahead", "cosine"])
+    for _ in range(3):
+        meter(closure)
+        with torch.no_grad():
+            model.encoder[0].weight.mul_(0.9)
+    for name in ("lookahead", "cosine"):
+        latest, last = meter.latest(name), meter.affinity(name).history[-1]
+        np.testing.assert_array_equal(latest.mean, last)
+        assert (latest.tasks, list(latest.steps)) == (("a", "b", "c"), [2])
+        assert affinity_metrics(latest)["affinity/a/c"] == last[0, 2]

@@ -1,0 +1,62 @@
+"""Where experiments run: names, sizes, folders, and what a kill leaves."""
+
+from pathlib import Path
+
+import pytest
+
+from tagalong.paper import Bench, open_bench, run_experiment
+
+THREE = ("5_o_Clock_Shadow", "Black_Hair", "No_Beard")
+
+
+class Interrupting:
+    """Progress that is interrupted when so many networks are finished."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def start(self, total: int, what: str) -> None:
+        pass
+
+    def advance(self, n: int) -> None:
+        self.left -= n
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+    def done(self) -> None:
+        pass
+
+
+def test_an_interrupted_experiment_goes_on_to_the_same_results(tmp_path: Path) -> None:
+    wanted = {"tasks": THREE, "seeds": 1, "device": "cpu"}
+    whole = open_bench("faces", "small", out=tmp_path / "whole", **wanted)
+    torn = open_bench("faces", "small", out=tmp_path / "torn", progress=Interrupting(2), **wanted)
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment("partner", torn)
+    again = Bench(torn.problem, torn.out, torn.tasks, torn.seeds, torn.size, "cpu")
+    assert run_experiment("partner", again).to_document() == run_experiment("partner", whole).to_document()
+
+
+def test_a_folder_belongs_to_one_problem(bench: Bench) -> None:
+    with pytest.raises(ValueError, match="holds a run of another problem"):
+        open_bench("faces", "small", out=bench.out, options={"seed": 1})
+
+
+def test_what_cannot_be_meant_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="`problem` must be one of 'faces', 'celeba', 'taskonomy'") as caught:
+        open_bench("mnist", "tiny", seeds=0, recipe={"rate": 1}, out=tmp_path)
+    message = str(caught.value)
+    for words in ("`size` must be 'small' or 'full'", "`seeds` must be a number from 1", "found rate"):
+        assert words in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_experiments_are_refused() -> None:
+    with pytest.raises(ValueError, match="`name` must be one of 'errata', 'theory', 'matrix'"):
+        run_experiment("everything")
+
+
+def test_tasks_have_the_paper_s_names(bench: Bench) -> None:
+    assert [bench.short(task) for task in bench.problem.names] == [f"a{n}" for n in range(1, 10)]
+    assert bench.short("depth") == "depth"
+    assert bench.printed == "celeba"

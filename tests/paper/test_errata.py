@@ -1,0 +1,62 @@
+"""What the paper prints against itself."""
+
+import pytest
+
+from tagalong.paper import Published, run_experiment
+from tagalong.paper._natural import natural_groups
+from tagalong.paper._speed import PAPER_COST, SCHEDULES, speed_up
+from tagalong.paper.errata import columns_and_totals, errata, served_wrongly
+from tagalong.paper.printed import BASELINES, CAPACITY, OPTIMAL, SPEED
+
+# (where, printed, found) of every total that its columns do not give
+TOTALS = {
+    ("CelebA, STL", "total 49.99", "50.96"),
+    ("Taskonomy, MTL", "total 0.5940", "0.6048"),
+    ("CelebA, HOA 3 groups", "total 49.73", "49.63"),
+    ("CelebA, Optimal 2 groups", "total 49.37", "49.28"),
+    ("CelebA, Optimal 4 groups", "total 48.57", "48.61"),
+    ("Taskonomy, Optimal 2 groups", "total 0.5176", "0.5144"),
+}
+
+
+def test_totals_that_disagree_with_their_columns_are_found_and_no_others() -> None:
+    assert {one[:3] for one in columns_and_totals()} == TOTALS
+
+
+def test_tasks_in_bold_twice_or_never_are_found() -> None:
+    bold = [one for one in served_wrongly() if "in bold" in one.printed]
+    assert {(one.where, one.printed) for one in bold} == {
+        ("CelebA, HOA 4 groups", "a5 in bold twice"),
+        ("CelebA, HOA 4 groups", "a7 in bold twice"),
+        ("Taskonomy, TAG 3 groups", "n in bold nowhere"),
+        ("Taskonomy, CS 3 groups", "n in bold nowhere"),
+    }
+
+
+def test_headlines_are_computed_again() -> None:
+    found = {one.printed: one.found for one in errata()}
+    assert found["TAG lowers Taskonomy's test loss by 10.0 % against MTL"] == "11.3%"
+    assert found["TAG surpasses HOA by 2.5 % at 2 groups"] == "2.1%"
+    assert found["average total error 49.574 over 2, 3 and 4 groups"] == "49.557"
+    assert found["n× the channels equal the parameters of n networks"].startswith("2× channels: 2.4×")
+    assert run_experiment("errata").claims[0].because.endswith("9.98% is what STL gains")
+
+
+@pytest.mark.parametrize("name", SPEED)
+def test_one_number_gives_every_printed_speed_up(name: str) -> None:
+    assert speed_up(SCHEDULES[name], PAPER_COST) == pytest.approx(SPEED[name].speed_up, abs=0.01)
+
+
+def test_printed_tables_are_whole() -> None:
+    for dataset, count in (("celeba", 9), ("taskonomy", 5)):
+        lines = [*BASELINES[dataset].values(), *CAPACITY[dataset].values()]
+        assert all(len(line.results) == count for line in lines)
+        for budget, printed in OPTIMAL[dataset].items():
+            assert len(printed.groups) == budget
+            assert sorted(task for group in printed.groups for task in group.bold) == sorted(lines[0].results)
+
+
+def test_the_published_matrices_hold_the_groups_that_the_paper_names() -> None:
+    celeba, taskonomy = (set(natural_groups(Published(f"{name}_tag").affinity)) for name in ("celeba", "taskonomy"))
+    assert celeba == {frozenset({"a1", "a7"}), frozenset({"a2", "a3", "a4"}), frozenset({"a5", "a6", "a7"})}
+    assert taskonomy == {frozenset("sdn"), frozenset("tk")}

@@ -1,0 +1,185 @@
+"""Every experiment at small size on drawn faces, end to end: what must hold whatever the data."""
+
+import json
+import math
+from collections.abc import Callable
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+
+from tagalong.learn import train
+from tagalong.paper import EXPERIMENTS, Bench, Report, Value, run_experiment
+from tagalong.paper._affinities import every_step
+from tagalong.paper._speed import SCHEDULES
+from tagalong.paper.experiments import _destructive, _frequency, _over_time, _task_sets, _tune
+from tagalong.paper.experiments._frequency import scheduled
+
+Reports = Callable[..., Report]
+TRAINED = [experiment.name for experiment in EXPERIMENTS if experiment.trains]
+
+
+class NothingToTrain:
+    """Progress that must not be told of any network."""
+
+    def start(self, total: int, what: str) -> None:
+        raise AssertionError(f"{total} networks were to be trained: {what}")
+
+    def advance(self, n: int) -> None:
+        raise AssertionError
+
+    def done(self) -> None:
+        pass
+
+
+def means(report: Report, sheet: str, column: str) -> list[float]:
+    return [cell.mean for cell in report.sheet(sheet).column(column) if isinstance(cell, Value)]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_it_runs_end_to_end_and_says_what_appeared(name: str, report: Reports, bench: Bench) -> None:
+    found = report(name)
+    assert found.claims
+    assert all(claim.appeared in ("yes", "within noise", "no", "not tested") for claim in found.claims)
+    assert all(len(row) == len(sheet.columns) for sheet in found.sheets for row in sheet.rows)
+    document = json.loads((bench.out / f"{name}.json").read_text())
+    assert document["experiment"] == name
+    assert found.figures
+    for figure in found.figures:
+        assert "plotly" in (bench.out / f"{figure}.html").read_text(encoding="utf-8")
+    assert (bench.out / "plotly.min.js").stat().st_size > 1e6
+
+
+def test_small_is_at_least_five_tasks_and_two_seeds(bench: Bench) -> None:
+    assert len(bench.chosen.names) >= 5
+    assert len(bench.seeds) >= 2
+    assert bench.budgets == (2, 3, 4)
+
+
+@pytest.mark.parametrize("name", ["partner", "frequency", "hyperparameters", "task-sets"])
+def test_again_it_trains_nothing_and_finds_the_same(name: str, report: Reports, bench: Bench) -> None:
+    first = report(name).to_document()
+    idle = Bench(bench.problem, bench.out, bench.tasks, bench.seeds, bench.size, "cpu", NothingToTrain())
+    assert run_experiment(name, idle).to_document() == first
+
+
+def test_in_partner_no_partner_beats_the_best_or_falls_below_the_worst(report: Reports) -> None:
+    title = "Less test error"
+    best, chosen, worst = (means(report("partner"), title, kind) for kind in ("best", "chosen", "worst"))
+    for high, middle, low in zip(best, chosen, worst, strict=True):
+        assert high >= middle >= low or math.isnan(high)
+
+
+def test_a_sparser_schedule_is_what_a_meter_with_it_measures(bench: Bench) -> None:
+    with bench.lab() as lab:
+        full = every_step(lab, [0])[0]
+        job = lab.job(bench.chosen.names, 0)
+    metered = train(bench.chosen, job, meter={"estimator": "lookahead", "update": "sgd", "every": 5}).affinity
+    assert metered is not None
+    read = scheduled(full, SCHEDULES["every 5"])
+    assert read.steps.tolist() == metered.steps.tolist()
+    np.testing.assert_array_equal(read.history, metered.history)
+
+
+def test_windows_are_quarters_of_the_training(bench: Bench) -> None:
+    with bench.lab() as lab:
+        full = every_step(lab, [0])[0]
+    steps = len(full.steps)
+    parts = {name: scheduled(full, SCHEDULES[name]).steps for name in SCHEDULES if "%" in name}
+    assert parts["first 25 %"].tolist() == list(range(round(steps / 4)))
+    assert parts["last 25 %"][-1] == steps - 1
+    assert parts["middle 25 %"][0] == round(0.375 * steps)
+
+
+def test_every_step_agrees_with_itself_and_speed_ups_start_at_one(report: Reports) -> None:
+    found = report("frequency")
+    title = "Quality and speed"
+    assert means(found, title, "Pearson")[0] == pytest.approx(1)
+    assert means(found, title, "speed-up")[0] == means(found, title, "model")[0] == 1
+    assert all(-1 <= value <= 1 for value in means(found, title, "Pearson"))
+    assert _frequency._cost_of_a_measurement({"every 1": 3.0, "never": 1.0}) == 2
+
+
+def test_groups_from_train_loss_hold_no_single_task(report: Reports, bench: Bench) -> None:
+    rows = report("validation").sheet("Groups from either").rows
+    networks = [str(row[3]) for row in rows if row[0] == "train" and row[3]]
+    assert len(networks) == len(bench.budgets)
+    assert all("," in network for line in networks for network in line.split("} {"))
+
+
+def test_other_settings_never_beat_the_best_groups_of_the_base(report: Reports) -> None:
+    found = report("hyperparameters")
+    for name in ("half the batch, %", "twice the lr, %"):
+        assert all(value <= 1e-9 for value in means(found, "Groups of other settings", name))
+
+
+def test_epochs_add_up_to_the_whole_training(bench: Bench) -> None:
+    with bench.lab() as lab:
+        affinity = every_step(lab, [0])[0]
+    steps = -(-len(bench.chosen.train) // bench.chosen.recipe.batch_size)
+    epochs = _over_time.per_epoch(affinity, steps)
+    np.testing.assert_allclose(epochs.sum(0), affinity.history.sum(0))
+    assert len(epochs) == len(affinity.steps) // steps
+
+
+def test_reversals_are_counted_over_all_targets_and_pairs() -> None:
+    random = np.random.default_rng(0)
+    epochs = random.standard_normal((6, 4, 4))
+    slow = 0
+    for before, after in pairwise(epochs):
+        for target in range(4):
+            for one, other in combinations(set(range(4)) - {target}, 2):
+                slow += (before[one, target] < before[other, target]) != (after[one, target] < after[other, target])
+    assert _over_time.reversals(epochs) == slow
+
+
+def test_the_paper_s_two_sets_and_drawn_ones_are_measured(report: Reports, bench: Bench) -> None:
+    names = [bench.short(task) for task in _task_sets.FIRST], [bench.short(task) for task in _task_sets.SECOND]
+    assert names == (["a1", "a2", "a3", "a4", "a7"], ["a1", "a5", "a7", "a8", "a9"])
+    onto = report("task-sets").sheet("Affinity × 1000 onto a1")
+    assert onto.column("trained with") == [" ".join(some) for some in names]
+    drawn = _task_sets.random_sets(bench.problem.names, 8, seed=0)
+    assert {len(tasks) for tasks in drawn} == {5}
+    assert all(list(tasks) == [name for name in bench.problem.names if name in tasks] for tasks in drawn)
+
+
+def test_the_destructive_task_has_the_same_labels_in_other_rows(bench: Bench) -> None:
+    spoilt = _destructive.with_destructive_task(bench.chosen)
+    assert spoilt.names == (*bench.chosen.names, "destructive")
+    first = bench.chosen.names[0]
+    for split in spoilt.splits.values():
+        assert split.targets["destructive"].sum() == split.targets[first].sum()
+    assert (spoilt.train.targets["destructive"] != spoilt.train.targets[first]).any()
+    assert spoilt.task("destructive").weight == _destructive.WEIGHT
+
+
+def test_without_early_stopping_every_epoch_is_trained(report: Reports, bench: Bench) -> None:
+    report("no-early-stopping")
+    recipe = bench.chosen.recipe
+    steps = -(-len(bench.chosen.train) // recipe.batch_size)
+    with bench.lab(patience=None, keep="last") as lab:
+        jobs = [lab.job(bench.chosen.names, seed, rule) for seed in bench.seeds for rule in ("plain", "uw", "pcgrad")]
+        assert not lab.missing(jobs)
+        for row in lab.networks(jobs).values():
+            assert row.steps == steps * recipe.epochs
+            assert row.best_epoch == recipe.epochs - 1
+
+
+def test_the_rates_tried_are_the_paper_s_and_the_best_is_chosen(report: Reports, bench: Bench) -> None:
+    assert [5e-4 * times for times in _tune.RATES] == pytest.approx([5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2])
+    found = report("tune")
+    totals = dict(zip(_tune.ALPHAS, means(found, "GradNorm", "total"), strict=True))
+    assert found.numbers["alpha"] == _tune.best_alpha(totals)
+    grid = found.sheet("MTL")
+    cells = [cell.mean for row in grid.rows for cell in row if isinstance(cell, Value)]
+    assert len(cells) == len(_tune.RATES) * len(_tune.BATCHES)
+    size = bench.chosen.recipe.batch_size
+    assert [f"batches of {round(size * times)}" for times in _tune.BATCHES] == list(grid.columns[1:])
+
+
+def test_n_times_the_channels_are_more_than_n_times_the_parameters(report: Reports) -> None:
+    sheet = report("capacity").sheet("One larger network")
+    sizes = {str(row[1]): row[2].mean for row in sheet.rows if isinstance(row[2], Value)}
+    assert sizes["1× channels"] == 1
+    assert all(sizes[f"{n}× channels"] > n for n in (2, 3, 4))
+    assert all(abs(sizes[f"{n}× parameters"] - n) < abs(sizes[f"{n}× channels"] - n) for n in (2, 3, 4))

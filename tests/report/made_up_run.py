@@ -1,0 +1,99 @@
+"""Folders as a study leaves them, made up in a moment: no network is trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tagalong import Affinity, Grouping, select_groups
+from tagalong.group import Group
+from tagalong.group._grouping_file import to_document
+from tagalong.study import Cost, Outcome, ProblemInfo, Record, Results
+
+SETTINGS = {
+    "recipe": {"optimizer": "adamw", "lr": 0.01, "epochs": 40, "amp": None},
+    "seeds": [0, 1, 2],
+    "device": "cpu",
+    "command": ["/usr/bin/tagalong", "run", "table.csv", "--targets", "a b,c"],
+    "versions": {"tagalong": "0.1.0", "torch": "2.13.0"},
+    "machine": "Linux",
+}
+
+
+def make_run(
+    folder: Path, tasks: Sequence[str], *, budgets: Sequence[int] = (2, 3), steps: int = 60, gain: float = 0.05
+) -> Results:
+    """Three seeds of mtl, stl, tag and oracle; two clusters of tasks that help each other."""
+    folder.mkdir(parents=True, exist_ok=True)
+    affinity = made_up_affinity(tasks, steps)
+    affinity.save(folder / "affinity.json")
+    cosine = Affinity.from_history(affinity.history * 50, tasks, settings={"estimator": "cosine"})
+    cosine.save(folder / "affinity-cs.json")
+    n = len(tasks)
+    quick = {"solver": "search", "resamples": 0, "time_limit": 0.1} if n > 12 else {}
+    groupings = {k: select_groups(affinity, k, **quick) for k in (range(1, n + 1) if n > 12 else budgets)}
+    write_groupings(folder, groupings)
+    records = [*_records("mtl", None, (Group(tasks, tasks),), 0.0, tasks)]
+    records += _records("stl", None, tuple(Group([t], [t]) for t in tasks), 0.02, tasks)
+    for k in budgets:
+        records += _records("tag", k, groupings[k].groups, -gain * k / 2, tasks)
+        records += _records("random", k, (), 0.01, tasks)
+        records += _records("oracle", k, groupings[k].groups, -1.5 * gain, tasks, honest=False)
+    labels = {part: dict.fromkeys(tasks, rows - 7) for part, rows in (("train", 700), ("val", 100), ("test", 200))}
+    info = ProblemInfo(
+        "made up",
+        tuple(tasks),
+        kinds=dict.fromkeys(tasks, "regression"),
+        errors=dict.fromkeys(tasks, "mae"),
+        rows={"train": 700, "val": 100, "test": 200},
+        labels=labels,
+        notes=("drawn at random",),
+    )
+    noise = {("tag", k): 0.002 for k in budgets}
+    results = Results(records, problem=info, noise=noise, settings={**SETTINGS, "budgets": [*budgets]}, out=folder)
+    results.save(folder)
+    return results
+
+
+def made_up_affinity(tasks: Sequence[str], steps: int) -> Affinity:
+    n, rng = len(tasks), np.random.default_rng(0)
+    friends = np.equal.outer(np.arange(n) % 2, np.arange(n) % 2)
+    history = np.where(friends, 2e-3, -1e-3) + rng.normal(size=(steps, n, n)) * 3e-3 + 2e-2 * np.eye(n)
+    settings = {"estimator": "lookahead", "update": "sgd"}
+    return Affinity.from_history(history, tasks, 10 * np.arange(steps), settings=settings)
+
+
+def write_groupings(folder: Path, groupings: dict[int, Grouping]) -> None:
+    found = [{"method": "tag", "budget": k, "grouping": to_document(g)} for k, g in groupings.items()]
+    document = {"format": "tagalong-groupings", "version": 1, "groupings": found}
+    (folder / "groupings.json").write_text(json.dumps(document))
+
+
+def _records(
+    method: str,
+    budget: int | None,
+    groups: tuple[Group, ...],
+    change: float,
+    tasks: Sequence[str],
+    honest: bool = True,
+) -> list[Record]:
+    count = len(groups) or budget or 1
+    made = []
+    for seed in (0, 1, 2):
+        rng = np.random.default_rng(seed)
+
+        def outcomes(rng: np.random.Generator = rng) -> dict[str, Outcome]:
+            drawn = 1 + change + 0.004 * rng.normal(size=len(tasks)) * (method != "mtl")
+            return {task: Outcome(float(x), float(10 * x)) for task, x in zip(tasks, drawn, strict=True)}
+
+        deciding = Cost(1, 150, 30.0) if method == "tag" else Cost()
+        training = Cost(count, 100 * count, 20.0 * count)
+        made.append(
+            Record(
+                method, budget, seed, groups, outcomes(), outcomes(), deciding, training, 1000 * count, 4e-5, (), honest
+            )
+        )
+    return made

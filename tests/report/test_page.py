@@ -1,0 +1,131 @@
+"""The page as a file: what is in it, where it comes from, and how large it is."""
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from made_up_run import made_up_affinity, make_run
+from seen_page import HOSTILE
+
+from tagalong.report import write_report
+from tagalong.report._budgets import all_budgets, shown_budget
+from tagalong.report._run import read_run
+from tagalong.report.page._data import as_script
+
+
+def data_of(page: Path) -> dict:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(encoding="utf-8"))
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_the_page_has_everything(hostile_page: Path) -> None:
+    text = hostile_page.read_text(encoding="utf-8").partition('<script type="application/json"')[0]
+    for part in ("networks", "affinity", "time", "budget", "worth", "reading", "care", "obtained"):
+        assert f'id="{part}"' in text
+    for words in (
+        "Grouping is worth it", "In three networks", "tagalong run table.csv --targets &#x27;a b,c&#x27;",
+        "tagalong report ", "optimizer adamw", "seeds 0 1 2", "torch 2.13.0", "693 (1% missing)", "drawn at random",
+        "not similarity of tasks, nor cause and effect", "gender: is_male", "steps of the optimiser",
+    ):  # fmt: skip
+        assert words in text, words
+
+
+class Tags(HTMLParser):
+    """The elements of a page, and the handlers of events in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: Counter[str] = Counter()
+        self.handlers: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements[tag] += 1
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+
+
+def test_no_name_of_a_task_is_markup(hostile_page: Path) -> None:
+    tags = Tags()
+    tags.feed(hostile_page.read_text(encoding="utf-8"))
+    assert tags.elements["script"] == 3
+    assert not {"img", "b", "iframe", "link", "base", "object", "svg"} & set(tags.elements)
+    assert tags.handlers == []
+
+
+def test_data_cannot_end_its_script() -> None:
+    text = as_script({"name": "</script><!--<script>\u2028"})
+    assert "<" not in text
+    assert "\u2028" not in text
+    assert json.loads(text) == {"name": "</script><!--<script>\u2028"}
+
+
+def test_every_budget_is_there(hostile_page: Path) -> None:
+    found = data_of(hostile_page)["budgets"]
+    assert [entry["k"] for entry in found] == [1, 2, 3, 4, 5, 6]
+    for entry in found:
+        served = [task for network in entry["networks"] for task in network["serves"]]
+        assert sorted(served) == sorted(HOSTILE)
+        assert entry["value"] <= entry["bound"] * (1 + 1e-9)
+    assert "resamples" in " ".join(found[1]["summary"])
+    assert "trained, it changed the test losses" in " ".join(found[1]["summary"])
+
+
+def test_budgets_that_the_run_asked_for_are_its_own(tmp_path: Path) -> None:
+    make_run(tmp_path, ["a", "b", "c", "d"])
+    run = read_run(tmp_path)
+    budgets = all_budgets(run)
+    assert sorted(run.groupings) == [2, 3]
+    assert budgets[2] is run.groupings[2]
+    assert budgets[4].budget == 4
+    assert shown_budget(run, budgets) == 3
+
+
+def test_the_page_does_without_affinities_and_settings(tmp_path: Path) -> None:
+    results = make_run(tmp_path, ["a", "b", "c"])
+    for file in tmp_path.glob("*.json"):
+        file.unlink()
+    results.settings.clear()
+    results.save(tmp_path)
+    text = write_report(tmp_path).read_text(encoding="utf-8")
+    assert 'id="heatmap"' not in text.partition("<script")[0]
+    assert 'id="methods"' in text
+
+
+def test_an_affinity_without_history_is_drawn(tmp_path: Path) -> None:
+    make_run(tmp_path, ["a", "b", "c"])
+    (tmp_path / "affinity-cs.json").unlink()
+    affinity = made_up_affinity(["a", "b", "c"], 5)
+    type(affinity).from_matrix(affinity.mean, affinity.tasks).save(tmp_path / "affinity.json")
+    found = data_of(write_report(tmp_path))
+    assert [entry["average"] for entry in found["heatmaps"]] == ["mean"]
+    assert found["time"] is None
+
+
+def test_the_page_needs_no_torch(tmp_path: Path) -> None:
+    make_run(tmp_path, ["a", "b", "c"])
+    code = f"import sys; from tagalong.report import write_report; write_report({str(tmp_path)!r}); "
+    done = subprocess.run([sys.executable, "-c", code + "sys.exit('torch' in sys.modules)"], check=False)
+    assert done.returncode == 0
+
+
+def test_forty_tasks_stay_below_ten_megabytes(tmp_path: Path) -> None:
+    make_run(tmp_path, [f"attribute_number_{i}" for i in range(40)], budgets=(2, 5), steps=100)
+    assert write_report(tmp_path).stat().st_size < 10_000_000
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"groupings": [{"method": "tag"}]}'])
+def test_damaged_groupings_are_named(tmp_path: Path, content: str) -> None:
+    make_run(tmp_path, ["a", "b", "c"])
+    (tmp_path / "groupings.json").write_text(content)
+    with pytest.raises(ValueError, match=r"groupings\.json is damaged"):
+        write_report(tmp_path)
+
+
+def test_folders_that_are_no_run_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is not the folder of a finished run"):
+        write_report(tmp_path)

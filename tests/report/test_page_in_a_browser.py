@@ -1,0 +1,141 @@
+"""The page in a real browser. Every test also fails on console messages, dialogs and network requests."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from seen_page import HOSTILE, Seen
+
+See = Callable[..., Seen]
+PLOTS = ("heatmap", "over-time", "budget-curve", "cost", "changes")
+PHONE = {"viewport": {"width": 375, "height": 800}, "has_touch": True, "is_mobile": True}
+
+
+def groups(seen: Seen) -> list[list[str]]:
+    cards = seen.page.locator("#budget-groups .card")
+    return [cards.nth(i).locator(".chip").all_text_contents() for i in range(cards.count())]
+
+
+def test_every_plot_is_drawn(hostile_page: Path, see: See) -> None:
+    seen = see(hostile_page)
+    for name in PLOTS:
+        assert seen.plotted(name).bounding_box()["height"] > 200
+
+
+def test_the_slider_changes_the_groups(hostile_page: Path, see: See) -> None:
+    seen = see(hostile_page)
+    slider = seen.page.locator("#budget-slider")
+    slider.fill("1")
+    assert len(groups(seen)) == 1
+    assert sorted(groups(seen)[0]) == sorted(HOSTILE)
+    assert "1 network, total affinity" in seen.page.locator("#budget-summary").inner_text()
+    slider.press("ArrowRight")
+    assert len(groups(seen)) == 2
+    assert seen.page.locator("#budget-k").inner_text() == "2"
+    assert slider.get_attribute("aria-valuetext") == "2 networks"
+    seen.page.locator("#budget-more").click()
+    assert len(groups(seen)) == 3
+
+
+def test_pointing_at_a_cell_shows_its_value(hostile_page: Path, see: See) -> None:
+    seen = see(hostile_page)
+    box = seen.plotted("heatmap").locator(".nsewdrag").bounding_box()
+    cell = box["width"] / len(HOSTILE)
+    seen.page.mouse.move(box["x"] + 1.5 * cell, box["y"] + 0.5 * cell)
+    seen.page.wait_for_selector("#heatmap .hoverlayer .hovertext")
+    shown = seen.page.locator("#heatmap .hoverlayer .hovertext").text_content()
+    assert "→" in shown
+    assert "±" in shown
+    assert "60 values" in shown
+
+
+def test_switches_change_the_heat_map(hostile_page: Path, see: See) -> None:
+    seen = see(hostile_page)
+    numbers = seen.plotted("heatmap").locator(".heatmap-label")
+    before = numbers.all_text_contents()
+    seen.page.get_by_label("trimmed").check(force=True)
+    trimmed = numbers.all_text_contents()
+    seen.page.get_by_label("cosine of gradients").check(force=True)
+    assert before != trimmed != numbers.all_text_contents()
+
+
+def test_a_task_can_be_chosen_over_time(hostile_page: Path, see: See) -> None:
+    seen = see(hostile_page)
+    legend = seen.plotted("over-time").locator(".legendtext")
+    assert HOSTILE[2] in legend.all_text_contents()
+    seen.page.locator("#time-task").select_option(label=HOSTILE[2])
+    assert HOSTILE[2] not in legend.all_text_contents()
+
+
+def test_the_table_sorts_both_ways(hostile_page: Path, see: See) -> None:
+    seen = see(hostile_page)
+    heading = seen.page.locator("#methods th", has_text="total loss")
+    losses = seen.page.locator("#methods tbody tr td:nth-child(6)")
+
+    def shown() -> list[float]:
+        return [float(text) for text in losses.all_text_contents()]
+
+    assert shown() != sorted(shown())
+    heading.locator("button").click()
+    assert heading.get_attribute("aria-sort") == "ascending"
+    assert shown() == sorted(shown())
+    heading.locator("button").press("Enter")
+    assert shown() == sorted(shown(), reverse=True)
+
+
+def test_hostile_names_are_shown_as_text(hostile_page: Path, see: See) -> None:
+    seen = see(hostile_page)
+    for name in PLOTS:
+        seen.plotted(name)
+    shown = seen.page.locator("body").inner_text()
+    for name in HOSTILE:
+        assert name in shown
+    assert seen.page.locator("main img, main script, main b").count() == 0
+    assert seen.page.locator("#heatmap .xtick").all_text_contents() != []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_needs_no_sideways_scrolling(hostile_page: Path, see: See, scheme: str) -> None:
+    seen = see(hostile_page, **PHONE, color_scheme=scheme)
+    for name in PLOTS:
+        seen.plotted(name)
+    for details in seen.page.locator("summary").all():
+        details.click()
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == 375
+
+
+def test_dark_mode_is_dark_and_follows_the_system(hostile_page: Path, see: See) -> None:
+    seen = see(hostile_page, color_scheme="dark")
+    ink = seen.plotted("cost").locator(".xtick text").first
+
+    def brightness(style: str) -> int:
+        return sum(int(part) for part in style.removeprefix("rgb(").removesuffix(")").split(","))
+
+    paper = "getComputedStyle(document.body).backgroundColor"
+    assert brightness(seen.page.evaluate(paper)) < 150
+    assert brightness(ink.evaluate("text => getComputedStyle(text).fill")) > 500
+    seen.page.emulate_media(color_scheme="light")
+    assert brightness(seen.page.evaluate(paper)) > 600
+    assert brightness(ink.evaluate("text => getComputedStyle(text).fill")) < 300
+
+
+def test_it_prints_with_every_plot(hostile_page: Path, see: See) -> None:
+    seen = see(hostile_page, color_scheme="dark")
+    seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert all(seen.page.locator(f"#{name} .main-svg").count() for name in PLOTS)
+    seen.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert seen.page.pdf().startswith(b"%PDF")
+
+
+def test_everything_has_a_name_for_screen_readers(hostile_page: Path, see: See) -> None:
+    seen = see(hostile_page)
+    nameless: list[Any] = seen.page.evaluate(
+        """() => [...document.querySelectorAll('input, select, button, [role=img], [role=region]')]
+            .filter((one) => !(one.ariaLabel || one.labels?.length || one.textContent.trim()))
+            .map((one) => one.outerHTML)"""
+    )
+    assert nameless == []
+    assert seen.page.locator("thead th:not([scope])").count() == 0
+    assert seen.page.locator("html[lang=en]").count() == 1
+    assert seen.page.locator("h1").count() == 1

@@ -1,0 +1,74 @@
+"""Figures of results and groupings."""
+
+from pathlib import Path
+
+import pytest
+from made_up_run import make_run
+
+from tagalong import select_groups
+from tagalong.report import affinity_heatmap, cost_against_error, grouping_figure, task_changes
+from tagalong.report._run import Run, read_run
+
+TASKS = ("age", "<b>ill</b>", "tall", "thin")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    make_run(tmp_path, TASKS)
+    return read_run(tmp_path)
+
+
+def test_cost_and_error_of_every_budget(run: Run) -> None:
+    figure = cost_against_error(run.results)
+    traces = {trace.name: trace for trace in figure.data}
+    assert set(traces) == {"mtl", "stl", "tag", "random", "oracle*"}
+    assert traces["tag"].x == tuple(1.5 + len(run.groupings[k].groups) for k in (2, 3))
+    assert traces["tag"].text == ("2", "3")
+    line = next(line for line in run.results.table() if (line.method, line.budget) == ("tag", 2))
+    assert traces["tag"].y[0] == pytest.approx(100 * line.change)
+    assert traces["tag"].error_y.array[0] == pytest.approx(100 * (line.change_stderr**2 + 0.002**2) ** 0.5)
+    assert (traces["mtl"].x, traces["mtl"].y) == ((1.0,), (0.0,))
+    assert figure.layout.xaxis.type == "log"
+
+
+def test_other_costs_can_be_shown(run: Run) -> None:
+    deciding = {trace.name for trace in cost_against_error(run.results, "deciding").data}
+    assert deciding == {"tag"}
+    assert "parameters" in cost_against_error(run.results, "size").layout.xaxis.title.text
+    with pytest.raises(ValueError, match="`cost` must be one of"):
+        cost_against_error(run.results, "time")  # type: ignore[arg-type]
+
+
+def test_markers_of_methods_differ(run: Run) -> None:
+    traces = cost_against_error(run.results).data
+    assert len({(trace.marker.symbol, trace.marker.color) for trace in traces}) == len(traces)
+
+
+def test_changes_by_task_are_paired_by_seed(run: Run) -> None:
+    figure = task_changes(run.results, "tag", 2)
+    records, together = run.results.records_of(("tag", 2)), run.results.records_of(("mtl", None))
+    changes = [a.test["age"].loss / b.test["age"].loss - 1 for a, b in zip(records, together, strict=True)]
+    assert figure.data[0].x[0] == pytest.approx(100 * sum(changes) / 3)
+    assert figure.layout.yaxis.ticktext == ("age", "&lt;b&gt;ill&lt;/b&gt;", "tall", "thin")
+    assert "mae: 10 together" in figure.data[0].hovertext[0]
+
+
+def test_unknown_methods_are_named(run: Run) -> None:
+    with pytest.raises(ValueError, match=r"`method` and `budget` must be in the results.*methods: mtl, oracle"):
+        task_changes(run.results, "tag", 7)
+
+
+def test_a_grouping_shows_who_is_served_and_who_helps(run: Run) -> None:
+    grouping = select_groups([[0, 5, 1], [5, 0, 0], [0, 0, 0]], budget=2)
+    served, helping = grouping_figure(grouping).data
+    assert (served.x, served.y) == ((0, 0, 1), (0, 1, 2))
+    assert (helping.x, helping.y) == ((1,), (0,))
+    with pytest.raises(TypeError, match="select_groups makes one"):
+        grouping_figure([("a", "b")])  # type: ignore[arg-type]
+
+
+def test_groups_stand_together_in_the_heat_map(run: Run) -> None:
+    assert run.affinity is not None
+    figure = affinity_heatmap(run.affinity, grouping=run.groupings[2])
+    assert figure.layout.xaxis.ticktext == ("&lt;b&gt;ill&lt;/b&gt;", "thin", "age", "tall")
+    assert [(shape.x0, shape.x1) for shape in figure.layout.shapes] == [(-0.5, 1.5), (1.5, 3.5)]

@@ -1,0 +1,34 @@
+"""What affinity is not travels with every file."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tagalong import Affinity
+from tagalong._caution import GENERAL, caution, sensitive
+
+
+@pytest.mark.parametrize(
+    ("task", "trait"),
+    [
+        ("gender", "gender"), ("is_male", "gender"), ("Race", "race and origin"), ("ethnicity_2", "race and origin"),
+        ("religion", "religion"), ("Age", "age"), ("patientAge", "age"), ("health_status", "health"), ("ill", "health"),
+    ],
+)  # fmt: skip
+def test_sensitive_tasks_are_named(task: str, trait: str) -> None:
+    assert sensitive([task, "depth"]) == {trait: [task]}
+    assert task in caution([task])
+
+
+@pytest.mark.parametrize("task", ["depth", "average", "package", "illumination", "embrace", "message", "0"])
+def test_other_tasks_are_not(task: str) -> None:
+    assert caution([task]) == GENERAL
+
+
+def test_saved_affinities_carry_it_and_load(tmp_path: Path) -> None:
+    path = tmp_path / "affinity.json"
+    Affinity.from_matrix(np.eye(2), ["gender", "depth"]).save(path)
+    assert json.loads(path.read_text())["caution"] == caution(["gender", "depth"])
+    assert Affinity.load(path).tasks == ("gender", "depth")
