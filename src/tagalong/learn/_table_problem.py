@@ -156,9 +156,8 @@ def _too_few(columns: Columns, split: Sequence[Any] | None, groups: NDArray[Any]
 def _tabled(columns: Columns, roles: Roles, targets: Sequence[Target]) -> Prepare:
     def prepare(train: Rows) -> tuple[Table, Tensor, Sequence[str]]:
         table = Table.fitted(columns, roles.numbers, roles.categories, train, coded_classes(targets))
-        if not table.columns:
-            found = ", ".join(map(repr, (*roles.numbers, *roles.categories)))
-            raise ValueError(f"`features` must vary in train, found one value in each of {found}")
+        found = ", ".join(map(repr, (*roles.numbers, *roles.categories)))
+        refuse([] if table.columns else [f"`features` must vary in train, found one value in each of {found}"])
         return table, table.inputs(columns), _notes(columns, roles, table)
 
     return prepare
