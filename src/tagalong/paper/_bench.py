@@ -20,6 +20,7 @@ ATTRIBUTES = (
     *("Mustache", "No_Beard", "Rosy_Cheeks", "Wearing_Hat"),
 )
 SHORT = dict(zip(ATTRIBUTES, CELEBA, strict=True))
+SHORT_TASKONOMY = {"segmentation": "s", "depth": "d", "normals": "n", "edges": "t", "keypoints": "k"}
 FEW = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard")  # at small size: 31 subsets
 PROBLEMS = ("faces", "celeba", "taskonomy")
 BUDGETS = {"faces": (2, 3, 4), "celeba": (2, 3, 4), "taskonomy": (2, 3)}
@@ -70,8 +71,9 @@ class Bench:
         return self.problem.name if self.problem.name in PROBLEMS else None
 
     def short(self, task: str) -> str:
-        """a1 … a9 for the paper's nine attributes, else the task's own name."""
-        return SHORT.get(task, task)
+        """The paper's name of a task, a1 … a9 or s, d, n, t, k; else the task's own."""
+        names = SHORT_TASKONOMY if self.problem.name == "taskonomy" else SHORT
+        return names.get(task, task)
 
     @property
     def about(self) -> list[str]:
