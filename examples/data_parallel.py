@@ -67,4 +67,5 @@ for _ in range(args.steps):
 
 if rank == 0:
     print(meter.affinity())
+dist.barrier()  # nobody leaves while another rank still needs it
 dist.destroy_process_group()

@@ -76,7 +76,7 @@ def test_a_study_survives_the_loss_of_a_node(cluster, tmp_path: Path) -> None:
         **asked
     )
     assert encoder.mark.exists(), "the second node was at work"
-    assert [node["Alive"] for node in ray.nodes() if node["NodeID"] == doomed.node_id] == [False]
+    assert raylet.process.wait(timeout=60) == -signal.SIGKILL  # the cluster may take a while longer to notice
     here = Study(replace(small_problem(), encoder=encoder), tmp_path / "here", device="cpu").run(**asked)
     assert numbers(there) == numbers(here)
     assert there.verdict() == here.verdict()
