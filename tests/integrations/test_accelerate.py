@@ -14,7 +14,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ranks import on_ranks
 from tagalong import AffinityMeter
-from tagalong.integrations import affinity_metrics
 
 if importlib.util.find_spec("accelerate") is None:
     pytest.skip("needs accelerate", allow_module_level=True)
@@ -70,7 +69,7 @@ def train(
                 optimizer.step()
                 optimizer.zero_grad()
                 if metered and tracker is not None:
-                    accelerator.log(affinity_metrics(meter.latest()))
+                    accelerator.log(meter.latest().metrics())
     return {name: value.clone() for name, value in inner.state_dict().items()}, meter, accelerator, dtypes
 
 
@@ -101,7 +100,7 @@ def test_the_meter_is_saved_and_loaded_with_the_accelerators_state(tmp_path: Pat
 def test_affinities_are_logged_by_the_trackers() -> None:
     tracker = Kept()
     _, meter, *_ = train(True, tracker=tracker)
-    logged = [values["affinity/heat/noise"] for values in tracker.logged][::2]
+    logged = [values["lookahead onto noise/heat"] for values in tracker.logged][::2]
     np.testing.assert_allclose(logged, meter.affinity().history[:, 0, 1])
 
 

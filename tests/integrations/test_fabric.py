@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ranks import on_ranks
 from tagalong import AffinityMeter
-from tagalong.integrations import affinity_metrics
 
 if importlib.util.find_spec("lightning") is None:
     pytest.skip("needs lightning", allow_module_level=True)
@@ -57,7 +56,7 @@ def train(
         for step, (x, y) in enumerate(loader):
             last = step % micro == micro - 1
             if metered and meter.aside(lambda: losses_of(x, y)) and log:  # noqa: B023 - called at once
-                fabric.log_dict(affinity_metrics(meter.latest()), step=step)
+                fabric.log_dict(meter.latest().metrics(), step=step)
             with nullcontext() if last else fabric.no_backward_sync(model):
                 fabric.backward(sum(machine.losses(model, x, y).values()) / micro)
             if last:
@@ -95,7 +94,7 @@ def test_affinities_go_to_the_loggers(tmp_path: Path) -> None:
     logger = CSVLogger(tmp_path, flush_logs_every_n_steps=1)
     _, meter, _ = train(True, log=True, loggers=logger)
     with open(Path(logger.log_dir) / "metrics.csv", encoding="utf-8") as file:
-        logged = [float(row["affinity/heat/noise"]) for row in csv.DictReader(file)]
+        logged = [float(row["lookahead onto noise/heat"]) for row in csv.DictReader(file)]
     np.testing.assert_allclose(logged, meter.affinity().history[:, 0, 1])
 
 

@@ -142,7 +142,9 @@ def test_measured_steps_go_to_the_loggers(tmp_path: Path) -> None:
     measuring = callback()
     fit(tmp_path, Automatic(), measuring, logger=logger, log_every_n_steps=1)
     with open(Path(logger.log_dir) / "metrics.csv", encoding="utf-8") as file:
-        logged = [float(row["affinity/heat/noise"]) for row in csv.DictReader(file) if row["affinity/heat/noise"]]
+        logged = [
+            float(row["lookahead onto noise/heat"]) for row in csv.DictReader(file) if row["lookahead onto noise/heat"]
+        ]
     assert measuring.meter is not None
     np.testing.assert_allclose(logged, measuring.meter.affinity().history[:, 0, 1])
 

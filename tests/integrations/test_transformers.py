@@ -116,7 +116,11 @@ def test_resuming_from_a_checkpoint_measures_what_an_unbroken_run_would(tmp_path
 
 def test_measured_steps_are_logged(tmp_path: Path) -> None:
     metered = trained(tmp_path)
-    logged = [entry["affinity/heat/noise"] for entry in metered.state.log_history if "affinity/heat/noise" in entry]
+    logged = [
+        entry["lookahead onto noise/heat"]
+        for entry in metered.state.log_history
+        if "lookahead onto noise/heat" in entry
+    ]
     np.testing.assert_allclose(logged, metered.meter.affinity().history[:, 0, 1])
 
 

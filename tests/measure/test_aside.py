@@ -9,7 +9,6 @@ from small import regression
 from torch import Tensor
 
 from tagalong import AffinityMeter
-from tagalong.integrations import affinity_metrics
 
 
 def state(model: torch.nn.Module, *more: Any) -> list[Tensor]:
@@ -69,4 +68,4 @@ def test_the_latest_step_is_the_last_of_the_history() -> None:
         latest, last = meter.latest(name), meter.affinity(name).history[-1]
         np.testing.assert_array_equal(latest.mean, last)
         assert (latest.tasks, list(latest.steps)) == (("a", "b", "c"), [2])
-        assert affinity_metrics(latest)["affinity/a/c"] == last[0, 2]
+        assert latest.metrics()[f"{name} onto c/a"] == last[0, 2]

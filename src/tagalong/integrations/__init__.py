@@ -6,5 +6,3 @@
 
 Loops with accelerate, Fabric and plain PyTorch need no adapter; see the documentation.
 """
-
-from ._metrics import affinity_metrics as affinity_metrics

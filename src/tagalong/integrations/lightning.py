@@ -8,7 +8,6 @@ from typing import Any
 from tagalong.group import select_groups
 from tagalong.measure import AffinityMeter
 
-from ._metrics import affinity_metrics
 from ._missing import missing
 from ._part import part_of
 
@@ -76,7 +75,7 @@ class AffinityCallback(Callback):
 
         if self.meter.aside(closure) and self._log and self.meter.measured:
             for logger in trainer.loggers:
-                logger.log_metrics(affinity_metrics(self.meter.latest()), step=trainer.global_step)
+                logger.log_metrics(self.meter.latest().metrics(), step=trainer.global_step)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.meter is None or not self.meter.measured or not trainer.is_global_zero:

@@ -9,7 +9,6 @@ from torch import nn
 
 from tagalong.measure import AffinityMeter
 
-from ._metrics import affinity_metrics
 from ._missing import missing
 from ._part import part_of
 
@@ -73,7 +72,7 @@ class AffinityMixin:
                 return self._task_losses(model, inputs)  # type: ignore[no-any-return]
 
         if self.meter.aside(closure) and self._log_affinity and self.meter.measured:
-            self.log(affinity_metrics(self.meter.latest()))
+            self.log(self.meter.latest().metrics())
         return super().training_step(model, inputs, *arguments, **options)  # type: ignore[misc]
 
     def _make_meter(self: Any) -> AffinityMeter:
