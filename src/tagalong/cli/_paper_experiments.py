@@ -33,7 +33,7 @@ SeedsOption = Annotated[
         "--seeds",
         metavar="NUMBER",
         parser=typed_whole,
-        help="How many runs; 2 at small, 3 at full size.",
+        help="How many runs; 2 at small, 3 at full size; Taskonomy: 1.",
         rich_help_panel=WHERE,
         show_default=False,
     ),

@@ -159,7 +159,7 @@ class _Training:
             self.scaler.update()
         self.balancer.after_step(losses)
         if self.windows is not None:
-            self.windows.see(sum(task.weight * float(found[task.name]) for task in self.tasks), self.epoch)
+            self.windows.see(sum(task.weight * float(found[task.name].detach()) for task in self.tasks), self.epoch)
         self.steps += 1
 
     def losses(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -79,13 +79,15 @@ class Bench:
     def about(self) -> list[str]:
         """What every report says about where its numbers come from."""
         recipe, rows = self.problem.recipe, {part: len(split) for part, split in self.problem.splits.items()}
-        names = ", ".join(f"{self.short(task)} {task}" if task in SHORT else task for task in self.chosen.names)
+        short = {task: self.short(task) for task in self.chosen.names}
+        names = ", ".join(task if task == name else f"{name} {task}" for task, name in short.items())
         notes = [
             f"{self.problem.name}, {self.size}: {rows['train']} rows to learn from, {rows['val']} for validation, "
             f"{rows['test']} for test; seeds {', '.join(map(str, self.seeds))}; {recipe.optimizer}, learning rate "
             f"{recipe.lr:g}, batches of {recipe.batch_size}, at most {recipe.epochs} epochs",
             f"tasks: {names}",
         ]
+        notes += self.problem.notes
         if self.printed is not None and self.printed != self.problem.name:
             notes.append("columns headed printed are the paper's, on CelebA: other data, so only the pattern compares")
         return notes
