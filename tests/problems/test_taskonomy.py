@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from taskonomy_small import HOLE, LISTS, view_arrays, view_file, write_taskonomy, write_view
 
 from tagalong.learn import Problem, ReadRows, why_not_batched
 from tagalong.problems import TASKONOMY_RECIPE, load_problem, taskonomy
+from taskonomy_small import HOLE, LISTS, view_arrays, view_file, write_taskonomy, write_view
 
 TASKS = ("segmentation", "depth", "normals", "edges", "keypoints")
 
@@ -280,7 +280,7 @@ def test_wrong_options_are_refused_at_once(written: Path) -> None:
     assert str(caught.value).count("must") == 5
     with pytest.raises(ValueError, match="found 'depths'; did you mean 'depth'"):
         load_problem("taskonomy", data=written, tasks=["depths"])
-    with pytest.raises(ValueError, match=r"/nowhere, which is no folder|found no train_models.txt"):
+    with pytest.raises(ValueError, match="/nowhere, which is no folder"):
         taskonomy(written / "nowhere")
 
 

@@ -78,9 +78,9 @@ def taskonomy(
     refuse(_problems(data, chosen, size, per_building, given))
     assert data is not None
     settings = SIZES[size] | {name: value for name, value in given.items() if value is not None}
-    found = read_lists(Path(data if lists is None else lists))
     domains = domains_of(chosen)
     folders = find_folders(Path(data), domains)
+    found = read_lists(Path(data if lists is None else lists))
     buildings = _buildings(found, folders, domains)
     views = {
         part: usable_views(buildings[part], domains, settings["pixels"], None if part == "train" else per_building)
