@@ -19,6 +19,7 @@ from ._taskonomy_views import Views
 CLASSES = 18  # 0: uncertain, 1: background, 2 to 17: objects
 FARTHEST = 2**13  # depth in units of 1/512 m: from 16 m on, and where the mesh has holes (65,535), it counts as unknown
 CENTRED = {"depth": (1500.0, 1000.0), "edges": (718.0, 1070.0), "keypoints": (50.0, 100.0)}
+MASKED = ("depth", "normals")
 CHANNELS = {"depth": 2, "normals": 4, "edges": 1, "keypoints": 1}
 DAMAGED = (OSError, SyntaxError, ValueError)  # what a damaged PNG makes Pillow raise, and what is wrong in it
 TRIED = 8
@@ -79,24 +80,20 @@ class ViewReader:
 
     def _images(self, row: int, tasks: Sequence[str]) -> Batch:
         inputs = torch.from_numpy(self._colours(row, RGB).transpose(2, 0, 1).copy())
-        targets: dict[str, Tensor] = {}
-        known = None
-        if "depth" in tasks or "normals" in tasks:
-            depth = self._numbers(row, "depth")
-            known = (depth < FARTHEST).astype(np.float32)
-        for task in tasks:
-            if task == "segmentation":
-                targets[task] = torch.from_numpy(self._classes(row))
-            elif task == "normals":
-                assert known is not None
-                colours = self._colours(row, DOMAINS[task]).transpose(2, 0, 1).astype(np.float32)
-                targets[task] = _masked(colours / np.float32(127.5) - np.float32(1), known)
-            elif task == "depth":
-                assert known is not None
-                targets[task] = _masked(_centred(task, depth)[None], known)
-            else:
-                targets[task] = torch.from_numpy(_centred(task, self._numbers(row, task))[None])
-        return inputs, targets
+        depth = self._numbers(row, "depth") if set(MASKED) & set(tasks) else None
+        return inputs, {task: self._target(row, task, depth) for task in tasks}
+
+    def _target(self, row: int, task: str, depth: Pixels | None) -> Tensor:
+        if task == "segmentation":
+            return torch.from_numpy(self._classes(row))
+        if task == "normals":
+            colours = self._colours(row, DOMAINS[task]).transpose(2, 0, 1).astype(np.float32)
+            values = colours / np.float32(127.5) - np.float32(1)
+        else:
+            numbers = depth if task == "depth" and depth is not None else self._numbers(row, task)
+            middle, spread = CENTRED[task]
+            values = ((numbers - np.float32(middle)) / np.float32(spread))[None]
+        return _masked(values, depth) if task in MASKED and depth is not None else torch.from_numpy(values)
 
     def _colours(self, row: int, domain: str) -> NDArray[np.uint8]:
         from PIL import Image
@@ -142,13 +139,9 @@ def mirrored(inputs: Tensor, targets: dict[str, Tensor]) -> Batch:
     return inputs.flip(-1), flipped
 
 
-def _centred(task: str, numbers: Pixels) -> Pixels:
-    middle, spread = CENTRED[task]
-    return (numbers - np.float32(middle)) / np.float32(spread)
-
-
-def _masked(values: Pixels, known: Pixels) -> Tensor:
-    """Values, 0 where unknown, and a last channel that says where they are known; NaN if nowhere."""
+def _masked(values: Pixels, depth: Pixels) -> Tensor:
+    """Values, 0 where depth is unknown, and a last channel that says where it is known; NaN if nowhere."""
+    known = (depth < FARTHEST).astype(np.float32)
     if not known.any():
         return torch.full((len(values) + 1, *known.shape), torch.nan)
     return torch.from_numpy(np.concatenate([values * known, known[None]]))

@@ -67,7 +67,7 @@ def usable_views(buildings: Sequence[Building], domains: Sequence[str], pixels: 
     with ThreadPoolExecutor(THREADS) as pool:
         for building in buildings:
             chosen = building.views[:most]
-            seen = pool.map(partial(_look, building, domains, pixels), chosen, chunksize=64)
+            seen = pool.map(partial(_look, building, domains, pixels), chosen)
             whole = []
             for place, (sizes, flaw) in enumerate(seen):
                 digest.update(f"{building.name}/{chosen[place]} {sizes}\n".encode())
