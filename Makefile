@@ -54,9 +54,9 @@ pictures: $(READY)
 	for part in affinity time budget worth; do \
 	  $(BIN)/python docs/images/screenshot.py docs/sample_report.html docs/images/$$part.png $$part || exit; done
 
-# What the theme says of its end is in pyproject.toml.
+# Not --quiet, which would let broken links pass. What the theme says of its end is in pyproject.toml.
 docs: $(READY)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 	@echo "site/index.html"
 
 clean:

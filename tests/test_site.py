@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,17 +32,31 @@ cli()
 """
 
 
+def build(root: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """As `make docs` does, by a process that can reach nothing."""
+    command = [sys.executable, "-c", OFFLINE, "build", "--strict", "--site-dir", str(folder)]
+    without_notice = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=root, env=without_notice, capture_output=True, text=True)
+
+
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as `make docs` does, by a process that can reach nothing."""
     folder = tmp_path_factory.mktemp("docs") / "site"
-    command = [sys.executable, "-c", OFFLINE, "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    built = subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
-    )
+    built = build(ROOT, folder)
     assert built.returncode == 0, built.stdout + built.stderr
-    assert built.stdout + built.stderr == ""
     return folder
+
+
+def test_broken_links_stop_the_build(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    for name in ("mkdocs.yml", "CHANGELOG.md", "examples", "src"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    page = tmp_path / "docs" / "start.md"
+    page.write_text(page.read_text(encoding="utf-8") + "\n[a](nowhere.md) [b](faq.md#nothing)\n", encoding="utf-8")
+    built = build(tmp_path, tmp_path / "site")
+    assert built.returncode == 1
+    assert "nowhere.md" in built.stderr
+    assert "#nothing" in built.stderr
 
 
 class Wanted(HTMLParser):

@@ -39,7 +39,9 @@ def examples() -> str:
     page = ["# Examples", "Scripts that run in seconds. The tests run them, too."]
     for script in sorted((ROOT / "examples").glob("*.py")):
         code = script.read_text(encoding="utf-8")
-        said = ast.get_docstring(ast.parse(code)) or ""
-        said = re.sub(r"^(\$ .*)$", r"```console\n\1\n```", said, flags=re.MULTILINE)
-        page += [f"## {script.name}", said, f"```python\n{code.split(chr(34) * 3, 2)[2].strip()}\n```"]
+        said = re.sub(
+            r"^(\$ .*)$", r"```console\n\1\n```", ast.get_docstring(ast.parse(code)) or "", flags=re.MULTILINE
+        )
+        rest = re.sub(r"^# ruff: .*\n", "", code.split('"""', 2)[2], flags=re.MULTILINE)
+        page += [f"## {script.name}", said, f"```python\n{rest.strip()}\n```"]
     return "\n\n".join(page)
