@@ -127,4 +127,5 @@ def _encoder(size: str | None, pixels: int, channels: int, whole: bool) -> Encod
     if size is None:
         return SmallCNN(pixels, channels, whole=whole)
     # few steps must be enough for BatchNorm to know its inputs where there are few
-    return CelebANet(channels, whole, memory=0.01 if size == "full" else 0.1)
+    full = size == "full"
+    return CelebANet(channels, whole, memory=0.01 if full else 0.1, channels_last=full)
