@@ -132,4 +132,5 @@ def _figure(gains: Gains) -> Figure:
         "ours": [float(np.mean(gains[name])) for name in SCHEDULES],
         "printed (CelebA)": [SPEED[name].performance for name in SCHEDULES],
     }
-    return bars(series, list(SCHEDULES), title=TITLE, value="less error than random groups, %")
+    errors = {"ours": [value(gains[name]).stderr or 0.0 for name in SCHEDULES]}
+    return bars(series, list(SCHEDULES), title=TITLE, value="less error than random groups, %", errors=errors)
