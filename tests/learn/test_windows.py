@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from learn_small import TASKS, small_problem
 
@@ -33,6 +33,7 @@ def rates_by_hand(losses: list[float], epochs: list[int], first: int = 16) -> li
     return rates
 
 
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), slope=st.floats(-0.01, 0.003))
 def test_rates_are_those_of_the_published_rule(seed: int, slope: float) -> None:
     random = np.random.default_rng(seed)
