@@ -69,7 +69,7 @@ class Measuring:
         rows = torch.randperm(len(training.val), generator=draw)[: training.recipe.batch_size].to(training.device)
         targets = {name: target[rows] for name, target in training.val.targets.items()}
         with evaluating(training.network):
-            found = training.losses(training.val.inputs[rows], targets)
+            found = training.losses(training.val.inputs.index_select(0, rows), targets)
         labelled = _labelled(found)
         return {task: found[task] for task in labelled}
 

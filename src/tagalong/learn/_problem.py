@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tagalong._names import name_problems, named, refuse
 
+from ._mapped import content
 from ._recipe import Recipe
 from ._task import Task
 
@@ -176,5 +176,5 @@ class Problem:
             digest.update(part.encode())
             for tensor in (split.inputs, *(split.targets[name] for name in sorted(split.targets))):
                 digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-                digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes())
+                digest.update(content(tensor))
         return digest.hexdigest()[:16]

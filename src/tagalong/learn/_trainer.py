@@ -137,7 +137,7 @@ class _Training:
         self.seconds += time.perf_counter() - start
 
     def _step(self, rows: Tensor) -> None:
-        inputs = self.rows.inputs[rows]
+        inputs = self.rows.inputs.index_select(0, rows)  # copies whole rows, several times as fast as `[rows]`
         targets = {name: target[rows] for name, target in self.rows.targets.items()}
 
         def losses() -> dict[str, Tensor]:
