@@ -58,18 +58,20 @@ class Pixels(nn.Module):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=20_000, help="JPEG files to decode")
+    parser.add_argument("--images", type=int, default=10_000, help="JPEG files to decode")
     parser.add_argument("--rows", type=int, default=60_000, help="images to train on, 12 kB each")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1, help="of torch, when training")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
     with tempfile.TemporaryDirectory() as folder:
         progress(f"writing {asked.images} JPEG files")
         write_images(Path(folder), asked.images)
         rows = decoding(Path(folder), asked.rounds)
         progress(f"training on {asked.rows} images")
         rows += training(Path(folder), asked.rows, asked.rounds)
-    print(f"{cores()} cores, {torch.get_num_threads()} threads of torch; medians of {asked.rounds} rounds\n")
+    print(f"{cores()} cores to decode, {asked.threads} to train; medians of {asked.rounds} rounds\n")
     print(table(list(rows[0]), [[_shown(value) for value in row.values()] for row in rows]))
     if asked.json:
         asked.json.write_text(json.dumps({"cores": cores(), "rows": rows}, indent=1) + "\n")
