@@ -59,11 +59,13 @@ def training_command(experiment: Experiment) -> Callable[..., None]:
         tasks: options.TasksOption = None,
         with_: options.WithOption = None,
         recipe: options.RecipeOption = None,
+        executor: options.ExecutorOption = None,
         device: options.DeviceOption = None,
         out: options.OutOption = None,
         json: options.JsonOption = False,
     ) -> None:
-        given = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe, "device": device, "out": out}
+        given: dict[str, Any] = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe}
+        given |= {"executor": executor, "device": device, "out": out}
         run(experiment.name, problem, size, json, given)
 
     return command
@@ -77,11 +79,13 @@ def main_command(
     with_: options.WithOption = None,
     recipe: options.RecipeOption = None,
     as_published: PublishedOption = False,
+    executor: options.ExecutorOption = None,
     device: options.DeviceOption = None,
     out: options.OutOption = None,
     json: options.JsonOption = False,
 ) -> None:
-    given = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe, "device": device, "out": out}
+    given: dict[str, Any] = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe}
+    given |= {"executor": executor, "device": device, "out": out}
     run("main", problem, size, json, given, as_published=as_published)
 
 
@@ -103,6 +107,7 @@ def run(name: str, problem: str, size: str, json: bool, given: dict[str, Any], *
             options=values(given["with_"] or [], "with"),
             recipe=values(given["recipe"] or [], "recipe"),
             device=given["device"] or "auto",
+            executor=given["executor"] or "serial",
             progress=progress,
         )
         try:

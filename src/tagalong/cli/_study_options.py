@@ -78,7 +78,12 @@ RecipeOption = Annotated[
     list[str] | None,
     _option(TRAINED, "--recipe", metavar="NAME=VALUE", text="Such as lr=0.01 or epochs=50; may be repeated."),
 ]
-ExecutorOption = _text(TRAINED, "--executor", "serial|processes|ray", "Where networks are trained; serial by default.")
+ExecutorOption = _text(
+    TRAINED,
+    "--executor",
+    "serial|processes|ray",
+    "Where networks are trained; serial by default; processes:4 has four workers.",
+)
 DeviceOption = _text(TRAINED, "--device", "auto|cpu|cuda", "auto by default: CUDA where there is one.")
 OutOption = Annotated[Path | None, _option(OUTPUT, "--out", "-o", metavar="FOLDER", text="The folder of the run.")]
 JsonOption = Annotated[bool, _option(OUTPUT, "--json", metavar="", text="Print JSON and nothing else.")]

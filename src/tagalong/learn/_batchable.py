@@ -106,6 +106,7 @@ def _step_together(problem: Problem, network: Network) -> Tensors:
             pairs = torch.stack([target, target])
             losses[name] = torch.vmap(lambda out, own, task=task: mean_loss(task, out, own))(outputs[name], pairs)
     torch.stack(list(losses.values())).sum().backward()
+    stack.outputs_on(inputs, ROWS_TRIED)  # what vmap can train it may not be able to evaluate
     return _found(losses, stack.parameters, stack.buffers)
 
 

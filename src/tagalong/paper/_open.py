@@ -25,6 +25,7 @@ def open_bench(
     recipe: Mapping[str, Any] | None = None,
     device: str = "auto",
     progress: Progress | None = None,
+    executor: str = "serial",
 ) -> Bench:
     """Loads the problem and says where its networks are kept.
 
@@ -38,6 +39,7 @@ def open_bench(
         recipe: settings of its recipe to change.
         device: as for a `Study`.
         progress: is told how far it is.
+        executor: as for a `Study`.
 
     Raises:
         ValueError: an unknown problem or size, a problem that is not there, or a folder of another problem.
@@ -46,15 +48,17 @@ def open_bench(
     from dataclasses import replace
 
     from tagalong.problems import load_problem
+    from tagalong.study._executors import make_executor
     from tagalong.study._settings import folder_problem
 
+    make_executor(executor)  # before minutes of drawing or decoding
     made = load_problem(problem, **{**(options or {}), "size": size, "progress": progress})
     if recipe:
         made = replace(made, recipe=replace(made.recipe, **recipe))
     few = FEW if size == "small" and set(FEW) <= set(made.names) else None
     folder = out or Path("runs") / f"paper-{problem}-{size}"
     count = seeds or (1 if problem == "taskonomy" and size == "full" else SEEDS[size])
-    bench = Bench(made, folder, few if tasks is None else tuple(tasks), range(count), size, device, progress)
+    bench = Bench(made, folder, few if tasks is None else tuple(tasks), range(count), size, device, progress, executor)
     if wrong := folder_problem(folder, made.fingerprint):
         raise ValueError(wrong)
     _remember(bench)

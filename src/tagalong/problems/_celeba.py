@@ -32,6 +32,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 OFFICIAL = (162_770, 19_867, 19_962)
 LARGEST = 178  # pixels of a side, which is what the images have
+MANY = 40_000  # images to train on; below, the paper's BatchNorm would not settle
 CACHE = "tagalong-cache"
 
 
@@ -92,8 +93,7 @@ def celeba(
         train,
         val,
         test,
-        # few steps must be enough for BatchNorm to know its inputs where there are few
-        encoder=CelebANet(chosen["channels"], whole=True, memory=0.01 if size == "full" else 0.1),
+        encoder=_encoder(size, chosen["channels"], len(train)),
         recipe=recipe or (PAPER_RECIPE if size == "full" else RECIPES["small"]),
         table=Scaling((3, chosen["pixels"], chosen["pixels"]), "uint8"),
         notes=_notes(found, chosen["pixels"]),
@@ -150,6 +150,11 @@ def _split(part: int, found: Listed, decoded: Cache, wanted: Sequence[str]) -> S
     inputs = Mapped.open(decoded.path, decoded.key, first, after - first)
     labels = torch.from_numpy(found.labels[first:after].astype(np.float32))
     return Split(inputs, {name: labels[:, column].contiguous() for column, name in enumerate(wanted)})
+
+
+def _encoder(size: str, channels: int, rows: int) -> CelebANet:
+    # few steps must be enough for BatchNorm to know its inputs where there are few
+    return CelebANet(channels, whole=True, memory=0.01 if rows >= MANY else 0.1, channels_last=size == "full")
 
 
 def _wanted(attributes: Sequence[str] | str | None) -> tuple[str, ...]:
