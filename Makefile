@@ -41,6 +41,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/report_speed.py
 	$(BIN)/python benchmarks/many_networks.py
 	$(BIN)/python benchmarks/verdict_rates.py
+	$(BIN)/python benchmarks/celeba_reading.py
 
 # The demo trains for a minute or so, or uses what it trained before.
 screenshot: $(READY)

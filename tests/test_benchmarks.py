@@ -64,3 +64,17 @@ def test_report_speed_opens_the_page(tmp_path: Path) -> None:
     found = json.loads(out.read_text())
     assert found["megabytes"] < 10
     assert found["interactive"] > 0
+
+
+def test_celeba_reading_compares_the_cache_with_decoding_alone(tmp_path: Path) -> None:
+    out = tmp_path / "reading.json"
+    sizes = ["--images", "60", "--rows", "600", "--rounds", "1", "--json", str(out)]
+    command = [sys.executable, str(ROOT / "benchmarks" / "celeba_reading.py"), *sizes]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    floor, resized, cache, *training = json.loads(out.read_text())["rows"]
+    assert floor["× floor"] == floor["× floor, CPU"] == 1
+    assert resized["× floor, CPU"] > 0
+    assert cache["× floor, CPU"] > 0
+    assert [row["what"] for row in training] == ["training from the file", "training from memory"]
+    assert all(row["images a second"] > 0 for row in training)

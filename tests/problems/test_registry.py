@@ -37,14 +37,14 @@ def offered(monkeypatch) -> None:
 
 
 def test_shipped_problems_describe_themselves() -> None:
-    for known in known_problems()[:3]:
+    for known in known_problems()[:4]:
         assert known.description
         assert known.tasks == 9
         assert known.size
 
 
 def test_other_packages_offer_problems(offered, caplog) -> None:
-    assert problem_names() == ("nhanes", "faces", "qm9", "taskonomy", "coins", "dice")
+    assert problem_names() == ("nhanes", "faces", "qm9", "celeba", "taskonomy", "coins", "dice")
     assert "the problem 'broken' of package:broken cannot be loaded: no wheels" in caplog.text
     known = {known.name: known for known in known_problems()}
     assert known["coins"].description == "Tossed coins."

@@ -63,8 +63,11 @@ def run(
         "group_column": group_column,
         "features_file": features_file,
     }
-    with called(path=what, name="PROBLEM", split="the split", task="--tasks"):
-        problem = arguments.load(what, table, {"size": size, **arguments.values(with_ or [], "with")})
+    from ._watch import watching
+
+    chosen = {"size": size, **arguments.values(with_ or [], "with")}
+    with called(path=what, name="PROBLEM", split="the split", task="--tasks"), watching(json or quiet) as progress:
+        problem = arguments.load(what, table, chosen, progress)
         if tasks is not None:
             problem = problem.only(arguments.listed(tasks) or [])
     compare(

@@ -30,8 +30,8 @@ def watching(quiet: bool = False) -> Iterator[Progress | None]:
 class Lines:
     """A line for each finished piece of work."""
 
-    def start(self, total: int, what: str) -> None:
-        self._total, self._what, self._began = total, what, time.monotonic()
+    def start(self, total: int, what: str, unit: str = "networks") -> None:
+        self._total, self._what, self._unit, self._began = total, what, unit, time.monotonic()
         self._finished = 0
 
     def advance(self, n: int) -> None:
@@ -39,17 +39,18 @@ class Lines:
 
     def done(self) -> None:
         seconds = time.monotonic() - self._began
-        print(f"{self._what}: {self._finished} of {self._total} networks, {seconds:.0f} s", file=sys.stderr)
+        print(f"{self._what}: {self._finished} of {self._total} {self._unit}, {seconds:.0f} s", file=sys.stderr)
 
 
 class Bars:
-    """A bar for each piece of work; finished ones stay."""
+    """A bar for each piece of work, from the first on; finished ones stay."""
 
     def __init__(self, bars: Any) -> None:
         self._bars = bars
 
-    def start(self, total: int, what: str) -> None:
-        self._task = self._bars.add_task(what, total=total)
+    def start(self, total: int, what: str, unit: str = "networks") -> None:
+        self._bars.start()
+        self._task = self._bars.add_task(what, total=total, unit=unit)
 
     def advance(self, n: int) -> None:
         self._bars.advance(self._task, n)
@@ -73,9 +74,12 @@ def _bars(console: Console) -> Iterator[Bars]:
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TextColumn("networks"),
+        TextColumn("{task.fields[unit]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(compact=True),
     )
-    with Progress(*columns, console=console) as bars:
+    bars = Progress(*columns, console=console)
+    try:
         yield Bars(bars)
+    finally:
+        bars.stop()

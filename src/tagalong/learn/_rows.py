@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from ._mapped import content
 
 ROWS_AT_ONCE = 4096
 Batch = tuple[Tensor, dict[str, Tensor]]
@@ -89,7 +90,8 @@ class Split:
     def batch(self, rows: Tensor) -> Batch:
         """Inputs and targets of these rows, in this order."""
         rows = rows.to(self.inputs.device)
-        return self.inputs[rows], {task: target[rows] for task, target in self.targets.items()}
+        # index_select copies whole rows, several times as fast as `[rows]` does
+        return self.inputs.index_select(0, rows), {task: target[rows] for task, target in self.targets.items()}
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[Batch]:
         """Inputs and targets of one part after the other; nothing is left to chance."""
@@ -106,10 +108,10 @@ class Split:
         return self.targets[task].isfinite().reshape(len(self), -1).any(1)
 
     def contents(self) -> Iterator[bytes]:
-        """Every number, inputs first, then targets by name."""
+        """Every number, inputs first, then targets by name; of inputs in a file their key."""
         for tensor in (self.inputs, *(self.targets[name] for name in sorted(self.targets))):
             yield f"{tensor.dtype}{tuple(tensor.shape)}".encode()
-            yield np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes()
+            yield content(tensor)
 
 
 def held(rows: Rows, what: str) -> Split:

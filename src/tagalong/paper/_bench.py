@@ -71,7 +71,7 @@ class Bench:
         """Which of the paper's data sets has tasks of these names: "celeba", "taskonomy" or none."""
         if set(self.problem.names) <= set(SHORT):
             return "celeba"
-        return self.problem.name if self.problem.name in PROBLEMS else None
+        return "taskonomy" if self.problem.name == "taskonomy" else None
 
     def short(self, task: str) -> str:
         """The paper's name of a task, a1 … a9 or s, d, n, t, k; else the task's own."""

@@ -52,7 +52,7 @@ def open_bench(
     from tagalong.study._settings import folder_problem
 
     make_executor(executor)  # before minutes of drawing or decoding
-    made = load_problem(problem, size=size, **options or {})
+    made = load_problem(problem, **{**(options or {}), "size": size, "progress": progress})
     if recipe:
         made = replace(made, recipe=replace(made.recipe, **recipe))
     few = FEW if size == "small" and set(FEW) <= set(made.names) else None

@@ -1,5 +1,6 @@
 """What is there to learn?"""
 
+from ._celeba import celeba as celeba
 from ._celeba_network import PAPER_RECIPE as PAPER_RECIPE
 from ._celeba_network import CelebANet as CelebANet
 from ._faces import faces as faces

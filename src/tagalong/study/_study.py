@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tagalong._progress import Progress
 from tagalong.learn import Problem
 
 from ._asked import Asked, Options, check
@@ -20,7 +21,6 @@ from ._info import ProblemInfo
 from ._lab import Lab
 from ._noise import row_noise
 from ._page import draw_page
-from ._progress import Progress
 from ._records import records_of
 from ._results import Results
 from ._settings import folder_problem, log_to, write_settings

@@ -8,11 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tagalong._progress import Progress
 from tagalong.learn import Job, why_not_batched
 
 from ._executors import Chunk, Executor
 from ._key import Keys
-from ._progress import Progress
 from ._row import Packed
 from ._store import Store
 

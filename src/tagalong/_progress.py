@@ -8,8 +8,8 @@ from typing import Protocol
 class Progress(Protocol):
     """Is told how far a long piece of work is."""
 
-    def start(self, total: int, what: str) -> None:
-        """A piece of work of so many networks begins."""
+    def start(self, total: int, what: str, unit: str = "networks") -> None:
+        """A piece of work of so many networks, or of another `unit`, begins."""
 
     def advance(self, n: int) -> None:
         """So many more are finished."""
@@ -21,7 +21,7 @@ class Progress(Protocol):
 class Silent:
     """Progress that nobody watches."""
 
-    def start(self, total: int, what: str) -> None:
+    def start(self, total: int, what: str, unit: str = "networks") -> None:
         pass
 
     def advance(self, n: int) -> None:
