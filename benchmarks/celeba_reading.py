@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from markdown import progress, table
 from tagalong.learn import Job, Problem, Recipe, Task, train
 from tagalong.learn._mapped import Mapped
-from tagalong.learn._problem import Split
+from tagalong.learn._rows import Split
 from tagalong.problems._celeba_cache import Cache
 from tagalong.problems._celeba_decode import decode
 from tagalong.problems._celeba_images import find_images
