@@ -29,9 +29,10 @@ paper = typer.Typer(name="paper", invoke_without_command=True, rich_markup_mode=
 def _parts(context: typer.Context) -> None:
     """Computes and trains again what the paper printed (Fifty et al., NeurIPS 2021), and says where it differs."""
     if context.invoked_subcommand is None:
-        width = max(len(experiment.name) for experiment in EXPERIMENTS)
+        console, width = screen(), max(len(experiment.name) for experiment in EXPERIMENTS)
         for experiment in EXPERIMENTS:
-            print(f"tagalong paper {experiment.name:<{width}}  {experiment.summary}")
+            start = f"tagalong paper {experiment.name:<{width}}  "
+            say(console, start + experiment.summary, hang=len(start))
 
 
 @paper.command()

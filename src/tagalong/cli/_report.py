@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import _study_options as options
-from ._terminal import clean, put, say, screen, table
+from ._terminal import clean, prose_width, put, say, screen, table
 
 if TYPE_CHECKING:
     from tagalong.report._compared import Compared
     from tagalong.study._summary import Line
+
+LONGEST = 6  # letters of a name that fit above its columns
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.", show_default=False)]
 Other = Annotated[Path | None, typer.Argument(metavar="OTHER", help="Another, to compare with.", show_default=False)]
@@ -63,7 +65,7 @@ def report(
 
         print(dumps(compared.to_document(), indent=1, allow_nan=False))
         return
-    _show(compared, *_names(run, other))
+    _show(compared, run, other)
 
 
 def _tell(page: Path, json: bool) -> None:
@@ -75,15 +77,17 @@ def _tell(page: Path, json: bool) -> None:
     say(screen(), f"the report: {page}")
 
 
-def _show(compared: Compared, first: str, second: str) -> None:
-    console = screen()
-    for name, results in ((first, compared.first), (second, compared.second)):
-        say(console, name)
-        for line in str(results.verdict()).splitlines():
+def _show(compared: Compared, run: Path, other: Path) -> None:
+    from tagalong.study._text import verdict_text
+
+    console, names = screen(), _names(run, other)
+    for name, path, results in zip(names, (run, other), (compared.first, compared.second), strict=True):
+        say(console, name if name == clean(str(path)) else f"{name}: {path}")
+        for line in verdict_text(results.verdict(), prose_width(console) - 2).splitlines():
             console.print(f"  {clean(line)}", soft_wrap=True)
         console.print()
-    columns = [f"{what} {name}" for what in ("loss", "cost") for name in (first, second)]
-    shown = table("method", "budget", *columns, numbers=("budget", *columns))
+    columns = [f"{what} {name}" for what in ("loss", "cost") for name in names]
+    shown = table("method", "budget", *columns, numbers=("budget", *columns), names=("method",))
     for (method, budget), pair in compared.lines.items():
         cells = [*map(_change, pair), *map(_cost, pair)]
         shown.add_row(clean(method), "" if budget is None else str(budget), *cells)
@@ -111,4 +115,4 @@ def _cost(line: Line | None) -> str:
 def _names(run: Path, other: Path) -> tuple[str, str]:
     """The names of the folders, A and B where they are alike or long."""
     first, second = clean(run.resolve().name), clean(other.resolve().name)
-    return (first, second) if first != second and max(len(first), len(second)) <= 14 else (f"A ({run})", f"B ({other})")
+    return (first, second) if first != second and max(len(first), len(second)) <= LONGEST else ("A", "B")
