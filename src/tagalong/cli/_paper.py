@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tagalong.group import Group
     from tagalong.paper import Report, Selection
 
-Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON and nothing else.", show_default=False)]
 paper = typer.Typer(name="paper", invoke_without_command=True, rich_markup_mode="markdown")
 
 
@@ -36,7 +35,7 @@ def _parts(context: typer.Context) -> None:
 
 
 @paper.command()
-def selection(json: Json = False) -> None:
+def selection(json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
     """The 15 groupings that the paper prints beside the best ones for the published matrices."""
     from tagalong.paper import selections
 
@@ -46,26 +45,26 @@ def selection(json: Json = False) -> None:
 
         print(dumps({"selections": [_document(one) for one in found]}, indent=1, allow_nan=False))
         return
-    _show(found)
+    _show(found, quiet)
 
 
 @paper.command()
-def errata(json: Json = False, out: options.OutOption = None) -> None:
+def errata(out: options.OutOption = None, json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
     """Every disagreement with the printed numbers, and why."""
     from tagalong.paper import run_experiment
 
-    _computed(run_experiment("errata"), json, out)
+    _computed(run_experiment("errata"), out, json, quiet)
 
 
 @paper.command()
-def theory(json: Json = False, out: options.OutOption = None) -> None:
+def theory(out: options.OutOption = None, json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
     """Lemma 1 and each printed version of Proposition 1 put to the test, and the counterexample's four panels."""
     from tagalong.paper import run_experiment
 
-    _computed(run_experiment("theory"), json, out)
+    _computed(run_experiment("theory"), out, json, quiet)
 
 
-def _computed(report: Report, json: bool, out: Path | None) -> None:
+def _computed(report: Report, out: Path | None, json: bool, quiet: bool) -> None:
     """What nothing was trained for; files are only written where a folder is named."""
     from ._paper_page import show_report
 
@@ -75,7 +74,7 @@ def _computed(report: Report, json: bool, out: Path | None) -> None:
 
         print(dumps(report.to_document(), indent=1, allow_nan=False))
         return
-    show_report(report, files)
+    show_report(report, files, quiet)
 
 
 for _experiment in EXPERIMENTS:
@@ -84,9 +83,9 @@ for _experiment in EXPERIMENTS:
         paper.command(_experiment.name, help=f"{_experiment.summary[0].upper()}{_experiment.summary[1:]}.")(_command)
 
 
-def _show(found: tuple[Selection, ...]) -> None:
+def _show(found: tuple[Selection, ...], quiet: bool) -> None:
     console = screen()
-    for problem in dict.fromkeys(one.problem for one in found):
+    for problem in () if quiet else dict.fromkeys(one.problem for one in found):
         say(console, f"{problem.dataset}, {problem.method}")
         put(console, _table([one for one in found if one.problem == problem]))
         console.print()
@@ -95,7 +94,8 @@ def _show(found: tuple[Selection, ...]) -> None:
             say(console, f"* {one.problem.dataset}, {one.problem.method}, {one.budget} networks: {remark}")
     same = [one for one in found if one.same and one.unique]
     say(console, f"{len(same)} of {len(found)} printed groupings are the optimum, proven and unique.")
-    say(console, "Totals are sums of scores in the published matrices; +task is trained along as a helper.")
+    if not quiet:
+        say(console, "Totals are sums of scores in the published matrices; +task is trained along as a helper.")
 
 
 def _table(found: list[Selection]) -> Table:

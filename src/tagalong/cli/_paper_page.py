@@ -20,9 +20,12 @@ WIDE = 60  # letters of a cell above which a table is shown line by line
 GAP = 2  # columns between two columns of a table
 
 
-def show_report(report: Report, files: Sequence[Path] = ()) -> None:
-    """From top to bottom."""
+def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False) -> None:
+    """From top to bottom; which claims appeared alone, if quiet."""
     console = screen()
+    if quiet:
+        _show_claims(console, report)
+        return
     say(console, report.title)
     for note in report.notes:
         say(console, note)
@@ -33,11 +36,15 @@ def show_report(report: Report, files: Sequence[Path] = ()) -> None:
     if report.claims:
         console.print()
         say(console, "Did the paper's claims appear?")
-    for claim in report.claims:
-        say(console, f"* {claim.appeared}: {claim.text}. {claim.because}".rstrip(" .") + ".")
+    _show_claims(console, report)
     if files:
         console.print()
         say(console, f"{files[0].parent}: {', '.join(file.name for file in files)}; run again, it goes on from there")
+
+
+def _show_claims(console: Console, report: Report) -> None:
+    for claim in report.claims:
+        say(console, f"* {claim.appeared}: {claim.text}. {claim.because}".rstrip(" .") + ".")
 
 
 def _show_sheet(console: Console, sheet: Sheet) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import _study_options as options
-from ._terminal import clean, prose_width, put, say, screen, table
+from ._completion import complete_runs
+from ._sentences import complain
+from ._terminal import clean, progress, prose_width, put, say, screen, table
 
 if TYPE_CHECKING:
     from tagalong.report._compared import Compared
@@ -16,8 +18,10 @@ if TYPE_CHECKING:
 
 LONGEST = 6  # letters of a name that fit above its columns
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.", show_default=False)]
-Other = Annotated[Path | None, typer.Argument(metavar="OTHER", help="Another, to compare with.", show_default=False)]
+Other = Annotated[
+    Path | None,
+    typer.Argument(metavar="OTHER", help="Another, to compare with.", show_default=False, autocompletion=complete_runs),
+]
 OpenOption = Annotated[
     bool, typer.Option("--open", metavar="", help="Open the page in a browser.", rich_help_panel=options.OUTPUT)
 ]
@@ -35,11 +39,12 @@ PageOption = Annotated[
 
 
 def report(
-    run: Run,
+    run: options.Run,
     other: Other = None,
     out: PageOption = None,
     open_: OpenOption = False,
     json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
 ) -> None:
     """Makes the page of a finished run again from its files; with two runs, compares them.
 
@@ -47,16 +52,14 @@ def report(
     """
     from tagalong.report._run import read_run
 
+    if other is not None and (out is not None or open_):
+        raise ValueError("--out and --open need one run; two runs are compared here, in the terminal")
     if other is None:
-        from tagalong.report import write_report
-
-        page = write_report(read_run(run), out)
-        _tell(page, json)
+        page = _make(run, out, json or quiet)
+        _tell(page, json, quiet)
         if open_:
             typer.launch(page.absolute().as_uri())
         return
-    if out is not None or open_:
-        raise ValueError("--out and --open need one run; two runs are compared here, in the terminal")
     from tagalong.report._compared import compare_runs
 
     compared = compare_runs(read_run(run).results, read_run(other).results)
@@ -65,19 +68,34 @@ def report(
 
         print(dumps(compared.to_document(), indent=1, allow_nan=False))
         return
-    _show(compared, run, other)
+    _show(compared, run, other, quiet)
 
 
-def _tell(page: Path, json: bool) -> None:
+def _make(run: Path, out: Path | None, silent: bool) -> Path:
+    from tagalong.report import write_report
+    from tagalong.report._run import read_run
+
+    found = read_run(run)
+    try:
+        with progress("drawing the page", silent):
+            return write_report(found, out)
+    except KeyboardInterrupt:
+        complain(f"stopped; {run} is as it was, the same command draws the page")
+        raise
+
+
+def _tell(page: Path, json: bool, quiet: bool) -> None:
     if json:
         from json import dumps
 
         print(dumps({"page": str(page)}))
-        return
-    say(screen(), f"the report: {page}")
+    elif quiet:
+        print(page)
+    else:
+        say(screen(), f"the report: {page}")
 
 
-def _show(compared: Compared, run: Path, other: Path) -> None:
+def _show(compared: Compared, run: Path, other: Path, quiet: bool) -> None:
     from tagalong.study._text import verdict_text
 
     console, names = screen(), _names(run, other)
@@ -85,7 +103,10 @@ def _show(compared: Compared, run: Path, other: Path) -> None:
         say(console, name if name == clean(str(path)) else f"{name}: {path}")
         for line in verdict_text(results.verdict(), prose_width(console) - 2).splitlines():
             console.print(f"  {clean(line)}", soft_wrap=True)
-        console.print()
+        if not quiet:
+            console.print()
+    if quiet:
+        return
     columns = [f"{what} {name}" for what in ("loss", "cost") for name in names]
     shown = table("method", "budget", *columns, numbers=("budget", *columns), names=("method",))
     for (method, budget), pair in compared.lines.items():
