@@ -10,6 +10,7 @@ import typer
 from tagalong.paper import EXPERIMENTS
 
 from . import _study_options as options
+from ._interrupt import interruptible
 from ._paper_experiments import main_command, training_command
 from ._terminal import put, say, screen, table
 
@@ -34,7 +35,8 @@ def _parts(context: typer.Context) -> None:
             say(console, start + experiment.summary, hang=len(start))
 
 
-@paper.command()
+@paper.command(epilog="Example: `tagalong paper selection --json`")
+@interruptible
 def selection(json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
     """The 15 groupings that the paper prints beside the best ones for the published matrices."""
     from tagalong.paper import selections
@@ -48,7 +50,8 @@ def selection(json: options.JsonOption = False, quiet: options.QuietOption = Fal
     _show(found, quiet)
 
 
-@paper.command()
+@paper.command(epilog="Example: `tagalong paper errata --json`")
+@interruptible
 def errata(out: options.OutOption = None, json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
     """Every disagreement with the printed numbers, and why."""
     from tagalong.paper import run_experiment
@@ -56,7 +59,8 @@ def errata(out: options.OutOption = None, json: options.JsonOption = False, quie
     _computed(run_experiment("errata"), out, json, quiet)
 
 
-@paper.command()
+@paper.command(epilog="Example: `tagalong paper theory --json`")
+@interruptible
 def theory(out: options.OutOption = None, json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
     """Lemma 1 and each printed version of Proposition 1 put to the test, and the counterexample's four panels."""
     from tagalong.paper import run_experiment
@@ -80,7 +84,12 @@ def _computed(report: Report, out: Path | None, json: bool, quiet: bool) -> None
 for _experiment in EXPERIMENTS:
     if _experiment.trains:
         _command = main_command if _experiment.name == "main" else training_command(_experiment)
-        paper.command(_experiment.name, help=f"{_experiment.summary[0].upper()}{_experiment.summary[1:]}.")(_command)
+        _help = f"{_experiment.summary[0].upper()}{_experiment.summary[1:]}".rstrip(".?")
+        paper.command(
+            _experiment.name,
+            help=_help + ("?" if _experiment.summary.endswith("?") else "."),
+            epilog=f"Example: `tagalong paper {_experiment.name} --seeds 1 --out runs/try`",
+        )(interruptible(_command))
 
 
 def _show(found: tuple[Selection, ...], quiet: bool) -> None:

@@ -12,6 +12,7 @@ import typer
 from . import _study_options as options
 from ._arguments import typed_whole
 from ._completion import one_of
+from ._interrupt import goes_on
 from ._study_arguments import listed, values
 
 if TYPE_CHECKING:
@@ -110,7 +111,6 @@ def run(name: str, problem: str, size: str, shown: Shown, given: dict[str, Any],
     from tagalong.paper import open_bench, run_experiment
 
     from ._paper_page import show_report
-    from ._sentences import complain
     from ._watch import watching
 
     with watching(shown.json or shown.quiet) as progress:
@@ -128,8 +128,7 @@ def run(name: str, problem: str, size: str, shown: Shown, given: dict[str, Any],
         try:
             report = run_experiment(name, bench, **more)
         except KeyboardInterrupt:
-            complain(f"stopped; finished networks are kept in {bench.out}, the same command goes on from there")
-            raise
+            raise goes_on(bench.out) from None
     files: list[Path] = report.save(bench.out)
     if shown.json:
         print(json_module.dumps(report.to_document(), indent=1, allow_nan=False))

@@ -9,7 +9,6 @@ import typer
 
 from . import _study_options as options
 from ._completion import complete_runs
-from ._sentences import complain
 from ._terminal import clean, progress, prose_width, put, say, screen, table
 
 if TYPE_CHECKING:
@@ -80,8 +79,7 @@ def _make(run: Path, out: Path | None, silent: bool) -> Path:
         with progress("drawing the page", silent):
             return write_report(found, out)
     except KeyboardInterrupt:
-        complain(f"stopped; {run} is as it was, the same command draws the page")
-        raise
+        raise KeyboardInterrupt(f"stopped; {run} is as it was, the same command draws the page") from None
 
 
 def _tell(page: Path, json: bool, quiet: bool) -> None:
