@@ -10,6 +10,7 @@ import typer
 from tagalong.paper import EXPERIMENTS
 
 from . import _study_options as options
+from ._arguments import check_folder
 from ._interrupt import interruptible
 from ._paper_experiments import main_command, training_command
 from ._terminal import put, say, screen, table
@@ -56,6 +57,7 @@ def errata(out: options.OutOption = None, json: options.JsonOption = False, quie
     """Every disagreement with the printed numbers, and why."""
     from tagalong.paper import run_experiment
 
+    check_folder(out)
     _computed(run_experiment("errata"), out, json, quiet)
 
 
@@ -65,6 +67,7 @@ def theory(out: options.OutOption = None, json: options.JsonOption = False, quie
     """Lemma 1 and each printed version of Proposition 1 put to the test, and the counterexample's four panels."""
     from tagalong.paper import run_experiment
 
+    check_folder(out)
     _computed(run_experiment("theory"), out, json, quiet)
 
 

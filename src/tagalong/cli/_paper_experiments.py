@@ -13,6 +13,7 @@ from . import _study_options as options
 from ._arguments import typed_whole
 from ._completion import one_of
 from ._interrupt import goes_on
+from ._sentences import called
 from ._study_arguments import listed, values
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def run(name: str, problem: str, size: str, shown: Shown, given: dict[str, Any],
     from ._paper_page import show_report
     from ._watch import watching
 
-    with watching(shown.json or shown.quiet) as progress:
+    with called(task="--tasks"), watching(shown.json or shown.quiet) as progress:
         bench = open_bench(
             problem,
             size,

@@ -42,6 +42,8 @@ def plan(
     from tagalong.group import read_table
     from tagalong.study import plan as make_plan
 
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"`seeds` must be a number from 1, found {seeds}")
     table = read_table(file)
     if table.kind not in ("affinity", "square"):
         raise ValueError(f"{file} must hold an affinity, found results of groups; see tagalong verdict")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import _study_options as options
-from ._arguments import whole_budgets
+from ._arguments import check_folder, whole_budgets
+from ._sentences import called
 from ._study_page import show_table
 from ._terminal import say, screen
 
@@ -37,7 +38,8 @@ def verdict(
 
     _check(out)
     if file.is_dir() or file.suffix.lower() == ".json":
-        results = Results.load(file)
+        with called(path=str(file)):
+            results = Results.load(file)
     else:
         results = verdict_from_csv(file, budgets=None if budgets is None else whole_budgets(budgets, _tasks(file)))
     page = None if out is None else _keep(results, out, file)
@@ -54,6 +56,7 @@ def verdict(
 
 
 def _check(out: Path | None) -> None:
+    check_folder(out)
     if out is not None and (out / "run.sqlite").exists():
         raise ValueError(f"--out must not be the folder of a run, whose results would be lost, found {out}")
 

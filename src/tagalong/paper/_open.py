@@ -51,6 +51,8 @@ def open_bench(
     made = load_problem(problem, size=size, **options or {})
     if recipe:
         made = replace(made, recipe=replace(made.recipe, **recipe))
+    if tasks is not None:
+        made.only(tasks)  # refuses tasks that there are not, before anything is written
     few = FEW if size == "small" and set(FEW) <= set(made.names) else None
     folder = out or Path("runs") / f"paper-{problem}-{size}"
     count = seeds or (1 if problem == "taskonomy" and size == "full" else SEEDS[size])

@@ -72,7 +72,7 @@ def tasks_table(problem: ProblemInfo, together: Line, mine: Line, width: int = W
         cells = [f"{error:.4g}" if known else "" for error in errors]
         measure = problem.errors.get(task, "") if known else ""
         rows.append((task, *(f"{loss:.4g}" for loss in losses), percent(relative(*reversed(losses))), *cells, measure))
-    for columns in (7, 4):
+    for columns in (7, 6, 4):
         made = aligned([row[:columns] for row in rows], 4, width, TASK)
         if max(map(len, made)) <= width:
             break
