@@ -46,13 +46,15 @@ def open_bench(
     from dataclasses import replace
 
     from tagalong.problems import load_problem
+    from tagalong.study._executors import device_name
     from tagalong.study._settings import folder_problem
 
     made = load_problem(problem, size=size, **options or {})
     if recipe:
         made = replace(made, recipe=replace(made.recipe, **recipe))
+    device_name(device)  # these two refuse what is not there, before anything is written
     if tasks is not None:
-        made.only(tasks)  # refuses tasks that there are not, before anything is written
+        made.only(tasks)
     few = FEW if size == "small" and set(FEW) <= set(made.names) else None
     folder = out or Path("runs") / f"paper-{problem}-{size}"
     count = seeds or (1 if problem == "taskonomy" and size == "full" else SEEDS[size])
