@@ -46,7 +46,7 @@ SeedsOption = Annotated[
         "--seeds",
         metavar="NUMBER",
         parser=typed_whole,
-        help="How many runs; 2 at small, 3 at full size.",
+        help="How many runs; 2 at small, 3 at full size; Taskonomy: 1.",
         rich_help_panel=WHERE,
         show_default=False,
     ),
@@ -72,12 +72,14 @@ def training_command(experiment: Experiment) -> Callable[..., None]:
         tasks: options.TasksOption = None,
         with_: options.WithOption = None,
         recipe: options.RecipeOption = None,
+        executor: options.ExecutorOption = None,
         device: options.DeviceOption = None,
         out: options.OutOption = None,
         json: options.JsonOption = False,
         quiet: options.QuietOption = False,
     ) -> None:
-        given = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe, "device": device, "out": out}
+        given: dict[str, Any] = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe}
+        given |= {"executor": executor, "device": device, "out": out}
         run(experiment.name, problem, size, Shown(json, quiet), given)
 
     return command
@@ -91,12 +93,14 @@ def main_command(
     with_: options.WithOption = None,
     recipe: options.RecipeOption = None,
     as_published: PublishedOption = False,
+    executor: options.ExecutorOption = None,
     device: options.DeviceOption = None,
     out: options.OutOption = None,
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    given = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe, "device": device, "out": out}
+    given: dict[str, Any] = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe}
+    given |= {"executor": executor, "device": device, "out": out}
     run("main", problem, size, Shown(json, quiet), given, as_published=as_published)
 
 
@@ -124,6 +128,7 @@ def run(name: str, problem: str, size: str, shown: Shown, given: dict[str, Any],
             options=values(given["with_"] or [], "with"),
             recipe=values(given["recipe"] or [], "recipe"),
             device=given["device"] or "auto",
+            executor=given["executor"] or "serial",
             progress=progress,
         )
         try:

@@ -104,7 +104,7 @@ ExecutorOption = _text(
     TRAINED,
     "--executor",
     "serial|processes|ray",
-    "Where networks are trained; serial by default.",
+    "Where networks are trained; serial by default; processes:4 has four workers.",
     one_of("serial", "processes", "ray"),
 )
 DeviceOption = _text(

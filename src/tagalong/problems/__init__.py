@@ -10,3 +10,7 @@ from ._registry import Known as Known
 from ._registry import known_problems as known_problems
 from ._registry import load_problem as load_problem
 from ._registry import problem_names as problem_names
+from ._taskonomy import TASKONOMY_RECIPE as TASKONOMY_RECIPE
+from ._taskonomy import taskonomy as taskonomy
+from ._taskonomy_network import Decoders as Decoders
+from ._taskonomy_network import Xception as Xception

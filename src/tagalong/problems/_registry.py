@@ -96,6 +96,15 @@ SHIPPED = (
         package="qm9pack",
         install="qm9pack",
     ),
+    Known(
+        "taskonomy",
+        "rooms of buildings: segmentation, depth, normals, 2d edges, 2d keypoints",
+        tasks=5,
+        size="your copy of Taskonomy, images of 256×256",
+        module="._taskonomy",
+        package="PIL",
+        install="tagalong[images]",
+    ),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -107,17 +108,17 @@ class Serial:
 
 
 def make_executor(executor: str | Executor) -> Executor:
-    """The executor of this name, or the one given.
+    """The executor of this name, or the one given; "processes:4" has four workers.
 
     Raises:
         ImportError: with the line to install what the executor needs.
     """
     if executor == "serial":
         return Serial()
-    if executor == "processes":
+    if isinstance(executor, str) and (found := re.fullmatch(r"processes(?::(\d+))?", executor)):
         from ._executors_processes import Processes
 
-        return Processes()
+        return Processes(None if found[1] is None else int(found[1]))
     if executor == "ray":
         from ._executors_ray import Ray
 

@@ -39,8 +39,9 @@ class Study(AskTell):
     Args:
         problem: what is learnt; or only the names of tasks, for `ask` and `tell` with an own training script.
         out: the folder of the run; it goes on where the last run of the same problem stopped.
-        executor: "serial", "processes" (of this machine; scripts need `if __name__ == "__main__":`) or "ray": a
-            cluster, if `ray.init(address="auto")` was called before, else this machine; or an own `Executor`.
+        executor: "serial", "processes" (of this machine, "processes:4" for four; scripts need
+            `if __name__ == "__main__":`) or "ray": a cluster, if `ray.init(address="auto")` was called before, else
+            this machine; or an own `Executor`.
         device: "auto" (CUDA where there is one), "cpu", "cuda", ….
         progress: is told how many networks there are to train and how many are done.
 
