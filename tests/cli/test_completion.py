@@ -28,7 +28,7 @@ def completed(line: str, folder: Path) -> list[str]:
     [
         ("tagalong gr", ["group"]),
         ("tagalong run nh", ["nhanes"]),
-        ("tagalong run ta", ["table.csv"]),
+        ("tagalong run tab", ["table.csv"]),
         ("tagalong demo f", ["faces"]),
         ("tagalong run nhanes --methods mtl,op", ["mtl,optimal"]),
         ("tagalong run nhanes --methods tag+pc", ["tag+pcgrad"]),
