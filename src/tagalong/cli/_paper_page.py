@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tagalong.paper._report import Cell, Report, Sheet
 
 WIDE = 60  # letters of a cell above which a table is shown line by line
-GAP = 2  # columns between two columns of a table
+GAP, ENDLESS = 2, 10_000  # columns between two columns of a table, and those of a file
 
 
 def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False) -> None:
@@ -52,7 +52,7 @@ def _show_sheet(console: Console, sheet: Sheet) -> None:
         for row in sheet.rows:
             say(console, "* " + "; ".join(f"{c}: {_text(cell)}" for c, cell in zip(sheet.columns, row, strict=True)))
     else:
-        for number, columns in enumerate(blocks(sheet, console.width)):
+        for number, columns in enumerate(blocks(sheet, console.width if console.is_terminal else ENDLESS)):
             if number:
                 console.print()
             made = _table(sheet, columns)
@@ -75,11 +75,11 @@ def blocks(sheet: Sheet, width: int) -> list[list[int]]:
 
 
 def _wide_enough(console: Console, made: Table) -> Console:
-    """A screen on which not even a single column is cut."""
+    """A screen on which no column is cut: a file, or one that is too narrow for a single number."""
     from rich.console import Console
     from rich.measure import Measurement
 
-    endless = Console(width=10_000, file=console.file)
+    endless = Console(width=ENDLESS, file=console.file)
     needed = Measurement.get(endless, endless.options, made).maximum
     return console if needed <= console.width else Console(width=needed, file=console.file, highlight=False)
 
