@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from . import _study_arguments as arguments
 from . import _study_options as options
 from ._arguments import whole_budgets
-from ._sentences import called, complain
+from ._interrupt import goes_on
+from ._sentences import called
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
@@ -113,8 +114,7 @@ def compare(
         with called(**TYPED), watching(silent) as progress:
             results = Study(problem, out, executor=executor, device=device, progress=progress).run(**wanted)
     except KeyboardInterrupt:
-        complain(f"stopped; finished networks are kept in {out}, the same command goes on from there")
-        raise
+        raise goes_on(out) from None
     if json:
         print(json_module.dumps(results.to_document(), indent=1, allow_nan=False))
         return

@@ -48,13 +48,16 @@ def open_bench(
     from dataclasses import replace
 
     from tagalong.problems import load_problem
-    from tagalong.study._executors import make_executor
+    from tagalong.study._executors import device_name, make_executor
     from tagalong.study._settings import folder_problem
 
     make_executor(executor)  # before minutes of drawing or decoding
     made = load_problem(problem, **{**(options or {}), "size": size, "progress": progress})
     if recipe:
         made = replace(made, recipe=replace(made.recipe, **recipe))
+    device_name(device)  # these two refuse what is not there, before anything is written
+    if tasks is not None:
+        made.only(tasks)
     few = FEW if size == "small" and set(FEW) <= set(made.names) else None
     folder = out or Path("runs") / f"paper-{problem}-{size}"
     count = seeds or (1 if problem == "taskonomy" else SEEDS[size])

@@ -144,7 +144,7 @@ class Study(AskTell):
         # All together first, without a meter: every cost is compared with what this took.
         lab.networks([lab.job(lab.problem.names, seed) for seed in asked.seeds], "all tasks together")
         decisions = decide_all(lab, asked)
-        write_decisions(self.out, decisions)
+        write_decisions(self.out, decisions, lab.problem.names)
         info = ProblemInfo.of(lab.problem)
         records = records_of(lab, decisions, asked.seeds)
         if asked.confirming and (candidate := Results(records, problem=info).verdict().candidate):
