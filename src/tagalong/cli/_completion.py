@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 # Written down, because the rooms that know them import torch, for which nobody waits at a Tab.
-PROBLEMS = ("nhanes", "faces", "qm9", "taskonomy")
+PROBLEMS = ("nhanes", "faces", "qm9", "celeba", "taskonomy")
 METHODS = ("mtl", "stl", "random", "cs", "tag", "hoa", "optimal", "oracle", "uw", "gradnorm", "pcgrad")
 TABLES = (".csv", ".tsv", ".txt")
 
