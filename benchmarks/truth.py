@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from truth_affinity import METERS, Measured, measure, measure_joint
-from truth_problems import PROBLEMS, smaller
 
 from tagalong.learn import Job, Problem, Trained, train_many
 from tagalong.truth import TruthTable
 from tagalong.truth._table import members
+from truth_affinity import METERS, Measured, measure, measure_joint
+from truth_problems import PROBLEMS, smaller
 
 FRACTIONS = (1 / 8, 1 / 4, 1 / 2)
 SHIPPED = Path(__file__).parent.parent / "src" / "tagalong" / "truth" / "tables"
@@ -56,7 +56,9 @@ def make(name: str, problem: Problem, options: argparse.Namespace) -> None:
     print(f"{name}: {len(problem.names)} tasks, {len(problem.train)} rows", flush=True)
     with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
         measured = options.measured_seeds or options.seeds
-        pending = [pool.submit(_measure, problem, seed, kind) for seed in range(measured) for kind in (*METERS, "joint")]
+        pending = [
+            pool.submit(_measure, problem, seed, kind) for seed in range(measured) for kind in (*METERS, "joint")
+        ]
         losses = all_losses(problem, options.seeds, options.device)
         trained = time.perf_counter() - start
         print(f"{name}: {losses['networks']} networks in {trained:.0f} s", flush=True)
@@ -103,7 +105,9 @@ def all_losses(problem: Problem, seeds: int, device: str) -> dict[str, np.ndarra
     shape = seeds, len(everything), len(problem.names)
     val, test = np.full((seeds, 2, *shape[1:]), np.nan), np.full(shape, np.nan)
     curves, epochs = {}, np.zeros(shape[:2], dtype=np.int64)
-    for trained in train_many(problem, [Job(subset, seed) for seed in range(seeds) for subset in everything], device=device):
+    for trained in train_many(
+        problem, [Job(subset, seed) for seed in range(seeds) for subset in everything], device=device
+    ):
         seed, at = trained.job.seed, place[trained.job.tasks]
         val[seed, :, at, inside[at]] = _halves(problem, trained)
         test[seed, at, inside[at]] = [score.loss for score in trained.test.values()]
@@ -121,7 +125,9 @@ def all_losses(problem: Problem, seeds: int, device: str) -> dict[str, np.ndarra
 def _halves(problem: Problem, trained: Trained) -> np.ndarray:
     """[tasks, 2], the loss on either half of the validation rows; rows that belong together stay together."""
     groups = problem.val.groups
-    half = (torch.arange(len(problem.val)) if groups is None else torch.unique(groups, return_inverse=True)[1]).numpy() % 2
+    half = (
+        torch.arange(len(problem.val)) if groups is None else torch.unique(groups, return_inverse=True)[1]
+    ).numpy() % 2
     rows = [score.rows for score in trained.val.values()]
     return np.array([[np.nanmean(losses[half == part]) for part in (0, 1)] for losses in rows])
 
