@@ -29,7 +29,7 @@ class Together:
 
     Args:
         problem: what is learnt.
-        jobs: of one seed and one width.
+        jobs: of one seed, one width and one number of epochs.
         device: where.
     """
 
@@ -54,7 +54,7 @@ class Together:
         """Which jobs have neither reached the last epoch nor the end of their patience."""
         waited = self.epoch - 1 - self.best_epoch
         ended = self.epochs_run < self.epoch
-        return ~ended & (waited < self.recipe.patience) & (self.epoch < self.recipe.epochs)
+        return ~ended & (waited < self.recipe.patience) & (self.epoch < self.jobs[0].last_epoch(self.recipe))
 
     def run(self, stopped: Callable[[int], None]) -> list[Trained]:
         """Trains all; tells after each epoch how many have stopped. Networks that diverged are left out."""
