@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._beliefs import Beliefs
+from ._beliefs import Array, Beliefs
 from ._cover import cover, served_by
 from ._oracle import Seen, Subset
 
-SURE = 1.0  # standard deviations that the expected gain must exceed
+SURE = 1.5  # standard deviations that the expected gain must exceed; see benchmarks/README.md for how often it errs
 CAUTION = 0.25  # standard deviations that a task's doubt counts against leaving the others
+HALF_AGREED = 20.0  # differences of which halves agree by half, before any were seen
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,10 @@ def choose(
     sets = [everything, *(subset for subset in whole if subset != everything)]
     pool = np.array([[task in subset for task in tasks] for subset in sets])
     means, deviations = beliefs.expect(pool)
-    agreement = agreement_of_halves(seen, everything)
+    agreement, row_noise = halves_of(seen, tasks)
     means = agreement * means
+    deviations = np.sqrt((agreement * deviations) ** 2 + row_noise**2)
+    deviations[0] = 0.0
     together = Chosen(dict.fromkeys(tasks, everything), 0.0, 0.0, len(sets) - 1, agreement)
     values = np.where(pool, means + (CAUTION if cautious else 0.0) * deviations, np.inf)
     values[0] = 0.0
@@ -77,24 +80,44 @@ def choose(
     return Chosen(serves, expected, doubt, len(sets) - 1, agreement)
 
 
-def agreement_of_halves(seen: Sequence[Seen], everything: Subset) -> float:
-    """How much of what all validation rows show is not the luck of these rows, from 0 to 1.
+def halves_of(seen: Sequence[Seen], tasks: Sequence[str]) -> tuple[float, Array]:
+    """What two halves of the validation rows say of the luck of these rows.
 
-    Differences against all together with the same seed on either half; the reliability of the whole follows from the
-    correlation of halves (Spearman and Brown).
+    Differences against all together with the same seed are taken on either half.
+
+    Returns:
+        How much of the differences on all rows is not the luck of these rows, from 0 to 1: the reliability that follows
+        from the correlation of halves (Spearman and Brown). And for each task the standard deviation of that luck.
     """
+    everything = frozenset(tasks)
     base = {one.trial.seed: one for one in seen if one.trial.tasks == everything and one.trial.fraction == 1}
-    pairs = [
-        [np.log(one.losses[task][half] / base[one.trial.seed].losses[task][half]) for half in (0, 1)]
-        for one in seen
-        if one.trial.fraction == 1 and one.trial.tasks != everything and one.trial.seed in base
-        for task in one.trial.tasks
-    ]
-    if not pairs:
-        return 0.5
-    first, second = np.array(pairs).T
-    weight = 20.0  # pairs that agree by half, before any were seen
-    size = (np.mean(first**2) + np.mean(second**2)) / 2
-    common = (len(pairs) * np.mean(first * second) + 0.5 * weight * size) / (len(pairs) + weight)
-    half = max(0.0, common / size) if size > 0 else 0.0
+    by_set: dict[Subset, list[Seen]] = {}
+    for one in seen:
+        if one.trial.fraction == 1 and one.trial.tasks != everything and one.trial.seed in base:
+            by_set.setdefault(one.trial.tasks, []).append(one)
+    found = np.full((len(by_set), len(tasks), 2), np.nan)
+    for row, some in enumerate(by_set.values()):
+        for column, task in enumerate(tasks):
+            if task in some[0].trial.tasks:
+                logs = [np.log(np.divide(one.losses[task], base[one.trial.seed].losses[task])) for one in some]
+                found[row, column] = np.mean(logs, axis=0)
+    return _agreement(found), _row_noise(found)
+
+
+def _agreement(found: Array) -> float:
+    first, second = found[~np.isnan(found[..., 0])].T
+    size = (np.sum(first**2) + np.sum(second**2)) / 2
+    if not size > 0:
+        return 0.0
+    mean = size / len(first)
+    half = max(0.0, (np.sum(first * second) + 0.5 * HALF_AGREED * mean) / (size + HALF_AGREED * mean))
     return float(2 * half / (1 + half))
+
+
+def _row_noise(found: Array) -> Array:
+    """Of all rows: half of what the halves differ by; tasks with few differences take after the others."""
+    squares = (found[..., 0] - found[..., 1]) ** 2 / 4
+    counts = np.sum(~np.isnan(squares), axis=0)
+    sums = np.nansum(squares, axis=0)
+    usual = sums.sum() / max(1, counts.sum())
+    return np.asarray(np.sqrt((sums + 4 * usual) / (counts + 4)))

@@ -91,6 +91,7 @@ class _Search:
     optimism: float
     steps: list[Step] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
+    believed: tuple[int, Beliefs] | None = None
 
     def run(self) -> Outcome:
         self.tasks = self.oracle.tasks
@@ -135,13 +136,16 @@ class _Search:
         return {k: choose(beliefs, self.seen, self.tasks, k).expected for k in self.budgets}
 
     def _beliefs(self) -> Beliefs:
-        everything = {one.trial.fraction: 0 for one in self.seen}
+        if self.believed is None or self.believed[0] != len(self.seen):
+            self.believed = len(self.seen), self._new_beliefs()
+        return self.believed[1]
+
+    def _new_beliefs(self) -> Beliefs:
         logs = np.full((len(self.seen), len(self.tasks)), np.nan)
         for row, one in enumerate(self.seen):
             for column, task in enumerate(self.tasks):
                 if task in one.trial.tasks:
                     logs[row, column] = np.log(one.loss(task))
-        assert everything
         inside = ~np.isnan(logs)
         seeds = np.array([one.trial.seed for one in self.seen])
         early = np.array([one.trial.fraction < 1 for one in self.seen])
@@ -150,7 +154,7 @@ class _Search:
     def _proposals(self, count: int) -> list[Trial]:
         """The networks that would be best if every doubt were resolved in their favour."""
         beliefs = self._beliefs()
-        self.pool = near((tuple(one.trial.tasks and [t in one.trial.tasks for t in self.tasks]) for one in self.seen), self.pool)
+        self.pool = near([tuple(task in one.trial.tasks for task in self.tasks) for one in self.seen], self.pool)
         means, deviations = beliefs.expect(self.pool)
         return self._drawn(means, deviations, count)
 
