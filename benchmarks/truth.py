@@ -21,7 +21,7 @@ from tagalong.learn import Job, Problem, Trained, train_many
 from tagalong.truth import TruthTable
 from tagalong.truth._table import members
 from truth_affinity import METERS, Measured, measure, measure_joint
-from truth_problems import PROBLEMS, smaller
+from truth_problems import LOADS, PROBLEMS, smaller
 
 FRACTIONS = (1 / 8, 1 / 4, 1 / 2)
 SHIPPED = Path(__file__).parent.parent / "src" / "tagalong" / "truth" / "tables"
@@ -68,6 +68,7 @@ def make(name: str, problem: Problem, options: argparse.Namespace) -> None:
     about = {
         "command": command,
         "problem": problem.name,
+        "load": LOADS.get(name),
         "fingerprint": problem.fingerprint,
         "rows": [len(split) for split in problem.splits.values()],
         "device": options.device.partition(":")[0],
@@ -140,12 +141,23 @@ def _by_estimator(found: list[tuple[int, str, Measured]], seeds: int) -> tuple[d
     means, errors, costs = {}, {}, {}
     for seed, kind, measured in found:
         for name, mean in measured.mean.items():
-            label = name if kind == "joint" else f"{name.split()[0]} {kind} {name.split()[1]}"
+            if (label := _label(name, kind)) is None:
+                continue
             means.setdefault(label, [None] * seeds)[seed] = mean
             errors.setdefault(label, [None] * seeds)[seed] = measured.stderr[name]
             costs.setdefault(label, []).append(_passes(name, kind, len(mean)) * measured.measured / 3 / measured.steps)
     stacked = [{label: np.stack(arrays) for label, arrays in some.items()} for some in (means, errors)]
     return *stacked, {label: float(np.mean(some)) for label, some in costs.items()}
+
+
+def _label(name: str, kind: str) -> str | None:
+    """Such as "lookahead sgd held-out trimmed"; cosines are the same whatever the step."""
+    if kind == "joint":
+        return name
+    estimator, average = name.split()
+    if estimator == "cosine":
+        return f"cosine {kind.split()[1]} {average}" if kind.startswith("sgd") else None
+    return f"{estimator} {kind} {average}"
 
 
 def _passes(name: str, kind: str, n: int) -> float:
