@@ -31,8 +31,8 @@ def leaderboard(
 
     Correlations are with what a partner truly brings to a task, alone with it (pairs) and on average over all groups it
     may join (joining). Changes are of test losses against one network for all tasks, negative is better. Costs are in
-    trainings of that network. Packages add estimators by the entry point group "tagalong.estimators"; these are measured
-    on the problems that come with tagalong, which takes minutes.
+    trainings of that network. Packages add estimators by the entry point group "tagalong.estimators"; these are
+    measured on the problems that come with tagalong, which takes minutes.
     """
     from tagalong.truth import leaderboard as compare
     from tagalong.truth import truth_names
@@ -55,7 +55,9 @@ def _show(found: list[Standing], budgets: tuple[int, ...]) -> None:
         rows = sorted((one for one in found if one.table == name), key=_order)
         for one in rows:
             changes = [f"{100 * one.changes[k]:+.2f} %" if k in one.changes else "" for k in budgets]
-            shown.add_row(clean(one.estimator), f"{one.pairs:+.2f}", f"{one.marginal:+.2f}", *changes, f"{one.cost:.1f}")
+            shown.add_row(
+                clean(one.estimator), f"{one.pairs:+.2f}", f"{one.marginal:+.2f}", *changes, f"{one.cost:.1f}"
+            )
         put(console, shown)
         say(console, "")
 

@@ -11,7 +11,7 @@ Array = NDArray[np.float64]
 
 
 def pair_gains(table: TruthTable) -> Array:
-    """[source, target]: by how much a partner lowers the log loss of a task that was alone before; NaN on the diagonal."""
+    """[source, target]: by how much a partner lowers the log loss of a task that was alone; NaN on the diagonal."""
     logs, n = table.test.mean(0), len(table.tasks)
     gains = np.full((n, n), np.nan)
     for source in range(n):

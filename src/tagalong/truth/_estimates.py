@@ -74,6 +74,6 @@ def offered() -> dict[str, object]:
     for point in entry_points(group=GROUP):
         try:
             found[point.name] = point.load()
-        except Exception as error:  # a broken package must not hide the others
+        except Exception as error:  # noqa: PERF203 - a broken package must not hide the others
             log.warning("the estimator %r of %s cannot be loaded: %s", point.name, point.value, error)
     return found

@@ -1,7 +1,7 @@
 """Networks that are trained in no time: reduced-rank regressions, real learners of drawn data.
 
-A linear encoder of a few units that several tasks share, at its optimum, is a reduced-rank regression. The luck of a seed
-is which rows are left out of training for all its networks, the luck of a network a few more of its own.
+A linear encoder of a few units that several tasks share, at its optimum, is a reduced-rank regression. The luck of a
+seed is which rows are left out of training for all its networks, the luck of a network a few more of its own.
 """
 
 from collections.abc import Sequence

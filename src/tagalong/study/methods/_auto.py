@@ -11,7 +11,7 @@ from tagalong.group import Group
 from tagalong.learn import Problem
 
 from .._record import Cost
-from ..search import Chosen, Outcome, Step, search
+from ..search import Chosen, Outcome, Settings, Step, search
 from ._auto_lab import FRACTIONS, LabOracle
 from ._effort import Effort, read_effort
 from ._method import Choice, Decision, Method, everything
@@ -55,7 +55,9 @@ class Auto(Method):
         oracle = LabOracle(lab, seeds[:1])
         effort = self._trainings(lab, seeds[0], read_effort(self.effort))
         hints = None if affinity is None else affinity.mean
-        found = search(oracle, budgets, effort, seeds, hints=hints, spent=measuring, screen=self.screen)
+        found = search(
+            oracle, budgets, effort, seeds, hints=hints, spent=measuring, settings=Settings(screen=self.screen)
+        )
         choices = {budget: Choice(_groups(chosen)) for budget, chosen in found.chosen.items()}
         spent = lab.cost(oracle.jobs)
         shared = Cost(round(spent.networks / len(seeds)), round(spent.steps / len(seeds)), spent.seconds / len(seeds))

@@ -54,6 +54,6 @@ def read_effort(effort: Any) -> Effort:
     if isinstance(effort, (int, float)) and not isinstance(effort, bool) and math.isfinite(effort) and effort >= 1:
         return Effort(float(effort))
     raise ValueError(
-        "`effort` must be a number of trainings from 1, 'quick' (20), 'normal' (60), 'thorough' (200) or a time such as "
-        f"'10min', found {effort!r}"
+        "`effort` must be a number of trainings from 1, 'quick' (20), 'normal' (60), 'thorough' (200) or a time such "
+        f"as '10min', found {effort!r}"
     )

@@ -7,3 +7,4 @@ from ._oracle import Trial as Trial
 from ._search import Outcome as Outcome
 from ._search import Step as Step
 from ._search import search as search
+from ._settings import Settings as Settings

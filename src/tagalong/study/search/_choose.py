@@ -1,8 +1,8 @@
 """The final choice: networks that validation confirms, or one for all tasks.
 
 Expectations come from a model in which every effect is shrunk towards none, as far as the data themselves say (an
-empirical Bayes posterior), so that the luckiest of many candidates is not taken at its word. They are shrunk once more by
-what two halves of the validation rows agree on, since all candidates are judged on the same rows; and groups are only
+empirical Bayes posterior), so that the luckiest of many candidates is not taken at its word. They are shrunk once more
+by what two halves of the validation rows agree on, since all candidates are judged on the same rows; and groups are only
 recommended if the expected gain stands out from its doubt.
 """
 
@@ -16,9 +16,8 @@ import numpy as np
 from ._beliefs import Array, Beliefs
 from ._cover import cover, served_by
 from ._oracle import Seen, Subset
+from ._settings import Settings
 
-SURE = 1.5  # standard deviations that the expected gain must exceed; see benchmarks/README.md for how often it errs
-CAUTION = 0.25  # standard deviations that a task's doubt counts against leaving the others
 HALF_AGREED = 20.0  # differences of which halves agree by half, before any were seen
 
 
@@ -47,7 +46,13 @@ class Chosen:
 
 
 def choose(
-    beliefs: Beliefs, seen: Sequence[Seen], tasks: Sequence[str], budget: int, *, cautious: bool = True
+    beliefs: Beliefs,
+    seen: Sequence[Seen],
+    tasks: Sequence[str],
+    budget: int,
+    settings: Settings,
+    *,
+    cautious: bool = True,
 ) -> Chosen:
     """The best networks among those that were trained to the end.
 
@@ -56,6 +61,7 @@ def choose(
         seen: all trials.
         tasks: names.
         budget: how many networks there may be.
+        settings: how sure to be.
         cautious: recommend all together unless the gain stands out.
     """
     everything = frozenset(tasks)
@@ -68,13 +74,13 @@ def choose(
     deviations = np.sqrt((agreement * deviations) ** 2 + row_noise**2)
     deviations[0] = 0.0
     together = Chosen(dict.fromkeys(tasks, everything), 0.0, 0.0, len(sets) - 1, agreement)
-    values = np.where(pool, means + (CAUTION if cautious else 0.0) * deviations, np.inf)
+    values = np.where(pool, means + (settings.caution if cautious else 0.0) * deviations, np.inf)
     values[0] = 0.0
     rows = served_by(values, cover(values, budget))
     columns = np.arange(len(tasks))
     expected = float(means[rows, columns].mean())
     doubt = float(np.sqrt((deviations[rows, columns] ** 2).sum()) / len(tasks))
-    if len(sets) == 1 or (cautious and not expected < -SURE * doubt):
+    if len(sets) == 1 or (cautious and not expected < -settings.sure * doubt):
         return together
     serves = {task: sets[row] for task, row in zip(tasks, rows, strict=True)}
     return Chosen(serves, expected, doubt, len(sets) - 1, agreement)

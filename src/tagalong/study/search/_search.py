@@ -7,7 +7,7 @@ training. What is recommended at the end is decided in `_choose`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,10 +17,7 @@ from ._choose import Chosen, choose
 from ._cover import cover
 from ._oracle import Oracle, Seen, Subset, Trial
 from ._pool import first_pool, near
-
-OPTIMISM = 1.0  # standard deviations that doubt counts in favour of a proposal
-ROUNDS = 12  # in which the effort is spent, about
-RESERVED = 0.25  # of the effort, for further seeds of the best networks
+from ._settings import Settings
 
 
 @dataclass(frozen=True)
@@ -61,8 +58,7 @@ def search(
     *,
     hints: Array | None = None,
     spent: float = 0.0,
-    screen: float | None = None,
-    optimism: float = OPTIMISM,
+    settings: Settings | None = None,
 ) -> Outcome:
     """Looks for the best networks of every budget.
 
@@ -73,10 +69,9 @@ def search(
         seeds: of networks; each set of tasks is trained with one, then with more where it matters.
         hints: [source, target], such as affinities; None: no idea.
         spent: what measuring hints took.
-        screen: train proposals to this fraction first, and end the worse half there; None: train all to the end.
-        optimism: how much doubt counts in favour of a proposal, in standard deviations.
+        settings: how to propose and to decide.
     """
-    return _Search(oracle, tuple(budgets), effort, tuple(seeds), hints, spent, screen, optimism).run()
+    return _Search(oracle, tuple(budgets), effort, tuple(seeds), hints, spent, settings or Settings()).run()
 
 
 @dataclass
@@ -87,8 +82,7 @@ class _Search:
     seeds: tuple[int, ...]
     hints: Array | None
     spent: float
-    screen: float | None
-    optimism: float
+    settings: Settings
     steps: list[Step] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     believed: tuple[int, Beliefs] | None = None
@@ -99,41 +93,52 @@ class _Search:
         self._train([Trial(frozenset(self.tasks), seed) for seed in self._first_seeds()])
         for seed in self._whole_seeds():
             self._train([Trial(self._named(row), seed) for row in self.pool if not self._trained(row, seed)])
-        batch = max(1, round(self.effort / ROUNDS))
+        batch = max(1, round(self.effort / self.settings.rounds))
         while self.spent + 1 <= self.effort:
-            confirming = self.spent >= (1 - RESERVED) * self.effort
-            proposals = self._confirmations(batch) if confirming else self._proposals(batch)
-            proposals = proposals or self._proposals(batch) or self._confirmations(batch)
-            if not proposals:
+            confirming = self.spent >= (1 - self.settings.reserved) * self.effort
+            if not (confirming and self._train(self._confirmations(batch))) and not self._explore(batch):
                 break
-            self._train(self._screened(proposals))
         beliefs = self._beliefs()
-        chosen = {budget: choose(beliefs, self.seen, self.tasks, budget) for budget in self.budgets}
+        chosen = {budget: choose(beliefs, self.seen, self.tasks, budget, self.settings) for budget in self.budgets}
         return Outcome(chosen, tuple(self.steps), self.spent)
 
     def _first_seeds(self) -> tuple[int, ...]:
-        """All together is what everything is compared with; it gets a tenth of the effort, one seed at least."""
-        return self.seeds[: max(1, round(self.effort / 7))]
+        """All together is what everything is compared with: one seed at least."""
+        return self.seeds[: max(1, round(self.effort * self.settings.together))]
 
     def _whole_seeds(self) -> tuple[int, ...]:
         """Seeds for which every subset can be trained, as long as the effort lasts."""
         subsets = 2 ** len(self.tasks) - 1
         return self.seeds[: int((self.effort - self.spent) // subsets)] if subsets <= len(self.pool) else ()
 
-    def _train(self, trials: Sequence[Trial]) -> None:
-        whole = trials[: max(0, int(self.effort - self.spent + 1e-9))] if self.seen else trials
-        if not whole:
-            return
-        found = self.oracle.train(whole)
+    def _train(self, trials: Sequence[Trial]) -> bool:
+        """Trains as many of these as the effort allows; whether there were any."""
+        ends = self.spent + np.cumsum([trial.fraction for trial in trials])
+        allowed = [trial for trial, end in zip(trials, ends, strict=True) if end <= self.effort + 1e-9 or not self.seen]
+        if not allowed:
+            return False
+        found = self.oracle.train(allowed)
         self.seen += found
         self.spent += sum(one.effort for one in found)
         self.steps.append(Step(tuple(found), self.spent, self._best_now()))
+        return True
+
+    def _explore(self, count: int) -> bool:
+        """Trains proposals, after an early look at twice as many where that is wanted; whether there were any."""
+        screen = self.settings.screen
+        if screen is None:
+            return self._train(self._proposals(count))
+        first = [Trial(frozenset(self.tasks), seed, screen) for seed in self.seeds if self._has(self.tasks, seed)]
+        self._train([trial for trial in first if not any(one.trial == trial for one in self.seen)])
+        looks = [Trial(trial.tasks, trial.seed, screen) for trial in self._proposals(2 * count)]
+        looked = self._train([look for look in looks if self._has(self.tasks, look.seed)])
+        return self._train(self._proposals(count)) or looked
 
     def _best_now(self) -> dict[int, float]:
         if len({one.trial.tasks for one in self.seen}) < 2:
             return dict.fromkeys(self.budgets, 0.0)
         beliefs = self._beliefs()
-        return {k: choose(beliefs, self.seen, self.tasks, k).expected for k in self.budgets}
+        return {k: choose(beliefs, self.seen, self.tasks, k, self.settings).expected for k in self.budgets}
 
     def _beliefs(self) -> Beliefs:
         if self.believed is None or self.believed[0] != len(self.seen):
@@ -141,14 +146,20 @@ class _Search:
         return self.believed[1]
 
     def _new_beliefs(self) -> Beliefs:
-        logs = np.full((len(self.seen), len(self.tasks)), np.nan)
-        for row, one in enumerate(self.seen):
+        everything = frozenset(self.tasks)
+        bases = {(one.trial.seed, one.trial.fraction): one for one in self.seen if one.trial.tasks == everything}
+        kept = [one for one in self.seen if one.trial.fraction == 1 or one.trial.tasks != everything]
+        logs = np.full((len(kept), len(self.tasks)), np.nan)
+        for row, one in enumerate(kept):
+            seed, fraction = one.trial.seed, one.trial.fraction
             for column, task in enumerate(self.tasks):
                 if task in one.trial.tasks:
                     logs[row, column] = np.log(one.loss(task))
+                    if fraction < 1:  # as far from all together as it is after the same part of the training
+                        logs[row, column] += np.log(bases[seed, 1.0].loss(task) / bases[seed, fraction].loss(task))
         inside = ~np.isnan(logs)
-        seeds = np.array([one.trial.seed for one in self.seen])
-        early = np.array([one.trial.fraction < 1 for one in self.seen])
+        seeds = np.array([one.trial.seed for one in kept])
+        early = np.array([one.trial.fraction < 1 for one in kept])
         return Beliefs(Seens(inside, seeds, early, logs), self.hints)
 
     def _proposals(self, count: int) -> list[Trial]:
@@ -160,7 +171,7 @@ class _Search:
 
     def _drawn(self, means: Array, deviations: Array, count: int) -> list[Trial]:
         trials: list[Trial] = []
-        optimism, doubts = self.optimism, deviations.copy()
+        optimism, doubts = self.settings.optimism, deviations.copy()
         while len(trials) < count and optimism < 8:
             before = len(trials)
             for budget in self.budgets:
@@ -179,13 +190,10 @@ class _Search:
         """Further seeds of the networks that look best now, and of all together."""
         beliefs, trials = self._beliefs(), []
         for budget in self.budgets:
-            for subset in choose(beliefs, self.seen, self.tasks, budget, cautious=False).networks:
+            for subset in choose(beliefs, self.seen, self.tasks, budget, self.settings, cautious=False).networks:
                 free = [s for s in self.seeds if not self._has(subset, s) and Trial(subset, s) not in trials]
                 trials += [Trial(subset, seed) for seed in free]
         return trials[:count]
-
-    def _screened(self, trials: list[Trial]) -> list[Trial]:
-        return trials
 
     def _next_trial(self, row: int, pending: Sequence[Trial]) -> Trial | None:
         subset = self._named(self.pool[row])
@@ -195,8 +203,9 @@ class _Search:
         used = [one.trial.seed for one in self.seen] + [trial.seed for trial in pending]
         return Trial(subset, min(free, key=lambda seed: (used.count(seed), seed))) if free else None
 
-    def _has(self, subset: Subset, seed: int) -> bool:
-        return any(one.trial == Trial(subset, seed) for one in self.seen)
+    def _has(self, subset: Iterable[str], seed: int) -> bool:
+        wanted = Trial(frozenset(subset), seed)
+        return any(one.trial == wanted for one in self.seen)
 
     def _trained(self, row: Bools, seed: int) -> bool:
         return self._has(self._named(row), seed)
