@@ -13,7 +13,7 @@ from ._arguments import budgets as read_budgets
 if TYPE_CHECKING:
     from tagalong.learn import Problem
 
-METHODS = ("mtl", "stl", "random", "tag", "hoa")
+METHODS = ("mtl", "stl", "tag", "auto")
 
 
 def run(
@@ -33,6 +33,7 @@ def run(
     methods: options.MethodsOption = None,
     budgets: options.BudgetsOption = None,
     seeds: options.SeedsOption = None,
+    effort: options.EffortOption = None,
     set_: options.SetOption = None,
     price_per_hour: options.PriceOption = None,
     confirm: options.ConfirmOption = 0,
@@ -70,6 +71,7 @@ def run(
         methods=arguments.listed(methods) or METHODS,
         budgets=None if budgets is None else [int(k) for k in read_budgets(budgets, len(problem.tasks))],
         seeds=3 if seeds is None else seeds,
+        effort=effort,
         settings=arguments.settings(set_ or []),
         price_per_hour=price_per_hour,
         confirm=confirm,

@@ -201,8 +201,8 @@ def _marks(number: int) -> str:
 
 
 def _job(definition: Mapping[str, Any]) -> Job:
-    own = [definition[name] for name in ("seed", "rule", "width")]
-    return Job(tuple(definition["tasks"]), *own, definition.get("epochs"))
+    named = {name: definition[name] for name in ("seed", "rule", "width")}
+    return Job(tuple(definition["tasks"]), **named, epochs=definition.get("epochs"))
 
 
 def _row(key: str, definition: str, scores: str, steps: int, seconds: float, parameters: int, best_epoch: int) -> Row:

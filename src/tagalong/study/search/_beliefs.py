@@ -5,10 +5,10 @@ The logarithm of a task's validation loss in a network is
     level + shared trends + own effect of the set of tasks + luck of the seed + luck of the network.
 
 Own effects are alike for sets that differ in few tasks: the covariance falls by a factor with each task in which two
-sets differ (a product kernel on the bits, so that main effects, pairs and higher orders are all there, in falling weight).
-Trends are shared by all tasks: how affinity, the number of tasks left out, and each single one left out matter. The
-luck of a seed hits all its networks alike (they share first weights and the order of rows), so that networks of one
-seed are compared in pairs, and the luck of the network of all tasks is not taken for a gain of all others.
+sets differ (a product kernel on the bits, so that main effects, pairs and higher orders are all there, in falling
+weight). Trends are shared by all tasks: how affinity, the number of tasks left out, and each single one left out
+matter. The luck of a seed hits all its networks alike (they share first weights and the order of rows), so that
+networks of one seed are compared in pairs, and the luck of the network of all tasks is not taken for a gain of others.
 """
 
 from __future__ import annotations

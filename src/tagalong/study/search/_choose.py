@@ -2,8 +2,8 @@
 
 Expectations come from a model in which every effect is shrunk towards none, as far as the data themselves say (an
 empirical Bayes posterior), so that the luckiest of many candidates is not taken at its word. They are shrunk once more
-by what two halves of the validation rows agree on, since all candidates are judged on the same rows; and groups are only
-recommended if the expected gain stands out from its doubt.
+by what two halves of the validation rows agree on, since all candidates are judged on the same rows; and groups are
+only recommended if the expected gain stands out from its doubt.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def choose(
     if len(sets) == 1 or (cautious and not expected < -settings.sure * doubt):
         return together
     serves = {task: sets[row] for task, row in zip(tasks, rows, strict=True)}
-    return Chosen(serves, expected, doubt, len(sets) - 1, agreement)
+    ratio = float(np.exp(expected))
+    return Chosen(serves, ratio - 1, ratio * doubt, len(sets) - 1, agreement)
 
 
 def halves_of(seen: Sequence[Seen], tasks: Sequence[str]) -> tuple[float, Array]:

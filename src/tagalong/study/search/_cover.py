@@ -34,7 +34,8 @@ def cover(values: Array, budget: int) -> tuple[int, ...]:
 
 def served_by(values: Array, rows: tuple[int, ...]) -> NDArray[np.intp]:
     """For each task the row that serves it; the first of equals."""
-    return np.asarray(rows)[np.argmin(values[list(rows)], axis=0)]
+    best: NDArray[np.intp] = np.asarray(rows, dtype=np.intp)[np.argmin(values[list(rows)], axis=0)]
+    return best
 
 
 def _promising(values: Array, count: int = 3) -> NDArray[np.intp]:
