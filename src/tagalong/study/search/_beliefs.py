@@ -51,9 +51,8 @@ class Shape:
 SHAPES = (
     Shape(0.01, 0.01, 0.48, 0.5, 0.9),  # nothing but luck
     *(
-        Shape((1 - noise) * 0.85, (1 - noise) * 0.15, noise * seed, noise * (1 - seed), alike)
-        for noise in (0.1, 0.3, 0.6, 0.85)
-        for seed in (0.3, 0.7)
+        Shape((1 - noise) * 0.85, (1 - noise) * 0.15, noise * 0.5, noise * 0.5, alike)
+        for noise in (0.15, 0.4, 0.8)
         for alike in (0.7, 0.9)
     ),
 )
@@ -83,12 +82,19 @@ class Beliefs:
     Args:
         seen: all trials, that of all tasks among them.
         hints: [source, target], how helpful a task is for another before anything was trained; None: no idea.
+        errors: standard errors of hints; None: they are exact.
         shapes: to average over.
     """
 
-    def __init__(self, seen: Seens, hints: Array | None = None, shapes: Sequence[Shape] = SHAPES) -> None:
+    def __init__(
+        self,
+        seen: Seens,
+        hints: Array | None = None,
+        errors: Array | None = None,
+        shapes: Sequence[Shape] = SHAPES,
+    ) -> None:
         self.seen, n = seen, seen.inside.shape[1]
-        self._helps = None if hints is None else _standard(hints)
+        self._helps = None if hints is None else _standard(hints, errors)
         rows = [np.flatnonzero(seen.inside[:, j]) for j in range(n)]
         self._data = [
             _TaskData(
@@ -197,12 +203,14 @@ def _alike(apart: Array, shape: Shape) -> Array:
     return np.asarray(shape.smooth * shape.alike**apart + shape.own * (apart == 0))
 
 
-def _standard(hints: Array) -> Array:
-    """Hints onto each target around zero, of one size; no opinion of a task about itself."""
-    helps = np.where(np.eye(len(hints), dtype=bool), np.nan, hints)
-    helps = helps - np.nanmean(helps, axis=0)
-    size = np.nanstd(helps, axis=0)
-    return np.asarray(np.nan_to_num(helps / np.where(size > 0, size, 1)))
+def _standard(hints: Array, errors: Array | None) -> Array:
+    """Hints onto each target around zero, of one size, less where they are mostly noise; none of a task for itself."""
+    n, own = len(hints), np.eye(len(hints), dtype=bool)
+    helps = np.where(own, 0.0, np.nan_to_num(hints - np.where(own, 0.0, hints).sum(0) / max(1, n - 1)))
+    size = np.sqrt((helps**2).sum(0) / max(1, n - 1))
+    noise = np.zeros_like(helps) if errors is None else np.where(own, 0.0, np.nan_to_num(errors))
+    reliable = 1 - np.minimum(1, (noise**2).sum(0) / max(1, n - 1) / np.where(size > 0, size, 1) ** 2)
+    return np.asarray(helps / np.where(size > 0, size, 1) * reliable)
 
 
 def _misfit(squares: Array, trends: Array, scale: float) -> float:

@@ -57,6 +57,7 @@ def search(
     seeds: Sequence[int],
     *,
     hints: Array | None = None,
+    errors: Array | None = None,
     spent: float = 0.0,
     settings: Settings | None = None,
 ) -> Outcome:
@@ -68,10 +69,11 @@ def search(
         effort: whole trainings that may be spent, the first ones of all tasks together among them.
         seeds: of networks; each set of tasks is trained with one, then with more where it matters.
         hints: [source, target], such as affinities; None: no idea.
+        errors: standard errors of hints; the larger, the less hints count.
         spent: what measuring hints took.
         settings: how to propose and to decide.
     """
-    return _Search(oracle, tuple(budgets), effort, tuple(seeds), hints, spent, settings or Settings()).run()
+    return _Search(oracle, tuple(budgets), effort, tuple(seeds), hints, errors, spent, settings or Settings()).run()
 
 
 @dataclass
@@ -81,6 +83,7 @@ class _Search:
     effort: float
     seeds: tuple[int, ...]
     hints: Array | None
+    errors: Array | None
     spent: float
     settings: Settings
     steps: list[Step] = field(default_factory=list)
@@ -112,7 +115,9 @@ class _Search:
         return self.seeds[: int((self.effort - self.spent) // subsets)] if subsets <= len(self.pool) else ()
 
     def _train(self, trials: Sequence[Trial]) -> bool:
-        """Trains as many of these as the effort allows; whether there were any."""
+        """Trains as many of these as are new and the effort allows; whether there were any."""
+        known = {one.trial for one in self.seen}
+        trials = [trial for trial in trials if trial not in known]
         ends = self.spent + np.cumsum([trial.fraction for trial in trials])
         allowed = [trial for trial, end in zip(trials, ends, strict=True) if end <= self.effort + 1e-9 or not self.seen]
         if not allowed:
@@ -129,7 +134,7 @@ class _Search:
         if screen is None:
             return self._train(self._proposals(count))
         first = [Trial(frozenset(self.tasks), seed, screen) for seed in self.seeds if self._has(self.tasks, seed)]
-        self._train([trial for trial in first if not any(one.trial == trial for one in self.seen)])
+        self._train(first)
         looks = [Trial(trial.tasks, trial.seed, screen) for trial in self._proposals(2 * count)]
         looked = self._train([look for look in looks if self._has(self.tasks, look.seed)])
         return self._train(self._proposals(count)) or looked
@@ -160,7 +165,7 @@ class _Search:
         inside = ~np.isnan(logs)
         seeds = np.array([one.trial.seed for one in kept])
         early = np.array([one.trial.fraction < 1 for one in kept])
-        return Beliefs(Seens(inside, seeds, early, logs), self.hints)
+        return Beliefs(Seens(inside, seeds, early, logs), self.hints, self.errors)
 
     def _proposals(self, count: int) -> list[Trial]:
         """The networks that would be best if every doubt were resolved in their favour."""
@@ -183,7 +188,7 @@ class _Search:
                         trials.append(trial)
                         doubts[row] = 0.0  # its doubt is about to be resolved
             if len(trials) == before:
-                optimism *= 1.5
+                optimism = max(0.5, 1.5 * optimism)
         return trials
 
     def _confirmations(self, count: int) -> list[Trial]:
