@@ -24,7 +24,7 @@ from tagalong.truth._estimates import Estimate, _of_pairs
 
 SEARCH_SEEDS = 3
 OVERHEAD = 0.1  # of the first training, for affinities
-ESTIMATOR, TAG = "lookahead optimizer held-out trimmed", "lookahead sgd train mean"
+ESTIMATOR, TAG = "cosine train trimmed", "lookahead sgd train mean"
 Serves = dict[str, frozenset[str]]
 
 
@@ -86,7 +86,7 @@ FOLDER: Path | None = None
 BUDGETS: tuple[int, ...] = (2, 3)
 GRID = [
     Settings(optimism=optimism, reserved=reserved, caution=caution)
-    for optimism, reserved, caution in product((0.5, 1.0, 2.0), (0.15, 0.35), (0.0, 0.5))
+    for optimism, reserved, caution in product((0.4, 0.7, 1.0), (0.15, 0.35), (0.0, 0.5))
 ]
 
 
@@ -109,9 +109,10 @@ def judged(case: Case) -> Judged:
     order = draw.permutation(table.seeds).tolist()
     seeds, others = order[:SEARCH_SEEDS], order[SEARCH_SEEDS:]
     if case.way.startswith("auto"):
-        hints, spent = _hints(table, seeds[0], case.way, draw)
+        hints, errors, spent = _hints(table, seeds[0], case.way, draw)
         settings = replace(case.settings, screen=table.fractions[1]) if "early" in case.way else case.settings
-        found = search(Lookup(table), BUDGETS, case.effort, seeds, hints=hints, spent=spent, settings=settings)
+        told = {"hints": hints, "errors": errors, "spent": spent}
+        found = search(Lookup(table), BUDGETS, case.effort, seeds, settings=settings, **told)
         serves = {budget: chosen.serves for budget, chosen in found.chosen.items()}
         spent = found.spent
     else:
@@ -129,20 +130,22 @@ def _table(name: str) -> TruthTable:
     return _tables[name]
 
 
-def _hints(table: TruthTable, seed: int, way: str, draw: np.random.Generator) -> tuple[np.ndarray | None, float]:
-    """Affinities of one seed as fewer measurements, worth a tenth of a training, would have given them."""
+Hints = tuple[np.ndarray | None, np.ndarray | None, float]
+
+
+def _hints(table: TruthTable, seed: int, way: str, draw: np.random.Generator) -> Hints:
+    """Affinities of one seed as fewer measurements, worth a tenth of a training, would have given; and errors."""
     if way == "auto, no affinity":
-        return None, 0.0
+        return None, None, 0.0
     measured = table.affinities[ESTIMATOR]
     place = seed % len(measured)
-    thinned = max(0.0, table.costs[ESTIMATOR] / OVERHEAD - 1)
-    hints = measured[place] + np.sqrt(thinned) * np.nan_to_num(table.errors[ESTIMATOR][place]) * draw.normal(
-        size=measured[place].shape
-    )
+    errors = np.nan_to_num(table.errors[ESTIMATOR][place])
+    fewer = max(1.0, table.costs[ESTIMATOR] / OVERHEAD)
+    hints = measured[place] + np.sqrt(fewer - 1) * errors * draw.normal(size=errors.shape)
     if way == "auto, shuffled affinity":
         off = ~np.eye(len(hints), dtype=bool)
         hints[off] = draw.permutation(hints[off])
-    return hints, OVERHEAD
+    return hints, np.sqrt(fewer) * errors, OVERHEAD
 
 
 def exhaustive(table: TruthTable, seeds: list[int]) -> tuple[dict[int, Serves], float]:

@@ -19,7 +19,7 @@ from ._method import Choice, Decision, Method, everything
 if TYPE_CHECKING:
     from .._lab import Lab
 
-METER: dict[str, Any] = {"estimator": "lookahead", "update": "optimizer", "held_out": True}
+METER: dict[str, Any] = {"estimator": "cosine"}
 MOST_OVERHEAD = 0.1  # of the first training, for measuring
 
 
@@ -54,10 +54,9 @@ class Auto(Method):
         affinity, measuring = self._measured(lab, seeds[0])
         oracle = LabOracle(lab, seeds[:1])
         effort = self._trainings(lab, seeds[0], read_effort(self.effort))
-        hints = None if affinity is None else affinity.mean
-        found = search(
-            oracle, budgets, effort, seeds, hints=hints, spent=measuring, settings=Settings(screen=self.screen)
-        )
+        hints, errors = (None, None) if affinity is None else (affinity.mean, affinity.stderr)
+        settings = Settings(screen=self.screen)
+        found = search(oracle, budgets, effort, seeds, hints=hints, errors=errors, spent=measuring, settings=settings)
         choices = {budget: Choice(_groups(chosen)) for budget, chosen in found.chosen.items()}
         spent = lab.cost(oracle.jobs)
         shared = Cost(round(spent.networks / len(seeds)), round(spent.steps / len(seeds)), spent.seconds / len(seeds))
@@ -79,13 +78,13 @@ class Auto(Method):
 def every(tasks: int) -> int:
     """Steps between two measurements, so that measuring takes a tenth of the training.
 
-    Counted, not timed: a plain step is three passes, a measurement n gradients, n looks ahead and one at held-out rows.
+    Counted, not timed: a plain step is three passes, a measurement of cosines n gradients of two.
 
     Example:
         >>> every(9)
-        94
+        60
     """
-    return math.ceil((3 * tasks + 1) / 3 / MOST_OVERHEAD)
+    return math.ceil(2 * tasks / 3 / MOST_OVERHEAD)
 
 
 def _groups(chosen: Chosen) -> tuple[Group, ...]:
