@@ -19,7 +19,7 @@ class Settings:
         screen: train proposals to this fraction first, and end the worse half there; None: train all to the end.
     """
 
-    optimism: float = 0.7
+    optimism: float = 1.0
     rounds: int = 12
     together: float = 0.15
     reserved: float = 0.25
