@@ -18,7 +18,7 @@ def problem() -> Problem:
     inputs = draw.normal(size=(600, 4))
     targets = inputs[:, [0, 0, 1, 1]] + 0.3 * draw.normal(size=(600, 4))
     tasks = [Task(name, kind="regression") for name in "abcd"]
-    recipe = Recipe(optimizer="adam", lr=0.05, epochs=6)
+    recipe = Recipe(optimizer="adam", lr=0.05, batch_size=64, epochs=25)
     return Problem.from_arrays(inputs, targets, tasks, encoder=_one_unit, recipe=recipe)
 
 
