@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--efforts", default="20,60,200")
     parser.add_argument("--budgets", default="2,3")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--optimism", type=float, default=Settings().optimism)
     parser.add_argument("--tune", action="store_true", help="leave one table out: settings chosen on the others")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -66,14 +67,14 @@ def main() -> None:
     cases = [
         Case(name, repetition, way, effort, settings)
         for name, repetition in product(names, range(options.repetitions))
-        for way, effort, settings in _ways(efforts, options.tune)
+        for way, effort, settings in _ways(efforts, options.tune, Settings(optimism=options.optimism))
     ]
     global FOLDER, BUDGETS
     FOLDER, BUDGETS = options.folder, tuple(int(k) for k in options.budgets.split(","))
     with get_context("fork").Pool(options.workers) as pool:
         found = pool.map(judged, cases, chunksize=8)
     for budget in BUDGETS:
-        _print(found, names, budget)
+        _print(found, names, budget, Settings(optimism=options.optimism))
     if options.tune:
         _print_left_out(found, names)
     print(f"{len(cases)} cases in {time.perf_counter() - start:.0f} s")
@@ -90,8 +91,7 @@ GRID = [
 ]
 
 
-def _ways(efforts: Iterable[int], tune: bool) -> list[tuple[str, int, Settings]]:
-    usual = Settings()
+def _ways(efforts: Iterable[int], tune: bool, usual: Settings) -> list[tuple[str, int, Settings]]:
     fixed = [("exhaustive", 0, usual), ("HOA", 0, usual), ("HOA, one seed", 0, usual), ("TAG", 0, usual)]
     autos = [
         (way, effort, usual)
@@ -189,8 +189,8 @@ FIXED: dict[str, Callable[[TruthTable, list[int]], tuple[dict[int, Serves], floa
 }
 
 
-def _print(found: list[Judged], names: list[str], budget: int) -> None:
-    usual = [one for one in found if one.case.settings == Settings()]
+def _print(found: list[Judged], names: list[str], budget: int, settings: Settings) -> None:
+    usual = [one for one in found if one.case.settings == settings]
     ways = list(dict.fromkeys((one.case.way, one.case.effort) for one in usual))
     print(f"\n| k = {budget} | effort | {' | '.join(names)} | mean | of exhaustive |")
     print(f"|---|---|{'---|' * (len(names) + 2)}")
