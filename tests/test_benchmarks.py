@@ -64,3 +64,27 @@ def test_report_speed_opens_the_page(tmp_path: Path) -> None:
     found = json.loads(out.read_text())
     assert found["megabytes"] < 10
     assert found["interactive"] > 0
+
+
+def _run(script: str, *arguments: str) -> str:
+    command = [sys.executable, str(ROOT / "benchmarks" / script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_truth_trains_every_subset_into_a_table(tmp_path: Path) -> None:
+    from tagalong.truth import TruthTable
+
+    sizes = ["--tasks", "2", "--epochs", "2", "--seeds", "2", "--device", "cpu", "--out", str(tmp_path)]
+    printed = _run("truth.py", "nhanes", "tox21", *sizes)
+    assert "tox21: skipped" in printed
+    table = TruthTable.load(tmp_path / "nhanes.npz")
+    assert table.test.shape == (2, 3, 2)
+    assert {"lookahead sgd train mean", "cosine held-out trimmed", "joint mean"} < set(table.affinities)
+
+
+def test_auto_quality_compares_with_every_subset() -> None:
+    printed = _run("auto_quality.py", "--tables", "nhanes", "--repetitions", "1", "--efforts", "8")
+    assert "| exhaustive | 1533.0 |" in printed
+    assert "| auto | 8 |" in printed

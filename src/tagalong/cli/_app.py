@@ -13,6 +13,7 @@ from tagalong._version import __version__
 
 from ._demo import demo
 from ._group import group
+from ._leaderboard import leaderboard
 from ._paper import paper
 from ._plan import plan
 from ._predict import predict
@@ -73,6 +74,7 @@ app.command()(plan)
 app.command()(verdict)
 app.command()(predict)
 app.command()(report)
+app.command()(leaderboard)
 app.add_typer(paper)
 
 

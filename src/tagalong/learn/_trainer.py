@@ -86,6 +86,8 @@ def _problems(problem: Problem, job: Job, device: torch.device) -> list[str]:
         problems.append(f"`job.tasks` must be in the order of the problem, each once, found {job.tasks!r}")
     if not job.width > 0:
         problems.append(f"`job.width` must be a positive number, found {job.width!r}")
+    if job.epochs is not None and job.epochs < 1:
+        problems.append(f"`job.epochs` must be a whole number from 1 or None, found {job.epochs!r}")
     if device.type == "cuda" and not torch.cuda.is_available():
         problems.append(f"`device` must be one that this machine has, found {device}, and torch sees no GPU; use 'cpu'")
     if problem.recipe.amp == "fp16" and device.type == "cpu":
@@ -121,7 +123,8 @@ class _Training:
     @property
     def over(self) -> bool:
         """Whether the last epoch, or the end of patience, is reached."""
-        return self.recipe.stops(self.epoch, self.epoch - 1 - self.best_epoch)
+        waited = self.epoch - 1 - self.best_epoch
+        return self.epoch >= self.job.last_epoch(self.recipe) or self.recipe.stops(self.epoch, waited)
 
     def run_epoch(self) -> None:
         """Every row once, then validation."""

@@ -58,7 +58,7 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
         return list(found.values())
     found = {}
     for trained in train_many(problem, chunk.jobs, device=device):
-        found[trained.job] = pack(trained)
+        found[trained.job] = pack(trained, problem.val.groups)
         if advance is not None:
             advance(1)
     return [found[job] for job in chunk.jobs]
@@ -68,12 +68,13 @@ def _train_one(problem: Problem, chunk: Chunk, device: str) -> Packed:
     (job,) = chunk.jobs
     begin = partial(train, problem, job, device=device, meter=chunk.meter)
     try:
-        return pack(begin(checkpoint=chunk.checkpoint, checkpoint_every=CHECKPOINT_SECONDS))
+        trained = begin(checkpoint=chunk.checkpoint, checkpoint_every=CHECKPOINT_SECONDS)
     except FileNotFoundError:
         if chunk.checkpoint is None:
             raise
         # A second process on this folder has finished the same network and removed the checkpoint.
-        return pack(begin())
+        trained = begin()
+    return pack(trained, problem.val.groups)
 
 
 class Serial:

@@ -16,7 +16,7 @@ from tagalong.learn import Job
 
 from ._measured_cost import plain_steps
 from ._record import Cost
-from ._row import Losses, Packed, Row, read_scores, unpack_affinity, unpack_losses, unpack_weights
+from ._row import Losses, Packed, Row, read_halves, read_scores, unpack_affinity, unpack_losses, unpack_weights
 
 VERSION = 1
 PATIENCE = 120.0  # seconds to wait for another process that writes
@@ -214,8 +214,10 @@ def _marks(number: int) -> str:
 
 
 def _job(definition: Mapping[str, Any]) -> Job:
-    return Job(tuple(definition["tasks"]), definition["seed"], definition["rule"], definition["width"])
+    named = {name: definition[name] for name in ("seed", "rule", "width")}
+    return Job(tuple(definition["tasks"]), **named, epochs=definition.get("epochs"))
 
 
 def _row(key: str, definition: str, scores: str, steps: int, seconds: float, parameters: int, best_epoch: int) -> Row:
-    return Row(key, _job(json.loads(definition)), *read_scores(scores), steps, seconds, parameters, best_epoch)
+    job, outcomes = _job(json.loads(definition)), read_scores(scores)
+    return Row(key, job, *outcomes, steps, seconds, parameters, best_epoch, read_halves(scores))
