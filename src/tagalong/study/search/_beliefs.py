@@ -18,10 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Counts = NDArray[np.intp]
 
 LEVEL = 100.0  # variance of the level: nothing is known of it
 USUAL_SCALE = 0.03  # of effects on a logarithm of a loss, before anything was seen
@@ -99,7 +100,7 @@ class Beliefs:
         self._data = [
             _TaskData(
                 seen.inside[some],
-                _distances(seen.inside[some], seen.inside[some]),
+                distances(seen.inside[some], seen.inside[some]),
                 seen.seeds[some][:, None] == seen.seeds[some],
                 seen.early[some],
                 seen.logs[some, j] - seen.logs[some, j].mean(),
@@ -125,11 +126,11 @@ class Beliefs:
     def _expect(self, j: int, sets: Bools) -> tuple[Array, Array]:
         everything = np.ones((1, sets.shape[1]), dtype=bool)
         seen = self._data[j].inside
-        distances = _distances(sets, seen), _distances(everything, seen), _distances(sets, everything)[:, 0]
+        apart = distances(sets, seen), distances(everything, seen), distances(sets, everything)[:, 0]
         trends = self._trends(j, sets)
         weights = np.array([weight for _, weight in self.shapes])
         weights = weights / weights.sum()
-        found = [fit.contrast(j, *distances, trends) for fit, _ in self.shapes]
+        found = [fit.contrast(j, *apart, trends) for fit, _ in self.shapes]
         means, variances = (weights @ np.stack(some) for some in zip(*found, strict=True))
         between = weights @ np.stack([(mean - means) ** 2 for mean, _ in found])
         return means, np.sqrt(variances + between)
@@ -146,7 +147,7 @@ class Beliefs:
 @dataclass(frozen=True, eq=False)
 class _TaskData:
     inside: Bools
-    apart: Array
+    apart: Counts
     same_seed: Bools
     early: Bools
     logs: Array
@@ -171,6 +172,10 @@ class _Fit:
         squares = [
             np.column_stack([one.logs, one.design]).T @ some for one, some in zip(data, solved, strict=True)
         ]  # of logs and trends with each other, weighed by the inverse covariance
+        self.whitening = [
+            solve_triangular(np.tril(factor), np.eye(len(factor)), lower=True, check_finite=False).T
+            for factor, _ in self.factors
+        ]
         counts = np.array([len(one.logs) for one in data])
         self.trends, self.scales = np.zeros(data[0].design.shape[1]), np.full(len(data), USUAL_SCALE)
         for _ in range(3):
@@ -183,24 +188,26 @@ class _Fit:
         misfit = sum(_misfit(some, self.trends, scale) for some, scale in zip(squares, self.scales, strict=True))
         self.evidence = float(-0.5 * misfit - logs - counts @ np.log(self.scales))
 
-    def contrast(self, j: int, apart: Array, from_all: Array, away: Array, trends: Array) -> tuple[Array, Array]:
+    def contrast(self, j: int, apart: Counts, from_all: Counts, away: Counts, trends: Array) -> tuple[Array, Array]:
         """Mean and variance of the log loss of task j in some sets, less that in the set of all."""
         shape, scale = self.shape, self.scales[j]
         contrast = _alike(apart, shape) - _alike(from_all, shape)
         mean = trends @ self.trends + contrast @ self.weights[j]
         before = 2 * (shape.smooth + shape.own - _alike(away, shape))
-        known = (contrast * cho_solve(self.factors[j], contrast.T, check_finite=False).T).sum(1)
+        known = ((contrast @ self.whitening[j]) ** 2).sum(1)
         return scale * mean, scale**2 * np.maximum(before - known, 0)
 
 
-def _distances(some: Bools, others: Bools) -> Array:
+def distances(some: Bools, others: Bools) -> Counts:
     """How many tasks two sets differ in."""
     left, right = some.astype(np.float64), others.astype(np.float64)
-    return np.asarray(left.sum(1)[:, None] + right.sum(1) - 2 * left @ right.T)
+    return np.asarray(left.sum(1)[:, None] + right.sum(1) - 2 * left @ right.T, dtype=np.intp)
 
 
-def _alike(apart: Array, shape: Shape) -> Array:
-    return np.asarray(shape.smooth * shape.alike**apart + shape.own * (apart == 0))
+def _alike(apart: Counts, shape: Shape) -> Array:
+    by_distance = shape.smooth * shape.alike ** np.arange(apart.max(initial=0) + 1)
+    by_distance[0] += shape.own
+    return np.asarray(by_distance[apart])
 
 
 def _standard(hints: Array, errors: Array | None) -> Array:

@@ -27,6 +27,8 @@ def cover(values: Array, budget: int) -> tuple[int, ...]:
         (0, 3)
     """
     starts = [(0,), *((row,) for row in _promising(values))]
+    there = np.isfinite(values)
+    values = np.where(there, values, 1000 * (np.abs(values[there]).max() + 1))  # uncovered is worse than any
     found = [_improved(values, _grown(values, start, budget)) for start in starts]
     best = min(found, key=lambda rows: (round(_total(values, rows), 12), len(rows)))
     return _needed(values, best)
@@ -54,11 +56,9 @@ def _grown(values: Array, rows: tuple[int, ...], budget: int) -> tuple[int, ...]
 
 
 def _addition(values: Array, rows: tuple[int, ...]) -> int:
-    """The row that lowers the sum most beside others; uncovered tasks count as much worse than any."""
+    """The row that lowers the sum most beside others."""
     held = values[list(rows)].min(0) if rows else np.full(values.shape[1], np.inf)
-    worst = np.abs(values[np.isfinite(values)]).max() + 1
-    capped = np.minimum(values, held)
-    return int(np.argmin(np.where(np.isfinite(capped), capped, 1000 * worst).sum(1)))
+    return int(np.argmin(np.minimum(values, held).sum(1)))
 
 
 def _improved(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ._beliefs import Array, Beliefs, Bools, Seens
+from ._beliefs import Array, Beliefs, Bools, Seens, distances
 from ._choose import Chosen, choose
 from ._cover import cover
 from ._oracle import Oracle, Seen, Subset, Trial
@@ -96,14 +96,21 @@ class _Search:
         self._train([Trial(frozenset(self.tasks), seed) for seed in self._first_seeds()])
         for seed in self._whole_seeds():
             self._train([Trial(self._named(row), seed) for row in self.pool if not self._trained(row, seed)])
-        batch = max(1, round(self.effort / self.settings.rounds))
+        batch = max(2, round(self.effort / self.settings.rounds))  # networks that complete each other
         while self.spent + 1 <= self.effort:
-            confirming = self.spent >= (1 - self.settings.reserved) * self.effort
-            if not (confirming and self._train(self._confirmations(batch))) and not self._explore(batch):
+            confirming = self.spent >= (1 - self.settings.reserved) * self.effort and self._in_doubt()
+            ways = (self._explore, self._confirm)
+            if not any(way(batch) for way in (ways[::-1] if confirming else ways)):
                 break
         beliefs = self._beliefs()
         chosen = {budget: choose(beliefs, self.seen, self.tasks, budget, self.settings) for budget in self.budgets}
         return Outcome(chosen, tuple(self.steps), self.spent)
+
+    def _in_doubt(self) -> bool:
+        """Whether, for some budget, the best networks are not clearly better than one for all tasks."""
+        beliefs = self._beliefs()
+        best = [choose(beliefs, self.seen, self.tasks, k, self.settings, cautious=False) for k in self.budgets]
+        return any(one.expected > -self.settings.clear * one.doubt for one in best)
 
     def _first_seeds(self) -> tuple[int, ...]:
         """All together is what everything is compared with: one seed at least."""
@@ -175,21 +182,26 @@ class _Search:
         return self._drawn(means, deviations, count)
 
     def _drawn(self, means: Array, deviations: Array, count: int) -> list[Trial]:
+        """Sets that were not trained yet: what they teach is worth more than another seed of one that was."""
         trials: list[Trial] = []
-        optimism, doubts = self.settings.optimism, deviations.copy()
+        trained = np.array([[task in one.trial.tasks for task in self.tasks] for one in self.seen if _whole(one)])
+        known = (distances(self.pool, trained) == 0).any(1)
+        optimism, doubts = self.settings.optimism, np.where(known[:, None], 0.0, deviations)
         while len(trials) < count and optimism < 8:
             before = len(trials)
             for budget in self.budgets:
                 values = np.where(self.pool, means - optimism * doubts, np.inf)
                 values[0] = 0.0
                 for row in cover(values, budget):
-                    trial = self._next_trial(row, trials)
-                    if row and trial is not None and len(trials) < count:
-                        trials.append(trial)
-                        doubts[row] = 0.0  # its doubt is about to be resolved
+                    if not known[row] and len(trials) < count:
+                        trials.append(self._next_trial(row, trials))
+                        known[row], doubts[row] = True, 0.0  # its doubt is about to be resolved
             if len(trials) == before:
                 optimism = max(0.5, 1.5 * optimism)
         return trials
+
+    def _confirm(self, count: int) -> bool:
+        return self._train(self._confirmations(count))
 
     def _confirmations(self, count: int) -> list[Trial]:
         """Further seeds of the networks that look best now, and of all together."""
@@ -200,13 +212,9 @@ class _Search:
                 trials += [Trial(subset, seed) for seed in free]
         return trials[:count]
 
-    def _next_trial(self, row: int, pending: Sequence[Trial]) -> Trial | None:
-        subset = self._named(self.pool[row])
-        if any(trial.tasks == subset for trial in pending):
-            return None
-        free = [seed for seed in self.seeds if not self._has(subset, seed)]
+    def _next_trial(self, row: int, pending: Sequence[Trial]) -> Trial:
         used = [one.trial.seed for one in self.seen] + [trial.seed for trial in pending]
-        return Trial(subset, min(free, key=lambda seed: (used.count(seed), seed))) if free else None
+        return Trial(self._named(self.pool[row]), min(self.seeds, key=lambda seed: (used.count(seed), seed)))
 
     def _has(self, subset: Iterable[str], seed: int) -> bool:
         wanted = Trial(frozenset(subset), seed)
@@ -217,3 +225,7 @@ class _Search:
 
     def _named(self, row: Bools) -> Subset:
         return frozenset(task for task, inside in zip(self.tasks, row, strict=True) if inside)
+
+
+def _whole(one: Seen) -> bool:
+    return one.trial.fraction == 1
