@@ -3,7 +3,8 @@
     python benchmarks/auto_quality.py                      # all tables that come with the package
     python benchmarks/auto_quality.py --repetitions 20 --efforts 20,60 --tables nhanes,faces
 
-Every repetition draws three seeds to search with; what is found is judged by the test losses of all other seeds.
+An effort is a number of trainings, or a part of those that HOA takes with as many seeds, such as HOA/4. Every
+repetition draws three seeds to search with; what is found is judged by the test losses of all other seeds.
 """
 
 import argparse
@@ -35,7 +36,7 @@ class Case:
     table: str
     repetition: int
     way: str
-    effort: int
+    effort: str
     settings: Settings
 
 
@@ -54,29 +55,29 @@ def main() -> None:
     parser.add_argument("--tables", default=",".join(truth_names()))
     parser.add_argument("--folder", type=Path, help="of tables that did not come with the package")
     parser.add_argument("--repetitions", type=int, default=10)
-    parser.add_argument("--efforts", default="20,60,200")
+    parser.add_argument("--efforts", default="HOA/12,20,HOA/4,60,200")
     parser.add_argument("--budgets", default="2,3")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--optimism", type=float, default=Settings().optimism)
     parser.add_argument("--tune", action="store_true", help="leave one table out: settings chosen on the others")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     start = time.perf_counter()
-    efforts = [int(effort) for effort in options.efforts.split(",")]
+    efforts = options.efforts.split(",")
     names = options.tables.split(",")
     cases = [
         Case(name, repetition, way, effort, settings)
         for name, repetition in product(names, range(options.repetitions))
-        for way, effort, settings in _ways(efforts, options.tune, Settings(optimism=options.optimism))
+        for way, effort, settings in _ways(efforts, options.tune)
     ]
     global FOLDER, BUDGETS
     FOLDER, BUDGETS = options.folder, tuple(int(k) for k in options.budgets.split(","))
     with get_context("fork").Pool(options.workers) as pool:
         found = pool.map(judged, cases, chunksize=8)
-    for budget in BUDGETS:
-        _print(found, names, budget, Settings(optimism=options.optimism))
     if options.tune:
         _print_left_out(found, names)
+    else:
+        for budget in BUDGETS:
+            _print(found, names, budget)
     print(f"{len(cases)} cases in {time.perf_counter() - start:.0f} s")
     if options.json:
         lines = [{"case": str(one.case), "changes": one.changes, "spent": one.spent} for one in found]
@@ -85,21 +86,16 @@ def main() -> None:
 
 FOLDER: Path | None = None
 BUDGETS: tuple[int, ...] = (2, 3)
-GRID = [
-    Settings(optimism=optimism, reserved=reserved, caution=caution)
-    for optimism, reserved, caution in product((0.4, 0.7, 1.0), (0.15, 0.35), (0.0, 0.5))
+GRID = [  # not `caution` and `sure`: those are what keeps `auto` honest where nothing is to be gained
+    Settings(optimism=optimism, reserved=reserved) for optimism, reserved in product((0.7, 1.0, 1.4), (0.15, 0.25))
 ]
+COMPARED = ("auto", "auto, no affinity", "auto, shuffled affinity", "auto, early looks")
 
 
-def _ways(efforts: Iterable[int], tune: bool, usual: Settings) -> list[tuple[str, int, Settings]]:
-    fixed = [("exhaustive", 0, usual), ("HOA", 0, usual), ("HOA, one seed", 0, usual), ("TAG", 0, usual)]
-    autos = [
-        (way, effort, usual)
-        for effort in efforts
-        for way in ("auto", "auto, no affinity", "auto, shuffled affinity", "auto, early looks")
-    ]
-    tried = [("auto", effort, settings) for effort in efforts for settings in GRID] if tune else []
-    return fixed + autos + tried
+def _ways(efforts: Iterable[str], tune: bool) -> list[tuple[str, str, Settings]]:
+    if tune:
+        return [("exhaustive", "", Settings()), *(("auto", effort, one) for effort in efforts for one in GRID)]
+    return [(way, "", Settings()) for way in FIXED] + [(way, e, Settings()) for e in efforts for way in COMPARED]
 
 
 def judged(case: Case) -> Judged:
@@ -112,12 +108,19 @@ def judged(case: Case) -> Judged:
         hints, errors, spent = _hints(table, seeds[0], case.way, draw)
         settings = replace(case.settings, screen=table.fractions[1]) if "early" in case.way else case.settings
         told = {"hints": hints, "errors": errors, "spent": spent}
-        found = search(Lookup(table), BUDGETS, case.effort, seeds, settings=settings, **told)
+        found = search(Lookup(table), BUDGETS, _trainings(table, case.effort), seeds, settings=settings, **told)
         serves = {budget: chosen.serves for budget, chosen in found.chosen.items()}
         spent = found.spent
     else:
         serves, spent = FIXED[case.way](table, seeds)
     return Judged(case, {budget: table.change(some, others) for budget, some in serves.items()}, spent)
+
+
+def _trainings(table: TruthTable, effort: str) -> float:
+    if not effort.startswith("HOA/"):
+        return float(effort)
+    n = len(table.tasks)
+    return SEARCH_SEEDS * n * (n + 1) / 2 / float(effort.removeprefix("HOA/"))
 
 
 _tables: dict[str, TruthTable] = {}
@@ -189,40 +192,50 @@ FIXED: dict[str, Callable[[TruthTable, list[int]], tuple[dict[int, Serves], floa
 }
 
 
-def _print(found: list[Judged], names: list[str], budget: int, settings: Settings) -> None:
-    usual = [one for one in found if one.case.settings == settings]
+def _print(found: list[Judged], names: list[str], budget: int) -> None:
+    usual = [one for one in found if one.case.settings == Settings()]
     ways = list(dict.fromkeys((one.case.way, one.case.effort) for one in usual))
-    print(f"\n| k = {budget} | effort | {' | '.join(names)} | mean | of exhaustive |")
-    print(f"|---|---|{'---|' * (len(names) + 2)}")
-    best = np.mean(_means(usual, names, "exhaustive", 0, budget))
+    print(f"\n| k = {budget} | effort | trainings | {' | '.join(names)} | mean ± | of exhaustive |")
+    print(f"|---|---|---|{'---|' * (len(names) + 2)}")
+    best = np.mean(_changes(usual, names, "exhaustive", "", budget))
     for way, effort in ways:
         spent = np.mean([one.spent for one in usual if (one.case.way, one.case.effort) == (way, effort)])
-        means = _means(usual, names, way, effort, budget)
-        cells = " | ".join(f"{100 * mean:+.2f} %" for mean in (*means, np.mean(means)))
-        print(f"| {way} | {effort or round(spent, 1)} | {cells} | {np.mean(means) / best:.0%} |")
+        changes = _changes(usual, names, way, effort, budget)
+        error = 100 * changes.mean(0).std(ddof=1) / np.sqrt(changes.shape[1]) if changes.shape[1] > 1 else np.nan
+        cells = " | ".join(f"{100 * mean:+.2f} %" for mean in changes.mean(1))
+        mean = changes.mean()
+        print(f"| {way} | {effort} | {spent:.0f} | {cells} | {100 * mean:+.2f} ± {error:.2f} % | {mean / best:.0%} |")
 
 
-def _means(found: list[Judged], names: list[str], way: str, effort: int, budget: int) -> list[float]:
+def _changes(found: list[Judged], names: list[str], way: str, effort: str, budget: int) -> np.ndarray:
+    """[tables, repetitions]"""
     wanted = [one for one in found if (one.case.way, one.case.effort) == (way, effort)]
-    return [float(np.mean([one.changes[budget] for one in wanted if one.case.table == name])) for name in names]
+    return np.array([[one.changes[budget] for one in wanted if one.case.table == name] for name in names])
 
 
 def _print_left_out(found: list[Judged], names: list[str]) -> None:
-    """For each table the settings that did best on the others."""
+    """For each table the settings that did best on the others, and what these bring where they were not chosen."""
     tuned = [one for one in found if one.case.way == "auto"]
     efforts = list(dict.fromkeys(one.case.effort for one in tuned))
 
-    def value(settings: Settings, effort: int, some: list[str]) -> float:
-        chosen = [one for one in tuned if one.case.settings == settings and one.case.effort == effort]
-        return float(np.mean([np.mean(list(one.changes.values())) for one in chosen if one.case.table in some]))
+    def values(settings: Settings, effort: str, budget: int) -> np.ndarray:
+        return _changes([one for one in tuned if one.case.settings == settings], names, "auto", effort, budget).mean(1)
 
-    print("\n| left out | settings chosen on the others | " + " | ".join(f"effort {e}" for e in efforts) + " |")
-    print(f"|---|---|{'---|' * len(efforts)}")
-    for name in names:
-        others = [other for other in names if other != name] or names
-        best = min(GRID, key=lambda settings: sum(value(settings, effort, others) for effort in efforts))
-        cells = " | ".join(f"{100 * value(best, effort, [name]):+.2f} %" for effort in efforts)
-        print(f"| {name} | optimism {best.optimism}, reserved {best.reserved}, caution {best.caution} | {cells} |")
+    columns = list(product(efforts, BUDGETS))
+    means = np.array(
+        [[values(settings, *column) for column in columns] for settings in GRID]
+    )  # [grid, columns, tables]
+    print("\n| left out | chosen on the others | " + " | ".join(f"effort {e}, k = {k}" for e, k in columns) + " |")
+    print(f"|---|---|{'---|' * len(columns)}")
+    judged_on = []
+    for place, name in enumerate(names):
+        chosen = int(np.argmin(np.delete(means, place, axis=2).mean((1, 2)))) if len(names) > 1 else 0
+        judged_on.append(means[chosen, :, place])
+        cells = " | ".join(f"{100 * value:+.2f} %" for value in judged_on[-1])
+        print(f"| {name} | optimism {GRID[chosen].optimism}, reserved {GRID[chosen].reserved} | {cells} |")
+    best = [_changes(found, names, "exhaustive", "", budget).mean() for _, budget in columns]
+    shares = " | ".join(f"{value / most:.0%}" for value, most in zip(np.mean(judged_on, axis=0), best, strict=True))
+    print(f"| of exhaustive | | {shares} |")
 
 
 if __name__ == "__main__":

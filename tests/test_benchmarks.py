@@ -86,5 +86,5 @@ def test_truth_trains_every_subset_into_a_table(tmp_path: Path) -> None:
 
 def test_auto_quality_compares_with_every_subset() -> None:
     printed = _run("auto_quality.py", "--tables", "nhanes", "--repetitions", "1", "--efforts", "8")
-    assert "| exhaustive | 1533.0 |" in printed
-    assert "| auto | 8 |" in printed
+    assert "| exhaustive |  | 1533 |" in printed
+    assert "| auto | 8 | 8 |" in printed
