@@ -2,6 +2,7 @@
 
     python benchmarks/truth.py nhanes --seeds 8
     python benchmarks/truth.py qm9-32 --data DIR --device cuda --workers 14
+    python benchmarks/truth.py qm9-32 --data DIR --only-linearised        # into the table that is there
 
 A table goes to `src/tagalong/truth/tables/` unless `--out` names another folder. It needs torch, numpy and scipy alone,
 and for `nhanes` the package of that name or `DIR/nhanes.tsv`. Problems whose data are not there are skipped.
@@ -11,6 +12,7 @@ import argparse
 import itertools
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from tagalong.learn import Job, Problem, Trained, train_many
 from tagalong.truth import TruthTable
 from tagalong.truth._table import members
 from truth_affinity import METERS, Measured, measure, measure_joint
+from truth_linear import NAME as LINEAR
+from truth_linear import measure_linear
 from truth_problems import LOADS, PROBLEMS, smaller
 
 FRACTIONS = (1 / 8, 1 / 4, 1 / 2)
@@ -37,6 +41,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=1, help="processes that measure affinities, on the CPU")
     parser.add_argument("--measured-seeds", type=int, help="seeds with affinities; all by default")
+    parser.add_argument("--only-linearised", action="store_true", help="measure this alone, for tables that are there")
     parser.add_argument("--tasks", type=int, help="only the first so many")
     parser.add_argument("--epochs", type=int, help="at most so many")
     parser.add_argument("--out", type=Path, default=SHIPPED)
@@ -47,7 +52,7 @@ def main() -> None:
         except (FileNotFoundError, ImportError, ValueError) as error:
             print(f"{name}: skipped, {error}", flush=True)
             continue
-        make(name, smaller(problem, options.tasks, options.epochs), options)
+        (add if options.only_linearised else make)(name, smaller(problem, options.tasks, options.epochs), options)
 
 
 def make(name: str, problem: Problem, options: argparse.Namespace) -> None:
@@ -59,11 +64,13 @@ def make(name: str, problem: Problem, options: argparse.Namespace) -> None:
         pending = [
             pool.submit(_measure, problem, seed, kind) for seed in range(measured) for kind in (*METERS, "joint")
         ]
+        linear = [pool.submit(_linear, problem, seed) for seed in range(measured)]
         losses = all_losses(problem, options.seeds, options.device)
         trained = time.perf_counter() - start
         print(f"{name}: {losses['networks']} networks in {trained:.0f} s", flush=True)
         found = [future.result() for future in pending]
-    affinities, errors, costs = _by_estimator(found, measured)
+        predictions, costs = _predictions([future.result() for future in linear])
+    affinities, errors, more = _by_estimator(found, measured)
     command = f"python benchmarks/truth.py {name} --seeds {options.seeds}" + _changed(options)
     about = {
         "command": command,
@@ -76,12 +83,32 @@ def make(name: str, problem: Problem, options: argparse.Namespace) -> None:
         "seconds": round(time.perf_counter() - start),
     }
     logs = {part: losses[part] for part in ("val", "test", "early", "epochs")}
-    table = TruthTable(
-        problem.names, **logs, fractions=FRACTIONS, affinities=affinities, errors=errors, costs=costs, about=about
-    )
+    estimates = {"affinities": affinities, "errors": errors, "predictions": predictions, "costs": more | costs}
+    table = TruthTable(problem.names, **logs, fractions=FRACTIONS, **estimates, about=about)
     path = options.out / f"{name}.npz"
     table.save(path)
     print(f"{name}: {path.name}, {path.stat().st_size / 1e6:.2f} MB, {about['seconds']} s", flush=True)
+
+
+def add(name: str, problem: Problem, options: argparse.Namespace) -> None:
+    """Measures the linearised estimate for a table that is there; its trainings are kept."""
+    path = options.out / f"{name}.npz"
+    table = TruthTable.load(path)
+    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+        seeds = range(options.measured_seeds or table.seeds)
+        predictions, costs = _predictions(list(pool.map(_linear, itertools.repeat(problem), seeds)))
+    replace(table, predictions={**table.predictions, **predictions}, costs={**table.costs, **costs}).save(path)
+    print(f"{name}: {path.name}, {path.stat().st_size / 1e6:.2f} MB", flush=True)
+
+
+def _linear(problem: Problem, seed: int) -> tuple[np.ndarray, float]:
+    torch.set_num_threads(1)
+    return measure_linear(problem, seed)
+
+
+def _predictions(found: list[tuple[np.ndarray, float]]) -> tuple[dict, dict]:
+    logs, costs = zip(*found, strict=True)
+    return {LINEAR: _relative(np.exp(np.stack(logs)))}, {LINEAR: float(np.mean(costs))}
 
 
 def _changed(options: argparse.Namespace) -> str:

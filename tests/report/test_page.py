@@ -106,6 +106,26 @@ def test_an_affinity_without_history_is_drawn(tmp_path: Path) -> None:
     assert found["time"] is None
 
 
+def test_the_page_tells_how_auto_searched(tmp_path: Path) -> None:
+    results = make_run(tmp_path, ["a", "<b>", "c"])
+    trained = {"seed": 0, "fraction": 1.0, "effort": 1.0}
+    together = {**trained, "tasks": ["a", "<b>", "c"], "val": {"a": 1.0, "<b>": 1.0, "c": 1.0}}
+    steps = [
+        {"spent": 1.1, "best": {"2": 0.0}, "trained": [together]},
+        {"spent": 2.1, "best": {"2": -0.06}, "trained": [{**trained, "tasks": ["<b>"], "val": {"<b>": 0.9}}]},
+    ]
+    chosen = {"2": {"expected": -0.06, "doubt": 0.01, "tried": 1, "agreement": 0.8}}
+    told = {"effort": 2.5, "spent": 2.1, "measuring": 0.1, "overhead": 0.064, "chosen": chosen, "steps": steps}
+    results.settings["decisions"] = {"auto": told}
+    results.save(tmp_path)
+    page = write_report(tmp_path)
+    text = page.read_text(encoding="utf-8").partition("<script")[0]
+    for words in ("spent 2.1 of 2.5 trainings", "took 6.4 % more time", "&lt;b&gt;</td><td>0</td><td>−10.0 %"):
+        assert words in text, words
+    (line,) = data_of(page)["search"]["data"]
+    assert (line["x"], line["y"]) == ([1.1, 2.1], [0.0, -6.0])
+
+
 def test_the_page_needs_no_torch(tmp_path: Path) -> None:
     make_run(tmp_path, ["a", "b", "c"])
     code = f"import sys; from tagalong.report import write_report; write_report({str(tmp_path)!r}); "

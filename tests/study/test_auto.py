@@ -8,6 +8,7 @@ import torch
 
 from tagalong.learn import Job, Problem, Recipe, Task, train, train_many
 from tagalong.study import Study
+from tagalong.study._search_text import curve, lessons
 from tagalong.study.methods import Auto
 
 
@@ -35,6 +36,24 @@ def test_auto_finds_the_pairs_and_tells_how(problem: Problem, tmp_path: Path) ->
     assert told["spent"] <= 14
     assert told["chosen"]["2"]["expected"] == told["steps"][-1]["best"]["2"] < 0
     assert all(step["trained"] for step in told["steps"])
+    assert told["overhead"] > 0
+    text = " ".join(str(results).split())
+    assert f"auto spent {told['spent']:.3g} of 14 trainings" in text
+    assert "expected on validation by effort: +0.0 % at" in text
+
+
+def test_what_a_training_taught_is_its_change_against_all_together() -> None:
+    def one(tasks: str, **val: float) -> dict:
+        return {"tasks": list(tasks), "seed": 0, "fraction": 1.0, "effort": 1.0, "val": val}
+
+    steps = [
+        {"spent": 1.1, "best": {"2": 0.0}, "trained": [one("ab", a=1.0, b=4.0)]},
+        {"spent": 3.1, "best": {"2": -0.1}, "trained": [one("a", a=0.5), one("b", b=8.0)]},
+    ]
+    told = {"measuring": 0.1, "steps": steps, "chosen": {"2": {}}}
+    assert [lesson.change for lesson in lessons(told)] == [None, pytest.approx(-0.5), pytest.approx(1.0)]
+    assert [lesson.spent for lesson in lessons(told)] == pytest.approx([1.1, 2.1, 3.1])
+    assert curve(told) == {2: [(1.1, 0.0), (3.1, -0.1)]}
 
 
 def test_auto_trains_nothing_again(problem: Problem, tmp_path: Path) -> None:

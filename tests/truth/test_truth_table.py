@@ -32,7 +32,8 @@ def drawn(seeds: int = 3) -> TruthTable:
         np.full((seeds, len(inside)), 7),
         hints,
         {"cosine": np.abs(hints["cosine"])},
-        {"cosine": 2.0},
+        {"fine-tuning": logs(seeds)},
+        {"cosine": 2.0, "fine-tuning": 0.1},
         {"command": "by hand"},
     )
 
@@ -44,6 +45,7 @@ def test_a_file_holds_the_table_to_its_rounding(tmp_path: Path) -> None:
     assert (again.tasks, again.fractions, again.about) == (table.tasks, table.fractions, table.about)
     for name in ("val", "test", "early"):
         np.testing.assert_allclose(getattr(again, name), getattr(table, name), atol=2.6e-5)
+    np.testing.assert_allclose(again.predictions["fine-tuning"], table.predictions["fine-tuning"], atol=2.6e-5)
     np.testing.assert_array_equal(again.epochs, table.epochs)
     np.testing.assert_allclose(again.affinities["cosine"], table.affinities["cosine"], rtol=1e-6)
 
@@ -90,7 +92,7 @@ def test_tables_that_are_shipped_are_whole(name: str) -> None:
     assert np.isfinite(table.test[..., inside]).all()
     assert np.isnan(table.test[..., ~inside]).all()
     assert table.about["command"].startswith("python benchmarks/truth.py")
-    assert set(table.costs) == set(table.affinities)
+    assert set(table.costs) == set(table.affinities) | set(table.predictions)
 
 
 def test_an_unknown_table_is_refused_with_what_there_is() -> None:

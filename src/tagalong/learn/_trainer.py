@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import torch
 from torch import Tensor
 
 from tagalong._names import refuse
+from tagalong.affinity import Affinity
+from tagalong.measure import AffinityMeter
 
 from ._balance import make_balancer
 from ._checkpoint import load_checkpoint, save_checkpoint
@@ -193,8 +196,14 @@ class _Training:
             seconds=self.seconds,
             parameters=sum(parameter.numel() for parameter in self.network.parameters()),
             state={name: tensor.cpu() for name, tensor in self.best.items()},
-            affinity=None if self.meter is None else self.meter.affinity(),
+            affinity=None if self.meter is None else self._affinity(self.meter),
         )
+
+    @staticmethod
+    def _affinity(meter: AffinityMeter) -> Affinity:
+        """What was measured, and seconds of measuring per second of training."""
+        affinity = meter.affinity()
+        return replace(affinity, settings={**affinity.settings, "overhead": round(meter.overhead, 4)})
 
     def _precision(self) -> AbstractContextManager[Any]:
         if self.recipe.amp is None:

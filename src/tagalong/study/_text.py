@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tagalong.group import Group
 
 from ._change import TOGETHER, Label
+from ._search_text import search_text
 from ._text_table import WIDTH, legend, methods_table, percent, tasks_table
 from ._verdict import Verdict
 
@@ -28,6 +29,9 @@ def results_text(results: Results) -> str:
             name, together = label_text(verdict.candidate), by_label[TOGETHER]
             parts += ["", *tasks_table(results.problem, together, by_label[verdict.candidate], name)]
         parts += ["", str(verdict)]
+    told = results.settings.get("decisions", {}).get("auto")
+    if told and told.get("steps"):
+        parts += ["", *search_text(told)]
     return "\n".join(parts)
 
 

@@ -12,7 +12,12 @@ Array = NDArray[np.float64]
 
 def pair_gains(table: TruthTable) -> Array:
     """[source, target]: by how much a partner lowers the log loss of a task that was alone; NaN on the diagonal."""
-    logs, n = table.test.mean(0), len(table.tasks)
+    return pair_gains_of(table.test.mean(0))
+
+
+def pair_gains_of(logs: Array) -> Array:
+    """The same of log losses [subsets, tasks]."""
+    n = logs.shape[1]
     gains = np.full((n, n), np.nan)
     for source in range(n):
         for target in range(n):
@@ -24,7 +29,12 @@ def pair_gains(table: TruthTable) -> Array:
 
 def marginal_effects(table: TruthTable) -> Array:
     """[source, target]: by how much a task lowers another's log loss, averaged over all sets it may join."""
-    logs, inside, n = table.test.mean(0), table.subsets, len(table.tasks)
+    return marginal_effects_of(table.test.mean(0))
+
+
+def marginal_effects_of(logs: Array) -> Array:
+    """The same of log losses [subsets, tasks]."""
+    inside, n = ~np.isnan(logs), logs.shape[1]
     effects = np.full((n, n), np.nan)
     for source in range(n):
         for target in range(n):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tagalong.affinity import Affinity
 from tagalong.group import Grouping, select_groups
 
+from ._effects import marginal_effects_of, pair_gains_of
 from ._table import TruthTable
 
 Array = NDArray[np.float64]
@@ -28,11 +29,13 @@ class Estimate:
         gains: [source, target], higher for who helps more.
         cost: in trainings of the network of all tasks, without that training itself.
         losses: of whole networks, where it has them: groups are then chosen by these.
+        joining: [source, target], by how much a task helps on average over all sets, where it knows these.
     """
 
     gains: Array
     cost: float
     losses: dict[frozenset[str], dict[str, float]] | None = None
+    joining: Array | None = None
 
     def groups(self, tasks: tuple[str, ...], budget: int) -> Grouping:
         """The groups that it would choose."""
@@ -47,10 +50,23 @@ def estimates(table: TruthTable, seed: int) -> Iterator[tuple[str, Estimate]]:
     for name, gains in table.affinities.items():
         if seed < len(gains):
             yield name, Estimate(gains[seed], table.costs[name])
+    for name, logs in table.predictions.items():
+        if seed < len(logs):
+            yield name, _of_subsets(table, logs[seed], table.costs[name])
     for place, fraction in enumerate(table.fractions):
         logs = table.early[seed, place]
         yield f"pairs, 1/{round(1 / fraction)} trained", _of_pairs(table, logs, fraction)
     yield "pairs (HOA)", _of_pairs(table, table.val[seed].mean(0), 1.0)
+
+
+def _of_subsets(table: TruthTable, logs: Array, cost: float) -> Estimate:
+    losses = {
+        frozenset(task for task, there in zip(table.tasks, inside, strict=True) if there): {
+            task: float(np.exp(log)) for task, log, there in zip(table.tasks, row, inside, strict=True) if there
+        }
+        for inside, row in zip(table.subsets, logs - logs[-1], strict=True)
+    }
+    return Estimate(pair_gains_of(logs), cost, losses, marginal_effects_of(logs))
 
 
 def _of_pairs(table: TruthTable, logs: Array, fraction: float) -> Estimate:

@@ -96,7 +96,9 @@ def _standing(
     of_seeds: Sequence[Estimate],
     budgets: Sequence[int],
 ) -> Standing:
-    pairs, marginal = (np.mean([correlation(one.gains, truth) for one in of_seeds]) for truth in truths)
+    pairs = np.mean([correlation(one.gains, truths[0]) for one in of_seeds])
+    joining = [one.gains if one.joining is None else one.joining for one in of_seeds]
+    marginal = np.mean([correlation(gains, truths[1]) for gains in joining])
     possible = [budget for budget in budgets if budget <= len(table.tasks)]
     changes = {budget: [_change(one, table, budget) for one in of_seeds] for budget in possible}
     return Standing(

@@ -36,6 +36,7 @@ class TruthTable:
         epochs: [seeds, subsets], trained.
         affinities: by estimator [seeds, tasks, tasks], source × target.
         errors: standard errors of these.
+        predictions: by estimator that predicts whole networks [seeds, subsets, tasks], logarithms as above.
         costs: by estimator, what measuring added, in trainings of the network of all tasks.
         about: the command that made it, and what it was made of.
     """
@@ -48,6 +49,7 @@ class TruthTable:
     epochs: NDArray[np.int64]
     affinities: Mapping[str, Array] = field(default_factory=dict)
     errors: Mapping[str, Array] = field(default_factory=dict)
+    predictions: Mapping[str, Array] = field(default_factory=dict)
     costs: Mapping[str, float] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
 
@@ -94,6 +96,8 @@ class TruthTable:
         for name in self.affinities:
             arrays[f"affinity {name}"] = self.affinities[name].astype(np.float32)
             arrays[f"stderr {name}"] = self.errors[name].astype(np.float16)
+        for name, logs in self.predictions.items():
+            arrays[f"predicted {name}"] = _packed(logs[..., inside])
         document = {
             "format": FORMAT,
             "version": 1,
@@ -116,7 +120,10 @@ class TruthTable:
             tasks = tuple(document["tasks"])
             inside = members(len(tasks))
             losses = {name: _unpacked(arrays[name], inside) for name in ("val", "test", "early")}
-            named = [name.removeprefix("affinity ") for name in arrays.files if name.startswith("affinity ")]
+            named, predicted = (
+                [name.removeprefix(kind) for name in arrays.files if name.startswith(kind)]
+                for kind in ("affinity ", "predicted ")
+            )
             return TruthTable(
                 tasks,
                 **losses,
@@ -124,6 +131,7 @@ class TruthTable:
                 epochs=arrays["epochs"].astype(np.int64),
                 affinities={name: arrays[f"affinity {name}"].astype(np.float64) for name in named},
                 errors={name: arrays[f"stderr {name}"].astype(np.float64) for name in named},
+                predictions={name: _unpacked(arrays[f"predicted {name}"], inside) for name in predicted},
                 costs=document["costs"],
                 about=document["about"],
             )

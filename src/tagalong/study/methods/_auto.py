@@ -60,7 +60,13 @@ class Auto(Method):
         choices = {budget: Choice(_groups(chosen)) for budget, chosen in found.chosen.items()}
         spent = lab.cost(oracle.jobs)
         shared = Cost(round(spent.networks / len(seeds)), round(spent.steps / len(seeds)), spent.seconds / len(seeds))
-        about = {"effort": effort, "measuring": measuring, **to_document(found, lab.problem.names)}
+        overhead = None if affinity is None else affinity.settings.get("overhead")
+        about = {
+            "effort": effort,
+            "measuring": measuring,
+            "overhead": overhead,
+            **to_document(found, lab.problem.names),
+        }
         return Decision.pooled(choices, seeds, dict.fromkeys(seeds, shared), affinity, about)
 
     def _measured(self, lab: Lab, seed: int) -> tuple[Affinity | None, float]:
