@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tagalong.measure import Estimator
-from tagalong.truth import _leaderboard, leaderboard, load_truth
+from tagalong.truth import Standing, _leaderboard, average, leaderboard, load_truth
 
 
 class Drop(Estimator):
@@ -23,6 +23,15 @@ def test_every_estimator_stands_on_every_table() -> None:
     assert set(table.affinities) < names
     assert {"pairs (HOA)", "pairs, 1/4 trained"} < names
     assert all(-1 <= one.pairs <= 1 and np.isfinite(one.changes[2]) and one.cost >= 0 for one in found)
+
+
+def test_an_average_is_of_estimators_that_stand_on_every_table() -> None:
+    def one(name: str, table: str, value: float) -> Standing:
+        return Standing(name, table, value, 2 * value, {2: -value}, 1.0, 3)
+
+    (mean,) = average([one("a", "x", 0.2), one("b", "x", 0.9), one("a", "y", 0.4)])
+    assert (mean.estimator, mean.table) == ("a", "all tables")
+    assert (mean.pairs, mean.marginal, mean.changes[2]) == pytest.approx((0.3, 0.6, -0.3))
 
 
 def test_estimators_of_other_packages_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:

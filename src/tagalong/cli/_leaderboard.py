@@ -48,11 +48,15 @@ def leaderboard(
 
 
 def _show(found: list[Standing], budgets: tuple[int, ...]) -> None:
+    from tagalong.truth import average
+
     console = screen()
     numbers = ("pairs", "joining", *(f"k={k}" for k in budgets), "cost")
-    for name in dict.fromkeys(one.table for one in found):
+    names = dict.fromkeys(one.table for one in found)
+    overall = average(found) if len(names) > 1 else []
+    for name in (*names, *dict.fromkeys(one.table for one in overall)):
         shown = table(f"{clean(name)}: estimator", *numbers, numbers=numbers)
-        rows = sorted((one for one in found if one.table == name), key=_order)
+        rows = sorted((one for one in (*found, *overall) if one.table == name), key=_order)
         for one in rows:
             changes = [f"{100 * one.changes[k]:+.2f} %" if k in one.changes else "" for k in budgets]
             shown.add_row(

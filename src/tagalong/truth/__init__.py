@@ -4,6 +4,7 @@ from ._effects import marginal_effects as marginal_effects
 from ._effects import pair_gains as pair_gains
 from ._estimates import Estimate as Estimate
 from ._leaderboard import Standing as Standing
+from ._leaderboard import average as average
 from ._leaderboard import leaderboard as leaderboard
 from ._lookup import Lookup as Lookup
 from ._shipped import load_truth as load_truth

@@ -71,6 +71,21 @@ def leaderboard(
     return found
 
 
+def average(found: Sequence[Standing]) -> list[Standing]:
+    """Means over tables, of the estimators that stand on all of them, under the name "all tables"."""
+    tables = {one.table for one in found}
+    means = []
+    for name in dict.fromkeys(one.estimator for one in found):
+        mine = [one for one in found if one.estimator == name]
+        if {one.table for one in mine} == tables:
+            pairs, marginal, cost = np.mean([(one.pairs, one.marginal, one.cost) for one in mine], axis=0)
+            budgets = set.intersection(*(set(one.changes) for one in mine))
+            changes = {k: float(np.mean([one.changes[k] for one in mine])) for k in sorted(budgets)}
+            seeds = min(one.seeds for one in mine)
+            means.append(Standing(name, "all tables", float(pairs), float(marginal), changes, float(cost), seeds))
+    return means
+
+
 def _all_estimates(
     table: TruthTable, seeds: int, progress: Callable[[str], None] | None
 ) -> Iterator[tuple[str, list[Estimate]]]:
