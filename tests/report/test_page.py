@@ -26,7 +26,7 @@ def data_of(page: Path) -> dict:
 
 def test_the_page_has_everything(hostile_page: Path) -> None:
     text = hostile_page.read_text(encoding="utf-8").partition('<script type="application/json"')[0]
-    for part in ("networks", "affinity", "time", "budget", "worth", "reading", "care", "obtained"):
+    for part in ("networks", "affinity", "time", "budget", "worth", "search", "reading", "care", "obtained"):
         assert f'id="{part}"' in text
     for words in (
         "Grouping is worth it", "In three networks", "tagalong run table.csv --targets &#x27;a b,c&#x27;",
@@ -107,23 +107,13 @@ def test_an_affinity_without_history_is_drawn(tmp_path: Path) -> None:
 
 
 def test_the_page_tells_how_auto_searched(tmp_path: Path) -> None:
-    results = make_run(tmp_path, ["a", "<b>", "c"])
-    trained = {"seed": 0, "fraction": 1.0, "effort": 1.0}
-    together = {**trained, "tasks": ["a", "<b>", "c"], "val": {"a": 1.0, "<b>": 1.0, "c": 1.0}}
-    steps = [
-        {"spent": 1.1, "best": {"2": 0.0}, "trained": [together]},
-        {"spent": 2.1, "best": {"2": -0.06}, "trained": [{**trained, "tasks": ["<b>"], "val": {"<b>": 0.9}}]},
-    ]
-    chosen = {"2": {"expected": -0.06, "doubt": 0.01, "tried": 1, "agreement": 0.8}}
-    told = {"effort": 2.5, "spent": 2.1, "measuring": 0.1, "overhead": 0.064, "chosen": chosen, "steps": steps}
-    results.settings["decisions"] = {"auto": told}
-    results.save(tmp_path)
+    make_run(tmp_path, ["a", "<b>", "c"])
     page = write_report(tmp_path)
     text = page.read_text(encoding="utf-8").partition("<script")[0]
     for words in ("spent 2.1 of 2.5 trainings", "took 6.4 % more time", "&lt;b&gt;</td><td>0</td><td>−10.0 %"):
         assert words in text, words
-    (line,) = data_of(page)["search"]["data"]
-    assert (line["x"], line["y"]) == ([1.1, 2.1], [0.0, -6.0])
+    lines = data_of(page)["search"]["data"]
+    assert [(line["x"], line["y"]) for line in lines] == [([1.1, 2.1], [0.0, -6.0])] * 2
 
 
 def test_the_page_needs_no_torch(tmp_path: Path) -> None:
