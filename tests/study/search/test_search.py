@@ -57,6 +57,12 @@ def test_every_subset_is_trained_where_the_effort_allows() -> None:
     }
 
 
+def test_an_effort_beyond_every_subset_goes_into_further_seeds() -> None:
+    oracle = Counting(World("twins", 0, tasks=("a", "b", "c")))
+    assert search(oracle, [2], 12, [0, 1, 2]).spent == 12
+    assert search(oracle, [2], 100, [0, 1, 2]).spent == 7 * 3
+
+
 def test_many_tasks_are_searched_without_all_their_subsets() -> None:
     world = World("conflict", 0, tasks=tuple("abcdefghijklmnop"), rows=(300, 300, 300))
     found = search(world, [2], 30, [0, 1]).chosen[2]

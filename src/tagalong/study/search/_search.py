@@ -182,10 +182,13 @@ class _Search:
         return self._drawn(means, deviations, count)
 
     def _drawn(self, means: Array, deviations: Array, count: int) -> list[Trial]:
-        """Sets that were not trained yet: what they teach is worth more than another seed of one that was."""
+        """Sets that were not trained yet, as these teach more than another seed of one that was; then further seeds."""
         trials: list[Trial] = []
         trained = np.array([[task in one.trial.tasks for task in self.tasks] for one in self.seen if _whole(one)])
-        known = (distances(self.pool, trained) == 0).any(1)
+        times = (distances(self.pool, trained) == 0).sum(1)
+        known = times > 0
+        if known.all():
+            known = times >= len(self.seeds)
         optimism, doubts = self.settings.optimism, np.where(known[:, None], 0.0, deviations)
         while len(trials) < count and optimism < 8:
             before = len(trials)
@@ -213,8 +216,10 @@ class _Search:
         return trials[:count]
 
     def _next_trial(self, row: int, pending: Sequence[Trial]) -> Trial:
+        subset = self._named(self.pool[row])
+        free = [seed for seed in self.seeds if not self._has(subset, seed)]
         used = [one.trial.seed for one in self.seen] + [trial.seed for trial in pending]
-        return Trial(self._named(self.pool[row]), min(self.seeds, key=lambda seed: (used.count(seed), seed)))
+        return Trial(subset, min(free, key=lambda seed: (used.count(seed), seed)))
 
     def _has(self, subset: Iterable[str], seed: int) -> bool:
         wanted = Trial(frozenset(subset), seed)
