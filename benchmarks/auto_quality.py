@@ -21,6 +21,7 @@ import numpy as np
 from tagalong.study.search import Settings, search
 from tagalong.study.search._cover import cover, served_by
 from tagalong.truth import Lookup, TruthTable, load_truth, truth_names
+from tagalong.truth._effects import marginal_effects_of
 from tagalong.truth._estimates import Estimate, _of_pairs
 
 SEARCH_SEEDS = 3
@@ -57,6 +58,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=10)
     parser.add_argument("--efforts", default="HOA/12,20,HOA/4,60,200")
     parser.add_argument("--budgets", default="2,3")
+    parser.add_argument("--hints", default=ESTIMATOR, help="the estimator that proposes; of `tagalong leaderboard`")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--tune", action="store_true", help="leave one table out: settings chosen on the others")
     parser.add_argument("--json", type=Path)
@@ -69,8 +71,8 @@ def main() -> None:
         for name, repetition in product(names, range(options.repetitions))
         for way, effort, settings in _ways(efforts, options.tune)
     ]
-    global FOLDER, BUDGETS
-    FOLDER, BUDGETS = options.folder, tuple(int(k) for k in options.budgets.split(","))
+    global FOLDER, BUDGETS, HINTS
+    FOLDER, BUDGETS, HINTS = options.folder, tuple(int(k) for k in options.budgets.split(",")), options.hints
     with get_context("fork").Pool(options.workers) as pool:
         found = pool.map(judged, cases, chunksize=8)
     if options.tune:
@@ -86,6 +88,7 @@ def main() -> None:
 
 FOLDER: Path | None = None
 BUDGETS: tuple[int, ...] = (2, 3)
+HINTS = ESTIMATOR
 GRID = [  # not `caution` and `sure`: those are what keeps `auto` honest where nothing is to be gained
     Settings(optimism=optimism, reserved=reserved) for optimism, reserved in product((0.7, 1.0, 1.4), (0.15, 0.25))
 ]
@@ -140,15 +143,19 @@ def _hints(table: TruthTable, seed: int, way: str, draw: np.random.Generator) ->
     """Affinities of one seed as fewer measurements, worth a tenth of a training, would have given; and errors."""
     if way == "auto, no affinity":
         return None, None, 0.0
-    measured = table.affinities[ESTIMATOR]
-    place = seed % len(measured)
-    errors = np.nan_to_num(table.errors[ESTIMATOR][place])
-    fewer = max(1.0, table.costs[ESTIMATOR] / OVERHEAD)
-    hints = measured[place] + np.sqrt(fewer - 1) * errors * draw.normal(size=errors.shape)
+    if HINTS in table.predictions:  # of whole networks, at their full price
+        predicted = table.predictions[HINTS]
+        hints = np.nan_to_num(marginal_effects_of(predicted[seed % len(predicted)]))
+        errors, fewer, spent = np.zeros_like(hints), 1.0, table.costs[HINTS]
+    else:
+        measured, place = table.affinities[HINTS], seed % len(table.affinities[HINTS])
+        errors = np.nan_to_num(table.errors[HINTS][place])
+        fewer, spent = max(1.0, table.costs[HINTS] / OVERHEAD), OVERHEAD
+        hints = measured[place] + np.sqrt(fewer - 1) * errors * draw.normal(size=errors.shape)
     if way == "auto, shuffled affinity":
         off = ~np.eye(len(hints), dtype=bool)
         hints[off] = draw.permutation(hints[off])
-    return hints, np.sqrt(fewer) * errors, OVERHEAD
+    return hints, np.sqrt(fewer) * errors, spent
 
 
 def exhaustive(table: TruthTable, seeds: list[int]) -> tuple[dict[int, Serves], float]:
