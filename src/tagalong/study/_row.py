@@ -6,7 +6,7 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,8 @@ class Packed:
         curve: the validation losses of each epoch, float32.
         weights: a state dict.
         losses: validation and test loss of every row.
-        affinity: what a meter measured, if there was one.
+        affinity: what a meter measured, if there was one; the same bytes whenever it is measured.
+        overhead: seconds of measuring per second of training, which are not.
     """
 
     job: Job
@@ -82,6 +83,7 @@ class Packed:
     weights: bytes | None = field(default=None, repr=False)
     losses: bytes | None = field(default=None, repr=False)
     affinity: bytes | None = field(default=None, repr=False)
+    overhead: float | None = None
 
 
 def pack(trained: Trained, groups: Tensor | None = None) -> Packed:
@@ -93,6 +95,11 @@ def pack(trained: Trained, groups: Tensor | None = None) -> Packed:
     """
     scores: dict[str, Any] = {part: _plain(getattr(trained, part)) for part in ("val", "test")}
     scores["halves"] = _halves(trained.val, groups)
+    affinity, overhead = trained.affinity, None
+    if affinity is not None:
+        timeless = dict(affinity.settings)
+        overhead = timeless.pop("overhead", None)
+        affinity = replace(affinity, settings=timeless)
     return Packed(
         job=trained.job,
         scores=json.dumps(scores, allow_nan=False),
@@ -103,7 +110,8 @@ def pack(trained: Trained, groups: Tensor | None = None) -> Packed:
         curve=np.asarray(trained.curve, dtype=np.float32).tobytes(),
         weights=None if trained.state is None else pack_weights(trained.state),
         losses=_pack_losses(trained),
-        affinity=None if trained.affinity is None else pack_affinity(trained.affinity),
+        affinity=None if affinity is None else pack_affinity(affinity),
+        overhead=overhead,
     )
 
 
