@@ -3,15 +3,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint format bench screenshot clean
+.PHONY: help demo test lint format bench screenshot pictures docs clean
 help:
 	@echo "make demo        everything on a health survey: measure, group, train, compare (about two minutes)"
 	@echo "make test        install into $(VENV) if needed, run all tests"
 	@echo "make lint        ruff, ruff format --check, mypy --strict on src"
 	@echo "make format      let ruff rewrite the code"
 	@echo "make bench       run the benchmarks (minutes)"
-	@echo "make screenshot  the demo's report and its picture for the README"
-	@echo "make clean       remove $(VENV) and caches"
+	@echo "make screenshot  the demo's report and its pictures for README and documentation"
+	@echo "make docs        the documentation as a site in site/, without network"
+	@echo "make clean       remove $(VENV), site and caches"
 
 # A stamp written last: an interrupted install is done again, a finished one never.
 $(READY): pyproject.toml constraints.txt
@@ -40,12 +41,24 @@ bench: $(READY)
 	$(BIN)/python benchmarks/report_speed.py
 	$(BIN)/python benchmarks/many_networks.py
 	$(BIN)/python benchmarks/verdict_rates.py
+	$(BIN)/python benchmarks/celeba_reading.py
 
 # The demo trains for a minute or so, or uses what it trained before.
 screenshot: $(READY)
 	$(BIN)/tagalong demo --fast --quiet
 	$(BIN)/tagalong report runs/demo-nhanes-fast --out docs/sample_report.html
+	$(MAKE) pictures
+
+# Of the report that is there.
+pictures: $(READY)
 	$(BIN)/python docs/images/screenshot.py docs/sample_report.html docs/images/report.png
+	for part in affinity time budget worth; do \
+	  $(BIN)/python docs/images/screenshot.py docs/sample_report.html docs/images/$$part.png $$part || exit; done
+
+# Not --quiet, which would let broken links pass. What the theme says of its end is in pyproject.toml.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+	@echo "site/index.html"
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis

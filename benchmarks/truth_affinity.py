@@ -67,27 +67,26 @@ class _Joint(_Training):
         super().__init__(problem, Job(problem.names, seed), torch.device("cpu"), None)
         self.every, self.gains = every, []
 
-    def _step(self, rows: Tensor) -> None:
+    def _step(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> None:
         if self.steps % self.every == 0:
-            self.gains.append(self._gain(rows))
-        super()._step(rows)
+            self.gains.append(self._gain(inputs, targets))
+        super()._step(inputs, targets)
 
-    def _gain(self, rows: Tensor) -> np.ndarray:
+    def _gain(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> np.ndarray:
         """1 − L_j(after a step on i and j) / L_j(after a step on j), [source, target]."""
         n = len(self.tasks)
-        alone = [self._after(rows, (j,))[j] for j in range(n)]
+        alone = [self._after(inputs, targets, (j,))[j] for j in range(n)]
         gain = np.full((n, n), np.nan)
         for j in range(n):
             for i in range(j):
-                both = self._after(rows, (i, j))
+                both = self._after(inputs, targets, (i, j))
                 gain[i, j], gain[j, i] = 1 - both[j] / alone[j], 1 - both[i] / alone[i]
         return gain
 
-    def _after(self, rows: Tensor, some: tuple[int, ...]) -> list[float]:
+    def _after(self, inputs: Tensor, targets: Mapping[str, Tensor], some: tuple[int, ...]) -> list[float]:
         """Validation losses after a step of the optimiser on some tasks, from where training stands."""
         kept = copy.deepcopy(self.network.state_dict()), copy.deepcopy(self.optimizer.state_dict())
-        targets = {name: target[rows] for name, target in self.rows.targets.items()}
-        losses = self.losses(self.rows.inputs[rows], targets)
+        losses = self.losses(inputs, targets)
         self.optimizer.zero_grad()
         sum(losses[self.tasks[task].name] for task in some).backward()
         self.optimizer.step()

@@ -126,3 +126,17 @@ def test_auto_quality_compares_with_every_subset() -> None:
     printed = _run("auto_quality.py", "--tables", "nhanes", "--repetitions", "1", "--efforts", "8")
     assert "| exhaustive |  | 1533 |" in printed
     assert "| auto | 8 | 7 |" in printed
+
+
+def test_celeba_reading_compares_the_cache_with_decoding_alone(tmp_path: Path) -> None:
+    out = tmp_path / "reading.json"
+    sizes = ["--images", "60", "--rows", "600", "--rounds", "1", "--json", str(out)]
+    command = [sys.executable, str(ROOT / "benchmarks" / "celeba_reading.py"), *sizes]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    floor, resized, cache, *training = json.loads(out.read_text())["rows"]
+    assert floor["× floor"] == floor["× floor, CPU"] == 1
+    assert resized["× floor, CPU"] > 0
+    assert cache["× floor, CPU"] > 0
+    assert [row["what"] for row in training] == ["training from the file", "training from memory"]
+    assert all(row["images a second"] > 0 for row in training)

@@ -1,6 +1,7 @@
-"""A picture of the top of a report, and of its heat map, for the README.
+"""Pictures of a report: its top, for the README; or one of its sections, for the documentation.
 
     python docs/images/screenshot.py docs/sample_report.html docs/images/report.png
+    python docs/images/screenshot.py docs/sample_report.html docs/images/budget.png budget
 
 Needs the package playwright and a Chromium.
 """
@@ -8,23 +9,39 @@ Needs the package playwright and a Chromium.
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-SIZE = {"width": 1100, "height": 1760}
+TOP = {"viewport": {"width": 1100, "height": 1760}}
+SECTION = {"viewport": {"width": 780, "height": 1200}, "device_scale_factor": 1.5}
 
 
-def main(page: str, picture: str) -> None:
+def main(page: str, picture: str, section: str | None = None) -> None:
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
         raise SystemExit("needs a browser: apt-get install chromium")
     with sync_playwright() as driver:
         started = driver.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-        shown = started.new_page(viewport=SIZE, color_scheme="light")
+        shown = started.new_page(**(SECTION if section else TOP), color_scheme="light")
         shown.goto(Path(page).absolute().as_uri())
         shown.wait_for_selector("#heatmap .main-svg")
-        shown.screenshot(path=picture)
+        drawn(shown, section).screenshot(path=picture)
         started.close()
+
+
+def drawn(shown: Any, section: str | None) -> Any:
+    """The page, or a section of it when its plots have been drawn; what only unfolds is left out."""
+    if section is None:
+        return shown
+    found = shown.locator(f"#{section}")
+    for plot in found.locator(".plot").all():
+        plot.scroll_into_view_if_needed()
+        plot.locator(".main-svg").first.wait_for()
+    shown.add_style_tag(
+        content="section { padding: 1rem } details, :has(> #methods), :has(> #methods) ~ * { display: none }"
+    )
+    return found
 
 
 if __name__ == "__main__":

@@ -298,3 +298,12 @@ def test_tables_fit_the_terminal(tagalong: Terminal, monkeypatch: pytest.MonkeyP
 def test_names_cannot_move_the_cursor(tagalong: Terminal) -> None:
     text = ',a,"\x1b[31mred"\na,0,1\n"\x1b[31mred",1,0\n'
     assert "\x1b" not in tagalong("group", write("evil.csv", text), "--budget", "1", "--explain", "all").out
+
+
+def test_json_carries_the_caution(tagalong: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(",gender,depth\ngender,0,1\ndepth,1,0\n")
+    for wanted in (["--budget", "1"], ["--budgets", "all"]):
+        found = json.loads(tagalong("group", "a.csv", *wanted, "--json").out)
+        assert "gender: gender" in found["caution"]
+    tagalong("group", "a.csv", "--budgets", "1,2", "--out", "all.json")
+    assert "nor cause and effect" in json.loads((tmp_path / "all.json").read_text())["caution"]

@@ -1,4 +1,4 @@
-"""Ctrl-C during a long search gives the best so far."""
+"""Ctrl-C says what is kept and how to go on; during a long search it gives the best so far."""
 
 import json
 import os
@@ -105,6 +105,7 @@ def test_a_second_time_leaves(hard: str, tagalong: Terminal, presses: list[int])
     presses.extend([1, 2])
     ran = tagalong("group", hard, "--budget", "5", "--solver", "lp")
     assert (ran.status, ran.out) == (130, "")
+    assert ran.err.endswith("tagalong: stopped; nothing was changed, the same command starts again\n")
 
 
 def test_ctrl_c_is_as_usual_afterwards(tagalong: Terminal, hard: str, presses: list[int]) -> None:
@@ -112,3 +113,34 @@ def test_ctrl_c_is_as_usual_afterwards(tagalong: Terminal, hard: str, presses: l
     presses.append(1)
     tagalong("group", hard, "--budget", "5", "--solver", "lp", "--quiet")
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(
+    ("command", "work", "words"),
+    [
+        ("demo faces --fast --out out", "tagalong.study.Study.run", "finished networks are kept in out, the same"),
+        (
+            "run faces --tasks Goatee,No_Beard --out out",
+            "tagalong.study.Study.run",
+            "networks are kept in out, the same",
+        ),
+        ("paper over-time --out out", "tagalong.paper.run_experiment", "finished networks are kept in out, the same"),
+        ("report out", "tagalong.report.write_report", "out is as it was, the same command draws the page"),
+        ("verdict out", "tagalong.study.Results.load", "nothing was changed, the same command starts again"),
+        ("predict out new.csv", "tagalong.study.Best.load", "nothing was changed, the same command starts again"),
+    ],
+)
+def test_every_command_says_how_to_go_on(
+    tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, work: str, words: str
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr("tagalong.report._run.read_run", lambda folder: folder)
+    monkeypatch.setattr(work, interrupted)
+    ran = tagalong(*command.split())
+    assert ran.status == 130
+    assert ran.err.startswith("tagalong: stopped; ")
+    assert ran.err.count("\n") == 1
+    assert words in ran.err

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,22 @@ def test_help_reads_like_a_manual(tagalong: Terminal) -> None:
     assert ran.status == 0
     for words in ("Which tasks should train together?", "Examples", "Exit status", "group", "paper", "--version"):
         assert words in ran.out
+    parts = ["Usage", "Which tasks", "Commands", "Examples", "Files of a run", "Exit status", "Environment", "NO_COLOR"]
+    places = [ran.out.index(part) for part in parts]
+    assert places == sorted(places)
+    listed = re.findall(r"^│ ([a-z]+) ", ran.out.partition("Commands")[2], re.MULTILINE)
+    assert listed == [
+        "demo",
+        "problems",
+        "run",
+        "report",
+        "predict",
+        "group",
+        "plan",
+        "verdict",
+        "leaderboard",
+        "paper",
+    ]
     for part in ("group", "paper"):
         assert tagalong(part, "-h").status == 0
 
@@ -95,10 +112,16 @@ def test_help_does_not_wait_for_the_solvers() -> None:
     assert subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True).returncode == 0
 
 
-def test_shells_can_complete(tagalong: Terminal) -> None:
-    env = {**environment(), "_TAGALONG_COMPLETE": "complete_bash", "COMP_WORDS": "tagalong gr", "COMP_CWORD": "1"}
-    done = subprocess.run([sys.executable, "-m", "tagalong"], env=env, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["group"]
+def test_what_every_command_can_do_is_spelt_the_same(tagalong: Terminal) -> None:
+    for command in ("demo", "problems", "run", "report", "predict", "group", "plan", "verdict", "paper main"):
+        shown = tagalong(*command.split(), "--help").out
+        assert "--json" in shown, command
+        assert re.search(r"--quiet +-q ", shown), command
+        assert command == "problems" or re.search(r"--out +-o ", shown), command
+    for command in ("demo", "run", "plan", "paper main"):
+        assert "--seeds " in tagalong(*command.split(), "--help").out, command
+    for command in ("demo", "run", "plan", "verdict", "group"):
+        assert "--budgets " in tagalong(command, "--help").out, command
 
 
 def test_choices_are_those_of_the_library() -> None:

@@ -63,6 +63,11 @@ def test_a_table_gives_labels_results_a_verdict_and_predictions(tagalong: Termin
     assert len(rows) == 240
     assert all(0 <= float(row[2]) <= 1 for row in rows)
     assert "240 rows in new.csv" in tagalong("predict", "out", "table.csv", "--out", "new.csv").out
+    assert tagalong("predict", "out", "table.csv", "--out", "again.csv", "--quiet").out == ""
+    found = json.loads(tagalong("predict", "out", "table.csv", "--json").out)
+    assert found["age"] == [float(row[0]) for row in rows]
+    assert "folder of a run" in tagalong.refused("verdict", "out", "--out", "out")
+    assert "not similarity of tasks" in json.loads(Path("out/groupings.json").read_text())["caution"]
 
 
 def test_a_second_run_trains_nothing_and_finds_the_same(tagalong: Terminal, table: Path) -> None:
@@ -115,12 +120,24 @@ def test_options_of_methods_recipe_and_tasks_reach_the_study(tagalong: Terminal,
         (["plan", "missing.csv"], "missing.csv"),
         (["verdict", "missing.csv"], "missing.csv"),
         (["verdict", "table.csv"], "network"),
+        (["verdict", "."], ". must be a results file or the folder of a finished run"),
+        (["verdict", "table.csv", "--out", "table.csv"], "--out must be a folder, found the file table.csv"),
+        (["paper", "theory", "--out", "table.csv"], "--out must be a folder, found the file table.csv"),
+        (["paper", "main", "--tasks", "Nose"], "--tasks must be one of"),
+        (["plan", "square.csv", "--seeds", "0"], "--seeds must be a number from 1, found 0"),
+        (["run", "junk.csv", "--targets", "x"], "--targets must name columns"),
+        (["demo", "--budgets", "9", "--fast", "faces"], "--budgets must be from 1 to the number of tasks"),
+        (["demo", "faces", "--methods", "nope"], "--methods must be among"),
     ],
 )
 def test_what_is_typed_wrong_is_said_in_a_sentence(
     tagalong: Terminal, table: Path, arguments: list[str], words: str
 ) -> None:
-    assert words in tagalong.refused(*arguments)
+    Path("square.csv").write_text(",a,b\na,0,1\nb,1,0\n")
+    Path("junk.csv").write_bytes(b"a\x1b[2J,b\x85\x0c\x07\n1,\x1b[31m\n")
+    said = tagalong.refused(*arguments)
+    assert words in said
+    assert all(sign.isprintable() or sign == "\n" for sign in said)
     assert not Path("runs").exists()
 
 
@@ -144,6 +161,11 @@ def test_a_plan_filled_in_gives_a_verdict(tagalong: Terminal) -> None:
     out = tagalong("verdict", "plan.csv").out
     assert "rouping is worth it" in out
     assert json.loads(tagalong("verdict", "plan.csv", "--json").out)["verdict"]["worth_it"] is True
+    ran = tagalong("verdict", "plan.csv", "--out", "own")
+    assert ran.out.endswith("\nthe report: own/report.html\n")
+    assert "tagalong verdict plan.csv --out own" in Path("own/report.html").read_text(encoding="utf-8")
+    assert tagalong("verdict", "own", "--quiet").out == tagalong("verdict", "plan.csv", "--quiet").out
+    assert "page.html" in tagalong("report", "own", "--out", "page.html", "--quiet").out
 
 
 def test_problems_are_listed(tagalong: Terminal) -> None:
@@ -152,7 +174,8 @@ def test_problems_are_listed(tagalong: Terminal) -> None:
     assert {one["name"] for one in json.loads(tagalong("problems", "--json").out)["problems"]} >= {"nhanes", "faces"}
 
 
-def test_ctrl_c_says_what_is_kept_and_the_run_goes_on(tagalong: Terminal, table: Path) -> None:
+@pytest.mark.parametrize("executor", ["serial", "processes"])
+def test_ctrl_c_says_what_is_kept_and_the_run_goes_on(tagalong: Terminal, table: Path, executor: str) -> None:
     roles = ["--targets", "age,weight,ill", "--ignore", "id", "--categorical", "town", "--out", "out"]
     command = [
         "run",
@@ -164,14 +187,20 @@ def test_ctrl_c_says_what_is_kept_and_the_run_goes_on(tagalong: Terminal, table:
         "epochs=100000",
         "--recipe",
         "patience=100000",
+        "--executor",
+        executor,
     ]
     child = subprocess.Popen(
-        [sys.executable, "-m", "tagalong", *command], env=environment(), stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "tagalong", *command],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     while not Path("out/partial").exists() or not list(Path("out/partial").iterdir()):
         assert child.poll() is None
         time.sleep(0.05)
-    os.kill(child.pid, signal.SIGINT)
+    os.killpg(child.pid, signal.SIGINT)  # as a terminal does: all processes of the command
     _, err = child.communicate(timeout=60)
     assert child.returncode == 130
     assert "finished networks are kept in out" in err

@@ -1,6 +1,7 @@
 """A training killed after any epoch goes on to the numbers of an undisturbed one."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,15 @@ def test_every_rule_resumes_exactly(tmp_path: Path, rule: str) -> None:
     problem = small_problem(missing=0.7)
     job = Job(TASKS, rule=rule)
     assert_equal(train(problem, job), killed_after_every_epoch(problem, job, tmp_path / "a.pt", None))
+
+
+def test_a_learning_rate_lowered_by_windows_resumes_exactly(tmp_path: Path) -> None:
+    recipe = Recipe("sgd", lr=0.5, batch_size=8, epochs=8, patience=None, schedule="windows", window=24)
+    problem = small_problem(recipe)
+    undisturbed = train(problem, Job(TASKS))
+    lowered = train(small_problem(replace(recipe, schedule="constant")), Job(TASKS))
+    assert (undisturbed.curve[-1] != lowered.curve[-1]).any(), "the rate should have been lowered here"
+    assert_equal(undisturbed, killed_after_every_epoch(problem, Job(TASKS), tmp_path / "a.pt", None))
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:

@@ -44,6 +44,15 @@ def test_a_loss_that_branches_on_values_is_found() -> None:
     assert why_not_batched(problem, [Job(("b",))]) is None, "only the tasks asked for count"
 
 
+def test_a_layer_that_branches_in_evaluation_alone_is_found() -> None:
+    class Careful(nn.Module):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return inputs if self.training or inputs.mean() > 0 else inputs.clamp(min=0)
+
+    reason = why_not_batched(make_problem(Layers(lambda: nn.Linear(6, 4), Careful)))
+    assert str(reason).startswith("vmap: ")
+
+
 def test_a_buffer_that_is_replaced_instead_of_changed_is_found() -> None:
     class Counting(nn.Module):
         def __init__(self) -> None:

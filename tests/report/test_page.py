@@ -7,11 +7,13 @@ import sys
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_up_run import made_up_affinity, make_run
 from seen_page import HOSTILE
 
+from tagalong.group import select_groups
 from tagalong.report import write_report
 from tagalong.report._budgets import all_budgets, shown_budget
 from tagalong.report._run import read_run
@@ -83,6 +85,54 @@ def test_budgets_that_the_run_asked_for_are_its_own(tmp_path: Path) -> None:
     assert budgets[2] is run.groupings[2]
     assert budgets[4].budget == 4
     assert shown_budget(run, budgets) == 3
+
+
+@pytest.fixture
+def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[list[int]]]:
+    """A run of fourteen tasks that asked for two budgets, and which budgets are solved for its page."""
+    make_run(tmp_path, [f"t{i}" for i in range(14)], budgets=(2, 3))
+    document = json.loads((tmp_path / "groupings.json").read_text())
+    document["groupings"] = [entry for entry in document["groupings"] if entry["budget"] in (2, 3)]
+    (tmp_path / "groupings.json").write_text(json.dumps(document))
+    solved: list[list[int]] = []
+
+    def counted(scores: Any, *, budgets: list[int], **options: Any) -> Any:
+        solved.append(budgets)
+        return select_groups(scores, budgets=budgets, **options | {"solver": "search", "time_limit": 0.5})
+
+    monkeypatch.setattr("tagalong.group.select_groups", counted)
+    return tmp_path, solved
+
+
+def test_budgets_of_many_tasks_are_solved_once(many: tuple[Path, list[list[int]]]) -> None:
+    folder, solved = many
+    first = all_budgets(read_run(folder))
+    assert solved == [[1, *range(4, 15)]]
+    assert "not similarity" in json.loads((folder / "budgets.json").read_text())["caution"]
+    again = all_budgets(read_run(folder))
+    assert len(solved) == 1
+    assert {k: (g.groups, g.value, g.bound, g.status) for k, g in again.items()} == {
+        k: (g.groups, g.value, g.bound, g.status) for k, g in first.items()
+    }
+    entries = data_of(write_report(folder))["budgets"]
+    assert all(("proven" in said) == (first[k].status == "optimal") for k, said in _summaries(entries))
+    assert all(("% more" in said) == (first[k].status != "optimal") for k, said in _summaries(entries))
+
+
+def _summaries(entries: list[dict]) -> list[tuple[int, str]]:
+    return [(entry["k"], "; ".join(entry["summary"])) for entry in entries]
+
+
+@pytest.mark.parametrize("change", ["affinity", "damage"])
+def test_what_was_solved_for_something_else_does_not_count(many: tuple[Path, list[list[int]]], change: str) -> None:
+    folder, solved = many
+    all_budgets(read_run(folder))
+    if change == "damage":
+        (folder / "budgets.json").write_text("{")
+    else:
+        made_up_affinity([f"t{i}" for i in range(14)], steps=30).save(folder / "affinity.json")
+    all_budgets(read_run(folder))
+    assert len(solved) == 2
 
 
 def test_the_page_does_without_affinities_and_settings(tmp_path: Path) -> None:

@@ -84,6 +84,31 @@ def test_the_table_sorts_both_ways(hostile_page: Path, see: See) -> None:
     assert shown() == sorted(shown(), reverse=True)
 
 
+def boxes(seen: Seen) -> tuple[dict[str, float], dict[str, float]]:
+    """Where the figure of costs and the table of methods are."""
+    return seen.plotted("cost").bounding_box(), seen.page.locator("#methods").bounding_box()
+
+
+def test_the_table_stands_beside_its_figure_where_there_is_room(hostile_page: Path, see: See) -> None:
+    wide = see(hostile_page, viewport={"width": 1280, "height": 900})
+    figure, table = boxes(wide)
+    assert table["x"] >= figure["x"] + figure["width"]
+    assert abs(table["y"] - figure["y"]) < 100
+    assert table["x"] + table["width"] <= 1280
+    assert wide.page.evaluate("document.documentElement.scrollWidth") == 1280
+    figure, table = boxes(see(hostile_page, viewport={"width": 900, "height": 900}))
+    assert table["y"] >= figure["y"] + figure["height"]
+
+
+def test_on_paper_the_table_stands_below(hostile_page: Path, see: See) -> None:
+    seen = see(hostile_page, viewport={"width": 1280, "height": 900})
+    narrow = boxes(seen)[0]["width"]
+    seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    figure, table = boxes(seen)
+    assert table["y"] >= figure["y"] + figure["height"]
+    assert figure["width"] > narrow
+
+
 def test_hostile_names_are_shown_as_text(hostile_page: Path, see: See) -> None:
     seen = see(hostile_page)
     for name in PLOTS:

@@ -137,8 +137,12 @@ def test_unknown_executors_and_devices_are_refused(tmp_path):
         ValueError, match=r"`executor` must be one of 'serial', .*found 'procesess'; did you mean 'proc"
     ):
         make_executor("procesess")
-    with pytest.raises(ValueError, match="`executor` must be one of"):
-        make_executor(3)
+    for wrong in (3, "processes:", "processes:-1", "processes:two"):
+        with pytest.raises(ValueError, match="`executor` must be one of"):
+            make_executor(wrong)
+    with pytest.raises(ValueError, match="`workers` must be a whole number from 1, found 0"):
+        make_executor("processes:0")
+    assert make_executor("processes:3")._workers == 3
     with pytest.raises(ValueError, match="`device` must be 'auto', 'cpu'"):
         device_name("gpu9000")
     own = Serial()

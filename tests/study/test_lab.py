@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from study_small import small_problem
 
+from tagalong._progress import Silent
 from tagalong.group import Group
 from tagalong.learn import Job, train
 from tagalong.study import Lab, Record, Store
@@ -80,6 +81,19 @@ def test_another_lab_finds_what_is_stored(lab):
 def test_whoever_watches_is_told_networks_done_and_in_all(lab):
     lab.networks([lab.job({"a"}, 0), lab.job({"b"}, 0), lab.job({"a", "b"}, 0, "uw")], "some")
     assert lab.watching.told == [("some", 3), 1, 1, 1, "done"]
+
+
+def test_steps_are_told_to_those_who_count_them(lab):
+    class Counted(Silent):
+        taken = 0
+
+        def steps(self, n):
+            self.taken += n
+
+    counted = Counted()
+    other = Lab(lab.problem, lab.store, executor=lab.counting, progress=counted)
+    rows = other.networks([other.job({"a"}, 5), other.job({"b"}, 5), other.job({"a", "b"}, 5, "uw")])
+    assert counted.taken == sum(row.steps for row in rows.values())
 
 
 def test_affinity_is_measured_once_and_leaves_the_network_of_all_tasks(lab):

@@ -13,7 +13,9 @@ from tagalong._version import __version__
 
 from ._demo import demo
 from ._group import group
+from ._interrupt import STATUS, interruptible
 from ._leaderboard import leaderboard
+from ._manual import PURPOSE, examples, manual
 from ._paper import paper
 from ._plan import plan
 from ._predict import predict
@@ -23,28 +25,10 @@ from ._run import run
 from ._sentences import complain, sentence, usage
 from ._verdict import verdict
 
-MANUAL = """Which tasks should train together?
-
-Measures who helps whom, chooses the networks to train for a budget, trains and compares them with the alternatives,
-and says whether grouping is worth it.
-
-**Examples**
-
-- `tagalong demo`: everything, on a health survey.
-- `tagalong run table.csv --targets age,ill,weight --budgets 2,3`: everything, on your table.
-- `tagalong report runs/table --open`: the page of a run; with two runs, both side by side.
-- `tagalong predict runs/table new.csv`: with the networks that the verdict recommends.
-- `tagalong plan affinity.json --budgets 2,3`, then `tagalong verdict plan.csv`: the same with your own training script.
-- `tagalong group affinity.csv --budget 3`: at most three networks.
-- `tagalong group losses.csv --objective min --compare mine.yaml`: what a grouping made by hand loses.
-- `tagalong paper selection`: the groupings that the paper printed, and the best ones.
-
-**Exit status**: 0 if all went well, 2 with one sentence for wrong input, 130 if interrupted before there was an answer.
-"""
-
 app = typer.Typer(
     name="tagalong",
-    help=MANUAL,
+    help=PURPOSE,
+    epilog=manual(),
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     pretty_exceptions_enable=False,
@@ -60,22 +44,17 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _tagalong(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+        bool,
+        typer.Option("--version", metavar="", help="Print the version and leave.", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
     pass
 
 
-app.command()(demo)
-app.command()(run)
-app.command()(group)
-app.command()(problems)
-app.command()(plan)
-app.command()(verdict)
-app.command()(predict)
-app.command()(report)
-app.command()(leaderboard)
-app.add_typer(paper)
+# In the order of use: look, run, see, predict; then the parts one by one.
+for _command in (demo, problems, run, report, predict, group, plan, verdict, leaderboard):
+    app.command(epilog=examples(_command.__name__))(interruptible(_command))
+app.add_typer(paper, epilog=examples("paper"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         complain(sentence(error))
     except KeyboardInterrupt:
-        return 130
+        return STATUS
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
         return 1

@@ -87,6 +87,12 @@ def whole_budgets(text: str, tasks: int) -> list[int]:
     return [int(budget) for budget in found]
 
 
+def check_folder(out: Path | None) -> None:
+    """Refuses a file where a folder is meant."""
+    if out is not None and out.exists() and not out.is_dir():
+        raise ValueError(f"`out` must be a folder, found the file {out}")
+
+
 def weights(texts: Sequence[str]) -> dict[str, float] | None:
     """Weights as name=number between commas.
 

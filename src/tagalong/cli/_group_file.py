@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from tagalong._caution import caution
 from tagalong.affinity._atomic import write_atomic
 from tagalong.group import Comparison, Grouping
 
@@ -20,6 +21,7 @@ def to_json(answer: Answer, several: bool, explain: Sequence[str]) -> str:
     documents = [document(grouping) for grouping in answer.groupings]
     whole: dict[str, Any] = {"groupings": documents} if several else documents[0]
     table = answer.table
+    whole["caution"] = caution(table.tasks)
     whole["input"] = {"file": str(answer.file), "kind": table.kind, "axis": table.axis, "tasks": list(table.tasks)}
     whole["interrupted"] = answer.interrupted
     if explain:
@@ -44,7 +46,8 @@ def save(answer: Answer, path: Path, several: bool) -> None:
     """Writes the grouping, or all of them, as the suffix says."""
     first, in_yaml = answer.groupings[0], path.suffix.lower() != ".json"
     if several:
-        whole = {"groupings": [json.loads(grouping.to_json()) for grouping in answer.groupings]}
+        whole: dict[str, Any] = {"caution": caution(answer.table.tasks)}
+        whole["groupings"] = [json.loads(grouping.to_json()) for grouping in answer.groupings]
         text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True) if in_yaml else json.dumps(whole, indent=1)
     else:
         text = first.to_yaml() if in_yaml else first.to_json()

@@ -64,7 +64,7 @@ class Page:
             return
         same = dict(zip(grouping.resampled.tasks, grouping.resampled.same, strict=True)) if grouping.resampled else {}
         columns = ["task", "network", "score", "elsewhere", *(["settled"] if same else [])]
-        made = table(*columns, numbers=("network", "score", "elsewhere", "settled"))
+        made = table(*columns, numbers=("network", "score", "elsewhere", "settled"), names=("task",))
         for task in self.answer.table.tasks:
             group = grouping.served_by(task)
             others = [option for option in grouping.options.get(task, ()) if option.trains != group.trains]
@@ -88,7 +88,7 @@ class Page:
             return
         n = len(found.tasks)
         pairs = [(found.together[i][j], i, j) for i in range(n) for j in range(i + 1, n) if found.together[i][j]]
-        made = table("tasks", "served together", numbers=("served together",))
+        made = table("tasks", "served together", numbers=("served together",), names=("tasks",))
         for share, i, j in sorted(pairs, key=lambda pair: (-pair[0], pair[1:])):
             made.add_row(f"{clean(found.tasks[i])}, {clean(found.tasks[j])}", f"{share:.0%}")
         self._put(made)
@@ -101,7 +101,7 @@ class Page:
         if self.quiet:
             return
         self._put(networks(found.mine, self.costs))
-        made = table("task", "yours", "best", "loses", numbers=("yours", "best", "loses"))
+        made = table("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
         for task in self.answer.table.tasks:
             scores = found.mine.per_task[task], found.best.per_task[task], found.per_task[task]
             made.add_row(clean(task), *(f"{score:.4g}" for score in scores))

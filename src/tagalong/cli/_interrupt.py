@@ -1,12 +1,39 @@
-"""Ctrl-C asks for the best so far; once more leaves."""
+"""Ctrl-C: says what is kept and how to go on; a search is asked for the best so far first."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from functools import wraps
 from types import FrameType, TracebackType
 from typing import Any
+
+import typer
+
+from ._sentences import complain
+
+STATUS = 130
+
+
+def interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, which Ctrl-C ends with a sentence: that of the error, if it has one, and exit status 130."""
+
+    @wraps(command)
+    def wrapped(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt as error:
+            complain(str(error) or "stopped; nothing was changed, the same command starts again")
+            raise typer.Exit(STATUS) from None
+
+    return wrapped
+
+
+def goes_on(out: object) -> KeyboardInterrupt:
+    """What to raise instead of an interrupt of work that is kept."""
+    return KeyboardInterrupt(f"stopped; finished networks are kept in {out}, the same command goes on from there")
 
 
 class Interrupt:

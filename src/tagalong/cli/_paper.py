@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tagalong.paper import EXPERIMENTS
 
 from . import _study_options as options
+from ._arguments import check_folder
+from ._interrupt import interruptible
 from ._paper_experiments import main_command, training_command
 from ._terminal import put, say, screen, table
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from tagalong.group import Group
     from tagalong.paper import Report, Selection
 
-Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON and nothing else.", show_default=False)]
 paper = typer.Typer(name="paper", invoke_without_command=True, rich_markup_mode="markdown")
 
 
@@ -29,13 +30,15 @@ paper = typer.Typer(name="paper", invoke_without_command=True, rich_markup_mode=
 def _parts(context: typer.Context) -> None:
     """Computes and trains again what the paper printed (Fifty et al., NeurIPS 2021), and says where it differs."""
     if context.invoked_subcommand is None:
-        width = max(len(experiment.name) for experiment in EXPERIMENTS)
+        console, width = screen(), max(len(experiment.name) for experiment in EXPERIMENTS)
         for experiment in EXPERIMENTS:
-            print(f"tagalong paper {experiment.name:<{width}}  {experiment.summary}")
+            start = f"tagalong paper {experiment.name:<{width}}  "
+            say(console, start + experiment.summary, hang=len(start))
 
 
-@paper.command()
-def selection(json: Json = False) -> None:
+@paper.command(epilog="Example: `tagalong paper selection --json`")
+@interruptible
+def selection(json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
     """The 15 groupings that the paper prints beside the best ones for the published matrices."""
     from tagalong.paper import selections
 
@@ -45,26 +48,30 @@ def selection(json: Json = False) -> None:
 
         print(dumps({"selections": [_document(one) for one in found]}, indent=1, allow_nan=False))
         return
-    _show(found)
+    _show(found, quiet)
 
 
-@paper.command()
-def errata(json: Json = False, out: options.OutOption = None) -> None:
+@paper.command(epilog="Example: `tagalong paper errata --json`")
+@interruptible
+def errata(out: options.OutOption = None, json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
     """Every disagreement with the printed numbers, and why."""
     from tagalong.paper import run_experiment
 
-    _computed(run_experiment("errata"), json, out)
+    check_folder(out)
+    _computed(run_experiment("errata"), out, json, quiet)
 
 
-@paper.command()
-def theory(json: Json = False, out: options.OutOption = None) -> None:
+@paper.command(epilog="Example: `tagalong paper theory --json`")
+@interruptible
+def theory(out: options.OutOption = None, json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
     """Lemma 1 and each printed version of Proposition 1 put to the test, and the counterexample's four panels."""
     from tagalong.paper import run_experiment
 
-    _computed(run_experiment("theory"), json, out)
+    check_folder(out)
+    _computed(run_experiment("theory"), out, json, quiet)
 
 
-def _computed(report: Report, json: bool, out: Path | None) -> None:
+def _computed(report: Report, out: Path | None, json: bool, quiet: bool) -> None:
     """What nothing was trained for; files are only written where a folder is named."""
     from ._paper_page import show_report
 
@@ -74,18 +81,23 @@ def _computed(report: Report, json: bool, out: Path | None) -> None:
 
         print(dumps(report.to_document(), indent=1, allow_nan=False))
         return
-    show_report(report, files)
+    show_report(report, files, quiet)
 
 
 for _experiment in EXPERIMENTS:
     if _experiment.trains:
         _command = main_command if _experiment.name == "main" else training_command(_experiment)
-        paper.command(_experiment.name, help=f"{_experiment.summary[0].upper()}{_experiment.summary[1:]}.")(_command)
+        _help = f"{_experiment.summary[0].upper()}{_experiment.summary[1:]}".rstrip(".?")
+        paper.command(
+            _experiment.name,
+            help=_help + ("?" if _experiment.summary.endswith("?") else "."),
+            epilog=f"Example: `tagalong paper {_experiment.name} --seeds 1 --out runs/try`",
+        )(interruptible(_command))
 
 
-def _show(found: tuple[Selection, ...]) -> None:
+def _show(found: tuple[Selection, ...], quiet: bool) -> None:
     console = screen()
-    for problem in dict.fromkeys(one.problem for one in found):
+    for problem in () if quiet else dict.fromkeys(one.problem for one in found):
         say(console, f"{problem.dataset}, {problem.method}")
         put(console, _table([one for one in found if one.problem == problem]))
         console.print()
@@ -94,7 +106,8 @@ def _show(found: tuple[Selection, ...]) -> None:
             say(console, f"* {one.problem.dataset}, {one.problem.method}, {one.budget} networks: {remark}")
     same = [one for one in found if one.same and one.unique]
     say(console, f"{len(same)} of {len(found)} printed groupings are the optimum, proven and unique.")
-    say(console, "Totals are sums of scores in the published matrices; +task is trained along as a helper.")
+    if not quiet:
+        say(console, "Totals are sums of scores in the published matrices; +task is trained along as a helper.")
 
 
 def _table(found: list[Selection]) -> Table:

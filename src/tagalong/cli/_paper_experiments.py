@@ -5,12 +5,15 @@ from __future__ import annotations
 import json as json_module
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from . import _study_options as options
 from ._arguments import typed_whole
+from ._completion import one_of
+from ._interrupt import goes_on
+from ._sentences import called
 from ._study_arguments import listed, values
 
 if TYPE_CHECKING:
@@ -20,12 +23,22 @@ WHERE = "Where"
 ProblemOption = Annotated[
     str,
     typer.Option(
-        "--problem", metavar="faces|celeba|taskonomy", help="Drawn faces stand in for CelebA.", rich_help_panel=WHERE
+        "--problem",
+        metavar="faces|celeba|taskonomy",
+        help="Drawn faces stand in for CelebA.",
+        rich_help_panel=WHERE,
+        autocompletion=one_of("faces", "celeba", "taskonomy"),
     ),
 ]
 SizeOption = Annotated[
     str,
-    typer.Option("--size", metavar="small|full", help="Seconds, or the paper's size (a GPU).", rich_help_panel=WHERE),
+    typer.Option(
+        "--size",
+        metavar="small|full",
+        help="Seconds, or the paper's size (a GPU).",
+        rich_help_panel=WHERE,
+        autocompletion=one_of("small", "full"),
+    ),
 ]
 SeedsOption = Annotated[
     int | None,
@@ -33,7 +46,7 @@ SeedsOption = Annotated[
         "--seeds",
         metavar="NUMBER",
         parser=typed_whole,
-        help="How many runs; 2 at small, 3 at full size.",
+        help="How many runs; 2 at small, 3 at full size; Taskonomy: 1.",
         rich_help_panel=WHERE,
         show_default=False,
     ),
@@ -59,12 +72,15 @@ def training_command(experiment: Experiment) -> Callable[..., None]:
         tasks: options.TasksOption = None,
         with_: options.WithOption = None,
         recipe: options.RecipeOption = None,
+        executor: options.ExecutorOption = None,
         device: options.DeviceOption = None,
         out: options.OutOption = None,
         json: options.JsonOption = False,
+        quiet: options.QuietOption = False,
     ) -> None:
-        given = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe, "device": device, "out": out}
-        run(experiment.name, problem, size, json, given)
+        given: dict[str, Any] = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe}
+        given |= {"executor": executor, "device": device, "out": out}
+        run(experiment.name, problem, size, Shown(json, quiet), given)
 
     return command
 
@@ -77,23 +93,32 @@ def main_command(
     with_: options.WithOption = None,
     recipe: options.RecipeOption = None,
     as_published: PublishedOption = False,
+    executor: options.ExecutorOption = None,
     device: options.DeviceOption = None,
     out: options.OutOption = None,
     json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
 ) -> None:
-    given = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe, "device": device, "out": out}
-    run("main", problem, size, json, given, as_published=as_published)
+    given: dict[str, Any] = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe}
+    given |= {"executor": executor, "device": device, "out": out}
+    run("main", problem, size, Shown(json, quiet), given, as_published=as_published)
 
 
-def run(name: str, problem: str, size: str, json: bool, given: dict[str, Any], **more: Any) -> None:
+class Shown(NamedTuple):
+    """How much of a report is shown."""
+
+    json: bool = False
+    quiet: bool = False
+
+
+def run(name: str, problem: str, size: str, shown: Shown, given: dict[str, Any], **more: Any) -> None:
     """Runs an experiment and shows what came out; networks that are in the folder are not trained again."""
     from tagalong.paper import open_bench, run_experiment
 
     from ._paper_page import show_report
-    from ._sentences import complain
     from ._watch import watching
 
-    with watching(json) as progress:
+    with called(task="--tasks"), watching(shown.json or shown.quiet) as progress:
         bench = open_bench(
             problem,
             size,
@@ -103,15 +128,15 @@ def run(name: str, problem: str, size: str, json: bool, given: dict[str, Any], *
             options=values(given["with_"] or [], "with"),
             recipe=values(given["recipe"] or [], "recipe"),
             device=given["device"] or "auto",
+            executor=given["executor"] or "serial",
             progress=progress,
         )
         try:
             report = run_experiment(name, bench, **more)
         except KeyboardInterrupt:
-            complain(f"stopped; finished networks are kept in {bench.out}, the same command goes on from there")
-            raise
+            raise goes_on(bench.out) from None
     files: list[Path] = report.save(bench.out)
-    if json:
+    if shown.json:
         print(json_module.dumps(report.to_document(), indent=1, allow_nan=False))
         return
-    show_report(report, files)
+    show_report(report, files, shown.quiet)

@@ -15,7 +15,14 @@ from ._terminal import say, screen
 File = Annotated[Path, typer.Argument(help="An affinity: JSON or CSV, the row helps the column.", show_default=False)]
 CsvOption = Annotated[
     Path | None,
-    typer.Option("--out", "-o", metavar="FILE.csv", help="Where to write; plan.csv by default.", show_default=False),
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE.csv",
+        help="Where to write; plan.csv by default.",
+        rich_help_panel=options.OUTPUT,
+        show_default=False,
+    ),
 ]
 
 
@@ -26,6 +33,7 @@ def plan(
     seeds: options.SeedsOption = None,
     out: CsvOption = None,
     json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
 ) -> None:
     """Writes the list of networks to train, all together included, as a table to fill in with losses.
 
@@ -34,6 +42,8 @@ def plan(
     from tagalong.group import read_table
     from tagalong.study import plan as make_plan
 
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"`seeds` must be a number from 1, found {seeds}")
     table = read_table(file)
     if table.kind not in ("affinity", "square"):
         raise ValueError(f"{file} must hold an affinity, found results of groups; see tagalong verdict")
@@ -47,6 +57,9 @@ def plan(
 
         networks = [{"tasks": list(tasks), "seed": seed} for tasks, seed in made.networks]
         print(dumps({"file": str(path), "networks": networks}, indent=1))
+        return
+    if quiet:
+        print(path)
         return
     console = screen()
     say(console, f"{len(made.networks)} networks to train, for {', '.join(made.methods)}; fill in {path}, then")

@@ -6,28 +6,42 @@ import csv
 import io
 import sys
 from collections.abc import Mapping
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from . import _study_options as options
 from ._sentences import called
 
 if TYPE_CHECKING:
     from tagalong.study import Best
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.", show_default=False)]
 New = Annotated[
     Path,
     typer.Argument(metavar="NEW.csv", help="Rows with the same feature columns; or an npy or npz.", show_default=False),
 ]
 CsvOption = Annotated[
     Path | None,
-    typer.Option("--out", "-o", metavar="FILE.csv", help="Where to write; the screen by default.", show_default=False),
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE.csv",
+        help="Where to write; the screen by default.",
+        rich_help_panel=options.OUTPUT,
+        show_default=False,
+    ),
 ]
 
 
-def predict(run: Run, new: New, out: CsvOption = None) -> None:
+def predict(
+    run: options.Run,
+    new: New,
+    out: CsvOption = None,
+    json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
     """Predicts every task for new rows, with the networks that the verdict of a run recommends.
 
     Probabilities for classes, the data's units for numbers. Opening a run unpickles its networks, which can run code:
@@ -38,12 +52,16 @@ def predict(run: Run, new: New, out: CsvOption = None) -> None:
 
     with called(out=str(run), rows=str(new)):
         best = Best.load(run)
-        text = _table(best, best.predict(_rows(new)))
-    if out is None:
+        columns = _columns(best, best.predict(_rows(new)))
+    text = _table(columns)
+    if out is not None:
+        write_atomic(out, text.encode())
+    if json:
+        print(dumps({name: [float(f"{value:.6g}") for value in values] for name, values in columns.items()}))
+    elif out is None:
         sys.stdout.write(text)
-        return
-    write_atomic(out, text.encode())
-    print(f"{text.count(chr(10)) - 1} rows in {out}")
+    elif not quiet:
+        print(f"{text.count(chr(10)) - 1} rows in {out}")
 
 
 def _rows(path: Path) -> Any:
@@ -56,7 +74,8 @@ def _rows(path: Path) -> Any:
     return load_array(path)
 
 
-def _table(best: Best, predictions: Mapping[str, Any]) -> str:
+def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
+    """One column per task, one per class where there are several."""
     columns: dict[str, Any] = {}
     for task in best.tasks:
         values = predictions[task.name]
@@ -65,6 +84,10 @@ def _table(best: Best, predictions: Mapping[str, Any]) -> str:
         else:
             labels = task.labels or range(values.shape[1])
             columns |= {f"{task.name}={label}": values[:, at] for at, label in enumerate(labels)}
+    return columns
+
+
+def _table(columns: Mapping[str, Any]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

@@ -6,7 +6,7 @@ from . import _study_options as options
 from ._terminal import clean, put, say, screen, table
 
 
-def problems(json: options.JsonOption = False) -> None:
+def problems(json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
     """Lists the problems that `tagalong run` and `tagalong paper` know by name."""
     from tagalong.problems import known_problems
 
@@ -19,6 +19,9 @@ def problems(json: options.JsonOption = False) -> None:
             for one in known
         ]
         print(dumps({"problems": listed}, indent=1))
+        return
+    if quiet:
+        print("\n".join(one.name for one in known))
         return
     console, shown = screen(), table("problem", "tasks", "what it is", "size", numbers=("tasks",))
     for one in known:

@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import _study_options as options
-from ._terminal import clean, put, say, screen, table
+from ._completion import complete_runs
+from ._terminal import clean, progress, prose_width, put, say, screen, table
 
 if TYPE_CHECKING:
     from tagalong.report._compared import Compared
     from tagalong.study._summary import Line
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.", show_default=False)]
-Other = Annotated[Path | None, typer.Argument(metavar="OTHER", help="Another, to compare with.", show_default=False)]
+LONGEST = 6  # letters of a name that fit above its columns
+
+Other = Annotated[
+    Path | None,
+    typer.Argument(metavar="OTHER", help="Another, to compare with.", show_default=False, autocompletion=complete_runs),
+]
 OpenOption = Annotated[
     bool, typer.Option("--open", metavar="", help="Open the page in a browser.", rich_help_panel=options.OUTPUT)
 ]
@@ -33,11 +38,12 @@ PageOption = Annotated[
 
 
 def report(
-    run: Run,
+    run: options.Run,
     other: Other = None,
     out: PageOption = None,
     open_: OpenOption = False,
     json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
 ) -> None:
     """Makes the page of a finished run again from its files; with two runs, compares them.
 
@@ -45,16 +51,14 @@ def report(
     """
     from tagalong.report._run import read_run
 
+    if other is not None and (out is not None or open_):
+        raise ValueError("--out and --open need one run; two runs are compared here, in the terminal")
     if other is None:
-        from tagalong.report import write_report
-
-        page = write_report(read_run(run), out)
-        _tell(page, json)
+        page = _make(run, out, json or quiet)
+        _tell(page, json, quiet)
         if open_:
             typer.launch(page.absolute().as_uri())
         return
-    if out is not None or open_:
-        raise ValueError("--out and --open need one run; two runs are compared here, in the terminal")
     from tagalong.report._compared import compare_runs
 
     compared = compare_runs(read_run(run).results, read_run(other).results)
@@ -63,27 +67,46 @@ def report(
 
         print(dumps(compared.to_document(), indent=1, allow_nan=False))
         return
-    _show(compared, *_names(run, other))
+    _show(compared, run, other, quiet)
 
 
-def _tell(page: Path, json: bool) -> None:
+def _make(run: Path, out: Path | None, silent: bool) -> Path:
+    from tagalong.report import write_report
+    from tagalong.report._run import read_run
+
+    found = read_run(run)
+    try:
+        with progress("drawing the page", silent):
+            return write_report(found, out)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped; {run} is as it was, the same command draws the page") from None
+
+
+def _tell(page: Path, json: bool, quiet: bool) -> None:
     if json:
         from json import dumps
 
         print(dumps({"page": str(page)}))
-        return
-    say(screen(), f"the report: {page}")
+    elif quiet:
+        print(page)
+    else:
+        say(screen(), f"the report: {page}")
 
 
-def _show(compared: Compared, first: str, second: str) -> None:
-    console = screen()
-    for name, results in ((first, compared.first), (second, compared.second)):
-        say(console, name)
-        for line in str(results.verdict()).splitlines():
+def _show(compared: Compared, run: Path, other: Path, quiet: bool) -> None:
+    from tagalong.study._text import verdict_text
+
+    console, names = screen(), _names(run, other)
+    for name, path, results in zip(names, (run, other), (compared.first, compared.second), strict=True):
+        say(console, name if name == clean(str(path)) else f"{name}: {path}")
+        for line in verdict_text(results.verdict(), prose_width(console) - 2).splitlines():
             console.print(f"  {clean(line)}", soft_wrap=True)
-        console.print()
-    columns = [f"{what} {name}" for what in ("loss", "cost") for name in (first, second)]
-    shown = table("method", "budget", *columns, numbers=("budget", *columns))
+        if not quiet:
+            console.print()
+    if quiet:
+        return
+    columns = [f"{what} {name}" for what in ("loss", "cost") for name in names]
+    shown = table("method", "budget", *columns, numbers=("budget", *columns), names=("method",))
     for (method, budget), pair in compared.lines.items():
         cells = [*map(_change, pair), *map(_cost, pair)]
         shown.add_row(clean(method), "" if budget is None else str(budget), *cells)
@@ -111,4 +134,4 @@ def _cost(line: Line | None) -> str:
 def _names(run: Path, other: Path) -> tuple[str, str]:
     """The names of the folders, A and B where they are alike or long."""
     first, second = clean(run.resolve().name), clean(other.resolve().name)
-    return (first, second) if first != second and max(len(first), len(second)) <= 14 else (f"A ({run})", f"B ({other})")
+    return (first, second) if first != second and max(len(first), len(second)) <= LONGEST else ("A", "B")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from . import _study_arguments as arguments
 from . import _study_options as options
 from ._arguments import whole_budgets
-from ._sentences import called, complain
+from ._interrupt import goes_on
+from ._sentences import called
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
@@ -64,8 +65,11 @@ def run(
         "group_column": group_column,
         "features_file": features_file,
     }
-    with called(path=what, name="PROBLEM", split="the split", task="--tasks"):
-        problem = arguments.load(what, table, {"size": size, **arguments.values(with_ or [], "with")})
+    from ._watch import watching
+
+    chosen = {"size": size, **arguments.values(with_ or [], "with")}
+    with called(path=what, name="PROBLEM", split="the split", task="--tasks"), watching(json or quiet) as progress:
+        problem = arguments.load(what, table, chosen, progress)
         if tasks is not None:
             problem = problem.only(arguments.listed(tasks) or [])
     compare(
@@ -112,8 +116,7 @@ def compare(
         with called(**TYPED), watching(silent) as progress:
             results = Study(problem, out, executor=executor, device=device, progress=progress).run(**wanted)
     except KeyboardInterrupt:
-        complain(f"stopped; finished networks are kept in {out}, the same command goes on from there")
-        raise
+        raise goes_on(out) from None
     if json:
         print(json_module.dumps(results.to_document(), indent=1, allow_nan=False))
         return

@@ -28,8 +28,9 @@ SPELT = {"allow_single=False": "--no-single", "allow_single=True": "--allow-sing
 
 
 def complain(message: str) -> None:
-    """Prints a sentence where errors go."""
-    print(f"tagalong: {message}", file=sys.stderr)
+    """Prints a sentence where errors go; names in it that would move the cursor cannot."""
+    shown = "\n".join("".join(sign if sign.isprintable() else "?" for sign in line) for line in message.split("\n"))
+    print(f"tagalong: {shown}", file=sys.stderr)
 
 
 def sentence(error: Exception, file: str | None = None) -> str:
@@ -49,7 +50,7 @@ def sentence(error: Exception, file: str | None = None) -> str:
         text = text.replace(f"`{name}`", option)
     text = text.replace("`scores`", file or "the scores").replace("`groups`", "the groups")
     text = text.replace("`", "")  # arguments that are no options, such as those of a problem
-    first, *others = text.splitlines()
+    first, *others = text.split("\n")
     return "\n".join([first, *(f"  - {line.removeprefix('  - ')}" for line in others)])
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ._arguments import names
 
 if TYPE_CHECKING:
+    from tagalong._progress import Progress
     from tagalong.learn import Problem
 
 
@@ -95,13 +96,14 @@ def with_recipe(problem: Problem, texts: Sequence[str]) -> Problem:
     return replace(problem, recipe=replace(problem.recipe, **changed)) if changed else problem
 
 
-def load(what: str, table: dict[str, Any], problem: dict[str, Any]) -> Problem:
+def load(what: str, table: dict[str, Any], problem: dict[str, Any], progress: Progress | None = None) -> Problem:
     """The problem of a table or of a name.
 
     Args:
         what: the file or the name.
         table: options of tables that were given.
         problem: options of problems that were given.
+        progress: is told how far it is, if that takes long.
     """
     given = {name: option for name, option in table.items() if option not in (None, [], {})}
     chosen = {name: option for name, option in problem.items() if option is not None}
@@ -117,7 +119,7 @@ def load(what: str, table: dict[str, Any], problem: dict[str, Any]) -> Problem:
     _refuse_others(given, "a table", what)
     from tagalong.problems import load_problem
 
-    return load_problem(what, **chosen)
+    return load_problem(what, **{**chosen, "progress": progress})
 
 
 def _refuse_others(given: dict[str, Any], wanted: str, what: str) -> None:

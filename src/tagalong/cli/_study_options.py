@@ -9,27 +9,49 @@ from typing import Annotated, Any
 import typer
 
 from ._arguments import typed_number, typed_whole
+from ._completion import complete_methods, complete_problems, complete_runs, one_of
 
+Complete = Callable[[str], list[str]]
 TABLE, PROBLEM, COMPARED, TRAINED, OUTPUT = "A table", "A problem", "What is compared", "How it is trained", "Output"
 
 
 def _option(
-    panel: str, *names: str, text: str, metavar: str | None = None, parser: Callable[[str], float] | None = None
+    panel: str,
+    *names: str,
+    text: str,
+    metavar: str | None = None,
+    parser: Callable[[str], float] | None = None,
+    complete: Complete | None = None,
 ) -> typer.models.OptionInfo:
     made: typer.models.OptionInfo = typer.Option(
-        *names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False, parser=parser
+        *names,
+        metavar=metavar,
+        help=text,
+        rich_help_panel=panel,
+        show_default=False,
+        parser=parser,
+        autocompletion=complete,
     )
     return made
 
 
-def _text(panel: str, name: str, metavar: str, text: str) -> Any:
-    return Annotated[str | None, _option(panel, name, metavar=metavar, text=text)]
+def _text(panel: str, name: str, metavar: str, text: str, complete: Complete | None = None) -> Any:
+    return Annotated[str | None, _option(panel, name, metavar=metavar, text=text, complete=complete)]
 
 
 What = Annotated[
     str,
     typer.Argument(
-        metavar="PROBLEM|TABLE.csv", help="A problem of `tagalong problems`, or a table.", show_default=False
+        metavar="PROBLEM|TABLE.csv",
+        help="A problem of `tagalong problems`, or a table.",
+        show_default=False,
+        autocompletion=complete_problems,
+    ),
+]
+Run = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN", help="The folder of a finished run.", show_default=False, autocompletion=complete_runs
     ),
 ]
 TargetsOption = _text(TABLE, "--targets", "A,B,…", "The columns to be learnt; needed for a table.")
@@ -44,14 +66,14 @@ FeaturesFileOption = Annotated[
     Path | None, _option(TABLE, "--features-file", metavar="FILE", text="An npz or npy with the inputs of each row.")
 ]
 TasksOption = _text(PROBLEM, "--tasks", "A,B,…", "These tasks alone.")
-SizeOption = _text(PROBLEM, "--size", "small|full", "How large a problem that comes in sizes.")
+SizeOption = _text(PROBLEM, "--size", "small|full", "How large a problem that comes in sizes.", one_of("small", "full"))
 WithOption = Annotated[
     list[str] | None,
     _option(
         PROBLEM, "--with", metavar="NAME=VALUE", text="An option of the problem, such as rows=8000; may be repeated."
     ),
 ]
-MethodsOption = _text(COMPARED, "--methods", "A,B,…", "Such as mtl,stl,tag,hoa,auto,optimal,uw,tag+pcgrad.")
+MethodsOption = _text(COMPARED, "--methods", "A,B,…", "Such as mtl,stl,tag,hoa,auto,tag+pcgrad.", complete_methods)
 BudgetsOption = _text(COMPARED, "--budgets", "2,3 | 2-4", "How many networks there may be.")
 SeedsOption = Annotated[
     int | None, _option(COMPARED, "--seeds", metavar="NUMBER", parser=typed_whole, text="How many; 3 by default.")
@@ -81,8 +103,22 @@ RecipeOption = Annotated[
     list[str] | None,
     _option(TRAINED, "--recipe", metavar="NAME=VALUE", text="Such as lr=0.01 or epochs=50; may be repeated."),
 ]
-ExecutorOption = _text(TRAINED, "--executor", "serial|processes|ray", "Where networks are trained; serial by default.")
-DeviceOption = _text(TRAINED, "--device", "auto|cpu|cuda", "auto by default: CUDA where there is one.")
+ExecutorOption = _text(
+    TRAINED,
+    "--executor",
+    "serial|processes|ray",
+    "Where networks are trained; serial by default; processes:4 has four workers.",
+    one_of("serial", "processes", "ray"),
+)
+DeviceOption = _text(
+    TRAINED,
+    "--device",
+    "auto|cpu|cuda",
+    "auto by default: CUDA where there is one.",
+    one_of("auto", "cpu", "cuda"),
+)
 OutOption = Annotated[Path | None, _option(OUTPUT, "--out", "-o", metavar="FOLDER", text="The folder of the run.")]
 JsonOption = Annotated[bool, _option(OUTPUT, "--json", metavar="", text="Print JSON and nothing else.")]
-QuietOption = Annotated[bool, _option(OUTPUT, "--quiet", "-q", metavar="", text="The verdict alone.")]
+QuietOption = Annotated[
+    bool, _option(OUTPUT, "--quiet", "-q", metavar="", text="The answer alone, without tables and progress.")
+]

@@ -14,8 +14,11 @@ from ._network import MLP as MLP
 from ._network import Network as Network
 from ._network import build_network as build_network
 from ._problem import Problem as Problem
-from ._problem import Split as Split
+from ._reading import Reader as Reader
+from ._reading import ReadRows as ReadRows
 from ._recipe import Recipe as Recipe
+from ._rows import Rows as Rows
+from ._rows import Split as Split
 from ._scaling import Preparation as Preparation
 from ._scaling import Scaling as Scaling
 from ._scaling import read_preparation as read_preparation

@@ -13,8 +13,9 @@ from torch import Tensor
 from tagalong._names import refuse
 
 from ._network import MLP
-from ._problem import Encoder, Problem, Split
+from ._problem import Encoder, Problem
 from ._recipe import Recipe
+from ._rows import Split
 from ._scaling import Preparation
 from ._seeds import derived
 from ._split import PARTS, Parts, Rows, are_shares, given_parts, share_problems, split_rows

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ._network import Network, build_network
 from ._problem import Problem
+from ._rows import Split
 from ._scoring import mean_loss
 from ._stack import Stack, Tensors
 from ._together import precision
@@ -32,6 +33,10 @@ def why_not_batched(
         jobs: the networks; None: plain ones of any tasks.
         device: where.
     """
+    if not all(isinstance(split, Split) for split in problem.splits.values()):
+        return "rows are read from files, batch by batch"
+    if problem.recipe.schedule == "windows":
+        return "schedule='windows' lowers the learning rate of each network at its own steps"
     jobs = [Job(problem.names)] if jobs is None else jobs
     rules = sorted({job.rule for job in jobs} - {"plain"})
     if rules:
@@ -106,14 +111,15 @@ def _step_together(problem: Problem, network: Network) -> Tensors:
             pairs = torch.stack([target, target])
             losses[name] = torch.vmap(lambda out, own, task=task: mean_loss(task, out, own))(outputs[name], pairs)
     torch.stack(list(losses.values())).sum().backward()
+    stack.outputs_on(inputs, ROWS_TRIED)  # what vmap can train it may not be able to evaluate
     return _found(losses, stack.parameters, stack.buffers)
 
 
 def _rows(problem: Problem, network: Network) -> tuple[Tensor, Tensors]:
     device = next(iter(network.state_dict().values())).device
-    rows = slice(0, ROWS_TRIED)
-    targets = {name: problem.train.targets[name][rows].to(device) for name in network.tasks}
-    return problem.train.inputs[rows].to(device), targets
+    rows = torch.arange(min(ROWS_TRIED, len(problem.train)))
+    inputs, targets = problem.train.only(network.tasks).batch(rows)
+    return inputs.to(device), {name: target.to(device) for name, target in targets.items()}
 
 
 def _found(losses: Tensors, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensors:

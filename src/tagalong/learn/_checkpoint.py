@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ._trainer import _Training
 
 PLAIN = ("epoch", "steps", "seconds", "best_epoch", "best_loss", "best", "curve")
-STATEFUL = ("network", "optimizer", "balancer", "scaler", "meter")
+STATEFUL = ("network", "optimizer", "balancer", "scaler", "meter", "windows")
 
 logger = logging.getLogger(__name__)
 

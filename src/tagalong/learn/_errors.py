@@ -20,7 +20,7 @@ def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, f
         scale: (mean, standard deviation) that targets were standardised with; errors are in the data's units.
         loss: the mean loss, for tasks whose error it is.
     """
-    if not callable(task.error) and task.error_name == "loss":
+    if task.error_is_loss:
         return loss
     present = torch.isfinite(targets)
     outputs, targets = outputs.detach().double(), targets.double()

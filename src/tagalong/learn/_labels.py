@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ._problem import Problem, Split
+from ._problem import Problem
+from ._rows import Rows, held
 from ._split import PARTS
 
 FEWEST_SHARED = 50
@@ -97,14 +98,14 @@ def label_summary(problem: Problem) -> LabelSummary:
     return LabelSummary(rows, lines, overlap, (*_few_shared(problem.names, overlap, rows["train"]), *_one_class(lines)))
 
 
-def _present(split: Split, names: tuple[str, ...]) -> NDArray[np.bool_]:
+def _present(split: Rows, names: tuple[str, ...]) -> NDArray[np.bool_]:
     """[task, row]: whether a row has a label, in a dense target any."""
-    known = [~split.targets[name].isnan() for name in names]
-    return np.stack([labels.reshape(len(split), -1).any(1).cpu().numpy() for labels in known])
+    return np.stack([split.labelled(name).cpu().numpy() for name in names])
 
 
 def _positives(problem: Problem, name: str) -> dict[str, int]:
-    return {part: int((split.targets[name] == 1).sum()) for part, split in problem.splits.items()}
+    targets = {part: held(split, "counting positives").targets[name] for part, split in problem.splits.items()}
+    return {part: int((labels == 1).sum()) for part, labels in targets.items()}
 
 
 def _few_shared(names: tuple[str, ...], overlap: NDArray[np.int64], rows: int) -> list[str]:

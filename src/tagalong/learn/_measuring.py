@@ -11,6 +11,7 @@ from torch import Tensor
 from tagalong.measure import AffinityMeter
 
 from ._network import evaluating
+from ._rows import Batch, Rows, Split
 from ._seeds import derived
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class Measuring:
         given = dict(settings)
         self._held_out = bool(given.pop("held_out", False))
         self._training = training
-        self._gaps = any(not torch.isfinite(target).all() for target in training.rows.targets.values())
+        self._gaps = has_gaps(training.rows)
+        self._held_out_batch: tuple[int, Batch] | None = None
         self.meter = AffinityMeter(
             **{
                 "shared": training.network.encoder,
@@ -65,13 +67,19 @@ class Measuring:
 
     def _held_out_losses(self) -> dict[str, Tensor]:
         training = self._training
-        draw = torch.Generator().manual_seed(derived(training.job.seed, "held out", training.steps))
-        rows = torch.randperm(len(training.val), generator=draw)[: training.recipe.batch_size].to(training.device)
-        targets = {name: target[rows] for name, target in training.val.targets.items()}
+        if self._held_out_batch is None or self._held_out_batch[0] != training.steps:
+            draw = torch.Generator().manual_seed(derived(training.job.seed, "held out", training.steps))
+            rows = torch.randperm(len(training.val), generator=draw)[: training.recipe.batch_size]
+            self._held_out_batch = training.steps, training.val.batch(rows)
         with evaluating(training.network):
-            found = training.losses(training.val.inputs[rows], targets)
+            found = training.losses(*self._held_out_batch[1])
         labelled = _labelled(found)
         return {task: found[task] for task in labelled}
+
+
+def has_gaps(rows: Rows) -> bool:
+    """Whether labels are missing somewhere; of rows read from files that is not known before."""
+    return not isinstance(rows, Split) or any(not target.isfinite().all() for target in rows.targets.values())
 
 
 def _labelled(losses: Mapping[str, Tensor]) -> list[str]:

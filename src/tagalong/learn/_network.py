@@ -63,21 +63,20 @@ def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: floa
     """A network for these tasks with the initial weights of this seed, whatever tasks are beside each other."""
     wanted = set(tasks)
     chosen = [task for task in problem.tasks if task.name in wanted]
-    inputs = problem.train.inputs[:2]
+    inputs, _ = problem.train.only(()).batch(torch.arange(min(2, len(problem.train))))
     with drawing(seed, "encoder"):
         encoder = problem.make_encoder(width)
         encoder = encoder.to(inputs.dtype) if inputs.is_floating_point() else encoder
         features = feature_count(encoder, inputs)  # lazy layers draw their weights here
-    return Network(
-        encoder, [_head(problem, task, features, seed, encoder) for task in chosen], [t.name for t in chosen], seed
-    )
+    like = next(encoder.parameters(), inputs)
+    heads = [_head(problem, task, features, seed, like) for task in chosen]
+    return Network(encoder, heads, [task.name for task in chosen], seed)
 
 
-def _head(problem: Problem, task: Task, features: int, seed: int, encoder: nn.Module) -> nn.Module:
+def _head(problem: Problem, task: Task, features: int, seed: int, like: Tensor) -> nn.Module:
     with drawing(seed, "head", task.name):
         head = task.make_head(features) if problem.head is None else problem.head(task, features)
-    first = next(encoder.parameters(), problem.train.inputs)
-    return head.to(first.dtype) if first.is_floating_point() else head
+    return head.to(like.dtype) if like.is_floating_point() else head
 
 
 def feature_count(encoder: nn.Module, inputs: Tensor) -> int:

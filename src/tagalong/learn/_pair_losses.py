@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ._problem import Problem
+from ._rows import held
 from ._scoring import mean_loss
 from ._task import Task
+
+TOGETHER = "training many networks together"
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class PairLosses:
             places.append(np.array(members)[member])
             weights += [tasks[column].weight for column in places[-1]]
         self._networks, self._columns = np.concatenate(networks), np.concatenate(places)
-        dtype = problem.train.targets[tasks[0].name].dtype
+        dtype = held(problem.train, TOGETHER).targets[tasks[0].name].dtype
         self.weights = torch.tensor(weights, dtype=dtype, device=device)
 
     def targets(self, targets: Mapping[str, Tensor]) -> list[Tensor]:
@@ -100,7 +103,7 @@ class PairLosses:
 
 def _family(problem: Problem, task: Task) -> Hashable:
     """Tasks of one family have the same loss and shapes; those whose head may be of any shape stand alone."""
-    target = problem.train.targets[task.name]
+    target = held(problem.train, TOGETHER).targets[task.name]
     if problem.head is not None or task.head is not None:
         return task.name
     weights = None if task.class_weights is None else tuple(task.class_weights)

@@ -8,43 +8,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tagalong._names import name_problems, named, refuse
 
 from ._recipe import Recipe
+from ._rows import Rows, Split
 from ._task import Task
 
 Encoder = nn.Module | Callable[..., nn.Module]
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Some rows: inputs, and targets of each task with NaN where a label is missing.
-
-    Attributes:
-        inputs: [rows, …].
-        targets: for each task [rows] or [rows, …], floating point.
-        groups: which rows belong together (one number per row), for honest error bars; None if every row stands alone.
-    """
-
-    inputs: Tensor
-    targets: Mapping[str, Tensor]
-    groups: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def to(self, device: torch.device | str) -> Split:
-        """The same rows on a device."""
-        targets = {task: target.to(device) for task, target in self.targets.items()}
-        return Split(self.inputs.to(device), targets, self.groups)
-
-    def only(self, tasks: Iterable[str]) -> Split:
-        """The same rows with the targets of these tasks."""
-        return replace(self, targets={task: self.targets[task] for task in tasks})
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +26,7 @@ class Problem:
     Attributes:
         name: of the problem.
         tasks: the targets.
-        train: rows to learn from.
+        train: rows to learn from: a `Split` in memory, or `ReadRows` from files.
         val: rows that decide when to stop and what is recommended.
         test: rows that are only reported.
         encoder: makes the shared part: a callable (with a `width` argument, if it can be widened), or a module whose
@@ -68,9 +40,9 @@ class Problem:
 
     name: str
     tasks: tuple[Task, ...]
-    train: Split
-    val: Split
-    test: Split
+    train: Rows
+    val: Rows
+    test: Rows
     encoder: Encoder
     head: Callable[[Task, int], nn.Module] | None = None
     recipe: Recipe = field(default_factory=Recipe)
@@ -82,12 +54,12 @@ class Problem:
         object.__setattr__(self, "tasks", tuple(self.tasks))
         problems = name_problems(self.names, "`tasks`")
         for part, split in self.splits.items():
-            missing = [name for name in self.names if name not in split.targets]
+            missing = [name for name in self.names if name not in split.tasks]
             if missing:
                 problems.append(f"`{part}` must have a target for every task, found none for {', '.join(missing)}")
             problems += [
                 f"`{part}`: the target of {name!r} must have {len(split)} rows, found {len(target)}"
-                for name, target in split.targets.items()
+                for name, target in (split.targets.items() if isinstance(split, Split) else ())
                 if len(target) != len(split)
             ]
         refuse(problems)
@@ -137,7 +109,7 @@ class Problem:
         return tuple(task.name for task in self.tasks)
 
     @property
-    def splits(self) -> dict[str, Split]:
+    def splits(self) -> dict[str, Rows]:
         """The three parts by name."""
         return {"train": self.train, "val": self.val, "test": self.test}
 
@@ -174,7 +146,6 @@ class Problem:
         )
         for part, split in self.splits.items():
             digest.update(part.encode())
-            for tensor in (split.inputs, *(split.targets[name] for name in sorted(split.targets))):
-                digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-                digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes())
+            for content in split.contents():
+                digest.update(content)
         return digest.hexdigest()[:16]

@@ -14,7 +14,7 @@ from torch import Tensor
 from tagalong._names import from_zero, refuse
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-SCHEDULES = ("constant", "cosine", "step")
+SCHEDULES = ("constant", "cosine", "step", "windows")
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,13 @@ class Recipe:
         patience: training stops when the validation loss has not improved for so many epochs; None: never before the
             last epoch.
         keep: which weights count: "best" by validation loss, or "last", after all epochs (with `patience=None`).
-        schedule: "constant", "cosine" (to zero over `epochs`) or "step" (times `factor` every `period` epochs).
+        schedule: "constant", "cosine" (to zero over `epochs`), "step" (times `factor` every `period` epochs), or
+            "windows" (times `factor` when the training loss has not fallen over the last `window` rows; the window
+            doubles each time, up to four times the first).
         period: epochs between steps of the schedule.
         factor: of a step of the schedule.
+        window: rows of the first window.
+        lowest_lr: training ends before an epoch whose learning rate would be below this.
         amp: "bf16" or "fp16" for mixed precision, None for the precision of the inputs.
 
     Example:
@@ -49,9 +53,11 @@ class Recipe:
     epochs: int = 100
     patience: int | None = 10
     keep: Literal["best", "last"] = "best"
-    schedule: Literal["constant", "cosine", "step"] = "constant"
+    schedule: Literal["constant", "cosine", "step", "windows"] = "constant"
     period: int = 15
     factor: float = 0.5
+    window: int = 500_000
+    lowest_lr: float = 0.0
     amp: Literal["bf16", "fp16"] | None = None
 
     def __post_init__(self) -> None:
@@ -67,7 +73,7 @@ class Recipe:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 yield f"`{name}` must be one of {', '.join(map(repr, allowed))}, found {getattr(self, name)!r}"
-        for name in ("batch_size", "epochs", "patience", "period"):
+        for name in ("batch_size", "epochs", "patience", "period", "window"):
             if name == "patience" and self.patience is None:
                 continue
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
@@ -77,16 +83,26 @@ class Recipe:
         for name in ("lr", "factor"):
             if not from_zero(getattr(self, name)) or not getattr(self, name):
                 yield f"`{name}` must be a positive number, found {getattr(self, name)!r}"
-        for name in ("momentum", "weight_decay"):
+        if self.keep == "last" and self.lowest_lr:
+            yield f"`keep` 'last' means after all epochs and needs `lowest_lr` 0, found {self.lowest_lr!r}"
+        for name in ("momentum", "weight_decay", "lowest_lr"):
             if not from_zero(getattr(self, name)):
                 yield f"`{name}` must be a number from 0, found {getattr(self, name)!r}"
 
-    def stops(self, epochs: int, waited: int) -> bool:
-        """Whether training is over after so many epochs, the last `waited` of them without improvement."""
-        return epochs >= self.epochs or (self.patience is not None and waited >= self.patience)
+    def stops(self, epochs: int, waited: int, rate: float | None = None) -> bool:
+        """Whether training is over after so many epochs, the last `waited` of them without improvement.
+
+        Args:
+            epochs: done.
+            waited: of them without improvement.
+            rate: of the next one; None: what the schedule says.
+        """
+        if epochs >= self.epochs or (self.patience is not None and waited >= self.patience):
+            return True
+        return (self.rate(epochs) if rate is None else rate) < self.lowest_lr
 
     def rate(self, epoch: int) -> float:
-        """The learning rate of an epoch, counted from 0."""
+        """The learning rate of an epoch, counted from 0; with windows, as long as it has not been lowered."""
         if self.schedule == "cosine":
             return self.lr * 0.5 * (1 + math.cos(math.pi * epoch / self.epochs))
         if self.schedule == "step":

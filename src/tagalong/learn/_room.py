@@ -37,8 +37,8 @@ def bytes_of(problem: Problem, network: Network, device: torch.device) -> int:
 
 def _activations(problem: Problem, network: Network, device: torch.device) -> tuple[int, float]:
     """Bytes that a training step keeps for its backward pass, and bytes of outputs per row."""
-    rows = slice(0, min(problem.recipe.batch_size, len(problem.train)))
-    inputs = problem.train.inputs[rows].to(device)
+    rows = torch.arange(min(problem.recipe.batch_size, len(problem.train)))
+    inputs, targets = problem.train.only(network.tasks).to(device).batch(rows)
     own = {tensor.untyped_storage().data_ptr() for tensor in (inputs, *network.parameters(), *network.buffers())}
     kept: dict[int, int] = {}
 
@@ -52,10 +52,7 @@ def _activations(problem: Problem, network: Network, device: torch.device) -> tu
     devices = range(torch.cuda.device_count())
     with torch.random.fork_rng(devices=devices), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         outputs = network(inputs)
-        losses = [
-            mean_loss(problem.task(name), out, problem.train.targets[name][rows].to(device))
-            for name, out in outputs.items()
-        ]
+        losses = [mean_loss(problem.task(name), out, targets[name]) for name, out in outputs.items()]
         total = torch.stack(losses).sum()
     del total  # storages must stay alive until here, or their addresses would be given out again
     with torch.no_grad():

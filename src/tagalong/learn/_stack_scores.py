@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ._errors import error_of
+from ._pair_losses import TOGETHER
 from ._problem import Problem
+from ._rows import held
 from ._scoring import precise
 from ._stack import Stack
 from ._task import Task
@@ -24,7 +26,7 @@ def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], p
         trains: [networks, tasks], which tasks of the stack each network has.
         part: "val" or "test".
     """
-    split = problem.splits[part]
+    split = held(problem.splits[part], TOGETHER)
     device = next(iter(stack.tensors.values())).device
     outputs = stack.outputs_on(split.inputs.to(device), problem.recipe.batch_size)
     scores: list[dict[str, Score]] = [{} for _ in trains]

@@ -104,6 +104,11 @@ class Task:
         return self.error if isinstance(self.error, str) else getattr(self.error, "__name__", "error")
 
     @property
+    def error_is_loss(self) -> bool:
+        """Whether the error is the mean loss itself."""
+        return not callable(self.error) and self.error_name == "loss"
+
+    @property
     def head_size(self) -> int:
         """How many outputs the head has."""
         return self.outputs or (self.classes if self.kind == "multiclass" else 1) or 1

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ._network import build_network
-from ._pair_losses import PairLosses
+from ._pair_losses import TOGETHER, PairLosses
 from ._problem import Problem
 from ._recipe import Recipe
+from ._rows import held
 from ._seeds import batches, derived, reseed
 from ._stack import Stack
 from ._stack_scores import scores_of_stack
@@ -41,7 +42,8 @@ class Together:
         network = build_network(problem, names, jobs[0].seed, jobs[0].width).to(device)
         self.stack, self.best = Stack(network, len(jobs)), Stack(network, len(jobs))
         self.optimizer = self._make_optimizer()
-        self.rows, self.val = problem.train.only(names).to(device), problem.val.only(names).to(device)
+        train, val = held(problem.train, TOGETHER), held(problem.val, TOGETHER)
+        self.rows, self.val = train.only(names).to(device), val.only(names).to(device)
         self.at = np.arange(len(jobs))  # which job is in each row of the stack
         self._pose_losses()
         self.epoch = self.steps = 0

@@ -23,9 +23,10 @@ from ._checkpoint import load_checkpoint, save_checkpoint
 from ._measuring import Measuring
 from ._network import build_network
 from ._problem import Problem
-from ._scoring import mean_loss, outputs_on, scores_on
+from ._scoring import losses_on, mean_loss, scores_on
 from ._seeds import batches, derived, reseed
 from ._trained import Job, Trained
+from ._windows import LossWindows
 
 Progress = Callable[[int], None]
 
@@ -109,6 +110,7 @@ class _Training:
         self.balancer = make_balancer(job.rule, self.network, self.tasks)
         self.optimizer = self.recipe.make_optimizer(self.network.parameters(), self.balancer.parameters())
         self.scaler = torch.amp.GradScaler(device.type) if self.recipe.amp == "fp16" else None
+        self.windows = LossWindows(self.recipe) if self.recipe.schedule == "windows" else None
         self.measuring = None if meter is None else Measuring(meter, self)
         self.meter = None if self.measuring is None else self.measuring.meter
         self.epoch = self.steps = 0
@@ -125,38 +127,45 @@ class _Training:
 
     @property
     def over(self) -> bool:
-        """Whether the last epoch, or the end of patience, is reached."""
+        """Whether the last epoch, the end of patience, or the lowest learning rate is reached."""
         waited = self.epoch - 1 - self.best_epoch
-        return self.epoch >= self.job.last_epoch(self.recipe) or self.recipe.stops(self.epoch, waited)
+        return self.epoch >= self.job.last_epoch(self.recipe) or self.recipe.stops(self.epoch, waited, self.rate)
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next step."""
+        return self.recipe.rate(self.epoch) if self.windows is None else self.windows.rate
 
     def run_epoch(self) -> None:
         """Every row once, then validation."""
         start = time.perf_counter()
         reseed(derived(self.job.seed, "epoch", self.epoch))  # for layers that draw unasked
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.rate(self.epoch)
-        for rows in batches(self.job.seed, self.epoch, len(self.rows), self.recipe.batch_size):
-            self._step(rows.to(self.device))
+        parts = batches(self.job.seed, self.epoch, len(self.rows), self.recipe.batch_size)
+        for inputs, targets in self.rows.batches(parts, (self.job.seed, self.epoch)):
+            self._step(inputs, targets)
         self.balancer.after_epoch()
         self._validate()
         self.epoch += 1
         self.seconds += time.perf_counter() - start
 
-    def _step(self, rows: Tensor) -> None:
-        inputs = self.rows.inputs[rows]
-        targets = {name: target[rows] for name, target in self.rows.targets.items()}
+    def _step(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate
 
         def losses() -> dict[str, Tensor]:
             return self.losses(inputs, targets)
 
         self.optimizer.zero_grad()
-        self.balancer.backward(losses() if self.measuring is None else self.measuring(losses), self.scaler)
+        found = losses() if self.measuring is None else self.measuring(losses)
+        self.balancer.backward(found, self.scaler)
         if self.scaler is None:
             self.optimizer.step()
         else:
             self.scaler.step(self.optimizer)
             self.scaler.update()
         self.balancer.after_step(losses)
+        if self.windows is not None:
+            self.windows.see(sum(task.weight * float(found[task.name].detach()) for task in self.tasks), self.epoch)
         self.steps += 1
 
     def losses(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -166,9 +175,7 @@ class _Training:
             return {task.name: mean_loss(task, outputs[task.name], targets[task.name]) for task in self.tasks}
 
     def _validate(self) -> None:
-        outputs = outputs_on(self.network, self.val.inputs)
-        by_task = [mean_loss(task, outputs[task.name], self.val.targets[task.name]) for task in self.tasks]
-        self.curve.append([float(loss) for loss in by_task])
+        self.curve.append([float(loss) for loss in losses_on(self.network, self.tasks, self.val)])
         loss = sum(task.weight * value for task, value in zip(self.tasks, self.curve[-1], strict=True))
         last = self.epoch + 1 == self.recipe.epochs and math.isfinite(loss)
         if last if self.recipe.keep == "last" else loss < self.best_loss:
@@ -184,8 +191,8 @@ class _Training:
         self.network.load_state_dict(self.best)
         scores = {}
         for part in ("val", "test"):
-            split = self.problem.splits[part].only(self.job.tasks).to(self.device)
-            scores[part] = scores_on(self.problem, outputs_on(self.network, split.inputs), split)
+            rows = self.problem.splits[part].only(self.job.tasks).to(self.device)
+            scores[part] = scores_on(self.problem, self.network, rows)
         return Trained(
             self.job,
             val=scores["val"],

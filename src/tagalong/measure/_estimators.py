@@ -105,14 +105,15 @@ _registry: dict[str, Estimator] = {}
 def register_estimator(estimator: Estimator) -> None:
     """Makes an estimator known by its name.
 
-    >>> class Drop(Estimator):
-    ...     '''By how much the loss falls, not divided by it.'''
-    ...     name, needs, ratio = "drop", frozenset({"after"}), False
-    ...     def __call__(self, seen):
-    ...         return seen.before - seen.after
-    >>> register_estimator(Drop())
-    >>> "drop" in estimator_names()
-    True
+    Example:
+        >>> class Drop(Estimator):
+        ...     '''By how much the loss falls, not divided by it.'''
+        ...     name, needs, ratio = "drop", frozenset({"after"}), False
+        ...     def __call__(self, seen):
+        ...         return seen.before - seen.after
+        >>> register_estimator(Drop())
+        >>> "drop" in estimator_names()
+        True
     """
     _registry[estimator.name] = estimator
 

@@ -50,8 +50,9 @@ class Schedule(ABC):
 class Every(Schedule):
     """Every `interval`-th call, the first included.
 
-    >>> [call for call in range(10) if Every(4).due(call)]
-    [0, 4, 8]
+    Example:
+        >>> [call for call in range(10) if Every(4).due(call)]
+        [0, 4, 8]
     """
 
     def __init__(self, interval: int) -> None:
@@ -74,8 +75,9 @@ class Window(Schedule):
             or two fractions.
         every: Interval within the window.
 
-    >>> [call for call in range(16) if Window(16, "middle").due(call)]
-    [6, 7, 8, 9]
+    Example:
+        >>> [call for call in range(16) if Window(16, "middle").due(call)]
+        [6, 7, 8, 9]
     """
 
     PARTS = {"first": (0.0, 0.25), "middle": (0.375, 0.625), "last": (0.75, 1.0)}  # noqa: RUF012 - a constant
@@ -103,8 +105,9 @@ class Window(Schedule):
 class About(Schedule):
     """About `measurements` in all, spread evenly over `steps` calls.
 
-    >>> [call for call in range(12) if About(3, steps=12).due(call)]
-    [0, 4, 8]
+    Example:
+        >>> [call for call in range(12) if About(3, steps=12).due(call)]
+        [0, 4, 8]
     """
 
     def __init__(self, measurements: int, steps: int) -> None:
@@ -168,8 +171,9 @@ class RoundRobin(Schedule):
         every: Interval in calls, or another schedule.
         sources: How many source tasks a measured step looks at.
 
-    >>> RoundRobin(every=5).choose(["a", "b"], {"a": 1, "b": 0}, seed=0)
-    ['b']
+    Example:
+        >>> RoundRobin(every=5).choose(["a", "b"], {"a": 1, "b": 0}, seed=0)
+        ['b']
     """
 
     def __init__(self, every: int | Schedule = 1, sources: int = 1) -> None:

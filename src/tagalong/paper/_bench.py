@@ -14,6 +14,7 @@ from ._matrices import CELEBA
 if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.study import Lab, Progress
+    from tagalong.study._executors import Executor
 
 ATTRIBUTES = (
     *("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Brown_Hair", "Goatee"),
@@ -38,6 +39,7 @@ class Bench:
         size: "small" or "full".
         device: as for a `Study`.
         progress: is told how far it is.
+        executor: as for a `Study`.
     """
 
     problem: Problem
@@ -47,6 +49,7 @@ class Bench:
     size: str = "full"
     device: str = "auto"
     progress: Progress | None = field(default=None, repr=False)
+    executor: str | Executor = "serial"
 
     @cached_property
     def chosen(self) -> Problem:
@@ -68,7 +71,7 @@ class Bench:
         """Which of the paper's data sets has tasks of these names: "celeba", "taskonomy" or none."""
         if set(self.problem.names) <= set(SHORT):
             return "celeba"
-        return self.problem.name if self.problem.name in PROBLEMS else None
+        return "taskonomy" if self.problem.name == "taskonomy" else None
 
     def short(self, task: str) -> str:
         """The paper's name of a task, a1 … a9 or s, d, n, t, k; else the task's own."""
@@ -79,13 +82,15 @@ class Bench:
     def about(self) -> list[str]:
         """What every report says about where its numbers come from."""
         recipe, rows = self.problem.recipe, {part: len(split) for part, split in self.problem.splits.items()}
-        names = ", ".join(f"{self.short(task)} {task}" if task in SHORT else task for task in self.chosen.names)
+        short = {task: self.short(task) for task in self.chosen.names}
+        names = ", ".join(task if task == name else f"{name} {task}" for task, name in short.items())
         notes = [
             f"{self.problem.name}, {self.size}: {rows['train']} rows to learn from, {rows['val']} for validation, "
             f"{rows['test']} for test; seeds {', '.join(map(str, self.seeds))}; {recipe.optimizer}, learning rate "
             f"{recipe.lr:g}, batches of {recipe.batch_size}, at most {recipe.epochs} epochs",
             f"tasks: {names}",
         ]
+        notes += self.problem.notes
         if self.printed is not None and self.printed != self.problem.name:
             notes.append("columns headed printed are the paper's, on CelebA: other data, so only the pattern compares")
         return notes
@@ -99,7 +104,7 @@ class Bench:
             **recipe: settings of its recipe to change.
         """
         from tagalong.study import Lab, Store
-        from tagalong.study._executors import Serial, device_name
+        from tagalong.study._executors import device_name, make_executor
         from tagalong.study._settings import log_to
 
         found = problem or self.chosen
@@ -109,10 +114,11 @@ class Bench:
             vars(found)["fingerprint"] = fingerprint  # the data are the same, and long to read
         self.out.mkdir(parents=True, exist_ok=True)
         partial, device = self.out / "partial", device_name(self.device)
+        executor = make_executor(self.executor)
         with (
             log_to(self.out / "run.log"),
             Store(self.out / "run.sqlite") as store,
-            Lab(found, store, executor=Serial(), device=device, progress=self.progress, partial=partial) as lab,
+            Lab(found, store, executor=executor, device=device, progress=self.progress, partial=partial) as lab,
         ):
             yield lab
             store.prune()  # results stay; nothing here needs weights

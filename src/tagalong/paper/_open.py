@@ -25,6 +25,7 @@ def open_bench(
     recipe: Mapping[str, Any] | None = None,
     device: str = "auto",
     progress: Progress | None = None,
+    executor: str = "serial",
 ) -> Bench:
     """Loads the problem and says where its networks are kept.
 
@@ -32,12 +33,13 @@ def open_bench(
         problem: "faces", "celeba" or "taskonomy".
         size: "small" for seconds, "full" for the paper's size.
         out: the folder; by default one for each problem and size below `runs`.
-        seeds: how many runs; by default 2 at small and the paper's 3 at full size (Taskonomy: 1).
+        seeds: how many runs; by default 2 at small and the paper's 3 at full size (Taskonomy: 1, as in the paper).
         tasks: these alone; by default five at small size, else all.
         options: of the problem, such as where its files are.
         recipe: settings of its recipe to change.
         device: as for a `Study`.
         progress: is told how far it is.
+        executor: as for a `Study`.
 
     Raises:
         ValueError: an unknown problem or size, a problem that is not there, or a folder of another problem.
@@ -46,15 +48,20 @@ def open_bench(
     from dataclasses import replace
 
     from tagalong.problems import load_problem
+    from tagalong.study._executors import device_name, make_executor
     from tagalong.study._settings import folder_problem
 
-    made = load_problem(problem, size=size, **options or {})
+    make_executor(executor)  # before minutes of drawing or decoding
+    made = load_problem(problem, **{**(options or {}), "size": size, "progress": progress})
     if recipe:
         made = replace(made, recipe=replace(made.recipe, **recipe))
+    device_name(device)  # these two refuse what is not there, before anything is written
+    if tasks is not None:
+        made.only(tasks)
     few = FEW if size == "small" and set(FEW) <= set(made.names) else None
     folder = out or Path("runs") / f"paper-{problem}-{size}"
-    count = seeds or (1 if problem == "taskonomy" and size == "full" else SEEDS[size])
-    bench = Bench(made, folder, few if tasks is None else tuple(tasks), range(count), size, device, progress)
+    count = seeds or (1 if problem == "taskonomy" else SEEDS[size])
+    bench = Bench(made, folder, few if tasks is None else tuple(tasks), range(count), size, device, progress, executor)
     if wrong := folder_problem(folder, made.fingerprint):
         raise ValueError(wrong)
     _remember(bench)

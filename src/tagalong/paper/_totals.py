@@ -30,6 +30,11 @@ def measure_of(problem: Problem) -> str:
     return "test error, %" if in_percent(problem) else "test loss"
 
 
+def digits_of(problem: Problem) -> int:
+    """After the point, as the paper prints results."""
+    return 2 if in_percent(problem) else 4
+
+
 def result(problem: Problem, outcome: Outcome) -> float:
     """Of one task, as the paper's tables have it."""
     return 100 * outcome.error if in_percent(problem) else outcome.loss

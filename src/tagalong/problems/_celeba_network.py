@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from tagalong.learn import Recipe
@@ -30,6 +31,8 @@ class CelebANet:
         channels: of every convolution; `width` multiplies it.
         whole: whether images come as whole numbers from 0 to 255.
         memory: how much of a step BatchNorm's running statistics take over; 0.01 is Keras's.
+        channels_last: whether weights are laid out so that GPUs are almost twice as fast; such networks are trained one
+            by one, which for images of this size is no slower.
 
     Example:
         >>> import torch
@@ -37,12 +40,14 @@ class CelebANet:
         torch.Size([2, 14400])
     """
 
-    def __init__(self, channels: int = 64, whole: bool = False, memory: float = 0.01) -> None:
-        self.channels, self.whole, self.memory = channels, whole, memory
+    def __init__(
+        self, channels: int = 64, whole: bool = False, memory: float = 0.01, channels_last: bool = False
+    ) -> None:
+        self.channels, self.whole, self.memory, self.channels_last = channels, whole, memory, channels_last
 
     def __call__(self, width: float = 1.0) -> nn.Module:
         wide = max(1, round(self.channels * width))
-        return nn.Sequential(
+        made = nn.Sequential(
             *([Centred()] if self.whole else []),
             _convolution(3, wide),
             self._norm(wide),
@@ -53,12 +58,16 @@ class CelebANet:
             nn.AvgPool2d(2),
             nn.Flatten(),
         )
+        if self.channels_last:
+            made.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs forget it
+        return made
 
     def _norm(self, channels: int) -> nn.BatchNorm2d:
         return nn.BatchNorm2d(channels, eps=1e-3, momentum=self.memory)
 
     def __repr__(self) -> str:
-        return f"CelebANet(channels={self.channels}, whole={self.whole}, memory={self.memory})"
+        last = ", channels_last=True" if self.channels_last else ""
+        return f"CelebANet(channels={self.channels}, whole={self.whole}, memory={self.memory}{last})"
 
 
 class Residual(nn.Sequential):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -103,7 +104,7 @@ def faces(
         {name: flags.astype(np.float64) for name, flags in labels.items()},
         [Task(name, "multiclass", classes=2) if size else Task(name) for name in labels],
         name="faces",
-        encoder=_encoder(size, chosen["pixels"], chosen["channels"], whole),
+        encoder=_encoder(size, chosen, whole),
         recipe=recipe or RECIPES[size or "quick"],
         seed=seed,
         notes=[f"drawn: {chosen['rows']} faces of {chosen['pixels']} pixels, {noise:.0%} label noise"],
@@ -123,8 +124,10 @@ def _problems(rows: Any, pixels: Any, noise: float, dtype: Any) -> list[str]:
     return problems
 
 
-def _encoder(size: str | None, pixels: int, channels: int, whole: bool) -> Encoder:
+def _encoder(size: str | None, chosen: Mapping[str, Any], whole: bool) -> Encoder:
+    pixels, channels = chosen["pixels"], chosen["channels"]
     if size is None:
         return SmallCNN(pixels, channels, whole=whole)
     # few steps must be enough for BatchNorm to know its inputs where there are few
-    return CelebANet(channels, whole, memory=0.01 if size == "full" else 0.1)
+    many = chosen["rows"] >= SIZES["full"]["rows"]
+    return CelebANet(channels, whole, memory=0.01 if many else 0.1, channels_last=size == "full")

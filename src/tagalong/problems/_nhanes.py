@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tagalong._names import named, refuse
@@ -112,7 +113,8 @@ def nhanes(
         seed=seed,
     )
     notes = (*problem.notes, "hba1c and metals are learnt as natural logarithms")
-    return replace(problem, encoder=MLP(problem.train.inputs.shape[1], HIDDEN[size]), notes=notes)
+    inputs, _ = problem.train.batch(torch.tensor([0]))
+    return replace(problem, encoder=MLP(inputs.shape[1], HIDDEN[size]), notes=notes)
 
 
 HIDDEN = {"small": (32,), "full": (64, 64)}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
+from tagalong._progress import Progress
 from tagalong.learn import Problem
 from tagalong.learn._table_roles import closest
 
@@ -54,8 +55,12 @@ class Known:
         """Whether the package it needs is there."""
         return self.package is None or is_installed(self.package)
 
-    def load(self, **options: Any) -> Problem:
+    def load(self, progress: Progress | None = None, **options: Any) -> Problem:
         """Makes the problem.
+
+        Args:
+            progress: is told how far it is, if that takes long.
+            **options: of the problem.
 
         Raises:
             ValueError: an option that it does not have.
@@ -66,7 +71,8 @@ class Known:
             for option in options:
                 if option not in allowed:
                     raise ValueError(f"`{option}` is no option of {self.name!r}; {closest(option, allowed)}")
-        problem: Problem = make(**options)
+        watched = {"progress": progress} if "progress" in allowed else {}
+        problem: Problem = make(**options, **watched)
         return problem
 
 
@@ -96,6 +102,24 @@ SHIPPED = (
         package="qm9pack",
         install="qm9pack",
     ),
+    Known(
+        "celeba",
+        "photographs with attributes of CelebA, from your own copy (--with data=FOLDER)",
+        tasks=9,
+        size="202,599 images of 64×64",
+        module="._celeba",
+        package="PIL",
+        install="tagalong[images]",
+    ),
+    Known(
+        "taskonomy",
+        "rooms of buildings: segmentation, depth, normals, 2d edges, 2d keypoints",
+        tasks=5,
+        size="your copy of Taskonomy, images of 256×256",
+        module="._taskonomy",
+        package="PIL",
+        install="tagalong[images]",
+    ),
 )
 
 
@@ -119,11 +143,12 @@ def problem_names() -> tuple[str, ...]:
     return tuple(known.name for known in known_problems())
 
 
-def load_problem(name: str, **options: Any) -> Problem:
+def load_problem(name: str, *, progress: Progress | None = None, **options: Any) -> Problem:
     """A problem by its name.
 
     Args:
         name: see `problem_names`.
+        progress: is told how far it is, if loading takes long.
         **options: of the problem.
 
     Raises:
@@ -136,7 +161,7 @@ def load_problem(name: str, **options: Any) -> Problem:
     """
     for known in known_problems():
         if known.name == name:
-            return known.load(**options)
+            return known.load(progress, **options)
     names = problem_names()
     listed = ", ".join(map(repr, names))
     near = closest(name, names)

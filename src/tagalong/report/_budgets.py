@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._budgets_file import Solved
 from ._run import Run
 
 if TYPE_CHECKING:
     from tagalong.affinity import Affinity
     from tagalong.group import Grouping
 
-SECONDS = 10.0  # of solving, where proofs would take longer
-RESAMPLES = ((9, 100), (40, 20))  # up to so many tasks, so many resamples; none above
+SECONDS = 4.0  # of solving, where proofs would take longer
+PROVEN = 24  # tasks, above which a search with a bound does as well in a fraction of the time
+QUICK = 12  # tasks, above which what was solved is kept
+RESAMPLES = ((9, 100), (QUICK, 20))  # up to so many tasks, so many resamples; above, those of the run's own budgets
 SELECT = ("allow_single", "max_size", "must_link", "cannot_link", "solver")
 
 
@@ -20,19 +23,28 @@ def all_budgets(run: Run) -> dict[int, Grouping]:
     affinity = run.affinity
     if affinity is None or len(affinity.tasks) < 2:
         return {}
-    from tagalong.group import select_groups
-
     known = {k: grouping for k, grouping in run.groupings.items() if set(grouping.tasks) == set(affinity.tasks)}
     missing = [k for k in range(1, len(affinity.tasks) + 1) if k not in known]
     if missing:
-        limits: dict[str, Any] = {"time_limit": SECONDS, "resamples": _resamples(affinity)}
-        chosen = select_groups(affinity, budgets=missing, **limits, **_asked(run))
-        known |= {int(k): grouping for k, grouping in chosen.items()}
+        known |= _solved(run, affinity, missing)
     return dict(sorted(known.items()))
 
 
-def _resamples(affinity: Affinity) -> int:
-    return next((most for tasks, most in RESAMPLES if len(affinity.tasks) <= tasks), 0)
+def _solved(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Grouping]:
+    """Chosen now, or kept in the folder of the run where that takes long."""
+    from tagalong.group import select_groups
+
+    n = len(affinity.tasks)
+    resamples = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
+    options: dict[str, Any] = {"solver": "auto" if n <= PROVEN else "search", "time_limit": SECONDS, **_asked(run)}
+    kept = Solved.of(run.folder, affinity, missing, options) if n > QUICK else None
+    if kept is not None and (found := kept.read()):
+        return found
+    chosen = select_groups(affinity, budgets=missing, resamples=resamples, **options)
+    solved = {int(k): grouping for k, grouping in chosen.items()}
+    if kept is not None:
+        kept.write(solved)
+    return solved
 
 
 def _asked(run: Run) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tagalong._progress import Progress as Progress
+
     from ._best import Best as Best
     from ._executors import Chunk as Chunk
     from ._executors import Executor as Executor
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
     from ._noise import row_stderr as row_stderr
     from ._plan import Plan as Plan
     from ._plan import plan as plan
-    from ._progress import Progress as Progress
     from ._record import Cost as Cost
     from ._record import Outcome as Outcome
     from ._record import Record as Record
@@ -39,7 +40,7 @@ _HOMES = {
     "row_stderr": "_noise",
     "Plan": "_plan",
     "plan": "_plan",
-    "Progress": "_progress",
+    "Progress": "._progress",
     "Cost": "_record",
     "Outcome": "_record",
     "Record": "_record",

@@ -87,9 +87,8 @@ class Best:
         """The networks of these groups with trained weights, as `Trained.state` holds them; of width 1 by default."""
         given = zip(groups, states, widths or [1.0] * len(groups), strict=True)
         networks = [_serving(problem, group, state, seed, width) for group, state, width in given]
-        return Best(
-            tuple(groups), tuple(networks), served_tasks(problem), seed, problem.table, problem.train.inputs[:2].cpu()
-        )
+        example, _ = problem.train.only(()).batch(torch.arange(min(2, len(problem.train))))
+        return Best(tuple(groups), tuple(networks), served_tasks(problem), seed, problem.table, example.cpu())
 
     def predict(self, rows: Any) -> dict[str, NDArray[Any]]:
         """Predictions of every task for raw rows.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tagalong._caution import caution
 from tagalong.affinity._atomic import write_atomic
 from tagalong.group._grouping_file import to_document
 
@@ -39,7 +40,7 @@ def choices_again(decisions: Decisions, *labels: tuple[str, int | None], seeds: 
     return again
 
 
-def write_decisions(out: Path, decisions: Decisions) -> None:
+def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> None:
     """`groupings.json`, and `affinity.json` of `tag`; `affinity-<method>.json` of others that measured."""
     measured = {
         name: decision.affinity
@@ -55,7 +56,7 @@ def write_decisions(out: Path, decisions: Decisions) -> None:
         for budget, choice in {budget: choice for (budget, _), choice in decision.choices.items()}.items()
         if choice.shares is None
     ]
-    document = {"format": "tagalong-groupings", "version": 1, "groupings": found}
+    document = {"format": "tagalong-groupings", "version": 1, "caution": caution(tasks), "groupings": found}
     write_atomic(out / "groupings.json", (json.dumps(document, indent=1) + "\n").encode())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -51,22 +52,39 @@ class Executor(Protocol):
 
 def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | None = None) -> list[Packed]:
     """Trains the networks of a chunk, in the order of its jobs."""
+    advance = advance or (lambda n: None)
     if len(chunk.jobs) == 1:
-        found = {chunk.jobs[0]: _train_one(problem, chunk, device)}
-        if advance is not None:
-            advance(1)
-        return list(found.values())
-    found = {}
-    for trained in train_many(problem, chunk.jobs, device=device):
-        found[trained.job] = pack(trained, problem.val.groups)
-        if advance is not None:
-            advance(1)
+        packed = _train_one(problem, chunk, device, _after_epochs(problem, getattr(advance, "steps", None)))
+        advance(1)
+        return [packed]
+    stopped = _more(advance)  # as they stop early, long before the last of them is trained
+    many = train_many(problem, chunk.jobs, device=device, progress=stopped)
+    found = {trained.job: pack(trained, problem.val.groups) for trained in many}
     return [found[job] for job in chunk.jobs]
 
 
-def _train_one(problem: Problem, chunk: Chunk, device: str) -> Packed:
+def _more(advance: Advance) -> Callable[[int], None]:
+    """Takes how many there are by now, and tells each of them once, also where a second try begins anew."""
+    told = 0
+
+    def now(number: int) -> None:
+        nonlocal told
+        for _ in range(told, number):
+            advance(1)
+        told = max(told, number)
+
+    return now
+
+
+def _after_epochs(problem: Problem, steps: Advance | None) -> Callable[[int], None] | None:
+    """Tells of the steps of each epoch, if somebody wants to know."""
+    each = -(-len(problem.train) // problem.recipe.batch_size)
+    return None if steps is None else lambda epoch: steps(each)
+
+
+def _train_one(problem: Problem, chunk: Chunk, device: str, progress: Callable[[int], None] | None) -> Packed:
     (job,) = chunk.jobs
-    begin = partial(train, problem, job, device=device, meter=chunk.meter)
+    begin = partial(train, problem, job, device=device, meter=chunk.meter, progress=progress)
     try:
         trained = begin(checkpoint=chunk.checkpoint, checkpoint_every=CHECKPOINT_SECONDS)
     except FileNotFoundError:
@@ -92,17 +110,17 @@ class Serial:
 
 
 def make_executor(executor: str | Executor) -> Executor:
-    """The executor of this name, or the one given.
+    """The executor of this name, or the one given; "processes:4" has four workers.
 
     Raises:
         ImportError: with the line to install what the executor needs.
     """
     if executor == "serial":
         return Serial()
-    if executor == "processes":
+    if isinstance(executor, str) and (found := re.fullmatch(r"processes(?::(\d+))?", executor)):
         from ._executors_processes import Processes
 
-        return Processes()
+        return Processes(None if found[1] is None else int(found[1]))
     if executor == "ray":
         from ._executors_ray import Ray
 

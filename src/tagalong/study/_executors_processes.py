@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -40,6 +41,7 @@ class Processes:
             raise ImportError('executor="processes" needs cloudpickle: pip install cloudpickle') from None
         self._workers = workers
         self._pool: ProcessPoolExecutor | None = None
+        self._under_way: dict[Future[list[Packed]], Chunk] = {}
 
     def start(self, problem: Problem, device: str) -> None:
         import cloudpickle
@@ -57,7 +59,7 @@ class Processes:
 
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[Packed]]]:
         assert self._pool is not None
-        futures: dict[Future[list[Packed]], Chunk] = {self._pool.submit(_work, chunk): chunk for chunk in chunks}
+        futures = self._under_way = {self._pool.submit(_work, chunk): chunk for chunk in chunks}
         try:
             for future in as_completed(futures):
                 packed = future.result()
@@ -74,6 +76,8 @@ class Processes:
 
     def stop(self) -> None:
         if self._pool is not None:
+            if self._under_way:  # an interrupt or an error: nobody waits for what each worker has before it
+                _end(self._pool)
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
             self._folder.cleanup()
@@ -87,9 +91,15 @@ def _devices(device: str, workers: int | None) -> list[str]:
     return [f"cuda:{i % number}" for i in range(workers or number)]
 
 
+def _end(pool: ProcessPoolExecutor) -> None:
+    for process in list((getattr(pool, "_processes", None) or {}).values()):
+        process.terminate()
+
+
 def _begin(path: Path, free: Any) -> None:
     import cloudpickle
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the driver ends these
     parent = multiprocessing.parent_process()
     if parent is not None:  # a killed driver leaves no workers behind
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()

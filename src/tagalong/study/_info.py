@@ -23,7 +23,7 @@ class ProblemInfo:
         errors: what the error of each task is called.
         fingerprint: of the data; empty if unknown.
         rows: of each split.
-        labels: how many labels each task has, by split.
+        labels: how many rows have a label of each task, by split.
         notes: what a report should say about the data.
 
     Example:
@@ -51,7 +51,7 @@ class ProblemInfo:
             fingerprint=problem.fingerprint,
             rows={part: len(split) for part, split in problem.splits.items()},
             labels={
-                part: {name: int(split.targets[name].isfinite().sum()) for name in problem.names}
+                part: {name: int(split.labelled(name).sum()) for name in problem.names}
                 for part, split in problem.splits.items()
             },
             notes=tuple(problem.notes),

@@ -10,12 +10,12 @@ from typing import Any
 
 from torch import Tensor
 
+from tagalong._progress import Progress, Silent
 from tagalong.affinity import Affinity
 from tagalong.learn import Job, Problem
 
 from ._executors import Executor
 from ._key import Keys
-from ._progress import Progress, Silent
 from ._record import Cost, Record
 from ._relative import Subset
 from ._row import Losses, Row

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import torch
+
 from tagalong.group import Group
 from tagalong.learn import build_network
 
@@ -89,7 +91,7 @@ def _latency(lab: Lab, group: Group, width: float) -> float:
     found = lab.store.latency(lab.keys.of(served))
     if found is None:
         network = build_network(lab.problem, served.tasks, seed=0, width=width).to(lab.device)
-        rows = lab.problem.test.inputs[: lab.problem.recipe.batch_size].to(lab.device)
-        found = latency(network, rows).one
+        row, _ = lab.problem.test.only(()).to(lab.device).batch(torch.tensor([0]))
+        found = latency(network, row).one
         lab.store.add_latency(lab.keys.of(served), found)
     return found

@@ -71,14 +71,14 @@ def effort_sentence(told: Mapping[str, Any]) -> str:
     )
 
 
-def search_text(told: Mapping[str, Any]) -> list[str]:
+def search_text(told: Mapping[str, Any], width: int = WIDTH) -> list[str]:
     """The effort, then for each budget how the best expectation fell with it."""
-    lines = textwrap.wrap(effort_sentence(told), WIDTH)
+    lines = textwrap.wrap(effort_sentence(told), width)
     for budget, points in curve(told).items():
         chosen = told["chosen"][str(budget)]
         kept = points[:: -(-len(points) // POINTS)]
         path = ", ".join(f"{percent(value)} at {spent:.3g}" for spent, value in kept)
         found = f"{percent(chosen['expected'])} ± {100 * chosen['doubt']:.1f}" if chosen["expected"] else "all together"
         text = f"  budget {budget}: {found}; expected on validation by effort: {path}"
-        lines += textwrap.wrap(text, WIDTH, subsequent_indent="    ")
+        lines += textwrap.wrap(text, width, subsequent_indent="    ")
     return lines

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tagalong._progress import Progress
 from tagalong.learn import Problem
 
 from ._asked import Asked, Options, check, with_effort
@@ -20,7 +21,6 @@ from ._info import ProblemInfo
 from ._lab import Lab
 from ._noise import row_noise
 from ._page import draw_page
-from ._progress import Progress
 from ._records import records_of
 from ._results import Results
 from ._settings import folder_problem, log_to, write_settings
@@ -39,8 +39,9 @@ class Study(AskTell):
     Args:
         problem: what is learnt; or only the names of tasks, for `ask` and `tell` with an own training script.
         out: the folder of the run; it goes on where the last run of the same problem stopped.
-        executor: "serial", "processes" (of this machine; scripts need `if __name__ == "__main__":`) or "ray": a
-            cluster, if `ray.init(address="auto")` was called before, else this machine; or an own `Executor`.
+        executor: "serial", "processes" (of this machine, "processes:4" for four; scripts need
+            `if __name__ == "__main__":`) or "ray": a cluster, if `ray.init(address="auto")` was called before, else
+            this machine; or an own `Executor`.
         device: "auto" (CUDA where there is one), "cpu", "cuda", ….
         progress: is told how many networks there are to train and how many are done.
 
@@ -149,7 +150,7 @@ class Study(AskTell):
         # All together first, without a meter: every cost is compared with what this took.
         lab.networks([lab.job(lab.problem.names, seed) for seed in asked.seeds], "all tasks together")
         decisions = decide_all(lab, asked)
-        write_decisions(self.out, decisions)
+        write_decisions(self.out, decisions, lab.problem.names)
         told = {name: dict(decision.about) for name, (_, decision) in decisions.items() if decision.about}
         settings = settings | ({"decisions": told} if told else {})
         info = ProblemInfo.of(lab.problem)

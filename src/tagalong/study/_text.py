@@ -1,37 +1,47 @@
-"""Results and verdict as people read them, in plain text of at most a hundred columns."""
+"""Results and verdict as people read them, in plain text."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tagalong.group import Group
 
 from ._change import TOGETHER, Label
 from ._search_text import search_text
-from ._text_table import WIDTH, legend, methods_table, percent, tasks_table
+from ._text_table import NARROWEST, WIDTH, legend, methods_table, percent, tasks_table
 from ._verdict import Verdict
 
 if TYPE_CHECKING:
     from ._results import Results
 
 
-def results_text(results: Results) -> str:
-    """The table of all methods, the tasks one by one for the best grouping, then the verdict."""
-    lines = results.table()
+def results_text(results: Results, width: int = WIDTH) -> str:
+    """The table of all methods, the tasks one by one for the best grouping, then the verdict.
+
+    Args:
+        results: of a study.
+        width: columns of the screen; prose takes no more than a hundred.
+    """
+    width = max(width, NARROWEST)
+    lines, prose = results.table(), min(width, WIDTH)
     tasks, seeds = len(results.problem.tasks), max(line.seeds for line in lines)
     title = f"{results.problem.name}: {_counted(tasks, 'task')}, {_counted(seeds, 'seed')}"
-    parts = [title, "", *methods_table(lines), "", *legend(lines)]
+    made, left_out = methods_table(lines, width)
+    parts = [title, "", *made, "", *legend(lines, prose, left_out)]
     by_label = {(line.method, line.budget): line for line in lines}
     if TOGETHER in by_label:
         verdict = results.verdict()
         if verdict.candidate is not None:
-            name, together = label_text(verdict.candidate), by_label[TOGETHER]
-            parts += ["", *tasks_table(results.problem, together, by_label[verdict.candidate], name)]
-        parts += ["", str(verdict)]
+            together, mine = by_label[TOGETHER], by_label[verdict.candidate]
+            parts += ["", f"By task, mtl and the groups of {label_text(verdict.candidate)}:"]
+            parts += tasks_table(results.problem, together, mine, width)
+            parts += [] if verdict.worth_it else ["", "The groups:", *networks(verdict.candidate_groups, prose)]
+        parts += ["", verdict_text(verdict, prose)]
     told = results.settings.get("decisions", {}).get("auto")
     if told and told.get("steps"):
-        parts += ["", *search_text(told)]
+        parts += ["", *search_text(told, prose)]
     return "\n".join(parts)
 
 
@@ -39,14 +49,19 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def verdict_text(verdict: Verdict) -> str:
+def verdict_text(verdict: Verdict, width: int = WIDTH) -> str:
     """One or two sentences, then the networks to use."""
     start = "Provisional verdict: " if verdict.provisional else "Verdict: "
     text = start + verdict_sentence(verdict)
     if verdict.provisional:
         text += f" ({'; '.join(verdict.provisional)}.)"
-    networks = [f"  {number}. {_network(group)}" for number, group in enumerate(verdict.groups, 1)]
-    return "\n".join([*textwrap.wrap(text, WIDTH), *(line for row in networks for line in _wrapped(row))])
+    return "\n".join([*_wrapped(text, width), *networks(verdict.groups, width)])
+
+
+def networks(groups: Sequence[Group], width: int) -> list[str]:
+    """What each network serves, and what it is trained with, on lines of their own."""
+    rows = (f"  {number}. {_network(group)}" for number, group in enumerate(groups, 1))
+    return [line for row in rows for line in _wrapped(row, width, hang="     ")]
 
 
 def verdict_sentence(verdict: Verdict) -> str:
@@ -97,5 +112,5 @@ def _network(group: Group) -> str:
     return ", ".join(sorted(group.serves)) + helped
 
 
-def _wrapped(line: str) -> list[str]:
-    return textwrap.wrap(line, WIDTH, subsequent_indent="     ")
+def _wrapped(text: str, width: int, hang: str = "") -> list[str]:
+    return textwrap.wrap(text, width, subsequent_indent=hang, break_on_hyphens=False)

@@ -10,59 +10,81 @@ from ._info import ProblemInfo
 from ._record import relative
 from ._summary import Line
 
-WIDTH, GAP, SHORTEST_NAME = 100, "  ", 12
+WIDTH, NARROWEST, GAP = 100, 40, "  "
 HEADINGS = (
     *("method", "budget", "nets", "total loss", "vs mtl", "vs random"),
     *("decide", "train", "size", "latency", "money"),
 )
+TASK_HEADINGS = ("task", "loss (mtl)", "(groups)", "change", "error (mtl)", "(groups)", "")
+TOTAL_ERROR = "± of the total loss"
+# What is left out on narrow screens, in this order.
+SPARED = ("latency", TOTAL_ERROR, "size", "vs random", "total loss", "decide", "train")
+METHOD, TASK = 14, 16  # letters that names keep before columns are left out
 Row = Sequence[str]
 
 
-def methods_table(lines: Sequence[Line]) -> list[str]:
-    """One line per method and budget; columns that nothing is known for are left out."""
-    return aligned([HEADINGS, *(cells(line) for line in lines)], always=2)
+def methods_table(lines: Sequence[Line], width: int = WIDTH) -> tuple[list[str], list[str]]:
+    """One line per method and budget, and which columns had no room; those that nothing is known for are left out."""
+    whole = [cells(line) for line in lines]
+    known = {name for column, name in enumerate(HEADINGS) if any(row[column] for row in whole)}
+    known |= {TOTAL_ERROR} if any(line.total_stderr is not None for line in lines) else set()
+    spared = [name for name in SPARED if name in known]
+    for number in range(len(spared) + 1):
+        left_out = spared[:number]
+        rows = [HEADINGS, *(cells(line, total_error=TOTAL_ERROR not in left_out) for line in lines)]
+        columns = [column for column, name in enumerate(HEADINGS) if name not in left_out]
+        made = aligned([[row[column] for column in columns] for row in rows], 2, width, METHOD)
+        if max(map(len, made)) <= width:
+            break
+    return made, left_out
 
 
-def legend(lines: Iterable[Line]) -> list[str]:
+def legend(lines: Iterable[Line], width: int = WIDTH, left_out: Sequence[str] = ()) -> list[str]:
     """What the columns of `methods_table` mean, as far as they are there."""
     lines = list(lines)
     said = ["Test losses, mean ± standard error over seeds; changes are means over tasks, negative is better."]
     if any(line.groups and line.deciding.networks for line in lines):
         said.append("Nets: in use + trained to decide.")
-    if any(line.deciding_cost or line.training_cost for line in lines):
+    if any(line.deciding_cost or line.training_cost for line in lines) and "train" not in left_out:
         said.append(
             "Decide, train: steps in units of mtl's (to decide once for all budgets; a measured step counts as the "
             "plain ones it is worth)."
         )
-    if any(line.relative_parameters for line in lines):
+    if any(line.relative_parameters for line in lines) and "size" not in left_out:
         said.append("Size: parameters in units of mtl's.")
-    if any(line.latency is not None for line in lines):
+    if any(line.latency is not None for line in lines) and "latency" not in left_out:
         said.append("Latency: ms for one row through all networks.")
     if any(line.money is not None for line in lines):
         said.append("Money: to decide and to train, at the price per hour of the run.")
     if not all(line.honest for line in lines):
         said.append("* chose by looking at test data: a bound, not a method.")
-    return textwrap.wrap(" ".join(said), WIDTH)
+    if left_out:
+        said.append(f"No room for: {', '.join(left_out)}.")
+    return textwrap.wrap(" ".join(said), width)
 
 
-def tasks_table(problem: ProblemInfo, together: Line, mine: Line, name: str) -> list[str]:
+def tasks_table(problem: ProblemInfo, together: Line, mine: Line, width: int = WIDTH) -> list[str]:
     """Test loss and error of every task, all together and in the groups of another method."""
-    rows: list[Row] = [("task", "loss of mtl", "of the groups", "change", "error of mtl", "of the groups", "")]
+    rows: list[Row] = [TASK_HEADINGS]
     for task in problem.tasks:
         losses, errors = (together.loss[task], mine.loss[task]), (together.error[task], mine.error[task])
         known = all(map(math.isfinite, errors))
         cells = [f"{error:.4g}" if known else "" for error in errors]
         measure = problem.errors.get(task, "") if known else ""
         rows.append((task, *(f"{loss:.4g}" for loss in losses), percent(relative(*reversed(losses))), *cells, measure))
-    return [f"By task, mtl and the groups of {name}:", *aligned(rows, always=4)]
+    for columns in (7, 6, 4):
+        made = aligned([row[:columns] for row in rows], 4, width, TASK)
+        if max(map(len, made)) <= width:
+            break
+    return made
 
 
-def aligned(rows: Sequence[Row], always: int) -> list[str]:
+def aligned(rows: Sequence[Row], always: int, width: int, shortest: int) -> list[str]:
     """Columns side by side, the first to the left and cut if it must be; empty ones after the first few left out."""
     used = [column for column in range(len(rows[0])) if column < always or any(row[column] for row in rows[1:])]
     widths = [max(len(row[column]) for row in rows) for column in used]
-    room = WIDTH - sum(width + len(GAP) for width in widths[1:])
-    widths[0] = min(widths[0], max(room, SHORTEST_NAME))
+    room = width - sum(width + len(GAP) for width in widths[1:])
+    widths[0] = min(widths[0], max(room, shortest))
     return [_line([row[column] for column in used], widths) for row in rows]
 
 
@@ -72,13 +94,14 @@ def _line(cells: Row, widths: Sequence[int]) -> str:
     return GAP.join([name.ljust(widths[0]), *numbers]).rstrip()
 
 
-def cells(line: Line) -> Row:
+def cells(line: Line, total_error: bool = True) -> Row:
     """What stands under `HEADINGS`; empty where nothing is known."""
+    known = total_error and line.total_stderr is not None
     return (
         line.method if line.honest else f"{line.method}*",
         "" if line.budget is None else str(line.budget),
         _networks(line),
-        _with_error(f"{line.total:.4g}", None if line.total_stderr is None else f"{line.total_stderr:.2g}"),
+        _with_error(f"{line.total:.4g}", f"{line.total_stderr:.2g}" if known else None),
         "" if line.method == "mtl" else _change(line.change, line.change_stderr),
         "" if line.method == "random" else _change(line.random_change, None),
         _times(line.deciding_cost),

@@ -8,11 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tagalong._progress import Progress, Teller
 from tagalong.learn import Job, why_not_batched
 
 from ._executors import Chunk, Executor
 from ._key import Keys
-from ._progress import Progress
 from ._row import Packed
 from ._store import Store
 
@@ -96,8 +96,11 @@ class Workshop:
             self._executor.start(self._keys.problem, self._device)
             self._started = True
         self._progress.start(sum(len(chunk.jobs) for chunk in chunks), what)
+        teller = Teller(self._progress)
         try:
-            yield from self._executor.map(chunks, self._progress.advance)
+            for chunk, packed in self._executor.map(chunks, teller):
+                teller.finished(sum(network.steps for network in packed))
+                yield chunk, packed
         finally:
             self._progress.done()
 

@@ -12,7 +12,7 @@ from tagalong.study import Lab
 
 from .._judge import all_lower, value
 from .._report import Cell, Claim, Report, Sheet, Value
-from .._totals import compared, measure_of, total, totals
+from .._totals import compared, digits_of, measure_of, total, totals
 from ..figures import Point, error_against_cost
 from ..printed import CAPACITY
 from ._tune import tuned_gradnorm
@@ -62,19 +62,19 @@ def _totals(lab: Lab, rule: str, size: Capacity, seeds: Sequence[int]) -> list[f
 
 def _larger(bench: Bench, sizes: Sequence[Capacity], found: Found) -> Sheet:
     rows: list[list[Cell]] = []
-    known = CAPACITY.get(bench.printed or "", {})
+    known, digits = CAPACITY.get(bench.printed or "", {}), digits_of(bench.chosen)
     for (method, by, times), values in found.items():
         size = next(size for size in sizes if (size.by, size.times) == (by, times))
         printed = known.get((method, int(times))) if by == "channels" and len(bench.chosen.names) >= 5 else None
         comparable = printed is not None and len(printed.results) == len(bench.chosen.names)
-        shown = Value(printed.total) if printed is not None and comparable else None
-        rows.append([method, f"{times:g}× {by}", Value(size.reached), value(values), shown])
+        shown = Value(printed.total, digits=digits) if printed is not None and comparable else None
+        rows.append([method, f"{times:g}× {by}", Value(size.reached), value(values, digits=digits), shown])
     columns = ("method", "size", "parameters, ×", f"total {measure_of(bench.chosen)}", "printed")
     return Sheet("One larger network", columns, rows)
 
 
 def _groups(bench: Bench, grouped: Grouped) -> Sheet:
-    rows = [(method, k, value(values)) for (method, k), values in grouped.items()]
+    rows = [(method, k, value(values, digits=digits_of(bench.chosen))) for (method, k), values in grouped.items()]
     return Sheet(
         "Groups of networks of the usual size", ("method", "groups", f"total {measure_of(bench.chosen)}"), rows
     )

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from tagalong.learn import Problem, Split
+from tagalong.learn import Problem, Rows, Split
+from tagalong.learn._rows import held
 from tagalong.learn._seeds import derived
 
 DESTRUCTIVE, WEIGHT = "destructive", 20.0
@@ -19,7 +20,8 @@ def with_destructive_task(problem: Problem) -> Problem:
     """
     task = replace(problem.tasks[0], name=DESTRUCTIVE, weight=WEIGHT)
 
-    def spoilt(part: str, split: Split) -> Split:
+    def spoilt(part: str, rows: Rows) -> Split:
+        split = held(rows, "a task that only harms")
         generator = torch.Generator().manual_seed(derived(0, "destructive", part))
         order = torch.randperm(len(split), generator=generator)
         labels = split.targets[problem.names[0]][order.to(split.inputs.device)]

@@ -14,7 +14,7 @@ from tagalong.study._summary import Line, summarise
 from .._judge import value
 from .._printed import PRINTED
 from .._report import Cell, Sheet, Value
-from .._totals import measure_of, result, results_of, totals
+from .._totals import digits_of, measure_of, result, results_of, totals
 from ..printed import BASELINES, OPTIMAL, PCGRAD_GAIN
 
 if TYPE_CHECKING:
@@ -28,13 +28,14 @@ COLUMNS = ("method", "groups", "total", "test loss, %", "validation loss, %", "d
 def total_sheet(bench: Bench, records: Sequence[Record]) -> Sheet:
     """One line per method and budget, with costs in trainings of MTL."""
     found = totals(bench.chosen, records)
-    digits = 2 if measure_of(bench.chosen).endswith("%") else 4
-    rows = [_total_row(bench, line, found[line.method, line.budget], digits) for line in summarise(list(records))]
+    rows = [_total_row(bench, line, found[line.method, line.budget]) for line in summarise(list(records))]
     note = "losses: mean relative change against mtl; costs in trainings of mtl; parameters against mtl's"
     return Sheet(f"Total {measure_of(bench.chosen)}", (*COLUMNS, "printed"), rows, note)
 
 
-def _total_row(bench: Bench, line: Line, values: Sequence[float], digits: int) -> list[Cell]:
+def _total_row(bench: Bench, line: Line, values: Sequence[float]) -> list[Cell]:
+    digits = digits_of(bench.chosen)
+
     def share(number: float | None) -> Value:
         return Value(np.nan if number is None else 100 * number)
 
@@ -81,12 +82,13 @@ def group_sheets(bench: Bench, lab: Lab, records: Sequence[Record]) -> list[Shee
 
 def _baseline_sheet(bench: Bench, records: Sequence[Record]) -> Sheet:
     rows: list[list[Cell]] = []
-    found: dict[str, list[Record]] = {}
+    of_method: dict[str, list[Record]] = {}
     for record in records:
         if record.budget is None:
-            found.setdefault(record.method, []).append(record)
-    for method, mine in found.items():
-        cells = [value([result(bench.chosen, r.test[task]) for r in mine]) for task in bench.chosen.names]
+            of_method.setdefault(record.method, []).append(record)
+    for method, mine in of_method.items():
+        by_task = {task: [result(bench.chosen, r.test[task]) for r in mine] for task in bench.chosen.names}
+        cells = [value(found, digits=digits_of(bench.chosen)) for found in by_task.values()]
         rows.append([method, *cells])
     columns = ("method", *(bench.short(task) for task in bench.chosen.names))
     return Sheet(f"Baselines, {measure_of(bench.chosen)} of each task", columns, rows)
@@ -96,18 +98,26 @@ def printed_sheets(bench: Bench) -> list[Sheet]:
     """The paper's tables of single tasks, where the data are the same."""
     if bench.printed is None or bench.printed != bench.problem.name:
         return []
-    names = [bench.short(task) for task in bench.chosen.names]
+    names, digits = [bench.short(task) for task in bench.chosen.names], digits_of(bench.chosen)
     columns = ("method", *(f"printed {name}" for name in names))
     rows: list[list[Cell]] = []
     for method, line in BASELINES[bench.printed].items():
         errors = line.stderr or {}
-        rows.append([method, *(Value(line.results[n], errors.get(n)) if n in line.results else None for n in names)])
+        rows.append(
+            [
+                method,
+                *(Value(line.results[n], errors.get(n), digits=digits) if n in line.results else None for n in names),
+            ]
+        )
     sheets = [Sheet("Baselines, as printed", columns, rows)]
     tables = {name: PRINTED[f"{bench.printed}_{name}"] for name in ("cs", "hoa", "tag")}
     tables["optimal"] = OPTIMAL[bench.printed]
     for budget in bench.budgets:
         rows = [
-            [method, *(Value(g.results[n], served=n in g.bold) if n in g.results else None for n in names)]
+            [
+                method,
+                *(Value(g.results[n], served=n in g.bold, digits=digits) if n in g.results else None for n in names),
+            ]
             for method, table in tables.items()
             for g in table[budget].groups
         ]
@@ -115,10 +125,17 @@ def printed_sheets(bench: Bench) -> list[Sheet]:
     return sheets
 
 
+def _shown(
+    results: Mapping[str, float], task: str, digits: int, stderr: float | None = None, served: bool = True
+) -> Value | None:
+    return Value(results[task], stderr, served, digits) if task in results else None
+
+
 def _group_row(bench: Bench, lab: Lab, method: str, group: Group) -> list[Cell]:
-    found = results_of(lab, group.trains, bench.seeds)
+    found, digits = results_of(lab, group.trains, bench.seeds), digits_of(bench.chosen)
     cells: list[Cell] = [
-        value(found[task], served=task in group.serves) if task in group.trains else None for task in bench.chosen.names
+        value(found[task], digits=digits, served=task in group.serves) if task in group.trains else None
+        for task in bench.chosen.names
     ]
     return [method, *cells]
 

@@ -33,8 +33,9 @@ def run(bench: Bench) -> Report:
     drawn = random_sets(bench.problem.names, SETS[bench.size], bench.seeds[0])
     paper: list[Tasks] = [tasks for tasks in (FIRST, SECOND) if set(tasks) <= set(bench.problem.names)]
     sets = list(dict.fromkeys([*paper, *drawn]))
+    harmful = with_destructive_task(bench.problem.only(sets[0]))
     found = {tasks: _affinity(bench, bench.problem.only(tasks)) for tasks in sets}
-    harmed = _affinity(bench, with_destructive_task(bench.problem.only(sets[0]))).only(sets[0])
+    harmed = _affinity(bench, harmful).only(sets[0])
     pairs = [(one, other) for one, other in combinations(sets, 2) if len(set(one) & set(other)) > 1]
     together = _shared([(found[one], found[other]) for one, other in pairs])
     alone = _shared([(found[sets[0]], harmed)])

@@ -52,10 +52,11 @@ def budgets_data(groupings: Mapping[int, Grouping], results: Results) -> list[di
     """What the slider needs to know, in the order of k."""
     largest = max(abs(grouping.value) for grouping in groupings.values())
     power = power_of_thousand(largest)
-    return [_data(k, grouping, power, results) for k, grouping in groupings.items()]
+    measured = any(grouping.resampled is not None for grouping in groupings.values())
+    return [_data(k, grouping, power, results, measured) for k, grouping in groupings.items()]
 
 
-def _data(k: int, grouping: Grouping, power: int, results: Results) -> dict[str, Any]:
+def _data(k: int, grouping: Grouping, power: int, results: Results, measured: bool) -> dict[str, Any]:
     unit, resampled = 10.0**power, grouping.resampled
     return {
         "k": k,
@@ -63,12 +64,12 @@ def _data(k: int, grouping: Grouping, power: int, results: Results) -> dict[str,
         "value": grouping.value / unit,
         "bound": grouping.bound / unit,
         "unit": times(power),
-        "summary": _sentences(k, grouping, power, results),
+        "summary": _sentences(k, grouping, power, results, measured),
         "unsettled": [] if resampled is None else list(resampled.unsettled),
     }
 
 
-def _sentences(k: int, grouping: Grouping, power: int, results: Results) -> list[str]:
+def _sentences(k: int, grouping: Grouping, power: int, results: Results, measured: bool) -> list[str]:
     """How good, whether that is proven, how stable, what else is as good, and what training it brought."""
     unit, used = 10.0**power, len(grouping.groups)
     start = f"{used} network{'s' * (used != 1)}" + (f" (more than {used} bring nothing)" if used < k else "")
@@ -79,6 +80,8 @@ def _sentences(k: int, grouping: Grouping, power: int, results: Results) -> list
         said.append(f"at most {grouping.bound / unit:.3g}{times(power)} is possible, {grouping.gap:.1%} more")
     if grouping.resampled is not None:
         said.append(f"the same groups in {grouping.resampled.share:.0%} of {grouping.resampled.resamples} resamples")
+    elif measured:
+        said.append("how stable they are was not looked at: it is for budgets that a run asks for")
     if ties := len(grouping.ties):
         said.append(f"{'at least ' * (ties == LISTED)}{ties} other{'s are' if ties > 1 else ' is'} just as good")
     trained = [line for line in results.table() if (line.method, line.budget) == ("tag", k)]

@@ -30,12 +30,16 @@ def was_it_worth_it(results: Results) -> Html:
         tag("div", id="cost-switches", class_="switches"),
         tag(
             "div",
-            id="cost",
-            class_="plot",
-            role="img",
-            aria_label="Cost against error; the table below has the numbers",
+            tag(
+                "div",
+                id="cost",
+                class_="plot",
+                role="img",
+                aria_label="Cost against error; the table beside it has the numbers",
+            ),
+            tag("div", methods_table(results), class_="beside"),
+            class_="pair",
         ),
-        methods_table(results),
         tag("h3", "Task by task"),
         tag("div", tag("label", "What changes with ", tag("select", id="changes-method")), class_="switches"),
         tag("div", id="changes", class_="plot", role="img", aria_label="Change of each task's test loss"),
@@ -56,12 +60,13 @@ def methods_table(results: Results) -> Html:
     body = [_row(line, columns, (line.method, line.budget) == best) for line in lines]
     notes = (
         "± one standard error over seeds and test rows. Costs count steps of the optimiser in units of training all "
-        "tasks together once; deciding is counted once for all budgets. The shaded row is the one to use."
+        "tasks together once; deciding is counted once for all budgets. Size: parameters, likewise. The shaded row is "
+        "the one to use."
     )
     starred = " * looked at test data: a bound, not a method." if not all(line.honest for line in lines) else ""
     made = tag(
         "table",
-        tag("caption", "All methods; choose a heading to sort", class_="quiet"),
+        tag("caption", "All methods", tag("span", "; choose a heading to sort", class_="hint")),
         tag("thead", tag("tr", *head)),
         tag("tbody", *body),
         class_="sortable",
@@ -95,7 +100,7 @@ def _columns(results: Results) -> list[Column]:
         ("total loss", lambda line: f"{line.total:.4g}", lambda line: line.total),
         ("deciding", lambda line: _times(line.deciding_cost), lambda line: line.deciding_cost),
         ("training", lambda line: _times(line.training_cost), lambda line: line.training_cost),
-        ("parameters", lambda line: _times(line.relative_parameters), lambda line: line.relative_parameters),
+        ("size", lambda line: _times(line.relative_parameters), lambda line: line.relative_parameters),
         ("latency", lambda line: _milliseconds(line.latency), lambda line: line.latency),
         ("money", lambda line: "" if line.money is None else f"{line.money:.4g}", lambda line: line.money),
     ]

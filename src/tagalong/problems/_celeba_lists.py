@@ -1,0 +1,107 @@
+"""Reads CelebA's lists: which attributes each image has, and which part it belongs to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tagalong._names import refuse
+from tagalong.learn._table_roles import closest
+
+from ._celeba_images import some
+
+ATTRIBUTES_LIST, PARTITION_LIST = "list_attr_celeba.txt", "list_eval_partition.txt"
+VALUES = {"1": True, "-1": False}
+PARTS = {"0": "train", "1": "validation", "2": "test"}
+
+
+def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDArray[np.bool_]]:
+    """The names of the images, and [image, attribute] whether an image has each wanted attribute.
+
+    Raises:
+        ValueError: lists what is wrong with the file, or attributes that it does not have.
+    """
+    with path.open(encoding="utf-8", errors="replace") as file:
+        count, header = file.readline().strip(), file.readline().split()
+        if not count.isdecimal():
+            found = f"{count[:40]!r}; is it the official file?"
+            raise ValueError(f"`data`: {path} must start with the number of its images, found {found}")
+        unknown = [name for name in wanted if name not in header]
+        refuse(
+            [f"`attributes` must be some of {path.name}, found {name!r}; {closest(name, header)}" for name in unknown]
+        )
+        places = [header.index(name) for name in wanted]
+        names, labels, odd = [], [], OddLines(path)
+        for number, (name, *values) in lines_of(file, 3):
+            if len(values) != len(header):
+                odd.add(number, f"a name and {len(header)} values", f"{len(values)} values")
+            elif not VALUES.keys() >= set(values):
+                odd.add(number, "values 1 and -1 alone", next(value for value in values if value not in VALUES))
+            names.append(name)
+            labels.append([VALUES.get(values[place], False) for place in places if place < len(values)])
+    refuse([*odd.problems, *_wrong_count(path, int(count), names), *_twice(path, names)])
+    return names, np.array(labels, dtype=np.bool_).reshape(len(names), len(wanted))
+
+
+def read_partition(path: Path, names: Sequence[str]) -> NDArray[np.int64]:
+    """The part of each image: 0 train, 1 validation, 2 test.
+
+    Raises:
+        ValueError: lists what is wrong with the file, or images that it leaves out.
+    """
+    parts: dict[str, int] = {}
+    odd = OddLines(path)
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, (name, *values) in lines_of(file, 1):
+            if len(values) != 1 or values[0] not in PARTS:
+                odd.add(number, "a name and 0, 1 or 2", " ".join(values) or "a name alone")
+            parts[name] = list(PARTS).index(values[0]) if values and values[0] in PARTS else -1
+    refuse(odd.problems)
+    absent = [name for name in names if name not in parts]
+    if absent:
+        raise ValueError(f"`data`: {path} must have a line for every image, found none for {some(absent)}")
+    found = np.array([parts[name] for name in names], dtype=np.int64)
+    empty = [word for part, word in enumerate(PARTS.values()) if not (found == part).any()]
+    refuse([f"`data`: {path} must have images of every part, found none for {', '.join(empty)}"] if empty else [])
+    return found
+
+
+def lines_of(file: Iterable[str], first: int) -> Iterator[tuple[int, list[str]]]:
+    """The number and the words of each line that is not empty."""
+    return ((number, words) for number, line in enumerate(file, first) if (words := line.split()))
+
+
+class OddLines:
+    """Lines that are not as they should be: the first of each kind is shown, the others are counted."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._kinds: dict[str, list[tuple[int, str]]] = {}
+
+    def add(self, number: int, expected: str, found: str) -> None:
+        """Notes a line."""
+        self._kinds.setdefault(expected, []).append((number, found))
+
+    @property
+    def problems(self) -> list[str]:
+        """A sentence for each kind."""
+        said = []
+        for expected, ((number, found), *others) in self._kinds.items():
+            more = f", and {len(others)} more such lines" if others else ""
+            said.append(f"`data`: {self._path}, line {number} must have {expected}, found {found[:40]}{more}")
+        return said
+
+
+def _wrong_count(path: Path, count: int, names: Sequence[str]) -> list[str]:
+    if len(names) == count:
+        return []
+    return [f"`data`: {path} must list {count} images, as its first line says, found {len(names)}; is it cut off?"]
+
+
+def _twice(path: Path, names: Sequence[str]) -> list[str]:
+    again = [name for name, times in Counter(names).items() if times > 1]
+    return [f"`data`: {path} must list each image once, found more often: {some(again)}"] if again else []

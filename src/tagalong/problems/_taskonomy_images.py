@@ -1,0 +1,147 @@
+"""From image files to inputs and targets of one view (Standley et al. 2020, setting 2)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tagalong.learn._rows import Batch
+
+from ._taskonomy_folder import DOMAINS, RGB
+from ._taskonomy_views import Views
+
+CLASSES = 18  # 0: uncertain, 1: background, 2 to 17: objects
+FARTHEST = 2**13  # depth in units of 1/512 m: from 16 m on, and where the mesh has holes (65,535), it counts as unknown
+CENTRED = {"depth": (1500.0, 1000.0), "edges": (718.0, 1070.0), "keypoints": (50.0, 100.0)}
+MASKED = ("depth", "normals")
+CHANNELS = {"depth": 2, "normals": 4, "edges": 1, "keypoints": 1}
+DAMAGED = (OSError, SyntaxError, ValueError)  # what a damaged PNG makes Pillow raise, and what is wrong in it
+TRIED = 8
+logger = logging.getLogger(__name__)
+Pixels = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class ViewReader:
+    """Reads views. Those whose images turn out to be damaged come without any label, and are logged.
+
+    Attributes:
+        views: that are there.
+        tasks: whose domains are there.
+        pixels: of a side of what comes out; larger images are reduced.
+    """
+
+    views: Views
+    tasks: tuple[str, ...]
+    pixels: int
+
+    def __len__(self) -> int:
+        return len(self.views)
+
+    def contents(self) -> Iterator[bytes]:
+        """Names and sizes of all files, and how they are read."""
+        yield self.views.digest
+        yield repr((self.pixels, FARTHEST, CENTRED, len(self))).encode()
+
+    def read(self, row: int, tasks: Sequence[str], draw: int | None) -> Batch:
+        """A view: colours from 0 to 255 and the targets of these tasks.
+
+        Args:
+            row: which.
+            tasks: whose targets.
+            draw: the view is mirrored if this is odd; None: never.
+        """
+        try:
+            read = self._images(row, tasks)
+        except DAMAGED as error:
+            logger.warning("a view has no labels, since it cannot be read: %s", error)
+            return self._nothing(tasks)
+        if draw is not None and draw % 2:
+            read = mirrored(*read)
+        return read
+
+    def unreadable(self) -> str | None:
+        """What is wrong if none of the first views can be read: then it is with all of them."""
+        flaws = [self._flaw(row) for row in range(min(TRIED, len(self)))]
+        return flaws[0] if all(flaws) else None
+
+    def _flaw(self, row: int) -> str | None:
+        try:
+            self._images(row, self.tasks)
+        except DAMAGED as error:
+            return str(error)
+        return None
+
+    def _images(self, row: int, tasks: Sequence[str]) -> Batch:
+        inputs = torch.from_numpy(self._colours(row, RGB).transpose(2, 0, 1).copy())
+        depth = self._numbers(row, "depth") if set(MASKED) & set(tasks) else None
+        return inputs, {task: self._target(row, task, depth) for task in tasks}
+
+    def _target(self, row: int, task: str, depth: Pixels | None) -> Tensor:
+        if task == "segmentation":
+            return torch.from_numpy(self._classes(row))
+        if task == "normals":
+            colours = self._colours(row, DOMAINS[task]).transpose(2, 0, 1).astype(np.float32)
+            values = colours / np.float32(127.5) - np.float32(1)
+        else:
+            numbers = depth if task == "depth" and depth is not None else self._numbers(row, task)
+            middle, spread = CENTRED[task]
+            values = ((numbers - np.float32(middle)) / np.float32(spread))[None]
+        return _masked(values, depth) if task in MASKED and depth is not None else torch.from_numpy(values)
+
+    def _colours(self, row: int, domain: str) -> NDArray[np.uint8]:
+        from PIL import Image
+
+        with Image.open(self.views.file(row, domain)) as image:
+            if image.mode not in ("RGB", "RGBA"):
+                raise ValueError(f"{self.views.file(row, domain)}: expected three channels, found mode {image.mode}")
+            colours = image.convert("RGB")
+            return np.asarray(colours.resize((self.pixels, self.pixels), Image.Resampling.BILINEAR))
+
+    def _numbers(self, row: int, task: str) -> Pixels:
+        from PIL import Image
+
+        with Image.open(self.views.file(row, DOMAINS[task])) as image:
+            if image.mode not in ("I", "I;16", "I;16B", "L"):
+                raise ValueError(f"{self.views.file(row, DOMAINS[task])}: expected numbers, found mode {image.mode}")
+            numbers = Image.fromarray(np.asarray(image, dtype=np.float32))
+            return np.asarray(numbers.resize((self.pixels, self.pixels), Image.Resampling.BILINEAR))
+
+    def _classes(self, row: int) -> Pixels:
+        from PIL import Image
+
+        path = self.views.file(row, DOMAINS["segmentation"])
+        with Image.open(path) as image:
+            if image.mode not in ("L", "P"):
+                raise ValueError(f"{path}: expected one channel, found mode {image.mode}")
+            classes = np.asarray(image.resize((self.pixels, self.pixels), Image.Resampling.NEAREST))
+        if classes.max() >= CLASSES:
+            raise ValueError(f"{path}: expected classes 0 to {CLASSES - 1}, found {classes.max()}")
+        return np.where(classes > 0, classes, np.nan).astype(np.float32)
+
+    def _nothing(self, tasks: Sequence[str]) -> Batch:
+        side = (self.pixels, self.pixels)
+        shapes = {task: side if task == "segmentation" else (CHANNELS[task], *side) for task in tasks}
+        return torch.zeros(3, *side, dtype=torch.uint8), {t: torch.full(shapes[t], torch.nan) for t in tasks}
+
+
+def mirrored(inputs: Tensor, targets: dict[str, Tensor]) -> Batch:
+    """Left and right change places; normals then point the other way across."""
+    flipped = {task: target.flip(-1) for task, target in targets.items()}
+    if "normals" in flipped:
+        flipped["normals"][0] *= -1
+    return inputs.flip(-1), flipped
+
+
+def _masked(values: Pixels, depth: Pixels) -> Tensor:
+    """Values, 0 where depth is unknown, and a last channel that says where it is known; NaN if nowhere."""
+    known = (depth < FARTHEST).astype(np.float32)
+    if not known.any():
+        return torch.full((len(values) + 1, *known.shape), torch.nan)
+    return torch.from_numpy(np.concatenate([values * known, known[None]]))

@@ -1,0 +1,151 @@
+"""What commands print fits the terminal, moves no cursor, and is plain where nobody looks."""
+
+import io
+import re
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pytest
+from terminal import Terminal
+
+from tagalong.affinity import Affinity
+from tagalong.cli import main
+from tagalong.paper import EXPERIMENTS
+
+sys.path.append(str(Path(__file__).parents[1] / "report"))
+from made_up_run import make_run
+
+TASKS = ("age", "ill", "a_task_with_a_name_that_is_longer_than_anybody_would_like_to_type_it", "tall", "thin \x1b[2J")
+HELP = ["", "demo", "problems", "run", "report", "predict", "group", "plan", "verdict", "paper"]
+COMMANDS = [
+    "problems",
+    "report one",
+    "report one two",
+    "report one a_long_name_of_a_run",
+    "verdict one",
+    "verdict one --quiet",
+    "plan one/affinity.json --budgets 2",
+    "group one/affinity.json --budget 2 --explain all --together",
+    "group one/affinity.json --budgets all",
+    "paper",
+    "paper selection",
+    "paper errata",
+    "paper theory",
+]
+STYLE = re.compile(r"\x1b\[[\d;]*m")
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")
+
+
+class Tty(io.StringIO):
+    """A terminal that keeps what it is sent."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+Shown = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for name, gain in (("one", 0.05), ("two", -0.1), ("a_long_name_of_a_run", 0.05)):
+        make_run(folder / name, TASKS, gain=gain)
+    return folder
+
+
+@pytest.fixture
+def shown(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Shown:
+    """What a command sends to a terminal, in a folder with runs."""
+    monkeypatch.chdir(runs)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+    def run(command: str) -> str:
+        screen = Tty()
+        with redirect_stdout(screen):
+            assert main(command.split()) == 0
+        return screen.getvalue()
+
+    return run
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_fit(shown: Shown, monkeypatch: pytest.MonkeyPatch, command: str, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = STYLE.sub("", shown(command)).splitlines()
+    assert max(map(len, lines)) <= width
+    assert not any("\x1b" in line or "\r" in line or "\b" in line for line in lines)
+    assert not any(line != line.rstrip() for line in lines)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("command", [*HELP, *(f"paper {experiment.name}" for experiment in EXPERIMENTS)])
+def test_every_help_fits_and_has_an_example(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, command: str, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = STYLE.sub("", shown(f"{command} --help"))
+    assert max(map(len, text.splitlines())) <= width
+    assert f"tagalong {command}".strip() in text.partition("Example")[2]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "--help", "run --help"])
+def test_elsewhere_there_are_no_control_characters(
+    tagalong: Terminal, runs: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(runs)
+    ran = tagalong(*command.split())
+    assert ran.status == 0
+    assert all(sign.isprintable() or sign == "\n" for sign in ran.out + ran.err)
+
+
+def test_no_color_means_no_colours(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert COLOUR.search(shown("--help"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    for command in ("report one two", "paper selection", "group one/affinity.json --budget 2", "--help"):
+        assert not COLOUR.search(shown(command))
+
+
+def test_more_columns_are_shown_where_there_is_room(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for width in (50, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        text = STYLE.sub("", shown("verdict one"))
+        found[width] = next(line for line in text.splitlines() if line.startswith("method"))
+        assert max(map(len, text.splitlines())) <= width
+        assert ("No room for: latency" in text.replace("\n", " ")) == ("latency" not in found[width])
+    assert len(found[50].split()) < len(found[80].split()) < len(found[120].split())
+    assert "latency" in found[120]
+
+
+def test_long_names_are_shortened_before_numbers(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    names = [f"a_rather_long_name_of_a_task_that_ends_in_the_number_{i}" for i in range(4)]
+    Affinity.from_matrix(np.arange(16.0).reshape(4, 4), names).to_csv("a.csv")
+    lines = STYLE.sub("", shown("group a.csv --budget 2")).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("task "))
+    rows = [line.split() for line in lines[start + 1 : start + 5]]
+    assert all(row[0].endswith("…") and row[0].startswith("a_rather_long") for row in rows)
+    assert all(len(row) == 4 and "…" not in "".join(row[1:]) for row in rows)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_commands_that_train_fit(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    drawn = np.random.default_rng(0).normal(size=(120, 5))
+    np.savetxt("table.csv", drawn, "%.3f", ",", header="p,q,a_target_with_quite_a_long_name,age,weight", comments="")
+    targets = "--targets a_target_with_quite_a_long_name,age,weight"
+    quick = "--recipe epochs=2 --device cpu --seeds 2 --price-per-hour 3"
+    for command in (
+        f"run table.csv {targets} --methods mtl,stl,random,tag,hoa,tag+pcgrad --budgets 2,3 {quick} --out table",
+        "predict table table.csv --out new.csv",
+        "paper main --seeds 1 --tasks Black_Hair,Goatee --recipe epochs=1 --with rows=200 --out main",
+    ):
+        lines = STYLE.sub("", shown(command)).splitlines()
+        assert max(map(len, lines)) <= 80
+        assert not any("\x1b" in line or "\r" in line for line in lines)

@@ -1,0 +1,185 @@
+"""Rows read from files batch by batch: the numbers of rows in memory, and never more than a few batches held."""
+
+import pickle
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from learn_small import TASKS, encoder, same, small_problem
+
+from tagalong.learn import (
+    Job,
+    Problem,
+    ReadRows,
+    Recipe,
+    Split,
+    Task,
+    data_problems,
+    label_summary,
+    train,
+    train_many,
+    why_not_batched,
+)
+from tagalong.learn._reading import AHEAD
+from tagalong.learn._rows import Batch, Rows
+from tagalong.study import Study
+
+
+class Shelf:
+    """Reads rows of a split one by one, and notes what was asked for."""
+
+    def __init__(self, split: Split) -> None:
+        self.split, self.tasks = split, split.tasks
+        self.asked: list[tuple[int, tuple[str, ...], int | None]] = []
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def read(self, row: int, tasks: Sequence[str], draw: int | None) -> Batch:
+        self.asked.append((row, tuple(tasks), draw))
+        return self.split.inputs[row], {task: self.split.targets[task][row] for task in tasks}
+
+    def contents(self) -> Iterator[bytes]:
+        return self.split.contents()
+
+
+def on_the_shelf(rows: Rows) -> ReadRows:
+    assert isinstance(rows, Split)
+    return ReadRows(Shelf(rows), rows.tasks, at_once=5, threads=3)
+
+
+def read_problem(problem: Problem) -> Problem:
+    parts = {part: on_the_shelf(rows) for part, rows in problem.splits.items()}
+    return replace(problem, **parts)
+
+
+def shelf(rows: Rows) -> Shelf:
+    assert isinstance(rows, ReadRows)
+    assert isinstance(rows.reader, Shelf)
+    return rows.reader
+
+
+@pytest.mark.parametrize("rule", ["plain", "uw", "gradnorm"])
+@pytest.mark.parametrize("meter", [None, {"every": 3}, {"every": 2, "held_out": True}])
+def test_networks_are_those_of_rows_in_memory(rule: str, meter: dict[str, object] | None) -> None:
+    held = small_problem(make=encoder(dropout=0.3, norm=True))
+    job = Job(TASKS[:2], seed=3, rule=rule)
+    expected, found = (train(problem, job, meter=meter) for problem in (held, read_problem(held)))
+    assert same(dict(expected.state or {}), dict(found.state or {}))
+    np.testing.assert_allclose(found.curve, expected.curve, rtol=1e-12)
+    for part in ("val", "test"):
+        for task in job.tasks:
+            mine, other = getattr(found, part)[task], getattr(expected, part)[task]
+            assert (mine.loss, mine.error) == pytest.approx((other.loss, other.error), rel=1e-12)
+            np.testing.assert_allclose(mine.rows, other.rows, rtol=1e-6)
+    if expected.affinity is not None:
+        assert found.affinity is not None
+        np.testing.assert_allclose(found.affinity.history, expected.affinity.history, rtol=1e-9)
+
+
+def test_chance_follows_from_seed_epoch_and_row_whatever_tasks_are_trained() -> None:
+    def draws(job: Job) -> dict[str, list[int | None]]:
+        problem = read_problem(small_problem(Recipe(batch_size=8, epochs=2)))
+        train(problem, job)
+        found: dict[str, list[int | None]] = {}
+        for part, rows in problem.splits.items():
+            # Threads ask in any order.
+            found[part] = sorted((draw for _, _, draw in shelf(rows).asked), key=str)
+        return found
+
+    one, other, again = draws(Job(("age",), 1)), draws(Job(TASKS, 1)), draws(Job(("age",), 2))
+    assert one == other
+    drawn = [draw for draw in one["train"] if draw is not None]
+    assert len(set(drawn)) == 2 * 41, "another one for each row and epoch"
+    assert not set(drawn) & set(again["train"])
+    assert set(one["val"]) == set(one["test"]) == {None}
+
+
+def test_only_what_is_trained_is_read() -> None:
+    problem = read_problem(small_problem())
+    train(problem, Job(("age", "ill")))
+    for rows in problem.splits.values():
+        assert {tasks for _, tasks, _ in shelf(rows).asked} <= {(), ("age", "ill")}
+
+
+def test_little_is_read_ahead_and_nothing_when_nobody_asks() -> None:
+    rows = on_the_shelf(small_problem().train)
+    batches = rows.batches(torch.arange(40).split(4), (0, 0))
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert len(shelf(rows).asked) <= 4 * (AHEAD + 1)
+
+
+def test_a_reader_s_error_reaches_the_caller() -> None:
+    class Broken(Shelf):
+        def read(self, row: int, tasks: Sequence[str], draw: int | None) -> Batch:
+            raise OSError("the disk is gone")
+
+    split = small_problem().train
+    assert isinstance(split, Split)
+    with pytest.raises(OSError, match="the disk is gone"):
+        ReadRows(Broken(split), split.tasks).batch(torch.arange(3))
+
+
+class Kept:
+    """A loss that counts how many outputs are alive at once."""
+
+    def __init__(self) -> None:
+        self.alive: list[weakref.ref[torch.Tensor]] = []
+        self.most = 0
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.alive = [ref for ref in self.alive if ref() is not None] + [weakref.ref(outputs)]
+        self.most = max(self.most, len(self.alive))
+        return (outputs.squeeze(1) - targets).abs()
+
+
+@pytest.mark.parametrize(("error", "held"), [("loss", False), ("mae", True)])
+def test_outputs_are_kept_only_for_errors_that_need_them(error: str, held: bool) -> None:
+    loss = Kept()
+    problem = read_problem(small_problem().only(["age"]))
+    problem = replace(problem, tasks=(Task("age", "regression", loss=loss, error=error),))
+    train(problem, Job(("age",)))
+    assert (loss.most > 3) == held  # 24 rows in fives; the last outputs live until the next come
+
+
+def test_many_networks_are_trained_one_by_one_to_the_same_numbers() -> None:
+    problem = read_problem(small_problem())
+    assert why_not_batched(problem) == "rows are read from files, batch by batch"
+    jobs = [Job(("age",)), Job(("age", "ill"))]
+    for trained in train_many(problem, jobs):
+        np.testing.assert_array_equal(trained.curve, train(problem, trained.job).curve)
+
+
+def test_the_fingerprint_follows_the_contents() -> None:
+    problem = small_problem()
+    assert read_problem(problem).fingerprint == read_problem(problem).fingerprint
+    assert read_problem(small_problem(count=40)).fingerprint != read_problem(problem).fingerprint
+    assert read_problem(problem).only(["age"]).fingerprint != read_problem(problem).fingerprint
+
+
+def test_workers_and_summaries_take_them() -> None:
+    problem = read_problem(small_problem())
+    again = pickle.loads(pickle.dumps(problem.train))
+    torch.testing.assert_close(again.batch(torch.arange(4)), problem.train.batch(torch.arange(4)), equal_nan=True)
+    assert data_problems(problem) == []
+    assert data_problems(
+        replace(problem, val=on_the_shelf(Split(torch.zeros(0, 4), {t: torch.zeros(0) for t in TASKS})))
+    )
+    summary = label_summary(problem.only(["age", "weight"]))
+    assert summary.tasks[0].labels == {"train": 41, "val": 24, "test": 24}
+
+
+def test_a_study_runs_and_goes_on(tmp_path: Path, one_thread: None) -> None:
+    problem = read_problem(small_problem(Recipe(lr=0.02, batch_size=8, epochs=2), missing=0.0))
+    run: Callable[[], object] = lambda: Study(problem, tmp_path / "run", device="cpu").run(  # noqa: E731
+        ["mtl", "stl", "tag", "hoa"], budgets=[2], seeds=2
+    )
+    first = str(run())
+    shelf(problem.train).asked.clear()
+    assert str(run()) == first
+    assert len(shelf(problem.train).asked) < len(problem.train), "trained again"

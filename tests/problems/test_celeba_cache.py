@@ -1,0 +1,251 @@
+"""The decoded images: whole or not there, whatever happens on the way."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from official_celeba import file_name, jpeg, write_celeba
+from PIL import Image
+
+from tagalong.problems import _celeba_cache, _celeba_workers, _needs, celeba
+
+IMAGES, PIXELS, PIECE = 600, 16, 128
+SRC = Path(__file__).parents[2] / "src"
+CHILD = """
+import sys
+from tagalong.problems import _celeba_cache, celeba
+
+_celeba_cache.IMAGES_AT_ONCE = 128
+
+class Halting:
+    pieces = int(sys.argv[3])
+    images = 0
+    def start(self, total, what, unit):
+        pass
+    def advance(self, n):
+        self.images += n
+        self.pieces -= n > 0
+        if self.pieces == 0:
+            print("halted", flush=True)
+            sys.stdin.readline()
+    def done(self):
+        pass
+
+watched = Halting()
+print("begins", flush=True)
+problem = celeba(sys.argv[1], cache=sys.argv[2], pixels=16, progress=watched)
+print(watched.images, problem.fingerprint)
+"""
+
+
+class Counting:
+    """Progress that is written down."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def start(self, total: int, what: str, unit: str = "networks") -> None:
+        self.told.append((total, what, unit))
+
+    def advance(self, n: int) -> None:
+        self.told.append(n)
+
+    def done(self) -> None:
+        self.told.append("done")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data, decoded without interruption."""
+    folder = tmp_path_factory.mktemp("celeba") / "data"
+    write_celeba(folder, IMAGES)
+    celeba(folder, pixels=PIXELS)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_celeba_cache, "IMAGES_AT_ONCE", PIECE)
+
+
+@pytest.fixture
+def data(whole: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(whole, tmp_path / "data", ignore=shutil.ignore_patterns("tagalong-cache"))
+
+
+def only(folder: Path, suffix: str = ".npy") -> Path:
+    (found,) = folder.glob(f"*{suffix}")
+    return found
+
+
+def child(data: Path, cache: Path, pieces: int) -> "subprocess.Popen[str]":
+    """A process that decodes and halts after so many pieces, until it gets a line."""
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(data), str(cache), str(pieces)],
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def said(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def pixels_of(path: Path) -> np.ndarray:
+    return np.asarray(Image.open(path))
+
+
+def test_killed_half_way_it_goes_on_to_the_same_bytes(whole: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    with child(whole, cache, pieces=2) as process:
+        assert [said(process), said(process)] == ["begins", "halted"]
+        process.send_signal(signal.SIGKILL)
+    assert not list(cache.glob("*.npy"))
+    recorded = only(cache, ".done").read_text().splitlines()
+    assert len(recorded) >= 2
+    watched = Counting()
+    celeba(whole, cache=cache, pixels=PIXELS, progress=watched)
+    (start, found, *others, done) = watched.told
+    assert start == (IMAGES, "decoding images", "images")
+    assert found >= PIECE * (len(recorded) - 1)  # the last piece is shorter
+    assert found + sum(others) == IMAGES
+    assert len(others) == -(-IMAGES // PIECE) - len(recorded)
+    assert done == "done"
+    assert only(cache).read_bytes() == only(whole / "tagalong-cache").read_bytes()
+    assert {file.suffix for file in cache.iterdir()} == {".npy", ".lock"}
+
+
+def test_of_two_processes_one_decodes_and_the_other_waits(whole: Path, tmp_path: Path) -> None:
+    with child(whole, tmp_path, pieces=1) as first:
+        assert [said(first), said(first)] == ["begins", "halted"]
+        second = child(whole, tmp_path, pieces=-1)
+        assert said(second) == "begins"
+        assert first.stdin is not None
+        first.stdin.write("\n")
+        first.stdin.flush()
+        images, fingerprint = said(first).split()
+        with second:
+            assert said(second).split() == ["0", fingerprint]
+    assert images == str(IMAGES)
+    assert only(tmp_path).read_bytes() == only(whole / "tagalong-cache").read_bytes()
+
+
+def test_what_is_recorded_is_checked(whole: Path, tmp_path: Path) -> None:
+    """As after a power cut: a record whose bytes never reached the disk, and half a line."""
+    cache = tmp_path / "cache"
+    with child(whole, cache, pieces=3) as process:
+        assert [said(process), said(process)] == ["begins", "halted"]
+        process.kill()
+    record, part = only(cache, ".done"), only(cache, ".part")
+    offset = int(record.read_text().split()[0])
+    with part.open("r+b") as file:
+        file.seek(offset)
+        file.write(bytes(100))
+    record.write_text(record.read_text() + "12")
+    celeba(whole, cache=cache, pixels=PIXELS)
+    assert only(cache).read_bytes() == only(whole / "tagalong-cache").read_bytes()
+
+
+@pytest.mark.parametrize("left", [b"", b"\x93NUMPY\x01\x00v\x00{'descr': '|u1', "])
+def test_a_start_that_was_killed_at_once_is_begun_again(whole: Path, tmp_path: Path, left: bytes) -> None:
+    name = only(whole / "tagalong-cache").stem
+    (tmp_path / f"{name}.part").write_bytes(left)
+    (tmp_path / f"{name}.done").write_bytes(b"")
+    celeba(whole, cache=tmp_path, pixels=PIXELS)
+    assert only(tmp_path).read_bytes() == only(whole / "tagalong-cache").read_bytes()
+
+
+def test_a_changed_folder_is_noticed_and_an_unchanged_one_is_not_decoded_again(data: Path) -> None:
+    first, watched = celeba(data, pixels=PIXELS), Counting()
+    again = celeba(data, pixels=PIXELS, progress=watched)
+    assert again.fingerprint == first.fingerprint
+    assert watched.told == []
+    other = data / "img_align_celeba" / file_name(7)
+    other.write_bytes(jpeg(255 - pixels_of(other)))
+    changed = celeba(data, pixels=PIXELS, progress=watched)
+    assert changed.fingerprint != first.fingerprint
+    assert (changed.val.inputs[0] != first.val.inputs[0]).any()
+    assert (changed.val.inputs[1:] == first.val.inputs[1:]).all()
+
+
+def test_damaged_images_are_named_all_at_once(data: Path) -> None:
+    folder = data / "img_align_celeba"
+    content = (folder / file_name(0)).read_bytes()
+    (folder / file_name(0)).write_bytes(content[:2000])
+    (folder / file_name(200)).write_bytes(b"")
+    (folder / file_name(201)).write_bytes(b"no picture at all")
+    (folder / file_name(599)).write_bytes(jpeg(pixels_of(folder / file_name(599))[:100]))
+    with pytest.raises(ValueError, match="`data` must hold whole JPEG files of aligned images, found 4 of") as caught:
+        celeba(data, pixels=PIXELS)
+    message = str(caught.value)
+    assert "000001.jpg (image file is truncated" in message
+    assert "000201.jpg (no JPEG file), 000202.jpg (no JPEG file), 000600.jpg (178×100 pixels, not 178×218)" in message
+    assert {file.suffix for file in (data / "tagalong-cache").iterdir()} == {".lock"}
+
+
+def test_a_damaged_file_in_an_archive_is_named(tmp_path: Path) -> None:
+    write_celeba(tmp_path, 30, zipped="")
+    archive = tmp_path / "img_align_celeba.zip"
+    content = bytearray(archive.read_bytes())
+    content[4000:4010] = bytes(10)
+    archive.write_bytes(bytes(content))
+    with pytest.raises(ValueError, match=r"found 1 of .*img_align_celeba\.zip damaged: 000001\.jpg \("):
+        celeba(tmp_path, pixels=PIXELS)
+
+
+def test_without_pillow_the_line_that_installs_it_is_given(
+    data: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_needs.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"'celeba' needs the package 'PIL'; pip install 'tagalong\[images\]'"):
+        celeba(data, pixels=PIXELS)
+    assert len(celeba(whole, pixels=PIXELS).train) == 420  # what is decoded needs none
+
+
+def test_a_folder_that_cannot_be_written_to_asks_for_another(
+    data: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"`cache` must be a folder that can be written to, found .*Not a directory"):
+        celeba(data, pixels=PIXELS, cache=tmp_path / "file" / "cache")
+
+    def refuse(**given: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(ValueError, match=r"found .*tagalong-cache \(Permission denied\); name one"):
+        celeba(data, pixels=PIXELS)
+    assert len(celeba(whole, pixels=PIXELS).train) == 420  # what is decoded is only read
+
+
+def test_a_full_disk_is_noticed_before(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_celeba_cache.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10, 10, 400_000))
+    with pytest.raises(ValueError, match=r"`cache` must have room for 0\.0 GB, found 0\.0 GB free in"):
+        celeba(data, pixels=PIXELS)
+
+
+def test_a_decoder_that_dies_is_reported(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise SystemExit('no room to breathe')\n")
+    monkeypatch.setattr(_celeba_workers, "SCRIPT", broken)
+    with pytest.raises(RuntimeError, match="a process that decodes images died: no room to breathe"):
+        celeba(data, pixels=PIXELS)
+    monkeypatch.undo()
+    assert len(celeba(data, pixels=PIXELS).train) == 420
+
+
+def test_a_file_that_was_cut_off_later_is_named(data: Path) -> None:
+    celeba(data, pixels=PIXELS)
+    file = only(data / "tagalong-cache")
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="must be a whole npy file, found a part of one at"):
+        celeba(data, pixels=PIXELS)

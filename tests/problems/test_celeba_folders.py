@@ -1,0 +1,141 @@
+"""Data folders that are not as they should be: one clear message each, before anything is decoded."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from official_celeba import write_celeba
+
+from tagalong.cli import main
+from tagalong.problems import celeba
+
+IMAGES = 40
+ATTRIBUTES, PARTITION = "list_attr_celeba.txt", "list_eval_partition.txt"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("celeba") / "whole"
+    write_celeba(folder, IMAGES)
+    write_celeba(folder / "archived", IMAGES, zipped="")
+    return folder
+
+
+@pytest.fixture
+def data(whole: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(whole, tmp_path / "data")
+
+
+def change(file: Path, line: int, edit: Callable[[str], str | None]) -> None:
+    """Edits a line, counted from 1; None removes it."""
+    lines = file.read_text().splitlines()
+    edited = edit(lines.pop(line - 1))
+    if edited is not None:
+        lines.insert(line - 1, edited)
+    file.write_text("\n".join(lines) + "\n")
+
+
+def refused(data: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the library says, after seeing that the command line says the same in its own words."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the caller looks at the words
+        celeba(data)
+    assert main(["run", "celeba", "--with", f"data={data}"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    first = str(caught.value).splitlines()[0].replace("`", "")
+    assert err.startswith(f"tagalong: {first}")
+    assert "Traceback" not in err
+    assert not (data / "tagalong-cache").exists()
+    return str(caught.value)
+
+
+def test_attributes_without_images(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(data / "img_align_celeba")
+    said = refused(data, capsys)
+    assert said.startswith(
+        "`data` must hold the aligned images, img_align_celeba/ or img_align_celeba.zip, found none in"
+    )
+    (data / "img_align_celeba").mkdir()
+    assert refused(data, capsys) == said
+
+
+def test_everything_that_is_missing_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(tmp_path, capsys)
+    assert said.startswith("several problems:\n")
+    for name in (ATTRIBUTES, PARTITION, "img_align_celeba/"):
+        assert name in said
+
+
+def test_missing_images_are_counted_and_named(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(3, 11):
+        (data / "img_align_celeba" / f"{number:06d}.jpg").unlink()
+    said = refused(data, capsys)
+    assert f"`data` must hold every image of {ATTRIBUTES}, found 8 missing" in said
+    assert said.endswith("000003.jpg, 000004.jpg, 000005.jpg, 000006.jpg, 000007.jpg and 3 more")
+
+
+def test_images_of_another_name(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in (data / "img_align_celeba").iterdir():
+        file.rename(file.with_suffix(".png"))
+    said = refused(data, capsys)
+    assert "found 40 missing" in said
+    assert "there are others, such as 000001.png, 000002.png" in said
+
+
+def test_a_list_that_is_cut_off(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (data / ATTRIBUTES).read_text().splitlines()
+    (data / ATTRIBUTES).write_text("\n".join(lines[:20]) + "\n")
+    assert "must list 40 images, as its first line says, found 18; is it cut off?" in refused(data, capsys)
+
+
+def test_lines_with_other_values(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(data / ATTRIBUTES, 3, lambda line: line.replace("-1", " 0", 1))
+    change(data / ATTRIBUTES, 9, lambda line: line.replace("-1", "yes", 1))
+    change(data / ATTRIBUTES, 5, lambda line: line.rsplit(maxsplit=1)[0])
+    said = refused(data, capsys)
+    assert "line 3 must have values 1 and -1 alone, found 0, and 1 more such lines" in said
+    assert "line 5 must have a name and 40 values, found 39 values" in said
+
+
+def test_an_image_that_is_listed_twice(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(data / ATTRIBUTES, 4, lambda line: line.replace("000002", "000001"))
+    assert "must list each image once, found more often: 000001.jpg" in refused(data, capsys)
+
+
+def test_a_page_instead_of_a_list(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (data / ATTRIBUTES).write_text("<!DOCTYPE html><html>\n<title>Too many downloads</title>\n")
+    assert "must start with the number of its images, found '<!DOCTYPE html><html>'" in refused(data, capsys)
+
+
+def test_partition_lines_that_are_missing_or_odd(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(data / PARTITION, 2, lambda line: None)
+    (data / "img_align_celeba" / "000007.jpg").unlink()
+    said = refused(data, capsys)
+    assert f"{PARTITION} must have a line for every image, found none for 000002.jpg" in said
+    assert "found 1 missing" in said
+    change(data / PARTITION, 5, lambda line: line.replace(" 0", " 3"))
+    assert "line 5 must have a name and 0, 1 or 2, found 3" in refused(data, capsys)
+
+
+def test_a_part_without_images(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (data / PARTITION).write_text((data / PARTITION).read_text().replace("jpg 1", "jpg 0"))
+    assert "must have images of every part, found none for validation" in refused(data, capsys)
+
+
+@pytest.mark.parametrize("kept", [0.5, 0.999])
+def test_a_truncated_archive(data: Path, capsys: pytest.CaptureFixture[str], kept: float) -> None:
+    archive = data / "archived" / "img_align_celeba.zip"
+    content = archive.read_bytes()
+    archive.write_bytes(content[: int(kept * len(content))])
+    said = refused(data / "archived", capsys)
+    assert "`data` must hold a whole archive, found" in said
+    assert "img_align_celeba.zip" in said
+
+
+def test_an_attribute_that_does_not_vary(data: Path) -> None:
+    lines = (data / ATTRIBUTES).read_text().splitlines()
+    fixed = [line.rsplit(maxsplit=1)[0] + " -1" for line in lines[2:]]
+    (data / ATTRIBUTES).write_text("\n".join([*lines[:2], *fixed]) + "\n")
+    with pytest.raises(ValueError, match="`train`: 'Young' must vary, found 0 wherever it is known"):
+        celeba(data, attributes=["Young", "Male"], pixels=8)

@@ -1,0 +1,293 @@
+"""Taskonomy's files become rows: what is read, masked, mirrored and skipped, and which folders are refused."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tagalong.learn import Problem, ReadRows, why_not_batched
+from tagalong.problems import TASKONOMY_RECIPE, load_problem, taskonomy
+from taskonomy_small import HOLE, LISTS, view_arrays, view_file, write_taskonomy, write_view
+
+TASKS = ("segmentation", "depth", "normals", "edges", "keypoints")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_taskonomy(tmp_path_factory.mktemp("taskonomy"), views=3)
+
+
+@pytest.fixture
+def data(written: Path, tmp_path: Path) -> Path:
+    """A copy to be damaged."""
+    return Path(shutil.copytree(written, tmp_path / "data"))
+
+
+def one(problem: Problem, row: int, draw: int | None = None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    assert isinstance(problem.train, ReadRows)
+    return problem.train.reader.read(row, problem.names, draw)
+
+
+def test_a_view_is_read_as_the_files_have_it(written: Path) -> None:
+    problem = taskonomy(written)
+    arrays = view_arrays(1)  # the second view of the first building
+    inputs, targets = one(problem, 1)
+    assert tuple(targets) == problem.names == TASKS
+    np.testing.assert_array_equal(inputs, arrays["rgb"].transpose(2, 0, 1))
+    classes = targets["segmentation"].numpy()
+    np.testing.assert_array_equal(np.isnan(classes), arrays["segment_semantic"] == 0)
+    np.testing.assert_array_equal(np.nan_to_num(classes), arrays["segment_semantic"])
+    known = arrays["depth_zbuffer"] != HOLE
+    assert 0 < known.mean() < 1
+    for task in ("depth", "normals"):
+        np.testing.assert_array_equal(targets[task][-1], known)
+    depth = (arrays["depth_zbuffer"].astype(float) - 1500) / 1000
+    np.testing.assert_allclose(targets["depth"][0], depth * known, atol=1e-5)
+    towards = arrays["normal"].transpose(2, 0, 1) / 255 * 2 - 1
+    np.testing.assert_allclose(targets["normals"][:3], towards * known, atol=1e-5)
+    np.testing.assert_allclose(targets["edges"][0], (arrays["edge_texture"].astype(float) - 718) / 1070, atol=1e-5)
+    np.testing.assert_allclose(targets["keypoints"][0], (arrays["keypoints2d"].astype(float) - 50) / 100, atol=1e-5)
+
+
+def test_training_views_are_mirrored_by_chance_and_normals_with_them(written: Path, tmp_path: Path) -> None:
+    arrays = {domain: np.flip(array, 1) for domain, array in view_arrays(0).items()}
+    across = arrays["normal"].astype(int)
+    across[..., 0] = 255 - across[..., 0]
+    shutil.copytree(written, tmp_path / "mirrored")
+    write_view(tmp_path / "mirrored", "allen", 0, {**arrays, "normal": across.astype(np.uint8)})
+    plain, other = taskonomy(written), taskonomy(tmp_path / "mirrored")
+    for draw in (None, 4):
+        torch.testing.assert_close(one(plain, 0, draw), one(plain, 0), equal_nan=True)
+    torch.testing.assert_close(one(plain, 0, 5), one(other, 0), equal_nan=True)
+    parts = [torch.arange(6)]
+    epochs = [next(plain.train.batches(parts, (0, epoch)))[0] for epoch in range(6)]
+    flipped = torch.stack([(epoch != plain.train.batch(parts[0])[0]).flatten(1).any(1) for epoch in epochs])
+    assert 0.2 < flipped.float().mean() < 0.8
+    torch.testing.assert_close(next(plain.train.batches(parts, (0, 3)))[0], epochs[3])
+    torch.testing.assert_close(next(plain.val.chunks())[0], plain.val.batch(torch.arange(3))[0])
+
+
+@pytest.mark.parametrize("layout", ["{building}/{domain}", "{domain}/taskonomy/{building}"])
+def test_every_layout_gives_the_same_rows(written: Path, tmp_path: Path, layout: str) -> None:
+    other = write_taskonomy(tmp_path, views=3, layout=layout)
+    rows = torch.arange(6)
+    mine, theirs = taskonomy(written), taskonomy(other)
+    torch.testing.assert_close(mine.train.batch(rows), theirs.train.batch(rows), equal_nan=True)
+    assert mine.fingerprint == theirs.fingerprint
+
+
+def test_larger_images_are_reduced_and_classes_never_mixed(written: Path, tmp_path: Path) -> None:
+    problem = taskonomy(write_taskonomy(tmp_path, views=1, pixels=512))
+    inputs, targets = one(problem, 0)
+    assert inputs.shape == (3, 256, 256)
+    assert [target.shape[-1] for target in targets.values()] == [256] * 5
+    found = targets["segmentation"][targets["segmentation"].isfinite()]
+    assert set(found.tolist()) <= set(np.unique(view_arrays(0, 512)["segment_semantic"]).tolist())
+    _, usual = one(taskonomy(written), 0)  # the same scene, drawn with fewer pixels
+    for task in ("depth", "normals", "edges", "keypoints"):
+        assert (targets[task] - usual[task]).abs().mean() < 0.1
+
+
+def test_rows_come_by_building_and_lists_may_lie_elsewhere(written: Path, tmp_path: Path) -> None:
+    problem = taskonomy(written)
+    assert problem.train.groups is not None
+    assert problem.train.groups.tolist() == [0, 0, 0, 1, 1, 1]
+    for part, names in zip(("train", "val", "test"), (["dale"], ["birch", "cedar"], ["allen"]), strict=True):
+        (tmp_path / f"{part}.txt").write_text("\n".join(names))
+    other = taskonomy(written, lists=tmp_path)
+    assert [len(rows) for rows in other.splits.values()] == [3, 6, 3]
+    torch.testing.assert_close(other.test.batch(torch.arange(3))[0], problem.train.batch(torch.arange(3))[0])
+
+
+def test_of_validation_and_test_only_the_first_images_of_a_building_count(data: Path) -> None:
+    for view in (0, 1):
+        for domain in view_arrays(0):
+            shutil.copy(view_file(data, "cedar", view, domain), view_file(data, "cedar", view, domain, point=12))
+    problem = taskonomy(data, per_building=2)
+    assert [len(rows) for rows in problem.splits.values()] == [6, 2, 2]
+    assert "of each building of validation and test the first 2 images" in problem.notes
+    everything = taskonomy(data, per_building=None)
+    assert len(everything.val) == 5
+    # By name: point_12_… comes before point_7_…
+    torch.testing.assert_close(problem.val.batch(torch.arange(2))[0], everything.val.batch(torch.tensor([0, 1]))[0])
+
+
+def test_only_domains_that_are_needed_are_asked_for(data: Path) -> None:
+    for domain in ("keypoints2d", "edge_texture", "segment_semantic"):
+        shutil.rmtree(data / domain)
+    problem = taskonomy(data, tasks=["normals"])
+    assert problem.names == ("normals",)
+    assert one(problem, 0)[1]["normals"].shape == (4, 256, 256)
+    shutil.rmtree(data / "depth_zbuffer")
+    with pytest.raises(ValueError, match="found no depth_zbuffer"):
+        taskonomy(data, tasks=["normals"])
+
+
+def test_the_fingerprint_is_that_of_names_and_sizes(data: Path, written: Path) -> None:
+    assert taskonomy(data).fingerprint == taskonomy(written).fingerprint
+    assert taskonomy(data, pixels=64).fingerprint != taskonomy(written).fingerprint
+    Image.new("RGB", (256, 256)).save(view_file(data, "dale", 2, "rgb"))
+    assert taskonomy(data).fingerprint != taskonomy(written).fingerprint
+
+
+def test_damaged_images_are_skipped_and_counted(data: Path) -> None:
+    truncated = view_file(data, "allen", 0, "normal")
+    truncated.write_bytes(truncated.read_bytes()[:-40])
+    view_file(data, "allen", 1, "rgb").write_bytes(b"")
+    view_file(data, "birch", 2, "keypoints2d").unlink()
+    Image.new("L", (128, 100)).save(view_file(data, "cedar", 1, "segment_semantic"))
+    problem = taskonomy(data)
+    assert [len(rows) for rows in problem.splits.values()] == [3, 2, 3]
+    assert problem.notes[0] == (
+        "read from files: train 3 images of 2 buildings; val 2 images of 1 buildings; test 3 images of 1 buildings"
+    )
+    assert problem.notes[2:] == (
+        "train: images skipped: 1 damaged: no PNG; 1 damaged: truncated; 1 without an image of every domain",
+        "val: images skipped: 1 of 128×100 pixels instead of 256×256 or a multiple",
+    )
+
+
+def test_buildings_without_a_single_image_left_are_filtered_and_others_mentioned(data: Path) -> None:
+    for view in range(3):
+        view_file(data, "birch", view, "rgb").write_bytes(b"not an image")
+    write_view(data, "elm", 0, view_arrays(9))
+    problem = taskonomy(data)
+    assert [len(rows) for rows in problem.splits.values()] == [3, 3, 3]
+    assert "train: buildings filtered, no image left: birch" in problem.notes
+    assert "buildings in the folder that no list names: 1" in problem.notes
+
+
+def test_damage_inside_an_image_leaves_its_view_without_labels(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broken = view_file(data, "allen", 0, "depth_zbuffer")
+    content = bytearray(broken.read_bytes())
+    content[60:200] = bytes(140)
+    broken.write_bytes(content)
+    odd = view_file(data, "allen", 1, "segment_semantic")
+    Image.fromarray(np.full((256, 256), 40, np.uint8)).save(odd)
+    problem = taskonomy(data)
+    inputs, targets = problem.train.batch(torch.arange(3))
+    assert inputs.shape == (3, 3, 256, 256)
+    for target in targets.values():
+        assert target[:2].isnan().all()
+        assert not target[2].isnan().all()
+    assert "expected classes 0 to 17, found 40" in caplog.text
+    losses = [problem.task(task).row_losses(torch.zeros(3, 18, 256, 256), targets[task]) for task in ("segmentation",)]
+    assert losses[0][1].tolist() == [0, 0, 1]
+
+
+def test_a_view_whose_depth_is_unknown_everywhere_has_no_depth_and_no_normals(data: Path) -> None:
+    Image.fromarray(np.full((256, 256), HOLE, np.uint16)).save(view_file(data, "allen", 0, "depth_zbuffer"))
+    _, targets = one(taskonomy(data), 0)
+    assert targets["depth"].isnan().all()
+    assert targets["normals"].isnan().all()
+    assert targets["edges"].isfinite().all()
+
+
+def without_labels(data: Path) -> None:
+    shutil.rmtree(data / "normal" / "birch")
+    shutil.rmtree(data / "keypoints2d" / "birch")
+
+
+def missing_building(data: Path) -> None:
+    (data / "val_models.txt").write_text("cedar\nfir\nginkgo\n")
+
+
+def no_images(data: Path) -> None:
+    for path in (data / "rgb" / "dale").iterdir():
+        path.rename(path.with_suffix(".jpg"))
+
+
+def wrong_size(data: Path) -> None:
+    for view in range(3):
+        Image.new("RGB", (300, 300)).save(view_file(data, "dale", view, "rgb"))
+
+
+def all_damaged(data: Path) -> None:
+    for view in range(3):
+        Image.new("RGB", (256, 256)).save(view_file(data, "cedar", view, "segment_semantic"))
+
+
+def no_list(data: Path) -> None:
+    (data / "test_models.txt").unlink()
+
+
+def twice(data: Path) -> None:
+    (data / "val_models.txt").write_text("cedar\nallen\n")
+
+
+def no_domains(data: Path) -> None:
+    (data / "rgb").rename(data / "colours")
+
+
+BAD = [
+    (
+        without_labels,
+        "`data`: the building 'birch' must have rgb, segment_semantic, depth_zbuffer, normal, edge_texture, "
+        "keypoints2d, found no normal, keypoints2d",
+    ),
+    (missing_building, "`lists`: val must name buildings that are in `data`, found 'fir', 'ginkgo'"),
+    (
+        no_images,
+        "`data`: the building 'dale' must have files point_*_view_*_domain_*.png, found none in {data}/rgb/dale",
+    ),
+    (
+        wrong_size,
+        "`data`: test must have images that can be used, found none: 3 of 300×300 pixels instead of 256×256 or a "
+        "multiple",
+    ),
+    (
+        all_damaged,
+        "`data`: val must have images that can be read; "
+        "{data}/segment_semantic/cedar/point_7_view_0_domain_segmentsemantic.png: expected one channel, found mode RGB",
+    ),
+    (
+        no_list,
+        "`lists` must be a folder with lists of buildings, one a line; found no test_models.txt in {data}; the paper's "
+        "are released with its code",
+    ),
+    (twice, "`lists` must name each building once, found 'allen' again"),
+    (
+        no_domains,
+        "`data` must hold rgb/BUILDING/*.png, or BUILDING/rgb/*.png, and label domains beside rgb; found neither in "
+        "{data}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spoil", "said"), BAD, ids=[spoil.__name__ for spoil, _ in BAD])
+def test_a_folder_that_does_not_fit_is_refused_in_one_sentence(data: Path, spoil, said: str) -> None:
+    spoil(data)
+    with pytest.raises(ValueError, match="must") as caught:
+        taskonomy(data)
+    assert str(caught.value) == said.format(data=data)
+
+
+def test_everything_wrong_with_buildings_is_said_at_once(data: Path) -> None:
+    without_labels(data)
+    missing_building(data)
+    no_images(data)
+    with pytest.raises(ValueError, match="birch") as caught:
+        taskonomy(data)
+    assert all(word in str(caught.value) for word in ("'fir'", "'dale'"))
+
+
+def test_wrong_options_are_refused_at_once(written: Path) -> None:
+    with pytest.raises(ValueError, match="`data` must be the folder") as caught:
+        taskonomy(size="huge", pixels=100, channels=0, per_building=0)  # type: ignore[arg-type]
+    assert str(caught.value).count("must") == 5
+    with pytest.raises(ValueError, match="found 'depths'; did you mean 'depth'"):
+        load_problem("taskonomy", data=written, tasks=["depths"])
+    with pytest.raises(ValueError, match="/nowhere, which is no folder"):
+        taskonomy(written / "nowhere")
+
+
+def test_the_paper_s_recipe_and_size_are_the_default(written: Path) -> None:
+    problem = taskonomy(written)
+    assert problem.recipe == TASKONOMY_RECIPE
+    assert (TASKONOMY_RECIPE.optimizer, TASKONOMY_RECIPE.lr, TASKONOMY_RECIPE.batch_size) == ("sgd", 0.1, 96)
+    assert (TASKONOMY_RECIPE.epochs, TASKONOMY_RECIPE.patience, TASKONOMY_RECIPE.keep) == (100, None, "best")
+    assert LISTS["train"] == ("allen", "birch")
+    assert why_not_batched(problem) == "rows are read from files, batch by batch"
