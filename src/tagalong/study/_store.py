@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tagalong.learn import Job
 
 from ._measured_cost import plain_steps
 from ._record import Cost
-from ._row import Losses, Packed, Row, read_scores, unpack_affinity, unpack_losses, unpack_weights
+from ._row import Losses, Packed, Row, read_halves, read_scores, unpack_affinity, unpack_losses, unpack_weights
 
 VERSION = 1
 PATIENCE = 120.0  # seconds to wait for another process that writes
@@ -168,16 +169,20 @@ class Store:
     def affinity(self, key: str) -> tuple[Affinity, Cost] | None:
         """What a meter measured, and what the metered training took."""
         found = self._connection.execute(
-            "SELECT affinity, steps, seconds FROM affinities WHERE key = ?", (key,)
+            "SELECT affinity, steps, seconds, settings FROM affinities WHERE key = ?", (key,)
         ).fetchone()
         if found is None:
             return None
         affinity = unpack_affinity(found[0])
+        timed = {name: value for name, value in json.loads(found[3]).items() if name == "overhead"}
+        affinity = replace(affinity, settings={**affinity.settings, **timed})
         return affinity, Cost(1, plain_steps(affinity, found[1]), found[2])
 
     def add_affinity(self, key: str, network: str, settings: Mapping[str, Any], packed: Packed) -> None:
         """Writes what a meter measured while a network was trained."""
-        values = (key, network, json.dumps(dict(settings), sort_keys=True, default=repr), packed.steps, packed.seconds)
+        timed = {} if packed.overhead is None else {"overhead": packed.overhead}
+        told = json.dumps({**settings, **timed}, sort_keys=True, default=repr)
+        values = (key, network, told, packed.steps, packed.seconds)
         with self._connection:
             self._connection.execute(
                 "INSERT OR IGNORE INTO affinities (key, network, settings, steps, seconds, affinity) "
@@ -214,8 +219,10 @@ def _marks(number: int) -> str:
 
 
 def _job(definition: Mapping[str, Any]) -> Job:
-    return Job(tuple(definition["tasks"]), definition["seed"], definition["rule"], definition["width"])
+    named = {name: definition[name] for name in ("seed", "rule", "width")}
+    return Job(tuple(definition["tasks"]), **named, epochs=definition.get("epochs"))
 
 
 def _row(key: str, definition: str, scores: str, steps: int, seconds: float, parameters: int, best_epoch: int) -> Row:
-    return Row(key, _job(json.loads(definition)), *read_scores(scores), steps, seconds, parameters, best_epoch)
+    job, outcomes = _job(json.loads(definition)), read_scores(scores)
+    return Row(key, job, *outcomes, steps, seconds, parameters, best_epoch, read_halves(scores))
