@@ -1,6 +1,8 @@
 """`auto` in a study: it goes on after a stop, says what it did, and refuses efforts that are none."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,8 +10,12 @@ import torch
 
 from tagalong.learn import Job, Problem, Recipe, Task, train, train_many
 from tagalong.study import Study
+from tagalong.study._record import Outcome
+from tagalong.study._row import Row
 from tagalong.study._search_text import curve, lessons
 from tagalong.study.methods import Auto
+from tagalong.study.methods._auto_lab import LabOracle
+from tagalong.study.search import Trial
 
 
 @pytest.fixture
@@ -101,3 +107,39 @@ def test_an_early_look_is_the_start_of_the_whole_training(problem: Problem) -> N
     both = list(train_many(problem, [Job(("a",), epochs=2), Job(("b",), epochs=2), Job(("a",))]))
     assert [len(trained.curve) for trained in both][:2] == [2, 2]
     assert len(both[2].curve) > 2
+
+
+def test_validation_rows_that_cannot_be_halved_confirm_nothing(problem: Problem, tmp_path: Path) -> None:
+    rows = problem.val
+    together = replace(rows, groups=torch.zeros(len(rows), dtype=torch.int64))
+    results = Study(replace(problem, val=together), tmp_path).run(["auto"], budgets=[2], seeds=1, effort=8)
+    assert {len(record.groups) for record in results.records} == {1}
+    assert results.settings["decisions"]["auto"]["chosen"]["2"]["agreement"] == 0
+
+
+def test_a_task_without_labels_in_a_half_is_compared_by_the_other(problem: Problem, tmp_path: Path) -> None:
+    rows = problem.val
+    few = torch.where(torch.arange(len(rows)) % 2 == 0, rows.targets["d"], torch.nan)
+    halved = replace(rows, targets={**rows.targets, "d": few})
+    results = Study(replace(problem, val=halved), tmp_path).run(["auto"], budgets=[2], seeds=2, effort=14)
+    (groups,) = {record.groups for record in results.records if record.method == "auto"}
+    assert {group.serves for group in groups} == {frozenset("ab"), frozenset("cd")}
+
+
+def test_a_task_that_is_learnt_without_any_loss_can_be_compared() -> None:
+    job = Job(("a", "b"), 0)
+    outcomes = {"a": Outcome(0.0, 0.0), "b": Outcome(2.0, 2.0)}
+    row = Row("key", job, outcomes, outcomes, 8, 1.0, 1, 0, {"a": (0.0, 0.0), "b": (1.0, 3.0)})
+
+    class OneRow:
+        problem = SimpleNamespace(names=("a", "b"))
+
+        def job(self, tasks: object, seed: int) -> Job:
+            return job
+
+        def networks(self, jobs: object, what: str) -> dict[Job, Row]:
+            return {job: row}
+
+    (seen,) = LabOracle(OneRow(), [0]).train([Trial(frozenset("ab"), 0)])
+    assert seen.loss("a") > 0
+    assert seen.loss("b") == 2

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .._row import Row
 
 FRACTIONS = (0.125, 0.25, 0.5)
+LEAST = 1e-9  # losses are compared by their logarithms, and a separable task can have none at all
 
 
 class LabOracle:
@@ -56,5 +57,6 @@ class LabOracle:
         return max(1, round(fraction * self._whole / a_epoch))
 
     def _seen(self, trial: Trial, row: Row) -> Seen:
-        losses = {task: row.halves.get(task) or (row.val[task].loss,) * 2 for task in row.job.tasks}
+        halves = {task: row.halves.get(task) or (row.val[task].loss,) * 2 for task in row.job.tasks}
+        losses = {task: (max(first, LEAST), max(second, LEAST)) for task, (first, second) in halves.items()}
         return Seen(trial, losses, 1.0 if trial.fraction == 1 else row.steps / self._whole)

@@ -112,7 +112,7 @@ def halves_of(seen: Sequence[Seen], tasks: Sequence[str]) -> tuple[float, Array]
 
 
 def _agreement(found: Array) -> float:
-    first, second = found[~np.isnan(found[..., 0])].T
+    first, second = found[~np.isnan(found).any(-1)].T  # where one half has no labels, nothing can agree
     size = (np.sum(first**2) + np.sum(second**2)) / 2
     if not size > 0:
         return 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -34,7 +35,8 @@ class Seen:
 
     Attributes:
         trial: that was trained.
-        losses: on either half of the validation rows, by task; of an early look both may be the whole.
+        losses: on either half of the validation rows, by task; of an early look both may be the whole. NaN for a half
+            without labels.
         effort: what it took, in whole trainings.
     """
 
@@ -44,7 +46,8 @@ class Seen:
 
     def loss(self, task: str) -> float:
         """On all validation rows, near enough: halves have about as many labels."""
-        return sum(self.losses[task]) / 2
+        known = [loss for loss in self.losses[task] if not math.isnan(loss)]
+        return sum(known) / len(known)
 
 
 class Oracle(Protocol):
