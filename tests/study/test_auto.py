@@ -1,5 +1,6 @@
 """`auto` in a study: it goes on after a stop, says what it did, and refuses efforts that are none."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +11,12 @@ import torch
 
 from tagalong.learn import Job, Problem, Recipe, Task, train, train_many
 from tagalong.study import Study
+from tagalong.study._executors import Advance, Chunk, Serial
+from tagalong.study._key import Keys
 from tagalong.study._record import Outcome
-from tagalong.study._row import Row
+from tagalong.study._row import Packed, Row
 from tagalong.study._search_text import curve, lessons
+from tagalong.study._store import Store
 from tagalong.study.methods import Auto
 from tagalong.study.methods._auto_lab import LabOracle
 from tagalong.study.search import Trial
@@ -143,3 +147,40 @@ def test_a_task_that_is_learnt_without_any_loss_can_be_compared() -> None:
     (seen,) = LabOracle(OneRow(), [0]).train([Trial(frozenset("ab"), 0)])
     assert seen.loss("a") > 0
     assert seen.loss("b") == 2
+
+
+def test_affinities_are_measured_in_the_first_training_which_no_one_repeats(problem: Problem, tmp_path: Path) -> None:
+    executor = _Noting()
+    results = Study(problem, tmp_path, executor=executor).run(["auto"], budgets=[2], seeds=2, effort=5)
+    everything = [chunk for chunk in executor.trained if problem.names in [job.tasks for job in chunk.jobs]]
+    assert [(chunk.jobs[0].seed, chunk.meter is not None) for chunk in everything] == [(0, True), (1, False)]
+    networks = sum(len(chunk.jobs) for chunk in executor.trained)
+    assert results.settings["spent"]["networks"] == networks
+    plain = train(problem, Job(problem.names, 0))
+    (mtl,) = (record for record in results.records if (record.method, record.seed) == ("mtl", 0))
+    assert {task: outcome.loss for task, outcome in mtl.val.items()} == {
+        task: score.loss for task, score in plain.val.items()
+    }
+
+
+def test_deciding_counts_every_training_and_what_measuring_adds(problem: Problem, tmp_path: Path) -> None:
+    results = Study(problem, tmp_path).run(["auto"], budgets=[2], seeds=1, effort=5)
+    told = results.settings["decisions"]["auto"]
+    mtl, auto = results.records
+    trained = [one for step in told["steps"] for one in step["trained"]]
+    assert auto.deciding.networks == len(trained)
+    assert told["spent"] == pytest.approx(len(trained) + told["measuring"])
+    with Store(tmp_path / "run.sqlite") as store:
+        keys = Keys(problem, "cpu")
+        jobs = [Job(tuple(one["tasks"]), one["seed"]) for one in trained]
+        steps = sum(row.steps for row in store.rows([keys.of(job) for job in jobs]).values())
+    assert auto.deciding.steps == steps + round(told["measuring"] * mtl.training.steps)
+
+
+class _Noting(Serial):
+    def __init__(self) -> None:
+        self.trained: list[Chunk] = []
+
+    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[Packed]]]:
+        self.trained += chunks
+        yield from super().map(chunks, advance)

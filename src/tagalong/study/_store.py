@@ -119,8 +119,8 @@ class Store:
         """What all networks and measurements in the store took."""
         sums = "count(*), coalesce(sum(steps), 0), coalesce(sum(seconds), 0.0)"
         (networks,) = self._connection.execute(f"SELECT {sums} FROM networks").fetchall()
-        (measured,) = self._connection.execute(f"SELECT {sums} FROM affinities").fetchall()
-        return Cost(*networks) + Cost(*measured)
+        measured = self._connection.execute("SELECT steps, seconds, settings FROM affinities").fetchall()
+        return sum((_metered(*row) for row in measured), Cost(*networks))
 
     def batch(self, key: str) -> list[Job]:
         """What was trained together with this network, in order."""
@@ -179,10 +179,11 @@ class Store:
         return affinity, Cost(1, plain_steps(affinity, found[1]), found[2])
 
     def add_affinity(self, key: str, network: str, settings: Mapping[str, Any], packed: Packed) -> None:
-        """Writes what a meter measured while a network was trained."""
-        timed = {} if packed.overhead is None else {"overhead": packed.overhead}
-        told = json.dumps({**settings, **timed}, sort_keys=True, default=repr)
-        values = (key, network, told, packed.steps, packed.seconds)
+        """Writes what a meter measured while a network was trained; that network is added after it, if it is new."""
+        told: dict[str, Any] = {**settings, "shared": not self.rows([network])}
+        if packed.overhead is not None:
+            told["overhead"] = packed.overhead
+        values = (key, network, json.dumps(told, sort_keys=True, default=repr), packed.steps, packed.seconds)
         with self._connection:
             self._connection.execute(
                 "INSERT OR IGNORE INTO affinities (key, network, settings, steps, seconds, affinity) "
@@ -212,6 +213,13 @@ class Store:
             yield from self._connection.execute(
                 f"SELECT {columns} FROM networks WHERE key IN ({_marks(len(some))})", some
             ).fetchall()
+
+
+def _metered(steps: int, seconds: float, settings: str) -> Cost:
+    """What a metered training took beside its network, where that is the one in the store."""
+    told = json.loads(settings)
+    overhead = told.get("overhead", 0.0)
+    return Cost(0, 0, seconds * overhead / (1 + overhead)) if told.get("shared") else Cost(1, steps, seconds)
 
 
 def _marks(number: int) -> str:

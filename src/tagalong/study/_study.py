@@ -147,7 +147,9 @@ class Study(AskTell):
         )
 
     def _compared(self, lab: Lab, asked: Asked, settings: dict[str, Any]) -> Results:
-        # All together first, without a meter: every cost is compared with what this took.
+        for method in asked.methods:
+            method.begin(lab, asked.seeds)
+        # All together first: every cost is compared with what this took.
         lab.networks([lab.job(lab.problem.names, seed) for seed in asked.seeds], "all tasks together")
         decisions = decide_all(lab, asked)
         write_decisions(self.out, decisions, lab.problem.names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ class Workshop:
         for chunk, packed in self._finished(chunks, what):
             (job,), (network,) = chunk.jobs, packed
             self._store.add_affinity(self._keys.measured(job, settings), self._keys.of(job), settings, network)
-            self._add(packed)
+            self._add([replace(network, seconds=network.seconds / (1 + (network.overhead or 0.0)))])  # plainly trained
 
     def restore(self, keys: Iterable[str]) -> None:
         """Brings weights and row losses back that an earlier run did not keep, by the same training again."""

@@ -13,7 +13,7 @@ from tagalong.learn import Problem
 from .._record import Cost
 from ..search import Chosen, Outcome, Settings, Step, search
 from ._auto_lab import FRACTIONS, LabOracle
-from ._effort import Effort, read_effort
+from ._effort import read_effort
 from ._method import Choice, Decision, Method, everything
 
 if TYPE_CHECKING:
@@ -48,17 +48,24 @@ class Auto(Method):
             return [f"`options`: `screen` must be one of {FRACTIONS} or None, found {self.screen!r}"]
         return []
 
+    def begin(self, lab: Lab, seeds: Sequence[int]) -> None:
+        if self.affinity and len(lab.problem.names) > 1:
+            self._affinity(lab, seeds[0])
+
     def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         if len(lab.problem.names) == 1:
             return Decision.pooled({budget: Choice(everything(lab.problem)) for budget in budgets}, seeds)
-        affinity, measuring = self._measured(lab, seeds[0])
+        self.begin(lab, seeds)
+        together = lab.cost([lab.job(lab.problem.names, seeds[0])])
+        affinity, extra = self._measured(lab, seeds[0], together)
+        measuring = extra.steps / max(together.steps, 1)
         oracle = LabOracle(lab, seeds[:1])
-        effort = self._trainings(lab, seeds[0], read_effort(self.effort))
+        effort = read_effort(self.effort).in_trainings(together.seconds)
         hints, errors = (None, None) if affinity is None else (affinity.mean, affinity.stderr)
         settings = Settings(screen=self.screen)
         found = search(oracle, budgets, effort, seeds, hints=hints, errors=errors, spent=measuring, settings=settings)
         choices = {budget: Choice(_groups(chosen)) for budget, chosen in found.chosen.items()}
-        spent = lab.cost(oracle.jobs)
+        spent = lab.cost(oracle.jobs) + extra
         shared = Cost(round(spent.networks / len(seeds)), round(spent.steps / len(seeds)), spent.seconds / len(seeds))
         overhead = None if affinity is None else affinity.settings.get("overhead")
         about = {
@@ -69,16 +76,16 @@ class Auto(Method):
         }
         return Decision.pooled(choices, seeds, dict.fromkeys(seeds, shared), affinity, about)
 
-    def _measured(self, lab: Lab, seed: int) -> tuple[Affinity | None, float]:
-        """Affinities of the first seed, and what measuring added, in trainings."""
+    def _measured(self, lab: Lab, seed: int, together: Cost) -> tuple[Affinity | None, Cost]:
+        """Affinities of the first seed, and what measuring added to its training."""
         if not self.affinity:
-            return None, 0.0
-        affinity, cost = lab.affinities([seed], {**METER, "every": every(len(lab.problem.names))})[seed]
-        plain = lab.cost([lab.job(lab.problem.names, seed)])
-        return affinity.averaged("trimmed", 0.05), max(0.0, cost.steps / max(plain.steps, 1) - 1)
+            return None, Cost()
+        affinity, cost = self._affinity(lab, seed)
+        extra = Cost(0, max(0, cost.steps - together.steps), max(0.0, cost.seconds - together.seconds))
+        return affinity.averaged("trimmed", 0.05), extra
 
-    def _trainings(self, lab: Lab, seed: int, effort: Effort) -> float:
-        return effort.in_trainings(lab.cost([lab.job(lab.problem.names, seed)]).seconds)
+    def _affinity(self, lab: Lab, seed: int) -> tuple[Affinity, Cost]:
+        return lab.affinities([seed], {**METER, "every": every(len(lab.problem.names))})[seed]
 
 
 def every(tasks: int) -> int:

@@ -34,5 +34,8 @@ class Combined(Method):
     def width(self, problem: Problem) -> float:
         return self.groups.width(problem)
 
+    def begin(self, lab: Lab, seeds: Sequence[int]) -> None:
+        self.groups.begin(lab, seeds)
+
     def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         return self.groups.decide(lab, budgets, seeds)

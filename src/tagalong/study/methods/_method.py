@@ -93,6 +93,9 @@ class Method(ABC):
         """How wide its encoders are, as a multiple."""
         return 1.0
 
+    def begin(self, lab: Lab, seeds: Sequence[int]) -> None:
+        """Asks for what trains all tasks together on the way, before they are trained for all methods."""
+
     @abstractmethod
     def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         """Chooses networks: for every budget, or for None if there is none. Never looks at test data if honest."""
