@@ -57,6 +57,20 @@ def test_every_subset_is_trained_where_the_effort_allows() -> None:
     }
 
 
+@pytest.mark.parametrize(("effort", "seeds"), [(8.1, 1), (14.1, 2)])
+def test_networks_of_all_tasks_count_once_among_the_subsets(effort: float, seeds: int) -> None:
+    oracle = Counting(World("twins", 0, tasks=("a", "b", "c")))
+    search(oracle, [2], effort, range(seeds), spent=0.1)
+    assert len(oracle.asked) == 7 * seeds
+
+
+def test_proposals_have_a_network_of_all_tasks_with_the_same_seed_to_be_compared_with() -> None:
+    oracle = Counting(World("conflict", 0))
+    search(oracle, [2], 8, [0, 1, 2])
+    everything = frozenset(oracle.tasks)
+    assert {trial.seed for trial in oracle.asked} == {trial.seed for trial in oracle.asked if trial.tasks == everything}
+
+
 def test_an_effort_beyond_every_subset_goes_into_further_seeds() -> None:
     oracle = Counting(World("twins", 0, tasks=("a", "b", "c")))
     assert search(oracle, [2], 12, [0, 1, 2]).spent == 12

@@ -119,7 +119,9 @@ class _Search:
     def _whole_seeds(self) -> tuple[int, ...]:
         """Seeds for which every subset can be trained, as long as the effort lasts."""
         subsets = 2 ** len(self.tasks) - 1
-        return self.seeds[: int((self.effort - self.spent) // subsets)] if subsets <= len(self.pool) else ()
+        lacking = [subsets - sum(one.trial.seed == seed for one in self.seen) for seed in self.seeds]
+        enough = self.spent + np.cumsum(lacking) <= self.effort + 1e-9
+        return self.seeds[: int(enough.sum())] if subsets <= len(self.pool) else ()
 
     def _train(self, trials: Sequence[Trial]) -> bool:
         """Trains as many of these as are new and the effort allows; whether there were any."""
@@ -218,6 +220,7 @@ class _Search:
     def _next_trial(self, row: int, pending: Sequence[Trial]) -> Trial:
         subset = self._named(self.pool[row])
         free = [seed for seed in self.seeds if not self._has(subset, seed)]
+        free = [seed for seed in free if self._has(self.tasks, seed)] or free  # those that can be compared in pairs
         used = [one.trial.seed for one in self.seen] + [trial.seed for trial in pending]
         return Trial(subset, min(free, key=lambda seed: (used.count(seed), seed)))
 
