@@ -47,15 +47,17 @@ def decide(
     candidates = _candidates(choosing)
     candidates = {label: change for label, change in candidates.items() if label[0] == "auto"} or candidates
     together = choosing[TOGETHER]
+    searched = any(label[0] == "auto" and some[0].deciding.networks for label, some in choosing.items())
     if not candidates:
-        return Verdict(False, (), TOGETHER, together[0].groups, seeds=len(together), at_least=at_least)
+        whole = Verdict(False, (), TOGETHER, together[0].groups, seeds=len(together), at_least=at_least)
+        return replace(whole, searched=searched)
     label = min(candidates, key=lambda label: (candidates[label], len(choosing[label][0].groups), str(label)))
     fresh = by_label([record for record in records if record.seed in confirming])
     confirmed = bool(changes(fresh.get(label, []), fresh.get(TOGETHER, [])))
     different = {choosing[other][0].groups: changes(choosing[other], together) for other in candidates}
     found, tried = (fresh, []) if confirmed else (choosing, list(different.values()))
     judged = _judged(found, label, tried, noise.get(label), candidates[label], at_least)
-    return replace(judged, tried=len(different))
+    return replace(judged, tried=len(different), searched=searched)
 
 
 def _candidates(found: Found) -> dict[Label, float]:

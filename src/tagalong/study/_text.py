@@ -68,7 +68,8 @@ def verdict_sentence(verdict: Verdict) -> str:
     """What to do and why, in one sentence."""
     advice = "Train them all together in one network"
     if verdict.candidate is None or verdict.estimate is None:
-        return f"{advice}: no grouping was tried."
+        found = "auto found no groups that validation confirms" if verdict.searched else "no grouping was tried"
+        return f"{advice}: {found}."
     name = label_text(verdict.candidate)
     count = f"{len(verdict.candidate_groups)} networks of {name}"
     change, interval = percent(verdict.estimate), interval_text(verdict)

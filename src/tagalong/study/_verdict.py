@@ -36,6 +36,7 @@ class Verdict:
         training_cost: of its networks, in trainings of the one network; None if unknown.
         deciding_cost: of deciding on them, likewise.
         size: parameters of its networks against those of the one network; None if unknown.
+        searched: whether `auto` looked for groups.
     """
 
     worth_it: bool
@@ -57,6 +58,7 @@ class Verdict:
     training_cost: float | None = None
     deciding_cost: float | None = None
     size: float | None = None
+    searched: bool = False
 
     def __str__(self) -> str:
         from ._text import verdict_text

@@ -35,7 +35,7 @@ def headline(verdict: Verdict) -> str:
     """The answer in a few words."""
     if verdict.worth_it:
         return f"In {number(len(verdict.groups))} networks, grouped by {verdict.recommended[0]}."
-    tried = verdict.candidate is not None
+    tried = verdict.candidate is not None or verdict.searched
     return f"All of them, in one network{': no grouping does better for sure' if tried else ''}."
 
 
