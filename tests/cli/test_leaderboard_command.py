@@ -17,3 +17,9 @@ def test_an_unknown_table_is_refused(tagalong: Terminal) -> None:
     shown = tagalong("leaderboard", "--tables", "nhanse")
     assert shown.status == 2
     assert "did you mean 'nhanes'?" in shown.err
+
+
+def test_no_seeds_are_refused(tagalong: Terminal) -> None:
+    shown = tagalong("leaderboard", "--tables", "nhanes", "--seeds", "0")
+    assert shown.status == 2
+    assert "seeds must be at least 1, found 0" in shown.err

@@ -93,9 +93,15 @@ def test_efforts_that_are_none_are_refused(problem: Problem, tmp_path: Path, eff
         Study(problem, tmp_path).run(["auto"], budgets=[2], effort=effort)
 
 
+def test_an_effort_for_no_one_is_refused(problem: Problem, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"`effort` is what 'auto' may spend, which is not among `methods`"):
+        Study(problem, tmp_path).run(["mtl"], effort=8)
+
+
 def test_a_time_is_as_many_trainings_as_it_is_worth(problem: Problem, tmp_path: Path) -> None:
     results = Study(problem, tmp_path).run(["auto"], budgets=[2], seeds=1, effort="0.001s")
     assert all(len(record.groups) == 1 for record in results.records)
+    assert "auto found no groups that validation confirms" in str(results.verdict())
 
 
 def test_the_measured_share_of_the_first_training_is_a_tenth_for_nine_tasks() -> None:

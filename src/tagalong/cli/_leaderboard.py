@@ -40,7 +40,7 @@ def leaderboard(
     names = listed(tables)
     wanted = (2, 3, 4) if budgets is None else tuple(int(k) for k in read_budgets(budgets, 12))
     with progress("looking up", quiet=json):
-        found = compare(names or truth_names(), budgets=wanted, seeds=seeds or 3)
+        found = compare(names or truth_names(), budgets=wanted, seeds=3 if seeds is None else seeds)
     if json:
         print(json_module.dumps({"leaderboard": [_finite(one.to_document()) for one in found]}, indent=1))
         return

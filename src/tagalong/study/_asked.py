@@ -107,7 +107,9 @@ def _methods(methods: Sequence[str | Method], options: Options | None, problems:
         made[method.name] = method
     asked = {str(entry) for entry in methods} | {str(entry).partition("+")[0] for entry in methods}
     stray = [name for name in options or {} if name not in asked]
-    if stray:
+    if stray == ["auto"] and set((options or {})["auto"]) == {"effort"}:
+        problems.append("`effort` is what 'auto' may spend, which is not among `methods`; add it or leave `effort` out")
+    elif stray:
         problems.append(f"`options` must be of methods that are asked for, found {', '.join(map(repr, stray))}")
     return list(made.values())
 

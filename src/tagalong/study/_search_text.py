@@ -60,15 +60,23 @@ def curve(told: Mapping[str, Any]) -> dict[int, list[tuple[float, float]]]:
     return {k: [(step["spent"], step["best"][str(k)]) for step in told["steps"]] for k in budgets}
 
 
+def trainings(effort: float) -> str:
+    """An effort in three digits, or in as many as it takes.
+
+    Example:
+        >>> trainings(45.125), trainings(1.1), trainings(60.0), trainings(9656.2)
+        ('45.1', '1.1', '60', '9,656')
+    """
+    return f"{effort:.3g}" if effort < 999.5 else f"{effort:,.0f}"
+
+
 def effort_sentence(told: Mapping[str, Any]) -> str:
     """What was spent, on how much, and what measuring took."""
     sets = {one.tasks for one in lessons(told)}
     overhead = told.get("overhead")
     measuring = "" if overhead is None else f"; measuring affinities took {100 * overhead:.1f} % more time in the first"
-    return (
-        f"auto spent {told['spent']:.3g} of {told['effort']:.3g} trainings on {len(sets)} sets of tasks, all together "
-        f"among them{measuring}."
-    )
+    spent = f"{trainings(told['spent'])} of {trainings(told['effort'])} trainings"
+    return f"auto spent {spent} on {len(sets)} sets of tasks, all together among them{measuring}."
 
 
 def search_text(told: Mapping[str, Any], width: int = WIDTH) -> list[str]:
@@ -77,7 +85,7 @@ def search_text(told: Mapping[str, Any], width: int = WIDTH) -> list[str]:
     for budget, points in curve(told).items():
         chosen = told["chosen"][str(budget)]
         kept = points[:: -(-len(points) // POINTS)]
-        path = ", ".join(f"{percent(value)} at {spent:.3g}" for spent, value in kept)
+        path = ", ".join(f"{percent(value)} at {trainings(spent)}" for spent, value in kept)
         found = f"{percent(chosen['expected'])} ± {100 * chosen['doubt']:.1f}" if chosen["expected"] else "all together"
         text = f"  budget {budget}: {found}; expected on validation by effort: {path}"
         lines += textwrap.wrap(text, width, subsequent_indent="    ")

@@ -61,7 +61,12 @@ def leaderboard(
         budgets: how many networks there may be.
         seeds: of estimates, each from networks of one seed.
         progress: is told what is being looked at.
+
+    Raises:
+        ValueError: there is no such table, or no seed.
     """
+    if seeds < 1:
+        raise ValueError(f"`seeds` must be at least 1, found {seeds}")
     found: list[Standing] = []
     for name in truth_names() if tables is None else tables:
         table = load_truth(name)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tagalong._html import Html, tag
-from tagalong.study._search_text import Lesson, effort_sentence, lessons
+from tagalong.study._search_text import Lesson, effort_sentence, lessons, trainings
 
 from .._labels import signed
 from .._run import Run
@@ -54,5 +54,5 @@ def _row(one: Lesson, budgets: list[int]) -> Html:
     part = "" if one.fraction == 1 else f" (the first {one.fraction:.3g} of a training)"
     change = "" if one.change is None else f"{signed(one.change)} %"
     best = [f"{signed(one.best[budget])} %" for budget in budgets]
-    cells = (f"{one.spent:.3g}", ", ".join(one.tasks) + part, str(one.seed), change, *best)
+    cells = (trainings(one.spent), ", ".join(one.tasks) + part, str(one.seed), change, *best)
     return tag("tr", *(tag("td", cell) for cell in cells))

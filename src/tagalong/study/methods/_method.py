@@ -93,7 +93,7 @@ class Method(ABC):
         """How wide its encoders are, as a multiple."""
         return 1.0
 
-    def begin(self, lab: Lab, seeds: Sequence[int]) -> None:
+    def begin(self, lab: Lab, seeds: Sequence[int]) -> None:  # noqa: B027 - most methods ask for nothing
         """Asks for what trains all tasks together on the way, before they are trained for all methods."""
 
     @abstractmethod
