@@ -183,6 +183,16 @@ def test_deciding_counts_every_training_and_what_measuring_adds(problem: Problem
     assert auto.deciding.steps == steps + round(told["measuring"] * mtl.training.steps)
 
 
+def test_test_rows_have_no_say(problem: Problem, tmp_path: Path) -> None:
+    rows = problem.test
+    other = replace(rows, targets={task: 100 - labels for task, labels in rows.targets.items()})
+    told = []
+    for name, one in (("as they are", problem), ("others", replace(problem, test=other))):
+        results = Study(one, tmp_path / name).run(["auto"], budgets=[2], seeds=2, effort=8)
+        told.append({**results.settings["decisions"]["auto"], "overhead": None})
+    assert told[0] == told[1]
+
+
 class _Noting(Serial):
     def __init__(self) -> None:
         self.trained: list[Chunk] = []

@@ -45,6 +45,25 @@ def test_estimators_of_other_packages_are_measured(monkeypatch: pytest.MonkeyPat
     assert knows.cost == 0.5
 
 
+def test_an_estimator_that_fails_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def breaks(problem: object, seed: int) -> tuple[np.ndarray, float]:
+        raise RuntimeError("out of ideas")
+
+    theirs = {
+        "breaks": breaks,
+        "small": lambda problem, seed: (np.zeros((2, 2)), 0.5),
+        "fine": lambda problem, seed: (np.eye(9), 0.5),
+    }
+    monkeypatch.setattr(_leaderboard, "offered", lambda: theirs)
+    monkeypatch.setattr(_leaderboard, "problem_of", lambda table: object())
+    names = {one.estimator for one in leaderboard(["nhanes"], budgets=(2,), seeds=1)}
+    assert names & set(theirs) == {"fine"}
+    assert "'breaks' cannot be measured on nhanes: out of ideas" in caplog.text
+    assert "of 9 tasks, found the shape (2, 2)" in caplog.text
+
+
 def test_a_meter_estimator_is_measured_in_a_training_of_all_tasks() -> None:
     from dataclasses import replace
 
@@ -56,3 +75,4 @@ def test_a_meter_estimator_is_measured_in_a_training_of_all_tasks() -> None:
     estimate = measured(load_truth("nhanes"), problem, Drop(), seed=0)
     assert estimate.gains.shape == (2, 2)
     assert estimate.cost > 0
+    np.testing.assert_array_equal(measured(load_truth("nhanes"), problem, Drop, seed=0).gains, estimate.gains)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from ._shipped import load_truth, truth_names
 from ._table import TruthTable
 
 BUDGETS = (2, 3, 4)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,11 @@ def leaderboard(
     if seeds < 1:
         raise ValueError(f"`seeds` must be at least 1, found {seeds}")
     found: list[Standing] = []
+    theirs = offered()
     for name in truth_names() if tables is None else tables:
         table = load_truth(name)
         truths = pair_gains(table), marginal_effects(table)
-        for label, of_seeds in _all_estimates(table, min(seeds, table.seeds), progress):
+        for label, of_seeds in _all_estimates(table, min(seeds, table.seeds), theirs, progress):
             found.append(_standing(label, name, table, truths, of_seeds, budgets))
     return found
 
@@ -92,20 +95,22 @@ def average(found: Sequence[Standing]) -> list[Standing]:
 
 
 def _all_estimates(
-    table: TruthTable, seeds: int, progress: Callable[[str], None] | None
+    table: TruthTable, seeds: int, theirs: Mapping[str, object], progress: Callable[[str], None] | None
 ) -> Iterator[tuple[str, list[Estimate]]]:
     by_name: dict[str, list[Estimate]] = {}
     for seed in range(seeds):
         for name, estimate in estimates(table, seed):
             by_name.setdefault(name, []).append(estimate)
     yield from by_name.items()
-    theirs = offered()
     problem = problem_of(table) if theirs else None
     for name, estimator in theirs.items() if problem is not None else ():
         if progress is not None:
             progress(f"measuring {name} on {table.about['problem']}")
         assert problem is not None
-        yield name, [measured(table, problem, estimator, seed) for seed in range(seeds)]
+        try:
+            yield name, [measured(table, problem, estimator, seed) for seed in range(seeds)]
+        except Exception as error:  # a broken package must not hide the others
+            log.warning("the estimator %r cannot be measured on %s: %s", name, table.about["problem"], error)
 
 
 def _standing(

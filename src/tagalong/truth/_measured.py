@@ -33,13 +33,22 @@ def measured(table: TruthTable, problem: Problem, estimator: Any, seed: int, eve
     Args:
         table: of this problem.
         problem: what is trained.
-        estimator: an `Estimator` for the meter, or a function from (problem, seed) to (gains [source, target], cost).
+        estimator: an `Estimator` for the meter, a class of these, or a function from (problem, seed) to (gains
+            [source, target], cost).
         seed: of the network.
         every: steps between two measurements.
+
+    Raises:
+        ValueError: the gains are not of this table's tasks.
     """
+    if isinstance(estimator, type) and issubclass(estimator, Estimator):
+        estimator = estimator()
     if not isinstance(estimator, Estimator):
         gains, cost = estimator(problem, seed)
-        return Estimate(np.asarray(gains, dtype=np.float64), float(cost))
+        gains, n = np.asarray(gains, dtype=np.float64), len(table.tasks)
+        if gains.shape != (n, n):
+            raise ValueError(f"`gains` must be [source, target] of {n} tasks, found the shape {gains.shape}")
+        return Estimate(gains, float(cost))
     settings = {"estimator": estimator, "held_out": True, "every": every}
     trained = train(problem, Job(problem.names, seed), meter=settings)
     affinity = trained.affinity
