@@ -52,8 +52,8 @@ def run(bench: Bench) -> Report:
         },
         notes=[
             *bench.about[:1],
-            f"{len(sets)} sets of {len(sets[0])} tasks; {DESTRUCTIVE}: labels of other rows, with a large weight, in the "
-            "first set",
+            f"{len(sets)} sets of {len(sets[0])} tasks; {DESTRUCTIVE}: labels of other rows, with a large weight, in "
+            "the first set",
         ],
     )
 
