@@ -66,6 +66,68 @@ def test_report_speed_opens_the_page(tmp_path: Path) -> None:
     assert found["interactive"] > 0
 
 
+def _run(script: str, *arguments: str) -> str:
+    command = [sys.executable, str(ROOT / "benchmarks" / script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_truth_trains_every_subset_into_a_table(tmp_path: Path) -> None:
+    from tagalong.truth import TruthTable
+
+    sizes = ["--tasks", "2", "--epochs", "2", "--seeds", "2", "--device", "cpu", "--out", str(tmp_path)]
+    printed = _run("truth.py", "nhanes", "tox21", *sizes)
+    assert "tox21: skipped" in printed
+    table = TruthTable.load(tmp_path / "nhanes.npz")
+    assert table.test.shape == (2, 3, 2)
+    assert {"lookahead sgd train mean", "cosine held-out trimmed", "joint mean"} < set(table.affinities)
+    _run("truth.py", "nhanes", "--only-linearised", "--measured-seeds", "1", *sizes)
+    again = TruthTable.load(tmp_path / "nhanes.npz")
+    assert (len(table.predictions["linearised fine-tuning"]), len(again.predictions["linearised fine-tuning"])) == (
+        2,
+        1,
+    )
+    assert (again.test == table.test)[..., table.subsets].all()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own forward mode uses it
+def test_linearised_fine_tuning_sees_who_wants_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+    import torch
+
+    from tagalong.learn import Problem, Recipe, Task
+
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from truth_linear import measure_linear
+
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(600, 4))
+    targets = inputs[:, [0, 0, 1, 1]] + 0.3 * draw.normal(size=(600, 4))  # two directions, an encoder of one unit
+    recipe = Recipe(optimizer="adam", lr=0.05, batch_size=64, epochs=25)
+    tasks = [Task(name, kind="regression") for name in "abcd"]
+    problem = Problem.from_arrays(inputs, targets, tasks, encoder=torch.nn.Linear(4, 1), recipe=recipe)
+    logs, cost = measure_linear(problem, seed=0)
+    for column, friends, strangers in (
+        (0, 0b0011, 0b0101),
+        (1, 0b0011, 0b0110),
+        (2, 0b1100, 0b0101),
+        (3, 0b1100, 0b1001),
+    ):
+        assert logs[friends - 1, column] < logs[strangers - 1, column]
+    assert cost > 0
+
+
+def test_auto_overhead_prints_what_measuring_adds() -> None:
+    assert "| nhanes | 9 | 60 steps |" in _run("auto_overhead.py", "nhanes", "--repetitions", "1")
+
+
+def test_auto_quality_compares_with_every_subset() -> None:
+    printed = _run("auto_quality.py", "--tables", "nhanes", "--repetitions", "1", "--efforts", "8")
+    assert "| exhaustive |  | 1533 |" in printed
+    assert "| auto | 8 | 7 |" in printed
+
+
 def test_celeba_reading_compares_the_cache_with_decoding_alone(tmp_path: Path) -> None:
     out = tmp_path / "reading.json"
     sizes = ["--images", "60", "--rows", "600", "--rounds", "1", "--json", str(out)]

@@ -28,7 +28,18 @@ def test_help_reads_like_a_manual(tagalong: Terminal) -> None:
     places = [ran.out.index(part) for part in parts]
     assert places == sorted(places)
     listed = re.findall(r"^│ ([a-z]+) ", ran.out.partition("Commands")[2], re.MULTILINE)
-    assert listed == ["demo", "problems", "run", "report", "predict", "group", "plan", "verdict", "paper"]
+    assert listed == [
+        "demo",
+        "problems",
+        "run",
+        "report",
+        "predict",
+        "group",
+        "plan",
+        "verdict",
+        "leaderboard",
+        "paper",
+    ]
     for part in ("group", "paper"):
         assert tagalong(part, "-h").status == 0
 

@@ -73,7 +73,7 @@ def test_a_table_that_cannot_be_learnt_from_is_refused(tagalong: Terminal, case:
         (["--recipe", "weight_decay=-1"], "weight_decay must be a number from 0, found -1"),
         (["--recipe", "epochs=2.5"], "epochs must be a whole number from 1, found 2.5"),
         (["--set", "tag.evry=1", "--methods", "tag"], "--set: 'tag' takes"),
-        (["--set", "hoa.size=1"], "--set: 'hoa' takes no options; found size"),
+        (["--set", "hoa.size=1", "--methods", "hoa"], "--set: 'hoa' takes no options; found size"),
         (["--set", "cs.every=1", "--methods", "tag"], "--set must be of methods that are asked for, found 'cs'"),
         (["--price-per-hour", "-1"], "--price-per-hour must be a number from 0"),
         (["--confirm", "-1"], "--confirm must be a whole number of seeds from 0"),

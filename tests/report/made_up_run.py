@@ -53,9 +53,23 @@ def make_run(
         notes=("drawn at random",),
     )
     noise = {("tag", k): 0.002 for k in budgets}
-    results = Results(records, problem=info, noise=noise, settings={**SETTINGS, "budgets": [*budgets]}, out=folder)
+    told = {"budgets": [*budgets], "decisions": {"auto": made_up_search(tasks, budgets)}}
+    results = Results(records, problem=info, noise=noise, settings={**SETTINGS, **told}, out=folder)
     results.save(folder)
     return results
+
+
+def made_up_search(tasks: Sequence[str], budgets: Sequence[int]) -> dict:
+    """What `auto` would tell of two trainings."""
+    trained = {"seed": 0, "fraction": 1.0, "effort": 1.0}
+    together = {**trained, "tasks": [*tasks], "val": dict.fromkeys(tasks, 1.0)}
+    alone = {**trained, "tasks": [tasks[1]], "val": {tasks[1]: 0.9}}
+    steps = [
+        {"spent": 1.1, "best": {str(k): 0.0 for k in budgets}, "trained": [together]},
+        {"spent": 2.1, "best": {str(k): -0.06 for k in budgets}, "trained": [alone]},
+    ]
+    chosen = {str(k): {"expected": -0.06, "doubt": 0.01, "tried": 1, "agreement": 0.8} for k in budgets}
+    return {"effort": 2.5, "spent": 2.1, "measuring": 0.1, "overhead": 0.064, "chosen": chosen, "steps": steps}
 
 
 def made_up_affinity(tasks: Sequence[str], steps: int) -> Affinity:

@@ -31,7 +31,7 @@ def data_of(page: Path) -> dict:
 
 def test_the_page_has_everything(hostile_page: Path) -> None:
     text = hostile_page.read_text(encoding="utf-8").partition('<script type="application/json"')[0]
-    for part in ("networks", "affinity", "time", "budget", "worth", "reading", "care", "obtained"):
+    for part in ("networks", "affinity", "time", "budget", "worth", "search", "reading", "care", "obtained"):
         assert f'id="{part}"' in text
     for words in (
         "Grouping is worth it", "In three networks", "tagalong run table.csv --targets &#x27;a b,c&#x27;",
@@ -180,6 +180,16 @@ def test_an_affinity_without_history_is_drawn(tmp_path: Path) -> None:
     found = data_of(write_report(tmp_path))
     assert [entry["average"] for entry in found["heatmaps"]] == ["mean"]
     assert found["time"] is None
+
+
+def test_the_page_tells_how_auto_searched(tmp_path: Path) -> None:
+    make_run(tmp_path, ["a", "<b>", "c"])
+    page = write_report(tmp_path)
+    text = page.read_text(encoding="utf-8").partition("<script")[0]
+    for words in ("spent 2.1 of 2.5 trainings", "took 6.4 % more time", "&lt;b&gt;</td><td>0</td><td>−10.0 %"):
+        assert words in text, words
+    lines = data_of(page)["search"]["data"]
+    assert [(line["x"], line["y"]) for line in lines] == [([1.1, 2.1], [0.0, -6.0])] * 2
 
 
 def test_the_page_needs_no_torch(tmp_path: Path) -> None:

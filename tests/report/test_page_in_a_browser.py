@@ -8,7 +8,7 @@ import pytest
 from seen_page import HOSTILE, Seen
 
 See = Callable[..., Seen]
-PLOTS = ("heatmap", "over-time", "budget-curve", "cost", "changes")
+PLOTS = ("heatmap", "over-time", "budget-curve", "cost", "changes", "search-curve")
 PHONE = {"viewport": {"width": 375, "height": 800}, "has_touch": True, "is_mobile": True}
 
 

@@ -51,6 +51,14 @@ def test_the_choice_is_validations_and_never_tests() -> None:
     assert said.groups == TOGETHER
 
 
+def test_what_auto_found_goes_before_what_looks_best_of_many() -> None:
+    lucky = records("optimal", 2, [-0.2] * 3, [0.1, 0.11, 0.12], HELPED)
+    said = verdict(lucky, records("auto", 2, [-0.1] * 3, [-0.09, -0.1, -0.11]))
+    assert said.recommended == said.candidate == ("auto", 2)
+    assert said.tried == 1
+    assert verdict(lucky, records("auto", 2, [0.0] * 3, [0.0] * 3, TOGETHER)).candidate == ("optimal", 2)
+
+
 def test_not_better_on_validation_is_never_worth_it() -> None:
     said = verdict(records("tag", 2, [0.001] * 3, [-0.5, -0.5, -0.5]))
     assert not said.worth_it

@@ -14,6 +14,7 @@ from tagalong._version import __version__
 from ._demo import demo
 from ._group import group
 from ._interrupt import STATUS, interruptible
+from ._leaderboard import leaderboard
 from ._manual import PURPOSE, Command, Commands, examples, manual
 from ._paper import paper
 from ._plan import plan
@@ -52,7 +53,7 @@ def _tagalong(
 
 
 # In the order of use: look, run, see, predict; then the parts one by one.
-for _command in (demo, problems, run, report, predict, group, plan, verdict):
+for _command in (demo, problems, run, report, predict, group, plan, verdict, leaderboard):
     app.command(cls=Command, epilog=examples(_command.__name__))(interruptible(_command))
 app.add_typer(paper, epilog=examples("paper"))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 # Written down, because the rooms that know them import torch, for which nobody waits at a Tab.
 PROBLEMS = ("nhanes", "faces", "qm9", "celeba", "taskonomy")
-METHODS = ("mtl", "stl", "random", "cs", "tag", "hoa", "optimal", "oracle", "uw", "gradnorm", "pcgrad")
+METHODS = ("mtl", "stl", "random", "cs", "tag", "hoa", "optimal", "oracle", "auto", "uw", "gradnorm", "pcgrad")
 TABLES = (".csv", ".tsv", ".txt")
 
 

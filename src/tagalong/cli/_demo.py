@@ -15,9 +15,9 @@ from ._study_arguments import listed
 
 METHODS = (
     *("mtl", "stl", "random", "uw", "gradnorm", "pcgrad"),
-    *("cs", "tag", "tag+pcgrad", "hoa", "optimal", "oracle"),
+    *("cs", "tag", "tag+pcgrad", "hoa", "auto", "optimal", "oracle"),
 )
-FAST = ("mtl", "stl", "random", "tag", "hoa", "optimal")
+FAST = ("mtl", "stl", "random", "tag", "hoa", "auto", "optimal")
 
 
 class Demo(str, Enum):

@@ -34,6 +34,7 @@ EXAMPLES: dict[str, Sequence[tuple[str, str]]] = {
     ),
     "plan": (("tagalong plan affinity.json --budgets 2,3", "what to train with your own script"),),
     "verdict": (("tagalong verdict plan.csv --out runs/own", "what came of it, with a page"),),
+    "leaderboard": (("tagalong leaderboard --tables nhanes,faces", "which affinity predicts what truly helps"),),
     "paper": (
         ("tagalong paper", "all experiments, in a line each"),
         ("tagalong paper selection", "the groupings that the paper printed, and the best ones"),

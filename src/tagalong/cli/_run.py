@@ -15,7 +15,7 @@ from ._sentences import called
 if TYPE_CHECKING:
     from tagalong.learn import Problem
 
-METHODS = ("mtl", "stl", "random", "tag", "hoa")
+METHODS = ("mtl", "stl", "tag", "auto")
 TYPED = {"options": "--set", "recipe.lr": "--recipe lr"}
 
 
@@ -36,6 +36,7 @@ def run(
     methods: options.MethodsOption = None,
     budgets: options.BudgetsOption = None,
     seeds: options.SeedsOption = None,
+    effort: options.EffortOption = None,
     set_: options.SetOption = None,
     price_per_hour: options.PriceOption = None,
     confirm: options.ConfirmOption = 0,
@@ -77,6 +78,7 @@ def run(
         methods=arguments.listed(methods) or METHODS,
         budgets=None if budgets is None else whole_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
+        effort=effort,
         settings=arguments.settings(set_ or []),
         price_per_hour=price_per_hour,
         confirm=confirm,

@@ -73,11 +73,14 @@ WithOption = Annotated[
         PROBLEM, "--with", metavar="NAME=VALUE", text="An option of the problem, such as rows=8000; may be repeated."
     ),
 ]
-MethodsOption = _text(COMPARED, "--methods", "A,B,…", "Such as mtl,stl,tag,hoa,tag+pcgrad.", complete_methods)
+MethodsOption = _text(COMPARED, "--methods", "A,B,…", "Such as mtl,stl,tag,hoa,auto,tag+pcgrad.", complete_methods)
 BudgetsOption = _text(COMPARED, "--budgets", "2,3 | 2-4", "How many networks there may be.")
 SeedsOption = Annotated[
     int | None, _option(COMPARED, "--seeds", metavar="NUMBER", parser=typed_whole, text="How many; 3 by default.")
 ]
+EffortOption = _text(
+    COMPARED, "--effort", "NUMBER|quick|10min", "Trainings that auto may spend; 60 by default, quick 20, thorough 200."
+)
 SetOption = Annotated[
     list[str] | None,
     _option(COMPARED, "--set", metavar="METHOD.OPTION=VALUE", text="Such as tag.every=1; may be repeated."),

@@ -104,9 +104,9 @@ def _train_chunk(
 
 def _chunks(problem: Problem, jobs: list[Job], device: torch.device, memory: int | None) -> Iterator[list[Job]]:
     """Jobs that are trained together: of one seed and width, as many as fit, in chunks of about one size."""
-    kinds: dict[tuple[str, float], list[Job]] = {}
+    kinds: dict[tuple[str, float, int | None], list[Job]] = {}
     for job in jobs:
-        kinds.setdefault((job.rule, job.width), []).append(job)
+        kinds.setdefault((job.rule, job.width, job.epochs), []).append(job)
     for alike in kinds.values():
         by_seed: dict[int, list[Job]] = {}
         for job in alike:

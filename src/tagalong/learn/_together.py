@@ -30,7 +30,7 @@ class Together:
 
     Args:
         problem: what is learnt.
-        jobs: of one seed and one width.
+        jobs: of one seed, one width and one number of epochs.
         device: where.
     """
 
@@ -56,7 +56,7 @@ class Together:
         """Which jobs have neither reached the last epoch nor the end of their patience."""
         stops = [self.recipe.stops(self.epoch, self.epoch - 1 - int(best)) for best in self.best_epoch]
         running: NDArray[np.bool_] = (self.epochs_run == self.epoch) & ~np.array(stops)
-        return running
+        return running & (self.epoch < self.jobs[0].last_epoch(self.recipe))
 
     def run(self, stopped: Callable[[int], None]) -> list[Trained]:
         """Trains all; tells after each epoch how many have stopped. Networks that diverged are left out."""

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from tagalong.affinity import Affinity
 
+from ._recipe import Recipe
+
 
 @dataclass(frozen=True)
 class Job:
@@ -21,12 +23,18 @@ class Job:
         seed: of row order, initial weights, dropout masks.
         rule: how losses are combined: "plain", "uw", "gradnorm", "pcgrad", or another rule's name.
         width: of the encoder, as a multiple.
+        epochs: end after so many, for an early look; None: as many as the recipe says.
     """
 
     tasks: tuple[str, ...]
     seed: int = 0
     rule: str = "plain"
     width: float = 1.0
+    epochs: int | None = None
+
+    def last_epoch(self, recipe: Recipe) -> int:
+        """How many epochs there are at most."""
+        return recipe.epochs if self.epochs is None else min(self.epochs, recipe.epochs)
 
 
 @dataclass(frozen=True, eq=False)

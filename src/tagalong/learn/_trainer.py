@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import torch
 from torch import Tensor
 
 from tagalong._names import refuse
+from tagalong.affinity import Affinity
+from tagalong.measure import AffinityMeter
 
 from ._balance import make_balancer
 from ._checkpoint import load_checkpoint, save_checkpoint
@@ -87,6 +90,8 @@ def _problems(problem: Problem, job: Job, device: torch.device) -> list[str]:
         problems.append(f"`job.tasks` must be in the order of the problem, each once, found {job.tasks!r}")
     if not job.width > 0:
         problems.append(f"`job.width` must be a positive number, found {job.width!r}")
+    if job.epochs is not None and job.epochs < 1:
+        problems.append(f"`job.epochs` must be a whole number from 1 or None, found {job.epochs!r}")
     if device.type == "cuda" and not torch.cuda.is_available():
         problems.append(f"`device` must be one that this machine has, found {device}, and torch sees no GPU; use 'cpu'")
     if problem.recipe.amp == "fp16" and device.type == "cpu":
@@ -123,7 +128,8 @@ class _Training:
     @property
     def over(self) -> bool:
         """Whether the last epoch, the end of patience, or the lowest learning rate is reached."""
-        return self.recipe.stops(self.epoch, self.epoch - 1 - self.best_epoch, self.rate)
+        waited = self.epoch - 1 - self.best_epoch
+        return self.epoch >= self.job.last_epoch(self.recipe) or self.recipe.stops(self.epoch, waited, self.rate)
 
     @property
     def rate(self) -> float:
@@ -197,8 +203,14 @@ class _Training:
             seconds=self.seconds,
             parameters=sum(parameter.numel() for parameter in self.network.parameters()),
             state={name: tensor.cpu() for name, tensor in self.best.items()},
-            affinity=None if self.meter is None else self.meter.affinity(),
+            affinity=None if self.meter is None else self._affinity(self.meter),
         )
+
+    @staticmethod
+    def _affinity(meter: AffinityMeter) -> Affinity:
+        """What was measured, and seconds of measuring per second of training."""
+        affinity = meter.affinity()
+        return replace(affinity, settings={**affinity.settings, "overhead": round(meter.overhead, 4)})
 
     def _precision(self) -> AbstractContextManager[Any]:
         if self.recipe.amp is None:

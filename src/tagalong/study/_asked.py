@@ -76,6 +76,19 @@ def check(
     return Asked(tuple(made), found_budgets, found_seeds, price_per_hour, fresh)
 
 
+def with_effort(options: Options | None, effort: Any) -> Options | None:
+    """The options with the effort of `auto` among them, where one is given.
+
+    Example:
+        >>> with_effort({"tag": {"every": 1}}, "quick")
+        {'tag': {'every': 1}, 'auto': {'effort': 'quick'}}
+    """
+    if effort is None:
+        return options
+    given = dict(options or {})
+    return given | {"auto": {**given.get("auto", {}), "effort": effort}}
+
+
 def _methods(methods: Sequence[str | Method], options: Options | None, problems: list[str]) -> list[Method]:
     if isinstance(methods, str) or not isinstance(methods, Sequence):
         problems.append(f"`methods` must be a list of names, found {methods!r}; write [{methods!r}]")

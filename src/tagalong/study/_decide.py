@@ -30,7 +30,8 @@ def decide(
     `seed_half_width` and `row_stderr`. Networks can also be chosen for the luck of their seeds; seeds that were not
     there when groups were decided and chosen (`confirming`) have no part in that, and are then the only ones reported.
     Groupings whose networks were trained by another rule than mtl's (such as "tag+pcgrad") are not candidates, since a
-    change would not tell grouping and rule apart; nor are the oracle and expected values.
+    change would not tell grouping and rule apart; nor are the oracle and expected values. Where `auto` found groups,
+    these alone are candidates: it has weighed the luck of the best of many already.
 
     Args:
         records: of a study, with `mtl` among them.
@@ -44,6 +45,7 @@ def decide(
     if TOGETHER not in choosing:
         raise ValueError("`records` must hold results of 'mtl' to compare with, found none; add it to `methods`")
     candidates = _candidates(choosing)
+    candidates = {label: change for label, change in candidates.items() if label[0] == "auto"} or candidates
     together = choosing[TOGETHER]
     if not candidates:
         return Verdict(False, (), TOGETHER, together[0].groups, seeds=len(together), at_least=at_least)

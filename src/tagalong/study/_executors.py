@@ -58,7 +58,8 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
         advance(1)
         return [packed]
     stopped = _more(advance)  # as they stop early, long before the last of them is trained
-    found = {trained.job: pack(trained) for trained in train_many(problem, chunk.jobs, device=device, progress=stopped)}
+    many = train_many(problem, chunk.jobs, device=device, progress=stopped)
+    found = {trained.job: pack(trained, problem.val.groups) for trained in many}
     return [found[job] for job in chunk.jobs]
 
 
@@ -85,12 +86,13 @@ def _train_one(problem: Problem, chunk: Chunk, device: str, progress: Callable[[
     (job,) = chunk.jobs
     begin = partial(train, problem, job, device=device, meter=chunk.meter, progress=progress)
     try:
-        return pack(begin(checkpoint=chunk.checkpoint, checkpoint_every=CHECKPOINT_SECONDS))
+        trained = begin(checkpoint=chunk.checkpoint, checkpoint_every=CHECKPOINT_SECONDS)
     except FileNotFoundError:
         if chunk.checkpoint is None:
             raise
         # A second process on this folder has finished the same network and removed the checkpoint.
-        return pack(begin())
+        trained = begin()
+    return pack(trained, problem.val.groups)
 
 
 class Serial:

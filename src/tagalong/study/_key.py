@@ -49,7 +49,8 @@ class Keys:
     def definition(self, job: Job) -> dict[str, Any]:
         """Everything that the numbers of a network follow from, as JSON can hold it."""
         own = {"tasks": list(job.tasks), "seed": job.seed, "rule": job.rule, "width": float(job.width)}
-        return own | self._common
+        early = {} if job.epochs is None else {"epochs": job.epochs}
+        return own | early | self._common
 
     @cached_property
     def _common(self) -> dict[str, Any]:

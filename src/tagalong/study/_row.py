@@ -6,7 +6,7 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ class Row:
         seconds: spent.
         parameters: of encoder and heads.
         best_epoch: whose weights were kept.
+        halves: the loss of each task on either half of the validation rows; empty where it was not kept.
     """
 
     key: str
@@ -46,6 +47,7 @@ class Row:
     seconds: float
     parameters: int
     best_epoch: int
+    halves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def cost(self) -> Cost:
@@ -67,7 +69,8 @@ class Packed:
         curve: the validation losses of each epoch, float32.
         weights: a state dict.
         losses: validation and test loss of every row.
-        affinity: what a meter measured, if there was one.
+        affinity: what a meter measured, if there was one; the same bytes whenever it is measured.
+        overhead: seconds of measuring per second of training, which are not.
     """
 
     job: Job
@@ -80,11 +83,23 @@ class Packed:
     weights: bytes | None = field(default=None, repr=False)
     losses: bytes | None = field(default=None, repr=False)
     affinity: bytes | None = field(default=None, repr=False)
+    overhead: float | None = None
 
 
-def pack(trained: Trained) -> Packed:
-    """A trained network as text and bytes."""
-    scores = {part: _plain(getattr(trained, part)) for part in ("val", "test")}
+def pack(trained: Trained, groups: Tensor | None = None) -> Packed:
+    """A trained network as text and bytes.
+
+    Args:
+        trained: the network.
+        groups: which validation rows belong together, so that halves do not share any.
+    """
+    scores: dict[str, Any] = {part: _plain(getattr(trained, part)) for part in ("val", "test")}
+    scores["halves"] = _halves(trained.val, groups)
+    affinity, overhead = trained.affinity, None
+    if affinity is not None:
+        timeless = dict(affinity.settings)
+        overhead = timeless.pop("overhead", None)
+        affinity = replace(affinity, settings=timeless)
     return Packed(
         job=trained.job,
         scores=json.dumps(scores, allow_nan=False),
@@ -95,7 +110,8 @@ def pack(trained: Trained) -> Packed:
         curve=np.asarray(trained.curve, dtype=np.float32).tobytes(),
         weights=None if trained.state is None else pack_weights(trained.state),
         losses=_pack_losses(trained),
-        affinity=None if trained.affinity is None else pack_affinity(trained.affinity),
+        affinity=None if affinity is None else pack_affinity(affinity),
+        overhead=overhead,
     )
 
 
@@ -106,11 +122,33 @@ def read_scores(text: str) -> tuple[dict[str, Outcome], dict[str, Outcome]]:
     return val, test
 
 
+def read_halves(text: str) -> dict[str, tuple[float, float]]:
+    """Losses on either half of the validation rows, from the same JSON."""
+    halves = json.loads(text).get("halves", {})
+    return {task: (_number(pair[0]), _number(pair[1])) for task, pair in halves.items()}
+
+
 PARTS = ("val", "test")
 
 
 def _plain(scores: Mapping[str, Score]) -> dict[str, list[float | None]]:
     return {task: [_or_none(score.loss), _or_none(score.error)] for task, score in scores.items()}
+
+
+def _halves(scores: Mapping[str, Score], groups: Tensor | None) -> dict[str, list[float | None]]:
+    rows = {task: score.rows for task, score in scores.items() if score.rows is not None}
+    if len(rows) < len(scores) or not rows:
+        return {}
+    number = np.arange(len(next(iter(rows.values()))))
+    if groups is not None:
+        number = np.unique(groups.numpy(), return_inverse=True)[1]
+    parts = [number % 2 == half for half in (0, 1)]
+    return {task: [_or_none(_mean(losses[part])) for part in parts] for task, losses in rows.items()}
+
+
+def _mean(losses: NDArray[np.float32]) -> float:
+    present = losses[np.isfinite(losses)].astype(np.float64)
+    return float(present.mean()) if len(present) else math.nan
 
 
 def _or_none(value: float) -> float | None:

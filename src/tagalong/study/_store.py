@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from tagalong.affinity import Affinity
 from tagalong.learn import Job
 
 from ._measured_cost import plain_steps
+from ._pieces import drop, get, put
 from ._record import Cost
-from ._row import Losses, Packed, Row, read_scores, unpack_affinity, unpack_losses, unpack_weights
+from ._row import Losses, Packed, Row, read_halves, read_scores, unpack_affinity, unpack_losses, unpack_weights
 
 VERSION = 1
 PATIENCE = 120.0  # seconds to wait for another process that writes
@@ -96,12 +98,13 @@ class Store:
                 again gives the same numbers to the last bit. None: those given.
         """
         together = json.dumps(list(finished if batch is None else batch))
-        values = [
-            (key, json.dumps(definition, default=repr), packed.scores, packed.steps, packed.seconds,
-             packed.parameters, packed.best_epoch, together, packed.curve, packed.weights, packed.losses)
-            for key, (definition, packed) in finished.items()
-        ]  # fmt: skip
         with self._connection:
+            values = [
+                (key, json.dumps(definition, default=repr), packed.scores, packed.steps, packed.seconds,
+                 packed.parameters, packed.best_epoch, together, packed.curve,
+                 put(self._connection, key, packed.weights), packed.losses)
+                for key, (definition, packed) in finished.items()
+            ]  # fmt: skip
             self._connection.executemany(
                 f"INSERT OR IGNORE INTO networks ({COLUMNS}, batch, curve, weights, losses) VALUES ({_marks(11)})",
                 values,
@@ -130,7 +133,8 @@ class Store:
 
     def weights(self, key: str) -> dict[str, Tensor] | None:
         """The weights of a network; None if they are not kept."""
-        ((_, content),) = self._select("key, weights", [key])
+        ((_, held),) = self._select("key, weights", [key])
+        content = get(self._connection, key, held)
         return None if content is None else unpack_weights(content)
 
     def losses(self, key: str, part: str = "test") -> Losses | None:
@@ -145,8 +149,9 @@ class Store:
     def restore(self, key: str, packed: Packed) -> None:
         """Puts weights and losses back; scores stay."""
         with self._connection:
+            held = put(self._connection, key, packed.weights)
             self._connection.execute(
-                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (packed.weights, packed.losses, key)
+                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (held, packed.losses, key)
             )
 
     def keep(self, keys: Iterable[str]) -> None:
@@ -160,6 +165,7 @@ class Store:
             dropped = self._connection.execute(
                 "UPDATE networks SET weights = NULL, losses = NULL WHERE kept = 0 AND weights IS NOT NULL"
             ).rowcount
+            drop(self._connection)
         if dropped:
             with suppress(sqlite3.OperationalError):  # another process reads: the file shrinks next time
                 self._connection.execute("VACUUM")
@@ -168,16 +174,20 @@ class Store:
     def affinity(self, key: str) -> tuple[Affinity, Cost] | None:
         """What a meter measured, and what the metered training took."""
         found = self._connection.execute(
-            "SELECT affinity, steps, seconds FROM affinities WHERE key = ?", (key,)
+            "SELECT affinity, steps, seconds, settings FROM affinities WHERE key = ?", (key,)
         ).fetchone()
         if found is None:
             return None
         affinity = unpack_affinity(found[0])
+        timed = {name: value for name, value in json.loads(found[3]).items() if name == "overhead"}
+        affinity = replace(affinity, settings={**affinity.settings, **timed})
         return affinity, Cost(1, plain_steps(affinity, found[1]), found[2])
 
     def add_affinity(self, key: str, network: str, settings: Mapping[str, Any], packed: Packed) -> None:
         """Writes what a meter measured while a network was trained."""
-        values = (key, network, json.dumps(dict(settings), sort_keys=True, default=repr), packed.steps, packed.seconds)
+        timed = {} if packed.overhead is None else {"overhead": packed.overhead}
+        told = json.dumps({**settings, **timed}, sort_keys=True, default=repr)
+        values = (key, network, told, packed.steps, packed.seconds)
         with self._connection:
             self._connection.execute(
                 "INSERT OR IGNORE INTO affinities (key, network, settings, steps, seconds, affinity) "
@@ -214,8 +224,10 @@ def _marks(number: int) -> str:
 
 
 def _job(definition: Mapping[str, Any]) -> Job:
-    return Job(tuple(definition["tasks"]), definition["seed"], definition["rule"], definition["width"])
+    named = {name: definition[name] for name in ("seed", "rule", "width")}
+    return Job(tuple(definition["tasks"]), **named, epochs=definition.get("epochs"))
 
 
 def _row(key: str, definition: str, scores: str, steps: int, seconds: float, parameters: int, best_epoch: int) -> Row:
-    return Row(key, _job(json.loads(definition)), *read_scores(scores), steps, seconds, parameters, best_epoch)
+    job, outcomes = _job(json.loads(definition)), read_scores(scores)
+    return Row(key, job, *outcomes, steps, seconds, parameters, best_epoch, read_halves(scores))

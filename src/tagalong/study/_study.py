@@ -12,7 +12,7 @@ from typing import Any
 from tagalong._progress import Progress
 from tagalong.learn import Problem
 
-from ._asked import Asked, Options, check
+from ._asked import Asked, Options, check, with_effort
 from ._best import keep_best
 from ._decisions import choices_again, decide_all, write_decisions
 from ._executors import Executor, device_name, make_executor
@@ -82,6 +82,7 @@ class Study(AskTell):
         options: Options | None = None,
         price_per_hour: float | None = None,
         confirm: int = 0,
+        effort: Any = None,
     ) -> Results:
         """Trains what the methods ask for and is not there yet, and compares them.
 
@@ -95,10 +96,13 @@ class Study(AskTell):
             price_per_hour: of computing; costs are then reported as money too.
             confirm: so many further seeds train the grouping that does best on validation, and all together, once
                 more; the verdict then counts these alone, since no choice could be made for the luck of their networks.
+            effort: of `auto`: a number of trainings, "quick" (20), "normal" (60, the default), "thorough" (200), or a
+                time such as "10min".
 
         Raises:
             ValueError: with every problem of the input, before any training.
         """
+        options = with_effort(options, effort)
         asked = self._asked(methods, budgets, seeds, options, price_per_hour, confirm)
         assert isinstance(self.problem, Problem)
         self.out.mkdir(parents=True, exist_ok=True)
@@ -119,7 +123,9 @@ class Study(AskTell):
             **more: the other arguments of `run`.
         """
         usual: dict[str, Any] = {"seeds": 3, "options": None, "price_per_hour": None, "confirm": 0}
-        self._asked(methods, budgets, **usual | more)
+        given = usual | more
+        given["options"] = with_effort(given["options"], given.pop("effort", None))
+        self._asked(methods, budgets, **given)
 
     def _asked(self, methods: Sequence[str | Method], budgets: Sequence[int] | None, *more: Any, **named: Any) -> Asked:
         if not isinstance(self.problem, Problem):
@@ -145,6 +151,8 @@ class Study(AskTell):
         lab.networks([lab.job(lab.problem.names, seed) for seed in asked.seeds], "all tasks together")
         decisions = decide_all(lab, asked)
         write_decisions(self.out, decisions, lab.problem.names)
+        told = {name: dict(decision.about) for name, (_, decision) in decisions.items() if decision.about}
+        settings = settings | ({"decisions": told} if told else {})
         info = ProblemInfo.of(lab.problem)
         records = records_of(lab, decisions, asked.seeds)
         if asked.confirming and (candidate := Results(records, problem=info).verdict().candidate):

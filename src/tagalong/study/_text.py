@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tagalong.group import Group
 
 from ._change import TOGETHER, Label
+from ._search_text import search_text
 from ._text_table import NARROWEST, WIDTH, legend, methods_table, percent, tasks_table
 from ._verdict import Verdict
 
@@ -38,6 +39,9 @@ def results_text(results: Results, width: int = WIDTH) -> str:
             parts += tasks_table(results.problem, together, mine, width)
             parts += [] if verdict.worth_it else ["", "The groups:", *networks(verdict.candidate_groups, prose)]
         parts += ["", verdict_text(verdict, prose)]
+    told = results.settings.get("decisions", {}).get("auto")
+    if told and told.get("steps"):
+        parts += ["", *search_text(told, prose)]
     return "\n".join(parts)
 
 

@@ -115,5 +115,5 @@ def slices(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     """
     together: dict[tuple[Any, ...], list[Job]] = {}
     for job in jobs:
-        together.setdefault((job.seed, job.width, None if job.rule == "plain" else job), []).append(job)
+        together.setdefault((job.seed, job.width, job.epochs, None if job.rule == "plain" else job), []).append(job)
     return [same[at : at + size] for same in together.values() for at in range(0, len(same), size)]

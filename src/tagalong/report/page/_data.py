@@ -18,10 +18,12 @@ from .._grouping_figure import task_order
 from .._heatmap import affinity_heatmap
 from .._labels import times
 from .._run import Run
+from .._search_curve import search_curve
 from .._smooth import smoothed
 from .._task_changes import task_changes
 from ._affinity_section import ESTIMATORS
 from ._budget_section import budgets_data
+from ._search_section import auto_told
 
 if TYPE_CHECKING:
     from tagalong.group import Grouping
@@ -41,6 +43,7 @@ def page_data(run: Run, groupings: Mapping[int, Grouping], shown: int) -> dict[s
         "shown": shown,
         "costs": _costs(run),
         "changes": _changes(run, order),
+        "search": plain(search_curve(told)) if (told := auto_told(run)) else None,
     }
 
 

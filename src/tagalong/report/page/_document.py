@@ -18,11 +18,12 @@ from ._cards import recommended
 from ._data import as_script, page_data
 from ._obtained import obtained
 from ._reading import handle_with_care, how_to_read
+from ._search_section import auto_told, how_it_searched
 from ._worth_section import was_it_worth_it
 
 # The bundle of plotly.js (MIT) with lines, bars and heat maps alone: a third of what the Python package brings.
 PLOTLY = "plotly-cartesian.min.js"
-SCRIPTS = ("theme.js", "heatmap.js", "over_time.js", "budget.js", "worth.js", "sort.js", "start.js")
+SCRIPTS = ("theme.js", "heatmap.js", "over_time.js", "budget.js", "worth.js", "search.js", "sort.js", "start.js")
 # Nothing may be fetched, whatever a task is called.
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
@@ -34,6 +35,7 @@ def page(run: Run) -> str:
     groupings = all_budgets(run)
     shown = shown_budget(run, groupings) if groupings else 1
     order = task_order(groupings[shown]) if groupings else []
+    told = auto_told(run)
     methods = [record.method for record in run.results.records]
     body = [
         tag("a", "Skip to the networks", href="#networks", class_="skip"),
@@ -45,6 +47,7 @@ def page(run: Run) -> str:
             over_time(run),
             budget(groupings, shown) if groupings else None,
             was_it_worth_it(run.results),
+            how_it_searched(told) if told else None,
             how_to_read(methods),
             handle_with_care(run.results.problem.tasks),
             obtained(run),

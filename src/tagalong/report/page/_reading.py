@@ -19,7 +19,7 @@ METHODS = {
     "uw": "one network, losses weighted by learnt uncertainties",
     "gradnorm": "one network, losses weighted so that gradients stay in balance",
     "pcgrad": "one network, conflicting gradients projected",
-    "auto": "the most thorough of the above that the number of tasks allows",
+    "auto": "networks that affinities and what was learnt so far suggest, trained and confirmed on validation data",
     "chosen": "the best groups among the networks there were, chosen on validation data",
 }
 READING = (

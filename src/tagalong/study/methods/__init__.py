@@ -1,6 +1,7 @@
 """Ways of deciding which networks there should be, each a small file."""
 
 from ._alone import Stl as Stl
+from ._auto import Auto as Auto
 from ._combined import Combined as Combined
 from ._exhaustive import Optimal as Optimal
 from ._exhaustive import Oracle as Oracle

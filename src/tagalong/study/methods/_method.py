@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tagalong.affinity import Affinity
 from tagalong.group import Group, Grouping
@@ -47,11 +47,13 @@ class Decision:
         choices: by budget and seed; the budget is None for methods that have none.
         deciding: what deciding took for all budgets together, by seed.
         affinity: what the method measured, if it measured.
+        about: how it came to it, for reports; as JSON can hold it.
     """
 
     choices: Mapping[tuple[Budget, int], Choice]
     deciding: Mapping[int, Cost] = field(default_factory=dict)
     affinity: Affinity | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def pooled(
@@ -59,10 +61,11 @@ class Decision:
         seeds: Sequence[int],
         deciding: Mapping[int, Cost] | None = None,
         affinity: Affinity | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> Decision:
         """One choice per budget, made from all seeds together."""
         each = {(budget, seed): choice for budget, choice in choices.items() for seed in seeds}
-        return Decision(each, deciding or {}, affinity)
+        return Decision(each, deciding or {}, affinity, about or {})
 
 
 class Method(ABC):

@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from ._alone import Stl
+from ._auto import Auto
 from ._combined import Combined
 from ._exhaustive import Optimal, Oracle
 from ._measured import Cs, Tag
@@ -31,6 +32,7 @@ _registry: dict[str, Factory] = {
     "hoa": Hoa,
     "optimal": Optimal,
     "oracle": Oracle,
+    "auto": Auto,
     **{rule: partial(Ruled, rule) for rule in RULES},
 }
 LARGER = re.compile(r"mtl-(wide|big)(\d+(?:\.\d+)?)")

@@ -5,6 +5,7 @@ drawHeatmaps();
 drawOverTime();
 drawBudgets();
 drawWorth();
+drawSearch();
 document.querySelectorAll('table.sortable').forEach(makeSortable);
 
 let drawnWidth = root.clientWidth;

@@ -1,0 +1,44 @@
+"""What measuring adds to the first training of `auto`, as a ratio within that training (see the README here).
+
+python benchmarks/auto_overhead.py
+python benchmarks/auto_overhead.py --data DIR          # qm9 and tox21, too
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tagalong.learn import Job, train
+from tagalong.study.methods._auto import METER, every
+from truth_problems import PROBLEMS
+
+
+def main() -> None:
+    """Prints a line for each problem whose data are there."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("problems", nargs="*", default=list(PROBLEMS), metavar="PROBLEM")
+    parser.add_argument("--data", type=Path, help="a folder with qm9/, tox21/, nhanes.tsv")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--repetitions", type=int, default=3)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print("| problem | tasks | measured every | measured steps | more time |\n|---|---|---|---|---|")
+    for name in options.problems:
+        try:
+            problem = PROBLEMS[name](options.data)
+        except (FileNotFoundError, ImportError, ValueError):
+            continue
+        n = len(problem.names)
+        settings = {**METER, "every": every(n)}
+        found = [
+            train(problem, Job(problem.names, seed), device=options.device, meter=settings).affinity
+            for seed in range(options.repetitions)
+        ]
+        ratio = np.median([affinity.settings["overhead"] for affinity in found])
+        print(f"| {name} | {n} | {every(n)} steps | {len(found[0].steps)} | {ratio:.1%} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""What trainings so far let one expect of networks that were not trained: a Gaussian process for each task.
+
+The logarithm of a task's validation loss in a network is
+
+    level + shared trends + own effect of the set of tasks + luck of the seed + luck of the network.
+
+Own effects are alike for sets that differ in few tasks: the covariance falls by a factor with each task in which two
+sets differ (a product kernel on the bits, so that main effects, pairs and higher orders are all there, in falling
+weight). Trends are shared by all tasks: how affinity, the number of tasks left out, and each single one left out
+matter. The luck of a seed hits all its networks alike (they share first weights and the order of rows), so that
+networks of one seed are compared in pairs, and the luck of the network of all tasks is not taken for a gain of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Counts = NDArray[np.intp]
+
+LEVEL = 100.0  # variance of the level: nothing is known of it
+USUAL_SCALE = 0.03  # of effects on a logarithm of a loss, before anything was seen
+SCALE_WEIGHT = 4.0  # observations that the scale of the other tasks is worth
+EARLY = 1.5  # variance that an early look adds, in units of all others
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Shares of the variance, which sum to 1, and how alike neighbours are.
+
+    Attributes:
+        smooth: of effects that similar sets share.
+        own: of effects of one set alone.
+        seed: of the luck of a seed.
+        luck: of the luck of a network.
+        alike: the correlation of sets that differ in one task.
+    """
+
+    smooth: float
+    own: float
+    seed: float
+    luck: float
+    alike: float
+
+
+SHAPES = (
+    Shape(0.01, 0.01, 0.48, 0.5, 0.9),  # nothing but luck
+    *(
+        Shape((1 - noise) * 0.85, (1 - noise) * 0.15, noise * 0.5, noise * 0.5, alike)
+        for noise in (0.15, 0.4, 0.8)
+        for alike in (0.7, 0.9)
+    ),
+)
+UNLIKELY = 1e-3  # beside the best, shapes are left out below this
+
+
+@dataclass(frozen=True, eq=False)
+class Seens:
+    """Everything seen, as arrays.
+
+    Attributes:
+        inside: [trials, tasks], which tasks were trained.
+        seeds: [trials].
+        early: [trials], whether it was an early look.
+        logs: [trials, tasks], logarithms of validation losses.
+    """
+
+    inside: Bools
+    seeds: NDArray[np.int64]
+    early: Bools
+    logs: Array
+
+
+class Beliefs:
+    """Expectations from what was seen, averaged over shapes by how well these fit.
+
+    Args:
+        seen: all trials, that of all tasks among them.
+        hints: [source, target], how helpful a task is for another before anything was trained; None: no idea.
+        errors: standard errors of hints; None: they are exact.
+        shapes: to average over.
+    """
+
+    def __init__(
+        self,
+        seen: Seens,
+        hints: Array | None = None,
+        errors: Array | None = None,
+        shapes: Sequence[Shape] = SHAPES,
+    ) -> None:
+        self.seen, n = seen, seen.inside.shape[1]
+        self._helps = None if hints is None else _standard(hints, errors)
+        rows = [np.flatnonzero(seen.inside[:, j]) for j in range(n)]
+        self._data = [
+            _TaskData(
+                seen.inside[some],
+                distances(seen.inside[some], seen.inside[some]),
+                seen.seeds[some][:, None] == seen.seeds[some],
+                seen.early[some],
+                seen.logs[some, j] - seen.logs[some, j].mean(),
+                self._trends(j, seen.inside[some]),
+            )
+            for j, some in enumerate(rows)
+        ]
+        fits = [_Fit(shape, self._data, hints is not None) for shape in shapes]
+        weights = np.exp([fit.evidence - max(other.evidence for other in fits) for fit in fits])
+        self.shapes = [(fit, weight) for fit, weight in zip(fits, weights, strict=True) if weight > UNLIKELY]
+
+    def expect(self, pool: Bools) -> tuple[Array, Array]:
+        """Means and standard deviations of log losses against all tasks together, [networks, tasks].
+
+        NaN where a network lacks a task.
+        """
+        means, deviations = np.full(pool.shape, np.nan), np.full(pool.shape, np.nan)
+        for j in range(pool.shape[1]):
+            rows = np.flatnonzero(pool[:, j])
+            means[rows, j], deviations[rows, j] = self._expect(j, pool[rows])
+        return means, deviations
+
+    def _expect(self, j: int, sets: Bools) -> tuple[Array, Array]:
+        everything = np.ones((1, sets.shape[1]), dtype=bool)
+        seen = self._data[j].inside
+        apart = distances(sets, seen), distances(everything, seen), distances(sets, everything)[:, 0]
+        trends = self._trends(j, sets)
+        weights = np.array([weight for _, weight in self.shapes])
+        weights = weights / weights.sum()
+        found = [fit.contrast(j, *apart, trends) for fit, _ in self.shapes]
+        means, variances = (weights @ np.stack(some) for some in zip(*found, strict=True))
+        between = weights @ np.stack([(mean - means) ** 2 for mean, _ in found])
+        return means, np.sqrt(variances + between)
+
+    def _trends(self, j: int, sets: Bools) -> Array:
+        """What may matter for task j in each set: how many are left out, who, and hints."""
+        out = (~sets).astype(np.float64)
+        columns = [out.sum(1) / max(1, sets.shape[1] - 1), *out.T]
+        if self._helps is not None:
+            columns.append(out @ self._helps[:, j])
+        return np.stack(columns, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _TaskData:
+    inside: Bools
+    apart: Counts
+    same_seed: Bools
+    early: Bools
+    logs: Array
+    design: Array
+
+    def covariance(self, shape: Shape) -> Array:
+        covariance = LEVEL + _alike(self.apart, shape) + shape.seed * self.same_seed
+        covariance[np.diag_indices(len(self.logs))] += shape.luck + 1e-6 + EARLY * self.early
+        return covariance
+
+
+class _Fit:
+    """The posterior under one shape; scales of tasks and shared trends are their most likely values."""
+
+    def __init__(self, shape: Shape, data: Sequence[_TaskData], hinted: bool) -> None:
+        self.shape = shape
+        self.factors = [cho_factor(one.covariance(shape), lower=True, check_finite=False) for one in data]
+        solved = [
+            cho_solve(factor, np.column_stack([one.logs, one.design]), check_finite=False)
+            for factor, one in zip(self.factors, data, strict=True)
+        ]
+        squares = [
+            np.column_stack([one.logs, one.design]).T @ some for one, some in zip(data, solved, strict=True)
+        ]  # of logs and trends with each other, weighed by the inverse covariance
+        self.whitening = [
+            solve_triangular(np.tril(factor), np.eye(len(factor)), lower=True, check_finite=False).T
+            for factor, _ in self.factors
+        ]
+        counts = np.array([len(one.logs) for one in data])
+        self.trends, self.scales = np.zeros(data[0].design.shape[1]), np.full(len(data), USUAL_SCALE)
+        for _ in range(3):
+            self.scales = _scales(squares, counts, self.trends, self.scales)
+            self.trends = _shared_trends(squares, self.scales, hinted)
+        self.weights = [
+            some[:, 0] / scale - some[:, 1:] @ self.trends for some, scale in zip(solved, self.scales, strict=True)
+        ]
+        logs = sum(np.log(np.diag(factor[0])).sum() for factor in self.factors)
+        misfit = sum(_misfit(some, self.trends, scale) for some, scale in zip(squares, self.scales, strict=True))
+        self.evidence = float(-0.5 * misfit - logs - counts @ np.log(self.scales))
+
+    def contrast(self, j: int, apart: Counts, from_all: Counts, away: Counts, trends: Array) -> tuple[Array, Array]:
+        """Mean and variance of the log loss of task j in some sets, less that in the set of all."""
+        shape, scale = self.shape, self.scales[j]
+        contrast = _alike(apart, shape) - _alike(from_all, shape)
+        mean = trends @ self.trends + contrast @ self.weights[j]
+        before = 2 * (shape.smooth + shape.own - _alike(away, shape))
+        known = ((contrast @ self.whitening[j]) ** 2).sum(1)
+        return scale * mean, scale**2 * np.maximum(before - known, 0)
+
+
+def distances(some: Bools, others: Bools) -> Counts:
+    """How many tasks two sets differ in."""
+    left, right = some.astype(np.float64), others.astype(np.float64)
+    return np.asarray(left.sum(1)[:, None] + right.sum(1) - 2 * left @ right.T, dtype=np.intp)
+
+
+def _alike(apart: Counts, shape: Shape) -> Array:
+    by_distance = shape.smooth * shape.alike ** np.arange(apart.max(initial=0) + 1)
+    by_distance[0] += shape.own
+    return np.asarray(by_distance[apart])
+
+
+def _standard(hints: Array, errors: Array | None) -> Array:
+    """Hints onto each target around zero, of one size, less where they are mostly noise; none of a task for itself."""
+    n, own = len(hints), np.eye(len(hints), dtype=bool)
+    helps = np.where(own, 0.0, np.nan_to_num(hints - np.where(own, 0.0, hints).sum(0) / max(1, n - 1)))
+    size = np.sqrt((helps**2).sum(0) / max(1, n - 1))
+    noise = np.zeros_like(helps) if errors is None else np.where(own, 0.0, np.nan_to_num(errors))
+    reliable = 1 - np.minimum(1, (noise**2).sum(0) / max(1, n - 1) / np.where(size > 0, size, 1) ** 2)
+    return np.asarray(helps / np.where(size > 0, size, 1) * reliable)
+
+
+def _misfit(squares: Array, trends: Array, scale: float) -> float:
+    """The squared distance of scaled logs from the trends."""
+    return float(squares[0, 0] / scale**2 - 2 * squares[0, 1:] @ trends / scale + trends @ squares[1:, 1:] @ trends)
+
+
+def _scales(squares: Sequence[Array], counts: NDArray[np.int64], trends: Array, scales: Array) -> Array:
+    """How large effects are on each task; where little was seen, as large as on others."""
+    sums = scales**2 * [_misfit(some, trends, scale) for some, scale in zip(squares, scales, strict=True)]
+    free = np.maximum(counts - 1, 1)
+    pooled = (2 * USUAL_SCALE**2 + len(sums) * np.exp(np.mean(np.log(sums / free + 1e-12)))) / (2 + len(sums))
+    return np.asarray(np.sqrt((SCALE_WEIGHT * pooled + sums) / (SCALE_WEIGHT + free)))
+
+
+def _shared_trends(squares: Sequence[Array], scales: Array, hinted: bool) -> Array:
+    """Trends that all tasks share, shrunk towards none, and hints towards a little help."""
+    width = len(squares[0]) - 1
+    precision, expected = np.full(width, 1 / 0.15**2), np.zeros(width)
+    precision[0] = 1.0
+    if hinted:
+        precision[-1], expected[-1] = 1 / 0.1**2, 0.1
+    normal = np.diag(precision) + sum(some[1:, 1:] for some in squares)
+    right = precision * expected + sum(some[1:, 0] / scale for some, scale in zip(squares, scales, strict=True))
+    return np.asarray(np.linalg.solve(normal, right))

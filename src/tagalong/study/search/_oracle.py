@@ -1,0 +1,66 @@
+"""What the search asks, whoever answers: a laboratory that trains networks, or a table that looks them up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Subset = frozenset[str]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A network to train.
+
+    Attributes:
+        tasks: that it trains.
+        seed: of its weights and rows.
+        fraction: how much of a training, 1 for the whole of it.
+    """
+
+    tasks: Subset
+    seed: int
+    fraction: float = 1.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a trial showed.
+
+    Attributes:
+        trial: that was trained.
+        losses: on either half of the validation rows, by task; of an early look both may be the whole.
+        effort: what it took, in whole trainings.
+    """
+
+    trial: Trial
+    losses: dict[str, tuple[float, float]]
+    effort: float
+
+    def loss(self, task: str) -> float:
+        """On all validation rows, near enough: halves have about as many labels."""
+        return sum(self.losses[task]) / 2
+
+
+class Oracle(Protocol):
+    """Knows, for its price, how networks do on validation rows.
+
+    Attributes:
+        tasks: names of all tasks.
+        fractions: of a training after which it can look; empty if it cannot.
+    """
+
+    @property
+    def tasks(self) -> tuple[str, ...]: ...
+
+    @property
+    def fractions(self) -> tuple[float, ...]: ...
+
+    def train(self, trials: Sequence[Trial]) -> list[Seen]:
+        """Trains these networks, together where that is faster; gives what they showed in the same order."""
+        ...

@@ -1,0 +1,115 @@
+"""`auto` in a study: it goes on after a stop, says what it did, and refuses efforts that are none."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tagalong.learn import Job, Problem, Recipe, Task, train, train_many
+from tagalong.study import Study
+from tagalong.study._search_text import curve, lessons, search_text
+from tagalong.study.methods import Auto
+
+
+@pytest.fixture
+def problem() -> Problem:
+    """Two pairs of tasks that want different directions of an encoder of one unit."""
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(600, 4))
+    targets = inputs[:, [0, 0, 1, 1]] + 0.3 * draw.normal(size=(600, 4))
+    tasks = [Task(name, kind="regression") for name in "abcd"]
+    recipe = Recipe(optimizer="adam", lr=0.05, batch_size=64, epochs=25)
+    return Problem.from_arrays(inputs, targets, tasks, encoder=_one_unit, recipe=recipe)
+
+
+def _one_unit(width: float = 1.0) -> torch.nn.Module:
+    return torch.nn.Linear(4, 1)
+
+
+def test_auto_finds_the_pairs_and_tells_how(problem: Problem, tmp_path: Path) -> None:
+    results = Study(problem, tmp_path).run(["auto"], budgets=[2], seeds=2, effort=14)
+    (groups,) = {record.groups for record in results.records if record.method == "auto"}
+    assert {group.serves for group in groups} == {frozenset("ab"), frozenset("cd")}
+    told = results.settings["decisions"]["auto"]
+    assert told["effort"] == 14
+    assert told["spent"] <= 14
+    assert told["chosen"]["2"]["expected"] == told["steps"][-1]["best"]["2"] < 0
+    assert all(step["trained"] for step in told["steps"])
+    assert told["overhead"] > 0
+    text = " ".join(str(results).split())
+    assert f"auto spent {told['spent']:.3g} of 14 trainings" in text
+    first = next(step for step in told["steps"] if step["best"]["2"] < -0.0005)
+    assert f"expected on validation by effort: {100 * first['best']['2']:.1f} % at {first['spent']:.3g}" in text
+
+
+def test_what_a_training_taught_is_its_change_against_all_together() -> None:
+    def one(tasks: str, **val: float) -> dict:
+        return {"tasks": list(tasks), "seed": 0, "fraction": 1.0, "effort": 1.0, "val": val}
+
+    steps = [
+        {"spent": 1.1, "best": {"2": 0.0}, "trained": [one("ab", a=1.0, b=4.0)]},
+        {"spent": 3.1, "best": {"2": -0.1}, "trained": [one("a", a=0.5), one("b", b=8.0)]},
+    ]
+    told = {"measuring": 0.1, "steps": steps, "chosen": {"2": {}}}
+    assert [lesson.change for lesson in lessons(told)] == [None, pytest.approx(-0.5), pytest.approx(1.0)]
+    assert [lesson.spent for lesson in lessons(told)] == pytest.approx([1.1, 2.1, 3.1])
+    assert curve(told) == {2: [(1.1, 0.0), (3.1, -0.1)]}
+
+
+def test_the_curve_is_told_where_it_changes() -> None:
+    def told(*best: float) -> dict:
+        steps = [{"spent": 10.0 * place, "best": {"2": value}, "trained": []} for place, value in enumerate(best, 1)]
+        chosen = {"2": {"expected": best[-1], "doubt": 0.002}}
+        return {"steps": steps, "chosen": chosen, "effort": 60, "spent": 30}
+
+    assert search_text(told(0.0, 0.0))[-1] == "  budget 2: all together; nothing better was expected at any effort"
+    found = search_text(told(0.0, -0.01, -0.01, -0.02))[-1]
+    assert found == "  budget 2: -2.0 % ± 0.2; expected on validation by effort: -1.0 % at 20, -2.0 % at 40"
+
+
+def test_auto_trains_nothing_again(problem: Problem, tmp_path: Path) -> None:
+    first = Study(problem, tmp_path).run(["auto"], budgets=[2], seeds=2, effort=8)
+    progress = _Counting()
+    again = Study(problem, tmp_path, progress=progress).run(["auto"], budgets=[2], seeds=2, effort=8)
+    assert progress.trained == 0
+    assert again.settings["decisions"] == first.settings["decisions"]
+
+
+class _Counting:
+    trained = 0
+
+    def start(self, networks: int, what: str) -> None:
+        self.trained += networks
+
+    def advance(self, networks: int) -> None:
+        pass
+
+    def done(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("effort", [0, -3, "soon", "10 years", float("nan"), True, "0min"])
+def test_efforts_that_are_none_are_refused(problem: Problem, tmp_path: Path, effort: object) -> None:
+    with pytest.raises(ValueError, match=r"`effort` must be a number of trainings"):
+        Study(problem, tmp_path).run(["auto"], budgets=[2], effort=effort)
+
+
+def test_a_time_is_as_many_trainings_as_it_is_worth(problem: Problem, tmp_path: Path) -> None:
+    results = Study(problem, tmp_path).run(["auto"], budgets=[2], seeds=1, effort="0.001s")
+    assert all(len(record.groups) == 1 for record in results.records)
+
+
+def test_the_measured_share_of_the_first_training_is_a_tenth_for_nine_tasks() -> None:
+    from tagalong.study.methods._auto import every
+
+    assert 2 * 9 / 3 / every(9) <= 0.1
+    assert Auto().order > 0
+
+
+def test_an_early_look_is_the_start_of_the_whole_training(problem: Problem) -> None:
+    whole, early = train(problem, Job(("a", "c"))), train(problem, Job(("a", "c"), epochs=2))
+    np.testing.assert_array_equal(early.curve, whole.curve[:2])
+    both = list(train_many(problem, [Job(("a",), epochs=2), Job(("b",), epochs=2), Job(("a",))]))
+    assert [len(trained.curve) for trained in both][:2] == [2, 2]
+    assert len(both[2].curve) > 2

@@ -1,0 +1,58 @@
+"""The leaderboard: estimators in the tables, pairs, and those of other packages."""
+
+import numpy as np
+import pytest
+
+from tagalong.measure import Estimator
+from tagalong.truth import Standing, _leaderboard, average, leaderboard, load_truth
+
+
+class Drop(Estimator):
+    """By how much the loss falls."""
+
+    name, needs, ratio = "drop", frozenset({"after"}), False
+
+    def __call__(self, seen):
+        return seen.before - seen.after
+
+
+def test_every_estimator_stands_on_every_table() -> None:
+    table = load_truth("nhanes")
+    found = leaderboard(["nhanes"], budgets=(2,), seeds=1)
+    names = {one.estimator for one in found}
+    assert set(table.affinities) < names
+    assert {"pairs (HOA)", "pairs, 1/4 trained"} < names
+    assert all(-1 <= one.pairs <= 1 and np.isfinite(one.changes[2]) and one.cost >= 0 for one in found)
+
+
+def test_an_average_is_of_estimators_that_stand_on_every_table() -> None:
+    def one(name: str, table: str, value: float) -> Standing:
+        return Standing(name, table, value, 2 * value, {2: -value}, 1.0, 3)
+
+    (mean,) = average([one("a", "x", 0.2), one("b", "x", 0.9), one("a", "y", 0.4)])
+    assert (mean.estimator, mean.table) == ("a", "all tables")
+    assert (mean.pairs, mean.marginal, mean.changes[2]) == pytest.approx((0.3, 0.6, -0.3))
+
+
+def test_estimators_of_other_packages_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = load_truth("nhanes")
+    truth = _leaderboard.marginal_effects(table)
+    theirs = {"knows": lambda problem, seed: (np.nan_to_num(truth), 0.5)}
+    monkeypatch.setattr(_leaderboard, "offered", lambda: theirs)
+    monkeypatch.setattr(_leaderboard, "problem_of", lambda table: object())
+    knows = next(one for one in leaderboard(["nhanes"], budgets=(2,), seeds=1) if one.estimator == "knows")
+    assert knows.marginal == pytest.approx(1)
+    assert knows.cost == 0.5
+
+
+def test_a_meter_estimator_is_measured_in_a_training_of_all_tasks() -> None:
+    from dataclasses import replace
+
+    from tagalong.problems import load_problem
+    from tagalong.truth._measured import measured
+
+    problem = load_problem("nhanes").only(["systolic", "hdl"])
+    problem = replace(problem, recipe=replace(problem.recipe, epochs=1))
+    estimate = measured(load_truth("nhanes"), problem, Drop(), seed=0)
+    assert estimate.gains.shape == (2, 2)
+    assert estimate.cost > 0

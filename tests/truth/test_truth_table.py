@@ -1,0 +1,100 @@
+"""Truth tables: what a grouping brings is a look-up, the same after a file as before."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tagalong.study.search import Trial
+from tagalong.truth import Lookup, TruthTable, load_truth, marginal_effects, pair_gains, truth_names
+from tagalong.truth._effects import correlation
+from tagalong.truth._table import members
+
+TASKS = ("age", "ill", "fit")
+
+
+def drawn(seeds: int = 3) -> TruthTable:
+    draw = np.random.default_rng(0)
+    inside = members(len(TASKS))
+
+    def logs(*shape: int) -> np.ndarray:
+        return np.where(inside, 0.1 * draw.normal(size=(*shape, *inside.shape)), np.nan)
+
+    hints = {"cosine": draw.normal(size=(seeds, 3, 3))}
+    early = logs(seeds, 1)
+    return TruthTable(
+        TASKS,
+        logs(seeds, 2),
+        logs(seeds),
+        early,
+        (0.25,),
+        np.full((seeds, len(inside)), 7),
+        hints,
+        {"cosine": np.abs(hints["cosine"])},
+        {"fine-tuning": logs(seeds)},
+        {"cosine": 2.0, "fine-tuning": 0.1},
+        {"command": "by hand"},
+    )
+
+
+def test_a_file_holds_the_table_to_its_rounding(tmp_path: Path) -> None:
+    table = drawn()
+    table.save(tmp_path / "drawn.npz")
+    again = TruthTable.load(tmp_path / "drawn.npz")
+    assert (again.tasks, again.fractions, again.about) == (table.tasks, table.fractions, table.about)
+    for name in ("val", "test", "early"):
+        np.testing.assert_allclose(getattr(again, name), getattr(table, name), atol=2.6e-5)
+    np.testing.assert_allclose(again.predictions["fine-tuning"], table.predictions["fine-tuning"], atol=2.6e-5)
+    np.testing.assert_array_equal(again.epochs, table.epochs)
+    np.testing.assert_allclose(again.affinities["cosine"], table.affinities["cosine"], rtol=1e-6)
+
+
+def test_the_change_of_a_grouping_is_the_mean_of_ratios() -> None:
+    table = drawn()
+    serves = {"age": {"age", "ill"}, "ill": {"age", "ill"}, "fit": set(TASKS)}
+    ratios = [
+        np.exp(table.test[seed, table.place(serves[task]), column] - table.test[seed, -1, column])
+        for seed in (0, 2)
+        for column, task in enumerate(TASKS)
+    ]
+    assert table.change(serves, [0, 2]) == pytest.approx(np.mean(ratios) - 1)
+    assert table.change(dict.fromkeys(TASKS, TASKS)) == 0
+
+
+def test_effects_are_what_a_slow_loop_says() -> None:
+    table = drawn()
+    logs = table.test.mean(0)
+    pairs, joining = pair_gains(table), marginal_effects(table)
+    for i, j in itertools.permutations(range(3), 2):
+        other = TASKS[3 - i - j]
+        source, target = TASKS[i], TASKS[j]
+        gain = logs[table.place([target]), j] - logs[table.place([source, target]), j]
+        larger = logs[table.place([target, other]), j] - logs[table.place(TASKS), j]
+        assert pairs[i, j] == pytest.approx(gain)
+        assert joining[i, j] == pytest.approx((gain + larger) / 2)
+    assert correlation(pairs + np.arange(3), pairs) == pytest.approx(1)
+
+
+def test_an_oracle_shows_what_the_table_has() -> None:
+    table = drawn()
+    whole, early = Lookup(table).train([Trial(frozenset(["ill"]), 1), Trial(frozenset(["age", "ill"]), 2, 0.25)])
+    assert whole.losses == {"ill": pytest.approx(tuple(np.exp(table.val[1, :, table.place(["ill"]), 1])))}
+    assert set(early.losses) == {"age", "ill"}
+    assert (whole.effort, early.effort) == (1, 0.25)
+
+
+@pytest.mark.parametrize("name", truth_names())
+def test_tables_that_are_shipped_are_whole(name: str) -> None:
+    table = load_truth(name)
+    inside = table.subsets
+    assert np.isfinite(table.val[..., inside]).all()
+    assert np.isfinite(table.test[..., inside]).all()
+    assert np.isnan(table.test[..., ~inside]).all()
+    assert table.about["command"].startswith("python benchmarks/truth.py")
+    assert set(table.costs) == set(table.affinities) | set(table.predictions)
+
+
+def test_an_unknown_table_is_refused_with_what_there_is() -> None:
+    with pytest.raises(ValueError, match=r"`name` must be a truth table, found 'nhanse'; did you mean 'nhanes'"):
+        load_truth("nhanse")
