@@ -62,6 +62,14 @@ def test_the_help_fits(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, widt
         assert max(map(len, lines)) <= int(width)
 
 
+@pytest.mark.parametrize("command", ["", "demo", "run", "group", "paper", "paper main", "paper selection"])
+def test_flags_are_shown_without_a_type(tagalong: Terminal, command: str) -> None:
+    out = tagalong(*command.split(), "--help").out
+    assert "--help" in out
+    assert "<bool>" not in out
+    assert "BOOLEAN" not in out
+
+
 def test_the_version_is_the_package(tagalong: Terminal) -> None:
     assert tagalong("--version") == (0, f"tagalong {__version__}\n", "")
 

@@ -13,6 +13,8 @@ from terminal import Terminal
 
 from tagalong.affinity import Affinity
 from tagalong.cli import main
+from tagalong.cli._sentences import complain
+from tagalong.cli._terminal import clean
 from tagalong.paper import EXPERIMENTS
 
 sys.path.append(str(Path(__file__).parents[1] / "report"))
@@ -149,3 +151,24 @@ def test_commands_that_train_fit(shown: Shown, monkeypatch: pytest.MonkeyPatch) 
         lines = STYLE.sub("", shown(command)).splitlines()
         assert max(map(len, lines)) <= 80
         assert not any("\x1b" in line or "\r" in line for line in lines)
+
+
+def test_errors_are_wrapped_on_a_terminal_and_whole_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    said = "several problems:\n  - " + " ".join(["a_name"] * 20) + "\n  - another"
+    complain(said)
+    assert capsys.readouterr().err == f"tagalong: {said}\n"
+    screen = Tty()
+    monkeypatch.setattr(sys, "stderr", screen)
+    complain(said)
+    first, *lines = STYLE.sub("", screen.getvalue()).splitlines()
+    assert first == "tagalong: several problems:"
+    assert max(map(len, lines)) <= 60
+    assert [line[:4] for line in lines] == ["  - ", "    ", "    ", "  - "]
+
+
+def test_names_keep_what_joins_letters_and_lose_what_moves_the_cursor() -> None:
+    assert clean("می\N{ZERO WIDTH NON-JOINER}خواهم") == "می\N{ZERO WIDTH NON-JOINER}خواهم"
+    assert clean("a\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}b\n") == "a?[2J?b?"

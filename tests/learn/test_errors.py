@@ -59,6 +59,13 @@ def test_errors_of_binary_tasks_equal_their_definitions(
     assert found(name, rows) == pytest.approx(slow(rows), rel=1e-12, abs=1e-12, nan_ok=True)
 
 
+@pytest.mark.parametrize("error", ["auroc", "auprc"])
+def test_scores_that_differ_by_rounding_are_ties(error: str) -> None:
+    rows: Labelled = [(0.1 + 0.2, 0), (0.3, 1), (0.3, 0), (2.0, 1)]
+    assert 0.1 + 0.2 > 0.3
+    assert found(error, rows) == found(error, [(0.3 if score < 1 else score, label) for score, label in rows])
+
+
 def test_areas_equal_scikit_learn_s() -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     draw = torch.Generator().manual_seed(0)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tagalong.cli import main
 from tagalong.paper import Bench, open_bench, run_experiment
+from tagalong.paper.experiments._destructive import with_destructive_task
 from tagalong.study import Record, Results
 from taskonomy_small import view_file, write_taskonomy
 
@@ -172,6 +174,21 @@ def test_bad_folders_are_refused_in_one_sentence_with_status_2(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_task_that_only_harms_needs_rows_in_memory(bench: Bench) -> None:
-    with pytest.raises(ValueError, match="a task that only harms needs rows that are in memory"):
-        run_experiment("task-sets", bench)
+def test_a_task_that_only_harms_reads_labels_of_other_rows(bench: Bench) -> None:
+    spoilt = with_destructive_task(bench.problem)
+    rows = torch.arange(len(spoilt.train))
+    inputs, targets = spoilt.train.batch(rows)
+    wanted, own = bench.problem.train.batch(rows)
+    assert torch.equal(inputs, wanted)
+    order = spoilt.train.reader.order
+    assert sorted(order.tolist()) == rows.tolist()
+    torch.testing.assert_close(targets["destructive"], own["segmentation"][order], equal_nan=True)
+    assert set(bench.problem.train.only(("depth",)).batch(rows)[1]) == {"depth"}
+    assert spoilt.fingerprint != bench.problem.fingerprint
+
+
+def test_affinities_in_other_company_and_by_schedule(bench: Bench) -> None:
+    sets = run_experiment("task-sets", bench)
+    assert "2 sets of 4 tasks" in " ".join(sets.notes)
+    schedules = run_experiment("frequency", bench).sheets[0]
+    assert len(schedules.rows) == 9

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-HOSTILE = ("<script>alert(1)</script>", "<img src=x onerror=alert(2)>", "is_male", "a & b $x$", "%{x}", "</script><b>x")
+LONG = "a & b $x$" + " that goes on and on" * 12
+HOSTILE = ("<script>alert(1)</script>", "<img src=x onerror=alert(2)>", "is_male", LONG, "%{x}", "</script><b>x")
 
 
 class Seen:

@@ -1,10 +1,12 @@
 """The page as a file: what is in it, where it comes from, and how large it is."""
 
 import json
+import math
 import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from tagalong.report import write_report
 from tagalong.report._budgets import all_budgets, shown_budget
 from tagalong.report._run import read_run
 from tagalong.report.page._data import as_script
+from tagalong.study import Cost, Outcome, Results
 
 
 def data_of(page: Path) -> dict:
@@ -144,6 +147,29 @@ def test_the_page_does_without_affinities_and_settings(tmp_path: Path) -> None:
     text = write_report(tmp_path).read_text(encoding="utf-8")
     assert 'id="heatmap"' not in text.partition("<script")[0]
     assert 'id="methods"' in text
+
+
+def test_what_is_not_known_of_networks_trained_elsewhere_leaves_no_hole(tmp_path: Path) -> None:
+    made = make_run(tmp_path, ["a", "b", "c"])
+    assert "test error" in write_report(tmp_path).read_text(encoding="utf-8")
+    records = [
+        replace(
+            record,
+            val={task: Outcome(found.loss, math.nan) for task, found in record.val.items()},
+            test={task: Outcome(found.loss, math.nan) for task, found in record.test.items()},
+            deciding=Cost(),
+            training=Cost(),
+            parameters=0,
+        )
+        for record in made.records
+    ]
+    Results(records, problem=made.problem).save(tmp_path / "results.json")
+    text = write_report(tmp_path).read_text(encoding="utf-8").partition("<script")[0]
+    assert 'id="cost"' not in text
+    assert "optimiser in units" not in text
+    assert "What they cost is not known" in text
+    assert "test error" not in text
+    assert re.search(r'<th scope="col">test loss</th>.*?<td>\d\.\d+</td>', text)
 
 
 def test_an_affinity_without_history_is_drawn(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tagalong.study._executors import Advance, Chunk, Serial
 from tagalong.study._key import Keys
 from tagalong.study._record import Outcome
 from tagalong.study._row import Packed, Row
-from tagalong.study._search_text import curve, lessons
+from tagalong.study._search_text import curve, lessons, search_text
 from tagalong.study._store import Store
 from tagalong.study.methods import Auto
 from tagalong.study.methods._auto_lab import LabOracle
@@ -49,7 +49,8 @@ def test_auto_finds_the_pairs_and_tells_how(problem: Problem, tmp_path: Path) ->
     assert told["overhead"] > 0
     text = " ".join(str(results).split())
     assert f"auto spent {told['spent']:.3g} of 14 trainings" in text
-    assert "expected on validation by effort: +0.0 % at" in text
+    first = next(step for step in told["steps"] if step["best"]["2"] < -0.0005)
+    assert f"expected on validation by effort: {100 * first['best']['2']:.1f} % at {first['spent']:.3g}" in text
 
 
 def test_what_a_training_taught_is_its_change_against_all_together() -> None:
@@ -64,6 +65,17 @@ def test_what_a_training_taught_is_its_change_against_all_together() -> None:
     assert [lesson.change for lesson in lessons(told)] == [None, pytest.approx(-0.5), pytest.approx(1.0)]
     assert [lesson.spent for lesson in lessons(told)] == pytest.approx([1.1, 2.1, 3.1])
     assert curve(told) == {2: [(1.1, 0.0), (3.1, -0.1)]}
+
+
+def test_the_curve_is_told_where_it_changes() -> None:
+    def told(*best: float) -> dict:
+        steps = [{"spent": 10.0 * place, "best": {"2": value}, "trained": []} for place, value in enumerate(best, 1)]
+        chosen = {"2": {"expected": best[-1], "doubt": 0.002}}
+        return {"steps": steps, "chosen": chosen, "effort": 60, "spent": 30}
+
+    assert search_text(told(0.0, 0.0))[-1] == "  budget 2: all together; nothing better was expected at any effort"
+    found = search_text(told(0.0, -0.01, -0.01, -0.02))[-1]
+    assert found == "  budget 2: -2.0 % ± 0.2; expected on validation by effort: -1.0 % at 20, -2.0 % at 40"
 
 
 def test_auto_trains_nothing_again(problem: Problem, tmp_path: Path) -> None:

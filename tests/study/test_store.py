@@ -8,7 +8,7 @@ from study_small import small_problem
 
 from tagalong.affinity import Affinity
 from tagalong.learn import Job, Score, Trained, train
-from tagalong.study import Store, StoreError
+from tagalong.study import Store, StoreError, _pieces
 from tagalong.study._key import Keys
 from tagalong.study._row import pack
 
@@ -78,6 +78,24 @@ def test_prune_drops_large_parts_of_networks_nobody_recommends_and_keeps_rows(tm
         store.restore(KEYS.of(two), pack(fake(two)))
         assert store.bare([KEYS.of(two)]) == []
         assert store.batch(KEYS.of(two)) == [one, two], "trained together, in this order"
+
+
+def test_weights_larger_than_a_row_may_be_are_cut_into_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(_pieces, "PIECE", 100)
+    kept, dropped = (train(PROBLEM, Job(("a", "c"), seed)) for seed in (1, 2))
+    keys = [KEYS.of(trained.job) for trained in (kept, dropped)]
+    pieces = "SELECT DISTINCT key FROM pieces"
+    with Store(tmp_path / "run.sqlite") as store:
+        store.add(entries(kept))
+        store.add(entries(kept, dropped))
+        store.keep(keys[:1])
+        assert store.prune() == 1
+        assert [key for (key,) in store._connection.execute(pieces)] == keys[:1]
+        assert store.bare(keys) == keys[1:]
+        store.restore(keys[1], pack(dropped))
+        for key, trained in zip(keys, (kept, dropped), strict=True):
+            weights = store.weights(key)
+            assert all(torch.equal(weights[name], trained.state[name]) for name in trained.state)
 
 
 def test_more_keys_than_sqlite_takes_at_once(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 from verdict_records import APART, HELPED, TOGETHER, records, results, together
 
+from tagalong.report.page._answer import headline
 from tagalong.study import Verdict
 from tagalong.study._decide import decide
 from tagalong.study._interval import half_width, seed_half_width
@@ -32,6 +33,13 @@ def test_a_grouping_better_on_validation_and_test_is_worth_it() -> None:
     assert (said.low, said.high) == pytest.approx((-0.1 - by_hand, -0.1 + by_hand))
     assert (said.training_cost, said.size, said.deciding_cost) == (2.0, 2.0, 0.0)
     assert "Grouping is worth it" in str(said)
+
+
+def test_one_network_per_task_is_no_grouping() -> None:
+    said = verdict(records("stl", None, [-0.1, -0.12, -0.11], [-0.09, -0.1, -0.11]))
+    assert said.worth_it
+    assert str(said).startswith("Verdict: Training each task alone is worth it: the 2 networks of stl ")
+    assert headline(said) == "None of them: each alone, in two networks."
 
 
 def test_the_choice_is_validations_and_never_tests() -> None:

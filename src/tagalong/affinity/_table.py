@@ -6,6 +6,8 @@ from math import floor, isfinite, log10
 
 import numpy as np
 
+from tagalong._columns import columns, cut, left, right
+
 from ._record import Record
 
 WIDTH = 110
@@ -38,7 +40,7 @@ def _fitting(affinity: Record, scale: int) -> tuple[list[str], int]:
     forms += [(False, NAMES[-1], shown) for shown in range(most - 1, FEWEST - 1, -1)]
     for errors, name, shown in forms:
         rows = _rows(affinity, cells[errors], name, shown)
-        if max(map(len, rows)) <= WIDTH:
+        if max(map(columns, rows)) <= WIDTH:
             break
     return rows, shown
 
@@ -87,13 +89,13 @@ def _cell(mean: float, error: float, digits: int, errors: bool) -> str:
 def _rows(affinity: Record, cells: list[list[str]], longest: int, shown: int) -> list[str]:
     tasks = affinity.tasks[:shown]
     names = [_short(task, NAMES[0]) for task in tasks]
-    margin = max(map(len, names))
-    columns = [[f"{_short(task, longest)} ", *(row[j] for row in cells)] for j, task in enumerate(tasks)]
-    padded = [[f"{cell:>{max(map(len, column))}}" for cell in column[: shown + 1]] for column in columns]
+    margin = max(map(columns, names))
+    upright = [[f"{_short(task, longest)} ", *(row[j] for row in cells)] for j, task in enumerate(tasks)]
+    padded = [[right(cell, max(map(columns, column))) for cell in column[: shown + 1]] for column in upright]
     lines = zip(["", *names], *padded, strict=True)
-    return [" ".join([f"{name:<{margin}}", *line]).rstrip() for name, *line in lines]
+    return [" ".join([left(name, margin), *line]).rstrip() for name, *line in lines]
 
 
 def _short(name: str, longest: int) -> str:
     name = " ".join(name.split())  # a line break would tear the table
-    return name if len(name) <= longest else name[: longest - 1] + "…"
+    return cut(name, longest)

@@ -15,7 +15,7 @@ from ._demo import demo
 from ._group import group
 from ._interrupt import STATUS, interruptible
 from ._leaderboard import leaderboard
-from ._manual import PURPOSE, examples, manual
+from ._manual import PURPOSE, Command, Commands, examples, manual
 from ._paper import paper
 from ._plan import plan
 from ._predict import predict
@@ -27,6 +27,7 @@ from ._verdict import verdict
 
 app = typer.Typer(
     name="tagalong",
+    cls=Commands,
     help=PURPOSE,
     epilog=manual(),
     rich_markup_mode="markdown",
@@ -53,7 +54,7 @@ def _tagalong(
 
 # In the order of use: look, run, see, predict; then the parts one by one.
 for _command in (demo, problems, run, report, predict, group, plan, verdict, leaderboard):
-    app.command(epilog=examples(_command.__name__))(interruptible(_command))
+    app.command(cls=Command, epilog=examples(_command.__name__))(interruptible(_command))
 app.add_typer(paper, epilog=examples("paper"))
 
 

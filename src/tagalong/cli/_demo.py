@@ -25,7 +25,7 @@ class Demo(str, Enum):
     faces = "faces"
 
 
-What = Annotated[Demo, typer.Argument(help="A health survey, or drawn faces.", show_default=False)]
+What = Annotated[Demo, typer.Argument(metavar="WHAT", help="A health survey, or drawn faces.", show_default=False)]
 FastOption = Annotated[
     bool,
     typer.Option("--fast", metavar="", help="Five tasks and fewer methods, in about 20 seconds.", show_default=False),

@@ -52,7 +52,9 @@ def _option(
     return made
 
 
-File = Annotated[Path, typer.Argument(help="A table of scores: CSV or JSON, see above.", show_default=False)]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A table of scores: CSV or JSON, see above.", show_default=False)
+]
 AxisOption = Annotated[Axis, _option(SCORES, "--axis", text="What the rows of a square table are; source by default.")]
 ObjectiveOption = Annotated[
     Objective, _option(SCORES, "--objective", text="max if large scores are good (the default), min for losses.")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
 
 PURPOSE = """Which tasks should train together?
 
@@ -78,3 +81,26 @@ def manual() -> str:
 
 def _section(title: str, lines: Sequence[tuple[str, str]]) -> str:
     return f"**{title}**\n\n" + "\n".join(f"- `{word}`: {said}" for word, said in lines)
+
+
+class Command(TyperCommand):
+    """A command whose help shows flags without the type that they do not take."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Options and arguments."""
+        return _plain(super().get_params(ctx))
+
+
+class Commands(TyperGroup):
+    """Several of them, likewise."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Options and arguments."""
+        return _plain(super().get_params(ctx))
+
+
+def _plain(parameters: Sequence[Any]) -> list[Any]:
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return list(parameters)

@@ -12,6 +12,7 @@ from tagalong.paper import EXPERIMENTS
 from . import _study_options as options
 from ._arguments import check_folder
 from ._interrupt import interruptible
+from ._manual import Command, Commands
 from ._paper_experiments import main_command, training_command
 from ._terminal import put, say, screen, table
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tagalong.group import Group
     from tagalong.paper import Report, Selection
 
-paper = typer.Typer(name="paper", invoke_without_command=True, rich_markup_mode="markdown")
+paper = typer.Typer(name="paper", cls=Commands, invoke_without_command=True, rich_markup_mode="markdown")
 
 
 @paper.callback()
@@ -36,7 +37,7 @@ def _parts(context: typer.Context) -> None:
             say(console, start + experiment.summary, hang=len(start))
 
 
-@paper.command(epilog="Example: `tagalong paper selection --json`")
+@paper.command(cls=Command, epilog="Example: `tagalong paper selection --json`")
 @interruptible
 def selection(json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
     """The 15 groupings that the paper prints beside the best ones for the published matrices."""
@@ -51,7 +52,7 @@ def selection(json: options.JsonOption = False, quiet: options.QuietOption = Fal
     _show(found, quiet)
 
 
-@paper.command(epilog="Example: `tagalong paper errata --json`")
+@paper.command(cls=Command, epilog="Example: `tagalong paper errata --json`")
 @interruptible
 def errata(out: options.OutOption = None, json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
     """Every disagreement with the printed numbers, and why."""
@@ -61,7 +62,7 @@ def errata(out: options.OutOption = None, json: options.JsonOption = False, quie
     _computed(run_experiment("errata"), out, json, quiet)
 
 
-@paper.command(epilog="Example: `tagalong paper theory --json`")
+@paper.command(cls=Command, epilog="Example: `tagalong paper theory --json`")
 @interruptible
 def theory(out: options.OutOption = None, json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
     """Lemma 1 and each printed version of Proposition 1 put to the test, and the counterexample's four panels."""
@@ -90,6 +91,7 @@ for _experiment in EXPERIMENTS:
         _help = f"{_experiment.summary[0].upper()}{_experiment.summary[1:]}".rstrip(".?")
         paper.command(
             _experiment.name,
+            cls=Command,
             help=_help + ("?" if _experiment.summary.endswith("?") else "."),
             epilog=f"Example: `tagalong paper {_experiment.name} --seeds 1 --out runs/try`",
         )(interruptible(_command))

@@ -12,7 +12,9 @@ from . import _study_options as options
 from ._arguments import whole_budgets
 from ._terminal import say, screen
 
-File = Annotated[Path, typer.Argument(help="An affinity: JSON or CSV, the row helps the column.", show_default=False)]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="An affinity: JSON or CSV, the row helps the column.", show_default=False)
+]
 CsvOption = Annotated[
     Path | None,
     typer.Option(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from rich.console import Console
+
+from ._terminal import say
 
 OPTIONS = (
     *("budgets", "budget", "cost", "max_cost", "max_size", "must_link", "cannot_link", "allow_single", "weights"),
@@ -28,9 +31,10 @@ SPELT = {"allow_single=False": "--no-single", "allow_single=True": "--allow-sing
 
 
 def complain(message: str) -> None:
-    """Prints a sentence where errors go; names in it that would move the cursor cannot."""
-    shown = "\n".join("".join(sign if sign.isprintable() else "?" for sign in line) for line in message.split("\n"))
-    print(f"tagalong: {shown}", file=sys.stderr)
+    """Prints a sentence where errors go, wrapped on a terminal; names in it that would move the cursor cannot."""
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    for line in f"tagalong: {message}".split("\n"):
+        say(console, line, hang=4 if line.startswith("  - ") else 2)
 
 
 def sentence(error: Exception, file: str | None = None) -> str:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 NARROWEST, WIDEST = 40, 100  # columns of sentences
 SHORTEST_NAME = 8  # letters
+JOINERS = "\u200c\u200d"  # part of how Persian, Hindi and emoji are written; they move nothing
 FILLED = re.compile(r" +((?:\x1b\[[\d;]*m)*)$")
 
 
@@ -80,7 +81,7 @@ def _shorten_names(console: Console, made: Table) -> None:
 
 def clean(name: str) -> str:
     """A name without what would move the cursor or tear a table."""
-    return "".join(sign if sign.isprintable() else "?" for sign in name)
+    return "".join(sign if sign.isprintable() or sign in JOINERS else "?" for sign in name)
 
 
 @contextmanager

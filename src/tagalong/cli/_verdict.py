@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from tagalong.study import Results
 
 File = Annotated[
-    Path, typer.Argument(help="A filled-in plan, or a finished run's folder or results.json.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="FILE", help="A filled-in plan, or a finished run's folder or results.json.", show_default=False
+    ),
 ]
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from tagalong._columns import columns, left, right
+
 from ._grouping import Grouping
 from ._ties import LISTED
+
+PADDED = (right, left, left, right)
 
 
 def table(grouping: Grouping) -> str:
@@ -12,11 +16,8 @@ def table(grouping: Grouping) -> str:
     for number, group in enumerate(grouping.groups, 1):
         score = sum(grouping.per_task[task] for task in group.serves)
         rows.append((str(number), _names(group.serves), _names(group.helpers), f"{score:.6g}"))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = [
-        "  ".join([row[0].rjust(widths[0]), row[1].ljust(widths[1]), row[2].ljust(widths[2]), row[3].rjust(widths[3])])
-        for row in rows
-    ]
+    widths = [max(columns(row[column]) for row in rows) for column in range(4)]
+    lines = ["  ".join(pad(cell, width) for pad, cell, width in zip(PADDED, row, widths, strict=True)) for row in rows]
     return "\n".join([summary(grouping), *(line.rstrip() for line in lines), *remarks(grouping)])
 
 

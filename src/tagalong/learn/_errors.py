@@ -7,6 +7,8 @@ from torch import Tensor
 
 from ._task import Task, beside
 
+TIED = 1e-6  # of the largest score
+
 
 def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None, loss: float) -> float:
     """The error of a task on rows, missing labels left out; NaN without any label.
@@ -74,7 +76,14 @@ def auprc(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _counts(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """How many positives and negatives have each score, from the highest score down."""
+    """How many positives and negatives have each score, from the highest score down.
+
+    Scores that differ by rounding are equal: in which order a network of dead units ranks rows would else depend on the
+    company it was trained in.
+    """
+    step = TIED * scores.abs().max() if len(scores) else scores.new_tensor(0.0)
+    if torch.isfinite(step) and step > 0:
+        scores = (scores / step).round()
     distinct, place = torch.unique(-scores, return_inverse=True)
     none = targets.new_zeros(len(distinct))
     positive = (targets > 0.5).to(targets.dtype)

@@ -66,6 +66,8 @@ class LabelSummary:
             return "one task, no pairs"
         above = np.triu_indices(len(names), 1)
         shared = self.overlap[above]
+        if shared.min() == shared.max():
+            return f"pairs share {shared.min()} train rows"
         least = int(shared.argmin())
         first, second = names[above[0][least]], names[above[1][least]]
         return f"pairs share {shared.min()} to {shared.max()} train rows (fewest: {first} and {second})"

@@ -64,6 +64,12 @@ def cost_of(line: Line, cost: CostOf) -> float | None:
     return None if None in known else sum(part for part in known if part is not None)
 
 
+def known_costs(results: Results) -> list[CostOf]:
+    """Those that are known of two methods or more."""
+    lines = results.table()
+    return [cost for cost in COSTS if sum(bool(cost_of(line, cost)) for line in lines) > 1]
+
+
 def change_error(line: Line, results: Results) -> float | None:
     """One standard error of a line's change: of seeds and of test rows, as far as they are known."""
     rows = results.noise.get((line.method, line.budget))

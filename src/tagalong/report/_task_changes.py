@@ -19,11 +19,12 @@ ROW = 24  # pixels
 
 @dataclass(frozen=True)
 class TaskChange:
-    """The relative change of a task's test loss, its standard error over seeds, and its errors before and after."""
+    """The relative change of a task's test loss, its standard error over seeds, that loss, and errors then and now."""
 
     task: str
     change: float
     stderr: float | None
+    loss: float
     before: float
     after: float
 
@@ -100,6 +101,7 @@ def _change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange:
         task,
         mean(changes),
         stderr(changes) if len(changes) > 1 else None,
+        loss=mean([mine.test[task].loss for mine, _ in pairs]),
         before=mean([theirs.test[task].error for _, theirs in pairs]),
         after=mean([mine.test[task].error for mine, _ in pairs]),
     )

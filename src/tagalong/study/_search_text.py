@@ -6,11 +6,13 @@ import math
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ._text_table import WIDTH, percent
 
 POINTS = 6  # of the curve, in a line of text
+UNBROKEN = "\u00a0"  # a space that no line ends at
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,18 @@ def search_text(told: Mapping[str, Any], width: int = WIDTH) -> list[str]:
     lines = textwrap.wrap(effort_sentence(told), width)
     for budget, points in curve(told).items():
         chosen = told["chosen"][str(budget)]
-        kept = points[:: -(-len(points) // POINTS)]
-        path = ", ".join(f"{percent(value)} at {trainings(spent)}" for spent, value in kept)
         found = f"{percent(chosen['expected'])} ± {100 * chosen['doubt']:.1f}" if chosen["expected"] else "all together"
-        text = f"  budget {budget}: {found}; expected on validation by effort: {path}"
-        lines += textwrap.wrap(text, width, subsequent_indent="    ")
+        text = f"  budget {budget}: {found}; {_path(points)}".replace(" %", f"{UNBROKEN}%")
+        wrapped = textwrap.wrap(text, width, subsequent_indent="    ")
+        lines += [line.replace(UNBROKEN, " ") for line in wrapped]
     return lines
+
+
+def _path(points: list[tuple[float, float]]) -> str:
+    """A few points where the expectation changed."""
+    changed = [point for before, point in pairwise([(0.0, 0.0), *points]) if percent(point[1]) != percent(before[1])]
+    if not changed:
+        return "nothing better was expected at any effort"
+    kept = changed[:: -(-len(changed) // POINTS)]
+    path = ", ".join(f"{percent(value)} at {trainings(spent)}".replace(" ", UNBROKEN) for spent, value in kept)
+    return f"expected on validation by effort: {path}"

@@ -16,6 +16,7 @@ from tagalong.affinity import Affinity
 from tagalong.learn import Job
 
 from ._measured_cost import plain_steps
+from ._pieces import drop, get, put
 from ._record import Cost
 from ._row import Losses, Packed, Row, read_halves, read_scores, unpack_affinity, unpack_losses, unpack_weights
 
@@ -97,12 +98,13 @@ class Store:
                 again gives the same numbers to the last bit. None: those given.
         """
         together = json.dumps(list(finished if batch is None else batch))
-        values = [
-            (key, json.dumps(definition, default=repr), packed.scores, packed.steps, packed.seconds,
-             packed.parameters, packed.best_epoch, together, packed.curve, packed.weights, packed.losses)
-            for key, (definition, packed) in finished.items()
-        ]  # fmt: skip
         with self._connection:
+            values = [
+                (key, json.dumps(definition, default=repr), packed.scores, packed.steps, packed.seconds,
+                 packed.parameters, packed.best_epoch, together, packed.curve,
+                 put(self._connection, key, packed.weights), packed.losses)
+                for key, (definition, packed) in finished.items()
+            ]  # fmt: skip
             self._connection.executemany(
                 f"INSERT OR IGNORE INTO networks ({COLUMNS}, batch, curve, weights, losses) VALUES ({_marks(11)})",
                 values,
@@ -131,7 +133,8 @@ class Store:
 
     def weights(self, key: str) -> dict[str, Tensor] | None:
         """The weights of a network; None if they are not kept."""
-        ((_, content),) = self._select("key, weights", [key])
+        ((_, held),) = self._select("key, weights", [key])
+        content = get(self._connection, key, held)
         return None if content is None else unpack_weights(content)
 
     def losses(self, key: str, part: str = "test") -> Losses | None:
@@ -146,8 +149,9 @@ class Store:
     def restore(self, key: str, packed: Packed) -> None:
         """Puts weights and losses back; scores stay."""
         with self._connection:
+            held = put(self._connection, key, packed.weights)
             self._connection.execute(
-                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (packed.weights, packed.losses, key)
+                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (held, packed.losses, key)
             )
 
     def keep(self, keys: Iterable[str]) -> None:
@@ -161,6 +165,7 @@ class Store:
             dropped = self._connection.execute(
                 "UPDATE networks SET weights = NULL, losses = NULL WHERE kept = 0 AND weights IS NOT NULL"
             ).rowcount
+            drop(self._connection)
         if dropped:
             with suppress(sqlite3.OperationalError):  # another process reads: the file shrinks next time
                 self._connection.execute("VACUUM")

@@ -74,7 +74,8 @@ def verdict_sentence(verdict: Verdict) -> str:
     count = f"{len(verdict.candidate_groups)} networks of {name}"
     change, interval = percent(verdict.estimate), interval_text(verdict)
     if verdict.worth_it:
-        return f"Grouping is worth it: the {count} change the test losses by {change} {interval}{_costs(verdict)}."
+        what = "Training each task alone" if verdict.candidate[0] == "stl" else "Grouping"
+        return f"{what} is worth it: the {count} change the test losses by {change} {interval}{_costs(verdict)}."
     if verdict.validation is not None and verdict.validation >= 0:
         best = f"the best being the {count} with {change} on test {interval}"
         return f"{advice}: no grouping did better on validation, {best}."

@@ -6,6 +6,8 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from tagalong._columns import columns, cut, left, right
+
 from ._info import ProblemInfo
 from ._record import relative
 from ._summary import Line
@@ -32,9 +34,9 @@ def methods_table(lines: Sequence[Line], width: int = WIDTH) -> tuple[list[str],
     for number in range(len(spared) + 1):
         left_out = spared[:number]
         rows = [HEADINGS, *(cells(line, total_error=TOTAL_ERROR not in left_out) for line in lines)]
-        columns = [column for column, name in enumerate(HEADINGS) if name not in left_out]
-        made = aligned([[row[column] for column in columns] for row in rows], 2, width, METHOD)
-        if max(map(len, made)) <= width:
+        shown = [column for column, name in enumerate(HEADINGS) if name not in left_out]
+        made = aligned([[row[column] for column in shown] for row in rows], 2, width, METHOD)
+        if max(map(columns, made)) <= width:
             break
     return made, left_out
 
@@ -72,9 +74,9 @@ def tasks_table(problem: ProblemInfo, together: Line, mine: Line, width: int = W
         cells = [f"{error:.4g}" if known else "" for error in errors]
         measure = problem.errors.get(task, "") if known else ""
         rows.append((task, *(f"{loss:.4g}" for loss in losses), percent(relative(*reversed(losses))), *cells, measure))
-    for columns in (7, 6, 4):
-        made = aligned([row[:columns] for row in rows], 4, width, TASK)
-        if max(map(len, made)) <= width:
+    for number in (7, 6, 4):
+        made = aligned([row[:number] for row in rows], 4, width, TASK)
+        if max(map(columns, made)) <= width:
             break
     return made
 
@@ -82,16 +84,15 @@ def tasks_table(problem: ProblemInfo, together: Line, mine: Line, width: int = W
 def aligned(rows: Sequence[Row], always: int, width: int, shortest: int) -> list[str]:
     """Columns side by side, the first to the left and cut if it must be; empty ones after the first few left out."""
     used = [column for column in range(len(rows[0])) if column < always or any(row[column] for row in rows[1:])]
-    widths = [max(len(row[column]) for row in rows) for column in used]
+    widths = [max(columns(row[column]) for row in rows) for column in used]
     room = width - sum(width + len(GAP) for width in widths[1:])
     widths[0] = min(widths[0], max(room, shortest))
     return [_line([row[column] for column in used], widths) for row in rows]
 
 
 def _line(cells: Row, widths: Sequence[int]) -> str:
-    name = cells[0] if len(cells[0]) <= widths[0] else f"{cells[0][: widths[0] - 1]}…"
-    numbers = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
-    return GAP.join([name.ljust(widths[0]), *numbers]).rstrip()
+    name = left(cut(cells[0], widths[0]), widths[0])
+    return GAP.join([name, *map(right, cells[1:], widths[1:])]).rstrip()
 
 
 def cells(line: Line, total_error: bool = True) -> Row:

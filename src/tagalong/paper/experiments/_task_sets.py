@@ -50,9 +50,12 @@ def run(bench: Bench) -> Report:
             )
             for place, tasks in enumerate(paper or sets[:2])
         },
-        notes=[*bench.about[:1], f"{len(sets)} sets of {SIZE} tasks; {DESTRUCTIVE}: labels of other rows, with a large "
-               "weight, in the first set"],
-    )  # fmt: skip
+        notes=[
+            *bench.about[:1],
+            f"{len(sets)} sets of {len(sets[0])} tasks; {DESTRUCTIVE}: labels of other rows, with a large weight, in "
+            "the first set",
+        ],
+    )
 
 
 def random_sets(names: Tasks, count: int, seed: int) -> list[Tasks]:

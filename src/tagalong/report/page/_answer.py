@@ -34,7 +34,10 @@ def answer(run: Run) -> Html:
 def headline(verdict: Verdict) -> str:
     """The answer in a few words."""
     if verdict.worth_it:
-        return f"In {number(len(verdict.groups))} networks, grouped by {verdict.recommended[0]}."
+        method, networks = verdict.recommended[0], f"{number(len(verdict.groups))} networks"
+        return (
+            f"None of them: each alone, in {networks}." if method == "stl" else f"In {networks}, grouped by {method}."
+        )
     tried = verdict.candidate is not None or verdict.searched
     return f"All of them, in one network{': no grouping does better for sure' if tried else ''}."
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from tagalong._html import Html, tag
 from tagalong.group import Group
@@ -24,7 +25,7 @@ def recommended(run: Run) -> Html:
         cards = _cards(run, verdict.candidate, verdict.candidate_groups)
         other = tag("details", tag("summary", name), cards)
     cards = _cards(run, verdict.recommended, verdict.groups)
-    lead = "Errors on test data" + (
+    lead = f"{'Errors' if _errors_known(run) else 'Losses'} on test data" + (
         ", and how the loss changed against one network for all." if verdict.worth_it else "."
     )
     return tag(
@@ -50,7 +51,8 @@ def _cards(run: Run, label: Label, groups: Sequence[Group]) -> Html:
 def _card(run: Run, number: int, group: Group, changes: dict[str, TaskChange], together: bool) -> Html:
     helpers = [tag("span", task, class_="chip helper") for task in sorted(group.helpers)]
     rows = [_task(run, changes[task], together) for task in run.results.problem.tasks if task in group.serves]
-    columns = ["serves", "test error", *([] if together else ["loss"])]
+    numbers = ["test error", "loss"] if _errors_known(run) else ["test loss", "change"]
+    columns = ["serves", *(numbers[:1] if together else numbers)]
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
     return tag(
         "article",
@@ -64,10 +66,16 @@ def _card(run: Run, number: int, group: Group, changes: dict[str, TaskChange], t
 def _task(run: Run, change: TaskChange, together: bool) -> Html:
     measure = run.results.problem.errors.get(change.task, "")
     error = "" if change.after != change.after else f"{change.after:.4g} {measure}".strip()
-    cells = [tag("th", change.task, scope="row"), tag("td", error)]
+    number = error if _errors_known(run) else f"{change.loss:.4g}"
+    cells = [tag("th", change.task, scope="row"), tag("td", number)]
     if not together:
         cells.append(tag("td", change_text(change), class_=_tone(change)))
     return tag("tr", *cells)
+
+
+def _errors_known(run: Run) -> bool:
+    """Whether there are errors beside losses: networks trained elsewhere may have come without."""
+    return any(isfinite(found.error) for record in run.results.records for found in record.test.values())
 
 
 def change_text(change: TaskChange) -> str:

@@ -13,7 +13,7 @@ from tagalong.affinity import Affinity
 from tagalong.study._text import label_text
 
 from .._cells import Cells
-from .._cost_against_error import COSTS, cost_against_error, cost_of
+from .._cost_against_error import cost_against_error, known_costs
 from .._grouping_figure import task_order
 from .._heatmap import affinity_heatmap
 from .._labels import times
@@ -104,8 +104,7 @@ def plain(figure: Any) -> dict[str, Any]:
 
 def _costs(run: Run) -> list[dict[str, Any]]:
     """Cost against error, for each cost that is known of two methods or more."""
-    lines = run.results.table()
-    known = [cost for cost in COSTS if sum(bool(cost_of(line, cost)) for line in lines) > 1]
+    known = known_costs(run.results)
     return [{"name": COST_NAMES[cost], "figure": plain(cost_against_error(run.results, cost))} for cost in known]
 
 

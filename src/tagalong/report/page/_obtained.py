@@ -14,6 +14,7 @@ from .._run import Run
 
 UNITS = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
 PARTS = ("train", "val", "test")
+UNREPEATABLE = ("", "-c", "ipykernel_launcher.py")  # what a prompt, `python -c` and a notebook are called
 
 
 def obtained(run: Run) -> Html:
@@ -43,15 +44,21 @@ def obtained(run: Run) -> Html:
 def commands(run: Run) -> list[str]:
     """What was typed, and what makes this page again."""
     given = [str(part) for part in run.results.settings.get("command") or []]
-    first = [shlex.join(_program(given))] if given else []
-    return [*first, shlex.join(["tagalong", "report", str(run.folder)])]
+    first = _program(given) if given else []
+    return [*([shlex.join(first)] if first else []), shlex.join(["tagalong", "report", str(run.folder)])]
 
 
 def _program(given: Sequence[str]) -> list[str]:
-    """`tagalong …` for the command line, `python script.py …` for scripts."""
+    """`tagalong …` for the command line, `python script.py …` for scripts; nothing for what cannot be typed again.
+
+    >>> _program(["/usr/bin/tagalong", "demo"]), _program(["train.py"]), _program(["-c"])
+    (['tagalong', 'demo'], ['python', 'train.py'], [])
+    """
     path = PurePath(given[0])
     own = path.stem == "tagalong" or (path.name == "__main__.py" and path.parent.name == "tagalong")
-    return ["tagalong", *given[1:]] if own else ["python", *given]
+    if own:
+        return ["tagalong", *given[1:]]
+    return [] if path.name in UNREPEATABLE else ["python", *given]
 
 
 def spent(results: Results) -> str:

@@ -8,7 +8,7 @@ from tagalong._html import Html, tag
 from tagalong.study import Results
 from tagalong.study._summary import Line
 
-from .._cost_against_error import change_error
+from .._cost_against_error import change_error, known_costs
 from .._labels import signed
 
 # heading, what is shown, what is sorted by
@@ -20,32 +20,36 @@ def was_it_worth_it(results: Results) -> Html:
     return tag(
         "section",
         tag("h2", "Was it worth it?", id="worth-title"),
-        tag(
-            "p",
-            "Every method and budget: what it cost, and what it changed on average over tasks against one network for "
-            "all of them. Lower is better, further left is cheaper; bars are one standard error, and what lies within "
-            "two of them may be luck.",
-            class_="lead",
-        ),
-        tag("div", id="cost-switches", class_="switches"),
-        tag(
-            "div",
-            tag(
-                "div",
-                id="cost",
-                class_="plot",
-                role="img",
-                aria_label="Cost against error; the table beside it has the numbers",
-            ),
-            tag("div", methods_table(results), class_="beside"),
-            class_="pair",
-        ),
+        *(_with_costs(results) if known_costs(results) else _without_costs(results)),
         tag("h3", "Task by task"),
         tag("div", tag("label", "What changes with ", tag("select", id="changes-method")), class_="switches"),
         tag("div", id="changes", class_="plot", role="img", aria_label="Change of each task's test loss"),
         id="worth",
         aria_labelledby="worth-title",
     )
+
+
+def _with_costs(results: Results) -> list[Html]:
+    lead = (
+        "Every method and budget: what it cost, and what it changed on average over tasks against one network for all "
+        "of them. Lower is better, further left is cheaper; bars are one standard error, and what lies within two of "
+        "them may be luck."
+    )
+    said = "Cost against error; the table beside it has the numbers"
+    figure = tag("div", id="cost", class_="plot", role="img", aria_label=said)
+    return [
+        tag("p", lead, class_="lead"),
+        tag("div", id="cost-switches", class_="switches"),
+        tag("div", figure, tag("div", methods_table(results), class_="beside"), class_="pair"),
+    ]
+
+
+def _without_costs(results: Results) -> list[Html]:
+    lead = (
+        "Every method and budget: what it changed on average over tasks against one network for all of them. What they "
+        "cost is not known. Lower is better; what lies within two standard errors of zero may be luck."
+    )
+    return [tag("p", lead, class_="lead"), methods_table(results)]
 
 
 def methods_table(results: Results) -> Html:
@@ -58,10 +62,14 @@ def methods_table(results: Results) -> Html:
         for i, (name, _, _) in enumerate(columns)
     ]
     body = [_row(line, columns, (line.method, line.budget) == best) for line in lines]
+    there = {name for name, _, _ in columns}
+    costs = (
+        " Costs count steps of the optimiser in units of training all tasks together once; deciding is counted once "
+        "for all budgets."
+    )
     notes = (
-        "± one standard error over seeds and test rows. Costs count steps of the optimiser in units of training all "
-        "tasks together once; deciding is counted once for all budgets. Size: parameters, likewise. The shaded row is "
-        "the one to use."
+        f"± one standard error over seeds and test rows.{costs if 'training' in there else ''}"
+        f"{' Size: parameters, likewise.' if 'size' in there else ''} The shaded row is the one to use."
     )
     starred = " * looked at test data: a bound, not a method." if not all(line.honest for line in lines) else ""
     made = tag(

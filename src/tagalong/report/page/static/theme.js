@@ -14,9 +14,10 @@ const ESCAPES = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '$': '&#36;' };
 const literal = (name) => name.replace(/[&<>$]/g, (sign) => ESCAPES[sign]);
 
 function label(name, longest) {
-  if (name.length <= longest) return literal(name);
+  const signs = [...name]; // whole ones: a string is cut between halves of an emoji
+  if (signs.length <= longest) return literal(name);
   const half = Math.floor(longest / 2);
-  return literal(name.slice(0, half) + '…' + name.slice(name.length - half + 1));
+  return literal(signs.slice(0, half).join('') + '…' + signs.slice(signs.length - half + 1).join(''));
 }
 
 function theme() {
