@@ -73,7 +73,15 @@ WithOption = Annotated[
         PROBLEM, "--with", metavar="NAME=VALUE", text="An option of the problem, such as rows=8000; may be repeated."
     ),
 ]
-MethodsOption = _text(COMPARED, "--methods", "A,B,…", "Such as mtl,stl,tag,hoa,auto,tag+pcgrad.", complete_methods)
+MethodsOption = Annotated[
+    str | None,
+    _option(
+        *(COMPARED, "--methods", "--method"),
+        metavar="A,B,…",
+        text="Such as mtl,tag,auto or tag+pcgrad.",
+        complete=complete_methods,
+    ),
+]
 BudgetsOption = _text(COMPARED, "--budgets", "2,3 | 2-4", "How many networks there may be.")
 SeedsOption = Annotated[
     int | None, _option(COMPARED, "--seeds", metavar="NUMBER", parser=typed_whole, text="How many; 3 by default.")
