@@ -7,7 +7,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 SOURCE = Path(__file__).parents[2] / "src" / "tagalong"
-ROOMS = ("affinity", "measure", "group", "learn", "study", "problems", "report", "integrations", "paper")
+ROOMS = ("affinity", "measure", "group", "learn", "study", "problems", "report", "integrations", "paper", "truth")
 ADAPTERS = ("lightning", "sklearn", "transformers")
 
 
