@@ -93,7 +93,7 @@ def _figure(bench: Bench, results: Results, found: dict[Label, list[float]], *, 
         title="Deciding and training" if training else "Deciding",
         cost=f"{cost}, in trainings of MTL",
         error=f"total {measure_of(bench.chosen)}",
-        note=f"{bench.problem.name}, {bench.size}; beside each point the number of groups",
+        note=f"{bench.problem.name}, {bench.size}; beside each point its groups; equal costs stand side by side",
     )
 
 
