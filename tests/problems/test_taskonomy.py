@@ -1,5 +1,6 @@
 """Taskonomy's files become rows: what is read, masked, mirrored and skipped, and which folders are refused."""
 
+import pickle
 import shutil
 from pathlib import Path
 
@@ -29,6 +30,14 @@ def data(written: Path, tmp_path: Path) -> Path:
 def one(problem: Problem, row: int, draw: int | None = None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     assert isinstance(problem.train, ReadRows)
     return problem.train.reader.read(row, problem.names, draw)
+
+
+def damage_inside(path: Path) -> Path:
+    """Spoils an image whose first and last bytes stay whole."""
+    content = bytearray(path.read_bytes())
+    content[60:200] = bytes(140)
+    path.write_bytes(content)
+    return path
 
 
 def test_a_view_is_read_as_the_files_have_it(written: Path) -> None:
@@ -161,10 +170,7 @@ def test_buildings_without_a_single_image_left_are_filtered_and_others_mentioned
 
 
 def test_damage_inside_an_image_leaves_its_view_without_labels(data: Path, caplog: pytest.LogCaptureFixture) -> None:
-    broken = view_file(data, "allen", 0, "depth_zbuffer")
-    content = bytearray(broken.read_bytes())
-    content[60:200] = bytes(140)
-    broken.write_bytes(content)
+    broken = damage_inside(view_file(data, "allen", 0, "depth_zbuffer"))
     odd = view_file(data, "allen", 1, "segment_semantic")
     Image.fromarray(np.full((256, 256), 40, np.uint8)).save(odd)
     problem = taskonomy(data)
@@ -173,9 +179,25 @@ def test_damage_inside_an_image_leaves_its_view_without_labels(data: Path, caplo
     for target in targets.values():
         assert target[:2].isnan().all()
         assert not target[2].isnan().all()
-    assert "expected classes 0 to 17, found 40" in caplog.text
+    problem.only(TASKS[:2]).train.batch(torch.arange(3))
+    said = {record.getMessage().split(": ")[0]: record.getMessage() for record in caplog.records}
+    assert set(said) == {str(broken), str(odd)}
+    assert len(caplog.records) == 2  # each image once, however often it is read
+    assert "expected classes 0 to 17, found 40; its view has no labels" in said[str(odd)]
+    assert caplog.records[-1].getMessage().endswith("damaged so far: 2, in 6 views")
     losses = [problem.task(task).row_losses(torch.zeros(3, 18, 256, 256), targets[task]) for task in ("segmentation",)]
     assert losses[0][1].tolist() == [0, 0, 1]
+
+
+def test_worker_processes_get_a_reader_that_counts(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broken = damage_inside(view_file(data, "allen", 0, "depth_zbuffer"))
+    here = taskonomy(data).train
+    here.batch(torch.arange(2))
+    there = pickle.loads(pickle.dumps(here))
+    there.batch(torch.arange(2))
+    assert isinstance(there, ReadRows)
+    assert there.reader.damaged == {str(broken)}  # type: ignore[attr-defined]
+    assert len(caplog.records) == 1
 
 
 def test_a_view_whose_depth_is_unknown_everywhere_has_no_depth_and_no_normals(data: Path) -> None:
