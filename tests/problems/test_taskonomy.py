@@ -151,7 +151,7 @@ def test_damaged_images_are_skipped_and_counted(data: Path) -> None:
     problem = taskonomy(data)
     assert [len(rows) for rows in problem.splits.values()] == [3, 2, 3]
     assert problem.notes[0] == (
-        "read from files: train 3 images of 2 buildings; val 2 images of 1 buildings; test 3 images of 1 buildings"
+        "read from files: train 3 images of 2 buildings; val 2 images of 1 building; test 3 images of 1 building"
     )
     assert problem.notes[2:] == (
         "train: images skipped: 1 damaged: no PNG; 1 damaged: truncated; 1 without an image of every domain",

@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tagalong._names import counted
+
 from ._matrices import CELEBA
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ class Bench:
         notes = [
             f"{self.problem.name}, {self.size}: {rows['train']} rows to learn from, {rows['val']} for validation, "
             f"{rows['test']} for test; seeds {', '.join(map(str, self.seeds))}; {recipe.optimizer}, learning rate "
-            f"{recipe.lr:g}, batches of {recipe.batch_size}, at most {recipe.epochs} epochs",
+            f"{recipe.lr:g}, batches of {recipe.batch_size}, at most {counted(recipe.epochs, 'epoch')}",
             f"tasks: {names}",
         ]
         notes += self.problem.notes

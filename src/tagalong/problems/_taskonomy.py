@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from tagalong._names import named, refuse
+from tagalong._names import counted, named, refuse
 from tagalong.learn import Problem, ReadRows, Recipe
 from tagalong.learn._split import PARTS
 from tagalong.learn._table_roles import closest
@@ -153,7 +153,7 @@ def _buildings(lists: Lists, folders: Mapping[str, Folders], domains: Sequence[s
 def _none_left(part: str, views: Views) -> list[str]:
     if len(views):
         return []
-    return [f"`data`: {part} must have images that can be used, found none: {_counted(views)}"]
+    return [f"`data`: {part} must have images that can be used, found none: {_skipped(views)}"]
 
 
 def _rows(reader: ViewReader) -> ReadRows:
@@ -163,11 +163,11 @@ def _rows(reader: ViewReader) -> ReadRows:
 def _notes(
     views: dict[str, Views], lists: Lists, folders: Mapping[str, Folders], per_building: int | None
 ) -> tuple[str, ...]:
-    sizes = "; ".join(f"{part} {len(v)} images of {len(v.buildings)} buildings" for part, v in views.items())
+    sizes = "; ".join(_size(part, v) for part, v in views.items())
     notes = [f"read from files: {sizes}"]
     if per_building is not None:
-        notes.append(f"of each building of validation and test the first {per_building} images")
-    notes += [f"{part}: images skipped: {_counted(v)}" for part, v in views.items() if v.skipped]
+        notes.append(f"of each building of validation and test the first {counted(per_building, 'image')}")
+    notes += [f"{part}: images skipped: {_skipped(v)}" for part, v in views.items() if v.skipped]
     notes += [
         f"{part}: buildings filtered, no image left: {', '.join(v.filtered)}" for part, v in views.items() if v.filtered
     ]
@@ -175,5 +175,9 @@ def _notes(
     return (*notes, f"buildings in the folder that no list names: {unlisted}") if unlisted else tuple(notes)
 
 
-def _counted(views: Views) -> str:
+def _size(part: str, views: Views) -> str:
+    return f"{part} {counted(len(views), 'image')} of {counted(len(views.buildings), 'building')}"
+
+
+def _skipped(views: Views) -> str:
     return "; ".join(f"{number} {why}" for why, number in sorted(views.skipped.items())) or "no images"
