@@ -1,9 +1,12 @@
 """`tagalong paper`."""
 
+import io
 import json
+import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from terminal import Terminal
 
 from tagalong.cli._paper_page import show_report
@@ -79,6 +82,16 @@ def test_no_number_is_cut_where_a_table_is_wide(tagalong: Terminal, monkeypatch:
     sheet = Sheet("wide", ("method", *(f"a{n}" for n in range(1, 10))), [row])
     show_report(Report("main", "title", [sheet]))
     assert tagalong.capsys.readouterr().out.count("11.25 ± 0.12") == 9
+
+
+def test_served_tasks_are_bold_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr("tagalong.cli._paper_page.screen", lambda: Console(file=shown, force_terminal=True, width=80))
+    columns = ("method", "a1", "a2")
+    groups = Sheet("2 groups", columns, [("tag", Value(11.25), Value(8.5, served=False)), ("tag", None, Value(7.75))])
+    show_report(Report("main", "title", [groups, Sheet("Baselines", columns, [("mtl", Value(3.5), Value(2.5))])]))
+    served = re.findall(r"\x1b\[1m *([\d.]+)", shown.getvalue())
+    assert served == ["11.25", "7.75"]
 
 
 def test_wrong_input_is_refused_in_one_go(tagalong: Terminal) -> None:

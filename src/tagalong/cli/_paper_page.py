@@ -95,16 +95,24 @@ def _table(sheet: Sheet, columns: Sequence[int]) -> Table:
     whole = [place for place in columns if any(isinstance(row[place], int) for row in sheet.rows)]
     right = tuple(sheet.columns[place] for place in columns if place in whole or _measured(sheet, place))
     made = table(*(sheet.columns[place] for place in columns), numbers=right)
+    served = "bold" if any(_only_helps(cell) for row in sheet.rows for cell in row) else ""
     for row in sheet.rows:
-        made.add_row(*(_styled(row[place]) for place in columns))
+        made.add_row(*(_styled(row[place], served) for place in columns))
     return made
 
 
-def _styled(cell: Cell) -> Text:
+def _styled(cell: Cell, served: str) -> Text:
+    """A cell; results of served tasks stand out in tables that hold those of helpers too."""
     from tagalong.paper import Value
 
-    helps = isinstance(cell, Value) and not cell.served
-    return Text(_text(cell), style="dim" if helps else "")
+    style = "dim" if _only_helps(cell) else served if isinstance(cell, Value) else ""
+    return Text(_text(cell), style=style)
+
+
+def _only_helps(cell: Cell) -> bool:
+    from tagalong.paper import Value
+
+    return isinstance(cell, Value) and not cell.served
 
 
 def _text(cell: Cell) -> str:
