@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tagalong.paper import Bench, open_bench, run_experiment
+from tagalong.paper import Bench, Report, Sheet, open_bench, run_experiment
 
 THREE = ("5_o_Clock_Shadow", "Black_Hair", "No_Beard")
 
@@ -34,7 +34,15 @@ def test_an_interrupted_experiment_goes_on_to_the_same_results(tmp_path: Path) -
     with pytest.raises(KeyboardInterrupt):
         run_experiment("partner", torn)
     again = Bench(torn.problem, torn.out, torn.tasks, torn.seeds, torn.size, "cpu")
-    assert run_experiment("partner", again).to_document() == run_experiment("partner", whole).to_document()
+    report = run_experiment("partner", whole)
+    assert run_experiment("partner", again).to_document() == report.to_document()
+    assert [note for note in report.notes if "columns headed printed" in note] == whole.about_printed != []
+
+
+def test_printed_columns_are_explained_where_there_are_some(bench: Bench) -> None:
+    plain, printed = (Report("main", "title", [Sheet("table", columns, [])]) for columns in (("a1",), ("printed a1",)))
+    assert (plain.holds_printed, printed.holds_printed) == (False, True)
+    assert not any("printed" in note for note in bench.about)
 
 
 def test_a_folder_belongs_to_one_problem(bench: Bench) -> None:

@@ -20,8 +20,8 @@ WIDE = 60  # letters of a cell above which a table is shown line by line
 GAP, ENDLESS = 2, 10_000  # columns between two columns of a table, and those of a file
 
 
-def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False) -> None:
-    """From top to bottom; which claims appeared alone, if quiet."""
+def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False, resumes: bool = False) -> None:
+    """From top to bottom; which claims appeared alone, if quiet; that it goes on from its files, if it resumes."""
     console = screen()
     if quiet:
         _show_claims(console, report)
@@ -39,7 +39,12 @@ def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False)
     _show_claims(console, report)
     if files:
         console.print()
-        say(console, f"{files[0].parent}: {', '.join(file.name for file in files)}; run again, it goes on from there")
+        show_files(console, files, "; run again, it goes on from there" if resumes else "")
+
+
+def show_files(console: Console, files: Sequence[Path], more: str = "") -> None:
+    """Where everything lies."""
+    say(console, f"{files[0].parent}: {', '.join(file.name for file in files)}{more}")
 
 
 def _show_claims(console: Console, report: Report) -> None:
