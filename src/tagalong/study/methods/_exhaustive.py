@@ -51,7 +51,7 @@ class Optimal(Method):
     def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         subsets = list(dict.fromkeys([*lab.subsets(largest=self.max_size), frozenset(lab.problem.names)]))
         jobs = {seed: [lab.job(subset, seed) for subset in subsets] for seed in seeds}
-        lab.networks((job for some in jobs.values() for job in some), "all subsets")
+        lab.networks((job for some in jobs.values() for job in some), "all subsets", diverged=True)
         table = relative_losses(lab, subsets, seeds, part=self.part, reference="together")
         groupings = select_groups(table, budgets=budgets, objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
