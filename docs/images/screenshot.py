@@ -18,16 +18,20 @@ SECTION = {"viewport": {"width": 780, "height": 1200}, "device_scale_factor": 1.
 
 
 def main(page: str, picture: str, section: str | None = None) -> None:
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        raise SystemExit("needs a browser: apt-get install chromium")
     with sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        started = driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
         shown = started.new_page(**(SECTION if section else TOP), color_scheme="light")
         shown.goto(Path(page).absolute().as_uri())
         shown.wait_for_selector("#heatmap .main-svg")
         drawn(shown, section).screenshot(path=picture)
         started.close()
+
+
+def browser_path() -> str:
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        raise SystemExit("needs a browser: apt-get install chromium")
+    return found
 
 
 def drawn(shown: Any, section: str | None) -> Any:

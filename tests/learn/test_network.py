@@ -55,7 +55,7 @@ def test_evaluation_draws_nothing() -> None:
     network = build_network(small_problem(make=encoder(dropout=0.5)), TASKS, 0).at_step(3)
     before = torch.get_rng_state()
     inputs = torch.ones(8, 4, dtype=torch.float64)
-    first, second = outputs_on(network, inputs), outputs_on(network.at_step(4), inputs, rows_at_once=3)
+    first, second = outputs_on(network, inputs), outputs_on(network.at_step(4), inputs, at_once=3)
     assert all(torch.allclose(first[task], second[task]) for task in TASKS)
     assert torch.equal(before, torch.get_rng_state())
     assert network.training

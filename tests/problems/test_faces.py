@@ -141,6 +141,6 @@ def test_the_layout_for_gpus_changes_no_result() -> None:
     assert made[1][0].weight.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_batchnorm_learns_faster_where_epochs_have_few_steps() -> None:
+def test_batchnorm_learns_fast_enough_to_be_judged_after_the_first_epoch() -> None:
     assert faces(rows=100, size="full").make_encoder()[2].momentum == 0.1
     assert CelebANet()()[1].momentum == 0.01

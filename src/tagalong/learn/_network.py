@@ -129,7 +129,7 @@ def _may_draw(part: nn.Module) -> bool:
         return True
     if isinstance(part, (nn.MultiheadAttention, nn.RNNBase, nn.Transformer)):
         return True
-    return not type(part).__module__.startswith("torch.nn")  # own layers may call functional.dropout
+    return not type(part).__module__.startswith(("torch.nn", "tagalong."))  # a user's may call functional.dropout
 
 
 class MLP:

@@ -12,6 +12,7 @@ from torch import Tensor
 from ._mapped import content
 
 ROWS_AT_ONCE = 4096
+NUMBERS_AT_ONCE = 2**22  # of inputs, so that networks on images take no more memory to validate than to train
 Batch = tuple[Tensor, dict[str, Tensor]]
 Draw = tuple[int, int]
 
@@ -95,12 +96,15 @@ class Split:
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[Batch]:
         """Inputs and targets of one part after the other; nothing is left to chance."""
-        return map(self.batch, parts)
+        # a copy of its own to a GPU would make every step wait for the one before
+        rows = torch.cat(list(parts)).to(self.inputs.device)
+        return map(self.batch, rows.split([len(part) for part in parts]))
 
     def chunks(self) -> Iterator[Batch]:
         """All rows in order."""
-        for start in range(0, len(self), ROWS_AT_ONCE):
-            some = slice(start, start + ROWS_AT_ONCE)
+        at_once = rows_at_once(self.inputs)
+        for start in range(0, len(self), at_once):
+            some = slice(start, start + at_once)
             yield self.inputs[some], {task: target[some] for task, target in self.targets.items()}
 
     def labelled(self, task: str) -> Tensor:
@@ -112,6 +116,16 @@ class Split:
         for tensor in (self.inputs, *(self.targets[name] for name in sorted(self.targets))):
             yield f"{tensor.dtype}{tuple(tensor.shape)}".encode()
             yield content(tensor)
+
+
+def rows_at_once(inputs: Tensor) -> int:
+    """How many rows to evaluate at once.
+
+    Example:
+        >>> rows_at_once(torch.zeros(2, 100)), rows_at_once(torch.zeros(2, 3, 64, 64))
+        (4096, 341)
+    """
+    return max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // max(1, inputs[:1].numel())))
 
 
 def held(rows: Rows, what: str) -> Split:

@@ -12,16 +12,16 @@ from torch import Tensor
 from ._errors import error_of
 from ._network import Network, evaluating
 from ._problem import Problem
-from ._rows import ROWS_AT_ONCE, Rows
+from ._rows import Rows, rows_at_once
 from ._task import Task
 from ._trained import Score
 
 
 @torch.no_grad()
-def outputs_on(network: Network, inputs: Tensor, rows_at_once: int = ROWS_AT_ONCE) -> dict[str, Tensor]:
+def outputs_on(network: Network, inputs: Tensor, at_once: int | None = None) -> dict[str, Tensor]:
     """The outputs of every task in evaluation mode."""
     with evaluating(network):
-        parts = [network(part) for part in inputs.split(rows_at_once)]
+        parts = [network(part) for part in inputs.split(at_once or rows_at_once(inputs))]
     return {task: torch.cat([part[task] for part in parts]) for task in network.tasks}
 
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tagalong.study._interval import seed_half_width
+
 from ._report import Appeared, Claim, Value
 
 Pairs = Mapping[str, tuple[Sequence[float], Sequence[float]]]
-CLEAR = 2.0  # standard errors
+TINY = 1e-9  # a spread of zero over seeds does not make rounding clear
 FEW = 4  # comparisons that are listed one by one; all are in the JSON
 
 
@@ -20,18 +22,21 @@ def value(found: Sequence[float], *, digits: int = 2, served: bool = True) -> Va
 
 
 def lower(mine: Sequence[float], other: Sequence[float]) -> Appeared:
-    """Whether one is lower than the other, seed by seed.
+    """Whether one is clearly lower than the other, seed by seed; "no" where it is clearly higher.
 
     Example:
-        >>> lower([1.0, 1.1], [2.0, 2.2]), lower([1.0, 2.5], [2.0, 2.2]), lower([3.0, 3.0], [2.0, 2.2])
+        >>> lower([1.0, 1.1], [2.0, 2.2]), lower([1.0, 2.5], [2.0, 2.8]), lower([3.0, 3.1], [2.0, 2.1])
         ('yes', 'within noise', 'no')
     """
-    difference = np.subtract(mine, other)
-    mean = float(difference.mean())
-    if mean >= 0:
-        return "no"
-    noise = float(np.std(difference, ddof=1) / np.sqrt(len(difference))) if len(difference) > 1 else np.inf
-    return "yes" if -mean > CLEAR * noise else "within noise"
+    return negative(np.subtract(mine, other).tolist())
+
+
+def negative(found: Sequence[float]) -> Appeared:
+    """Whether numbers, one for each seed, are clearly below zero; with one seed nothing is clear."""
+    mean = float(np.mean(found))
+    if len(found) < 2 or not abs(mean) > max(seed_half_width(found), TINY):
+        return "within noise"
+    return "yes" if mean < 0 else "no"
 
 
 def all_lower(text: str, pairs: Pairs, unit: str = "") -> Claim:

@@ -81,7 +81,7 @@ class Claim:
 
     Attributes:
         text: the claim.
-        appeared: "within noise" where the means agree and their difference is below two standard errors.
+        appeared: "yes" and "no" where the numbers are clear, by Student's t over seeds; "within noise" in between.
         because: the numbers behind the answer.
         parts: every comparison that it rests on, one by one.
     """

@@ -128,6 +128,5 @@ def _encoder(size: str | None, chosen: Mapping[str, Any], whole: bool) -> Encode
     pixels, channels = chosen["pixels"], chosen["channels"]
     if size is None:
         return SmallCNN(pixels, channels, whole=whole)
-    # few steps must be enough for BatchNorm to know its inputs where there are few
-    many = chosen["rows"] >= SIZES["full"]["rows"]
-    return CelebANet(channels, whole, memory=0.01 if many else 0.1, channels_last=size == "full")
+    # Keras's memory of 0.01 takes hundreds of steps to know its inputs, and is judged by validation after each epoch
+    return CelebANet(channels, whole, memory=0.1, channels_last=size == "full")

@@ -84,11 +84,15 @@ def _gains(bench: Bench, lab: Lab, found: dict[str, Affinity]) -> Gains:
 
 
 def _measured_times(lab: Lab, seed: int) -> dict[str, float]:
-    """Seconds of trainings that measured so often, and of one that did not."""
-    times = {"never": lab.cost([lab.job(lab.problem.names, seed)]).seconds}
+    """The time of trainings that measured so often, in trainings that did not.
+
+    Each is compared with its own steps without measuring: whatever else the machine does meanwhile slows down both.
+    """
+    times = {"never": 1.0}
     for name, schedule in SCHEDULES.items():
         if schedule.last - schedule.first == 1:
-            times[name] = lab.affinities([seed], {**EQUATION_1, "every": schedule.every})[seed][1].seconds
+            affinity, _ = lab.affinities([seed], {**EQUATION_1, "every": schedule.every})[seed]
+            times[name] = 1 + affinity.settings["overhead"]
     return times
 
 

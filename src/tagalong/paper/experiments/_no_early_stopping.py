@@ -40,6 +40,10 @@ def run(bench: Bench) -> Report:
                 list(rules),
                 title=TITLE,
                 value=f"total {measure_of(bench.chosen)}",
+                errors={
+                    name: [value(found[rule]).stderr or 0.0 for rule in rules]
+                    for name, found in _named(stopped, trained)
+                },
             )
         },
         notes=[*bench.about, f"without early stopping: {bench.chosen.recipe.epochs} epochs each"],

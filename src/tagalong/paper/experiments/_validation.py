@@ -108,15 +108,20 @@ def _claims(
 def _figure(bench: Bench, found: dict[str, Affinity]) -> Figure:
     from plotly.graph_objects import Figure, Scatter
 
+    from tagalong.report._colours import BLANK, INK, marker_style
     from tagalong.report._labels import heading
 
     tasks = named(bench, found["train"]).tasks
     pairs = [f"{source} → {target}" for source in tasks for target in tasks if source != target]
     x, y = (between_tasks(affinity) for affinity in found.values())
-    points = Scatter(x=x, y=y, mode="markers", text=pairs, hoverinfo="text")
+    points = Scatter(x=1000 * x, y=1000 * y, mode="markers", marker=marker_style(0), text=pairs, hoverinfo="text")
+    grid = {"gridcolor": "#eeeeee", "zerolinecolor": "#999999"}
     layout = {
         "title": heading(TITLE, f"Pearson {pearson(x, y):.3f}"),
-        "xaxis": {"title": {"text": "affinity on train loss"}},
-        "yaxis": {"title": {"text": "affinity on validation loss"}},
+        "xaxis": {"title": {"text": "affinity × 1000 on train loss"}, **grid},
+        "yaxis": {"title": {"text": "affinity × 1000 on validation loss"}, **grid},
+        "margin": {"t": 110},
+        "plot_bgcolor": BLANK,
+        "font": {"color": INK},
     }
     return Figure([points], layout)

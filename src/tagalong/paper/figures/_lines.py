@@ -34,7 +34,10 @@ def lines(
         Scatter(name=literal(name), x=list(x), y=list(y), mode="lines+markers", line=line_style(place))
         for place, (name, (x, y)) in enumerate(series.items())
     ]
-    axis = {"title": {"text": across}, "type": "log" if logarithmic else "linear", "gridcolor": "#eeeeee"}
+    axis: dict[str, object] = {"title": {"text": across}, "gridcolor": "#eeeeee"}
+    if logarithmic:
+        there = sorted({float(value) for x, _ in series.values() for value in x})
+        axis |= {"type": "log", "tickvals": there, "ticktext": [f"{value:g}" for value in there]}
     layout = {
         "title": heading(title, note),
         "xaxis": axis,
