@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tagalong.learn import Problem, Task
 from tagalong.paper import Bench, Report, Sheet, open_bench, run_experiment
 
 THREE = ("5_o_Clock_Shadow", "Black_Hair", "No_Beard")
@@ -57,6 +59,22 @@ def test_what_cannot_be_meant_is_refused_at_once(tmp_path: Path) -> None:
     for words in ("`size` must be 'small' or 'full'", "`seeds` must be a number from 1", "found rate"):
         assert words in message
     assert not list(tmp_path.iterdir())
+
+
+def test_two_tasks_are_too_few_to_group(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="`tasks` must be 3 at least"):
+        open_bench("faces", "small", tasks=THREE[:2], out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["main", "frequency", "hyperparameters"])
+def test_every_subset_of_many_tasks_is_refused_before_any_training(name: str, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    labels = {f"task {number}": (rows[:, 0] > 0).astype(float) for number in range(13)}
+    problem = Problem.from_arrays(rows, labels, [Task(name) for name in labels])
+    bench = Bench(problem, tmp_path, progress=Interrupting(0), device="cpu")
+    with pytest.raises(ValueError, match=r"`tasks` must be 12 at most, .* found 13: 8,191 networks a seed"):
+        run_experiment(name, bench)
 
 
 def test_unknown_experiments_are_refused() -> None:
