@@ -3,16 +3,19 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 
+from tagalong.group import select_groups
 from tagalong.learn import train
 from tagalong.paper import EXPERIMENTS, Bench, Report, Value, run_experiment
 from tagalong.paper._affinities import every_step
 from tagalong.paper._speed import SCHEDULES
-from tagalong.paper.experiments import _destructive, _frequency, _over_time, _task_sets, _tune
+from tagalong.paper._totals import grouping_totals, subset_table
+from tagalong.paper.experiments import _destructive, _frequency, _hyperparameters, _over_time, _task_sets, _tune
 from tagalong.paper.experiments._frequency import scheduled
 
 Reports = Callable[..., Report]
@@ -107,10 +110,43 @@ def test_groups_from_train_loss_hold_no_single_task(report: Reports, bench: Benc
     assert all("," in network for line in networks for network in line.split("} {"))
 
 
-def test_other_settings_never_beat_the_best_groups_of_the_base(report: Reports) -> None:
+def test_other_settings_never_beat_the_best_groups_of_the_base_where_both_are_scored_alike(report: Reports) -> None:
     found = report("hyperparameters")
     for name in ("half the batch, %", "twice the lr, %"):
         assert all(value <= 1e-9 for value in means(found, "Groups of other settings", name))
+
+
+def test_out_of_sample_groups_are_chosen_without_the_seed_that_scores_them(report: Reports, bench: Bench) -> None:
+    shown = means(report("hyperparameters"), "Out of sample", "base total test error, %")
+    with bench.lab() as lab:
+        for k, found in zip(bench.budgets, shown, strict=True):
+            slow = []
+            for seed in bench.seeds:
+                others = [other for other in bench.seeds if other != seed]
+                best = select_groups(subset_table(lab, others), k, objective="min")
+                slow += grouping_totals(lab, best.groups, [seed])
+            assert found == pytest.approx(np.mean(slow))
+
+
+def carried(base: list[float], batch: list[float], rate: list[float]) -> list[str]:
+    scores = {("base", 2): base, ("half the batch", 2): batch, ("twice the lr", 2): rate}
+    return [claim.appeared for claim in _hyperparameters.claims(scores)]
+
+
+def test_groups_change_with_the_setting_only_where_seeds_left_out_are_clear() -> None:
+    assert carried([5.0, 5.1, 5.2], [6.0, 6.1, 6.2], [7.0, 7.1, 7.2]) == ["yes", "yes"]
+    assert carried([5.0, 5.1, 5.2], [5.0, 5.3, 5.1], [5.1, 4.9, 5.3]) == ["within noise", "within noise"]
+    assert carried([6.0, 6.1, 6.2], [5.0, 5.1, 5.2], [4.0, 4.1, 4.2]) == ["no", "no"]
+    assert carried([5.0, math.nan], [6.0, 6.1], [7.0, 7.1]) == ["not tested"] * 2
+    assert carried([], [], []) == ["not tested"] * 2, "one seed: none is left out"
+    assert [claim.appeared for claim in _hyperparameters.claims({})] == ["not tested"] * 2, "no budgets"
+
+
+def test_with_one_seed_carrying_over_is_not_tested(report: Reports, bench: Bench) -> None:
+    report("hyperparameters")
+    alone = run_experiment("hyperparameters", replace(bench, seeds=range(1), progress=NothingToTrain()))
+    assert {claim.appeared for claim in alone.claims} == {"not tested"}
+    assert not alone.sheet("Out of sample").rows
 
 
 def test_epochs_add_up_to_the_whole_training(bench: Bench) -> None:
