@@ -15,7 +15,15 @@ from tagalong.paper import EXPERIMENTS, Bench, Report, Value, run_experiment
 from tagalong.paper._affinities import every_step
 from tagalong.paper._speed import SCHEDULES
 from tagalong.paper._totals import grouping_totals, subset_table
-from tagalong.paper.experiments import _destructive, _frequency, _hyperparameters, _over_time, _task_sets, _tune
+from tagalong.paper.experiments import (
+    _destructive,
+    _frequency,
+    _hyperparameters,
+    _over_time,
+    _partner,
+    _task_sets,
+    _tune,
+)
 from tagalong.paper.experiments._frequency import scheduled
 
 Reports = Callable[..., Report]
@@ -73,6 +81,35 @@ def test_in_partner_no_partner_beats_the_best_or_falls_below_the_worst(report: R
         assert high >= middle >= low or math.isnan(high)
 
 
+def test_a_gain_over_random_partners_must_be_clear_over_seeds() -> None:
+    def judged(*chosen: list[float]) -> str:
+        return _partner.better_than_random(chosen).appeared
+
+    assert judged([1.0, 1.1], [0.8, 0.9], [1.2, 1.1]) == "yes"
+    assert judged([9.0, -8.0], [1.0, 0.5], [2.0, 1.0]) == "within noise"
+    assert judged([-1.0, -1.1], [-0.8, -0.9], [-1.2, -1.1]) == "no"
+    assert judged([1.0], [2.0], [1.5]) == "within noise", "one seed"
+    assert judged([0.0, 0.0], [0.0, 0.0]) == "not tested", "two tasks: no choice"
+
+
+def test_the_worst_partner_is_the_one_with_the_lowest_gain_whatever_its_name() -> None:
+    low, high, unsure = [-3.0, -3.1], [2.0, 2.1], [-3.0, 2.8]
+    assert _partner.worst_chosen(high, list(low), low) == "yes", "a tie with the worst is as bad"
+    assert _partner.worst_chosen(high, high, low) == "no"
+    assert _partner.worst_chosen(high, unsure, low) == "within noise"
+    assert _partner.worst_chosen([0.0, 0.0], [0.0, 0.0], [0.0, 0.0]) == "not tested", "two tasks"
+
+
+def test_partner_shows_every_published_spread_and_the_noise_of_every_gain(report: Reports, bench: Bench) -> None:
+    found = report("partner")
+    spreads = found.sheet("Highest less lowest")
+    assert spreads.column("task") == [f"a{number}" for number in range(1, 10)]
+    assert None not in spreads.column("printed")
+    ours = dict(zip(spreads.column("task"), spreads.column("ours / median"), strict=True))
+    assert {task for task, cell in ours.items() if cell is not None} == set(map(bench.short, bench.chosen.names))
+    assert all(any(bar.error_y.array) for bar in found.figures["partner"].data)
+
+
 def test_a_sparser_schedule_is_what_a_meter_with_it_measures(bench: Bench) -> None:
     with bench.lab() as lab:
         full = every_step(lab, [0])[0]
@@ -101,6 +138,23 @@ def test_every_step_agrees_with_itself_and_speed_ups_start_at_one(report: Report
     assert means(found, title, "speed-up")[0] == means(found, title, "model")[0] == 1
     assert all(-1 <= value <= 1 for value in means(found, title, "Pearson"))
     assert _frequency._cost_of_a_measurement({"every 1": 3.0, "never": 1.0}) == 2
+
+
+def test_measuring_less_is_as_good_only_where_something_could_be_lost() -> None:
+    assert _frequency.as_good([5.0, 5.1], [5.1, 5.2]) == "no", "clearly worse, by little"
+    assert _frequency.as_good([5.0, 5.3], [5.1, 5.2]) == "yes"
+    assert _frequency.as_good([0.0, 0.0], [0.0, 0.0]) == "within noise", "as bad as random groups"
+    assert _frequency.as_good([9.0, -4.0], [5.1, 5.2]) == "within noise", "nothing is known about it"
+    assert _frequency.as_good([5.0], [5.0]) == "within noise", "one seed"
+
+
+def test_printed_numbers_stand_right_beside_ours(report: Reports) -> None:
+    columns = report("frequency").sheets[0].columns
+    for ours, printed in (("less error, %", "printed less error"), ("speed-up", "printed speed-up")):
+        assert columns.index(printed) == columns.index(ours) + 1
+    columns = report("hyperparameters").sheets[0].columns
+    for name in ("half the batch", "twice the lr"):
+        assert columns.index(f"printed {name}") == columns.index(f"{name}, %") + 1
 
 
 def test_groups_from_train_loss_hold_no_single_task(report: Reports, bench: Bench) -> None:
