@@ -23,6 +23,7 @@ from tagalong.paper.experiments import (
     _partner,
     _task_sets,
     _tune,
+    _validation,
 )
 from tagalong.paper.experiments._frequency import scheduled
 
@@ -162,6 +163,18 @@ def test_groups_from_train_loss_hold_no_single_task(report: Reports, bench: Benc
     networks = [str(row[3]) for row in rows if row[0] == "train" and row[3]]
     assert len(networks) == len(bench.budgets)
     assert all("," in network for line in networks for network in line.split("} {"))
+
+
+def test_two_losses_group_equally_well_only_where_both_groupings_gain() -> None:
+    assert _validation.equally_well([5.0, 5.2], [5.1, 5.0], [7.0, 7.2]) == "yes"
+    assert _validation.equally_well([5.0, 5.2], [6.0, 6.2], [7.0, 7.2]) == "no"
+    assert _validation.equally_well([5.0, 9.2], [7.1, 6.0], [7.0, 7.2]) == "within noise"
+    assert _validation.equally_well([5.0], [5.0], [7.0]) == "within noise", "one seed"
+
+
+def test_the_claim_about_single_tasks_says_whose_choice_it_is(report: Reports) -> None:
+    (claim,) = [claim for claim in report("validation").claims if "one task" in claim.text]
+    assert claim.text.startswith("affinity on validation")
 
 
 def test_other_settings_never_beat_the_best_groups_of_the_base_where_both_are_scored_alike(report: Reports) -> None:
