@@ -236,6 +236,43 @@ def test_reversals_are_counted_over_all_targets_and_pairs() -> None:
     assert _over_time.reversals(epochs) == slow
 
 
+def test_reversals_are_told_with_their_share_of_all_comparisons(report: Reports, bench: Bench) -> None:
+    random = np.random.default_rng(0)
+    epochs = random.standard_normal((400, 4, 4))
+    assert _over_time.comparisons(epochs) == 4 * 3 * 399
+    assert _over_time.reversals(epochs) / _over_time.comparisons(epochs) == pytest.approx(0.5, abs=0.03)
+    claim = report("over-time").claims[-1]
+    numbers = report("over-time").numbers
+    n, steps = len(bench.chosen.names), -(-len(bench.chosen.train) // bench.chosen.recipe.batch_size)
+    with bench.lab() as lab:
+        count = len(every_step(lab, [0])[0].steps) // steps
+    assert numbers["comparisons"] == n * (n - 1) * (n - 2) // 2 * (count - 1)
+    assert f"{numbers['reversals'] / numbers['comparisons']:.0%}" in claim.because
+    assert _over_time._order_changes(epochs[:1]).appeared == "not tested"
+
+
+def test_the_first_steps_are_compared_with_all_later_ones(bench: Bench) -> None:
+    with bench.lab() as lab:
+        affinity = every_step(lab, [0])[0]
+    start, later = _over_time.parts(affinity)
+    assert later is not None
+    assert start.steps.tolist() == affinity.steps[:3].tolist()
+    assert later.steps.tolist() == affinity.steps[3:].tolist()
+    assert _over_time.parts(start) == (start, None)
+    assert _over_time._more_alike(start, None).appeared == "not tested"
+
+
+def test_over_time_draws_the_totals_of_its_tables(report: Reports) -> None:
+    found = report("over-time")
+    figure = found.figures["over-time"]
+    for panel, sheet in enumerate(found.sheets[:-1]):
+        assert sheet.title.startswith(f"Total affinity × 1000 {figure.layout.annotations[panel].text}")
+        lines = {line.name: line.y for line in figure.data if line.xaxis == ("x" if not panel else f"x{panel + 1}")}
+        assert set(lines) == set(sheet.columns[1:])
+        for source, values in lines.items():
+            assert means(found, sheet.title, source) == pytest.approx(values)
+
+
 def test_the_paper_s_two_sets_and_drawn_ones_are_measured(report: Reports, bench: Bench) -> None:
     names = [bench.short(task) for task in _task_sets.FIRST], [bench.short(task) for task in _task_sets.SECOND]
     assert names == (["a1", "a2", "a3", "a4", "a7"], ["a1", "a5", "a7", "a8", "a9"])
