@@ -5,16 +5,18 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tagalong.cli import main
 from tagalong.group import select_groups
 from tagalong.learn import train
 from tagalong.paper import EXPERIMENTS, Bench, Report, Value, run_experiment
 from tagalong.paper._affinities import every_step
 from tagalong.paper._speed import SCHEDULES
-from tagalong.paper._totals import grouping_totals, subset_table
+from tagalong.paper._totals import grouping_totals, results_of, subset_table
 from tagalong.paper.experiments import (
     _destructive,
     _frequency,
@@ -281,6 +283,39 @@ def test_the_paper_s_two_sets_and_drawn_ones_are_measured(report: Reports, bench
     drawn = _task_sets.random_sets(bench.problem.names, 8, seed=0)
     assert {len(tasks) for tasks in drawn} == {5}
     assert all(list(tasks) == [name for name in bench.problem.names if name in tasks] for tasks in drawn)
+
+
+def test_sets_are_drawn_from_the_tasks_that_were_asked_for(bench: Bench) -> None:
+    assert _task_sets.pool(bench) == bench.problem.names, "the five of the small size were not asked for"
+    assert _task_sets.pool(replace(bench, tasks=None)) == bench.problem.names
+    asked = replace(bench, tasks=list(bench.chosen.names))
+    assert _task_sets.pool(asked) == bench.chosen.names
+    found = run_experiment("task-sets", replace(bench, tasks=bench.problem.names[:4]))
+    assert "sets of 3 tasks, drawn from 4" in found.notes[-1]
+
+
+def test_too_few_tasks_for_sets_are_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["paper", "task-sets", "--tasks", "Goatee,Mustache,No_Beard", "--out", str(tmp_path / "run")]
+    assert main([*command, "--device", "cpu"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("tagalong: --tasks must name 4 tasks or more")
+    assert "found 3: Goatee, Mustache, No_Beard" in said
+    assert not (tmp_path / "run" / "run.sqlite").exists()
+
+
+def test_a_harmful_task_must_harm_before_it_can_be_blamed(report: Reports, bench: Bench) -> None:
+    found = report("task-sets").sheet("Does the destructive task harm?")
+    first = bench.problem.only(_task_sets.FIRST)
+    with bench.lab(first) as lab:
+        rows = results_of(lab, first.names, bench.seeds)
+    without = found.rows[0][0]
+    assert isinstance(without, Value)
+    assert without.mean == pytest.approx(sum(np.mean(values) for values in rows.values()))
+    together, alone = {"raw": 0.9, "values": 6.0}, {"raw": 0.5, "values": 6.0}
+    judged = {harms: _task_sets.changes(together, alone, harms).appeared for harms in ("yes", "within noise", "no")}
+    assert judged == {"yes": "yes", "within noise": "within noise", "no": "not tested"}
+    assert _task_sets.changes(alone, together, "yes").appeared == "no"
+    assert _task_sets.changes(together, {"raw": math.nan, "values": 0.0}, "yes").appeared == "not tested"
 
 
 def test_the_destructive_task_has_the_same_labels_in_other_rows(bench: Bench) -> None:
