@@ -10,17 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tagalong.affinity import Affinity
 from tagalong.cli import main
 from tagalong.group import select_groups
 from tagalong.learn import train
-from tagalong.paper import EXPERIMENTS, Bench, Report, Value, run_experiment
+from tagalong.paper import EXPERIMENTS, Bench, Report, Value, _natural, run_experiment
 from tagalong.paper._affinities import every_step
+from tagalong.paper._published import Published
 from tagalong.paper._speed import SCHEDULES
 from tagalong.paper._totals import grouping_totals, results_of, subset_table
 from tagalong.paper.experiments import (
     _destructive,
     _frequency,
     _hyperparameters,
+    _matrix,
     _over_time,
     _partner,
     _task_sets,
@@ -75,6 +78,44 @@ def test_again_it_trains_nothing_and_finds_the_same(name: str, report: Reports, 
     first = report(name).to_document()
     idle = Bench(bench.problem, bench.out, bench.tasks, bench.seeds, bench.size, "cpu", NothingToTrain())
     assert run_experiment(name, idle).to_document() == first
+
+
+@pytest.mark.parametrize("key", ["celeba_tag", "taskonomy_tag"])
+def test_the_fitted_rule_tells_for_which_shares_it_holds(key: str) -> None:
+    affinity, groups = Published(key).affinity, _matrix.NAMED[key]
+    wanted = {frozenset(group) for group in groups}
+    holds = _natural.shares_giving(affinity, groups)
+    assert holds is not None
+    low, high = holds
+    assert low < _natural.SHARE <= high
+    for share in (low + 1e-6, (low + high) / 2, high):
+        assert set(_natural.natural_groups(affinity, share)) == wanted
+    for share in (low - 1e-6, high + 1e-6):
+        assert set(_natural.natural_groups(affinity, share)) != wanted
+    assert _natural.shares_giving(affinity, groups[:1]) is None
+
+
+def test_the_margin_is_above_zero_exactly_for_natural_groups() -> None:
+    affinity = Published("celeba_tag").affinity
+    found = _natural.natural_groups(affinity)
+    for size in (2, 3, 4):
+        for group in map(frozenset, combinations(affinity.tasks, size)):
+            assert (_natural.margin(affinity, group) > 0) == (group in found)
+
+
+def test_the_paper_s_groups_are_judged_on_our_matrices_seed_by_seed(report: Reports) -> None:
+    texts = [claim.text for claim in report("matrix").claims]
+    assert all("by a rule fitted to them" in text for text in texts[:2])
+    assert texts[2:] == ["in our matrix the group {a1, a7} forms by the same rule"], "a4 and a6 are not trained"
+    clear = Affinity.from_matrix([[0, 9, 1], [9, 0, 1], [1, 2, 0]], ["a", "b", "c"])
+    other = Affinity.from_matrix([[0, 1, 9], [1, 0, 1], [9, 2, 0]], ["a", "b", "c"])
+
+    def judged(*each: Affinity) -> list[str]:
+        return [claim.appeared for claim in _matrix.own_claims([{"a", "b"}, {"a", "z"}], each)]
+
+    assert judged(clear, clear, clear) == ["yes"]
+    assert judged(other, other, other) == ["no"]
+    assert judged(clear, other) == judged(clear) == ["within noise"]
 
 
 def test_in_partner_no_partner_beats_the_best_or_falls_below_the_worst(report: Reports) -> None:
