@@ -3,16 +3,33 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tagalong.affinity import Affinity
+from tagalong.cli import main
+from tagalong.group import select_groups
 from tagalong.learn import train
-from tagalong.paper import EXPERIMENTS, Bench, Report, Value, run_experiment
+from tagalong.paper import EXPERIMENTS, Bench, Report, Value, _natural, run_experiment
 from tagalong.paper._affinities import every_step
+from tagalong.paper._published import Published
 from tagalong.paper._speed import SCHEDULES
-from tagalong.paper.experiments import _destructive, _frequency, _over_time, _task_sets, _tune
+from tagalong.paper._totals import grouping_totals, results_of, subset_table
+from tagalong.paper.experiments import (
+    _destructive,
+    _frequency,
+    _hyperparameters,
+    _matrix,
+    _over_time,
+    _partner,
+    _task_sets,
+    _tune,
+    _validation,
+)
 from tagalong.paper.experiments._frequency import scheduled
 
 Reports = Callable[..., Report]
@@ -63,11 +80,78 @@ def test_again_it_trains_nothing_and_finds_the_same(name: str, report: Reports, 
     assert run_experiment(name, idle).to_document() == first
 
 
+@pytest.mark.parametrize("key", ["celeba_tag", "taskonomy_tag"])
+def test_the_fitted_rule_tells_for_which_shares_it_holds(key: str) -> None:
+    affinity, groups = Published(key).affinity, _matrix.NAMED[key]
+    wanted = {frozenset(group) for group in groups}
+    holds = _natural.shares_giving(affinity, groups)
+    assert holds is not None
+    low, high = holds
+    assert low < _natural.SHARE <= high
+    for share in (low + 1e-6, (low + high) / 2, high):
+        assert set(_natural.natural_groups(affinity, share)) == wanted
+    for share in (low - 1e-6, high + 1e-6):
+        assert set(_natural.natural_groups(affinity, share)) != wanted
+    assert _natural.shares_giving(affinity, groups[:1]) is None
+
+
+def test_the_margin_is_above_zero_exactly_for_natural_groups() -> None:
+    affinity = Published("celeba_tag").affinity
+    found = _natural.natural_groups(affinity)
+    for size in (2, 3, 4):
+        for group in map(frozenset, combinations(affinity.tasks, size)):
+            assert (_natural.margin(affinity, group) > 0) == (group in found)
+
+
+def test_the_paper_s_groups_are_judged_on_our_matrices_seed_by_seed(report: Reports) -> None:
+    texts = [claim.text for claim in report("matrix").claims]
+    assert all("by a rule fitted to them" in text for text in texts[:2])
+    assert texts[2:] == ["in our matrix the group {a1, a7} forms by the same rule"], "a4 and a6 are not trained"
+    clear = Affinity.from_matrix([[0, 9, 1], [9, 0, 1], [1, 2, 0]], ["a", "b", "c"])
+    other = Affinity.from_matrix([[0, 1, 9], [1, 0, 1], [9, 2, 0]], ["a", "b", "c"])
+
+    def judged(*each: Affinity) -> list[str]:
+        return [claim.appeared for claim in _matrix.own_claims([{"a", "b"}, {"a", "z"}], each)]
+
+    assert judged(clear, clear, clear) == ["yes"]
+    assert judged(other, other, other) == ["no"]
+    assert judged(clear, other) == judged(clear) == ["within noise"]
+
+
 def test_in_partner_no_partner_beats_the_best_or_falls_below_the_worst(report: Reports) -> None:
     title = "Less test error"
     best, chosen, worst = (means(report("partner"), title, kind) for kind in ("best", "chosen", "worst"))
     for high, middle, low in zip(best, chosen, worst, strict=True):
         assert high >= middle >= low or math.isnan(high)
+
+
+def test_a_gain_over_random_partners_must_be_clear_over_seeds() -> None:
+    def judged(*chosen: list[float]) -> str:
+        return _partner.better_than_random(chosen).appeared
+
+    assert judged([1.0, 1.1], [0.8, 0.9], [1.2, 1.1]) == "yes"
+    assert judged([9.0, -8.0], [1.0, 0.5], [2.0, 1.0]) == "within noise"
+    assert judged([-1.0, -1.1], [-0.8, -0.9], [-1.2, -1.1]) == "no"
+    assert judged([1.0], [2.0], [1.5]) == "within noise", "one seed"
+    assert judged([0.0, 0.0], [0.0, 0.0]) == "not tested", "two tasks: no choice"
+
+
+def test_the_worst_partner_is_the_one_with_the_lowest_gain_whatever_its_name() -> None:
+    low, high, unsure = [-3.0, -3.1], [2.0, 2.1], [-3.0, 2.8]
+    assert _partner.worst_chosen(high, list(low), low) == "yes", "a tie with the worst is as bad"
+    assert _partner.worst_chosen(high, high, low) == "no"
+    assert _partner.worst_chosen(high, unsure, low) == "within noise"
+    assert _partner.worst_chosen([0.0, 0.0], [0.0, 0.0], [0.0, 0.0]) == "not tested", "two tasks"
+
+
+def test_partner_shows_every_published_spread_and_the_noise_of_every_gain(report: Reports, bench: Bench) -> None:
+    found = report("partner")
+    spreads = found.sheet("Highest less lowest")
+    assert spreads.column("task") == [f"a{number}" for number in range(1, 10)]
+    assert None not in spreads.column("printed")
+    ours = dict(zip(spreads.column("task"), spreads.column("ours / median"), strict=True))
+    assert {task for task, cell in ours.items() if cell is not None} == set(map(bench.short, bench.chosen.names))
+    assert all(any(bar.error_y.array) for bar in found.figures["partner"].data)
 
 
 def test_a_sparser_schedule_is_what_a_meter_with_it_measures(bench: Bench) -> None:
@@ -100,6 +184,23 @@ def test_every_step_agrees_with_itself_and_speed_ups_start_at_one(report: Report
     assert _frequency._cost_of_a_measurement({"every 1": 3.0, "never": 1.0}) == 2
 
 
+def test_measuring_less_is_as_good_only_where_something_could_be_lost() -> None:
+    assert _frequency.as_good([5.0, 5.1], [5.1, 5.2]) == "no", "clearly worse, by little"
+    assert _frequency.as_good([5.0, 5.3], [5.1, 5.2]) == "yes"
+    assert _frequency.as_good([0.0, 0.0], [0.0, 0.0]) == "within noise", "as bad as random groups"
+    assert _frequency.as_good([9.0, -4.0], [5.1, 5.2]) == "within noise", "nothing is known about it"
+    assert _frequency.as_good([5.0], [5.0]) == "within noise", "one seed"
+
+
+def test_printed_numbers_stand_right_beside_ours(report: Reports) -> None:
+    columns = report("frequency").sheets[0].columns
+    for ours, printed in (("less error, %", "printed less error"), ("speed-up", "printed speed-up")):
+        assert columns.index(printed) == columns.index(ours) + 1
+    columns = report("hyperparameters").sheets[0].columns
+    for name in ("half the batch", "twice the lr"):
+        assert columns.index(f"printed {name}") == columns.index(f"{name}, %") + 1
+
+
 def test_groups_from_train_loss_hold_no_single_task(report: Reports, bench: Bench) -> None:
     rows = report("validation").sheet("Groups from either").rows
     networks = [str(row[3]) for row in rows if row[0] == "train" and row[3]]
@@ -107,10 +208,55 @@ def test_groups_from_train_loss_hold_no_single_task(report: Reports, bench: Benc
     assert all("," in network for line in networks for network in line.split("} {"))
 
 
-def test_other_settings_never_beat_the_best_groups_of_the_base(report: Reports) -> None:
+def test_two_losses_group_equally_well_only_where_both_groupings_gain() -> None:
+    assert _validation.equally_well([5.0, 5.2], [5.1, 5.0], [7.0, 7.2]) == "yes"
+    assert _validation.equally_well([5.0, 5.2], [6.0, 6.2], [7.0, 7.2]) == "no"
+    assert _validation.equally_well([5.0, 9.2], [7.1, 6.0], [7.0, 7.2]) == "within noise"
+    assert _validation.equally_well([5.0], [5.0], [7.0]) == "within noise", "one seed"
+
+
+def test_the_claim_about_single_tasks_says_whose_choice_it_is(report: Reports) -> None:
+    (claim,) = [claim for claim in report("validation").claims if "one task" in claim.text]
+    assert claim.text.startswith("affinity on validation")
+
+
+def test_other_settings_never_beat_the_best_groups_of_the_base_where_both_are_scored_alike(report: Reports) -> None:
     found = report("hyperparameters")
     for name in ("half the batch, %", "twice the lr, %"):
         assert all(value <= 1e-9 for value in means(found, "Groups of other settings", name))
+
+
+def test_out_of_sample_groups_are_chosen_without_the_seed_that_scores_them(report: Reports, bench: Bench) -> None:
+    shown = means(report("hyperparameters"), "Out of sample", "base total test error, %")
+    with bench.lab() as lab:
+        for k, found in zip(bench.budgets, shown, strict=True):
+            slow = []
+            for seed in bench.seeds:
+                others = [other for other in bench.seeds if other != seed]
+                best = select_groups(subset_table(lab, others), k, objective="min")
+                slow += grouping_totals(lab, best.groups, [seed])
+            assert found == pytest.approx(np.mean(slow))
+
+
+def carried(base: list[float], batch: list[float], rate: list[float]) -> list[str]:
+    scores = {("base", 2): base, ("half the batch", 2): batch, ("twice the lr", 2): rate}
+    return [claim.appeared for claim in _hyperparameters.claims(scores)]
+
+
+def test_groups_change_with_the_setting_only_where_seeds_left_out_are_clear() -> None:
+    assert carried([5.0, 5.1, 5.2], [6.0, 6.1, 6.2], [7.0, 7.1, 7.2]) == ["yes", "yes"]
+    assert carried([5.0, 5.1, 5.2], [5.0, 5.3, 5.1], [5.1, 4.9, 5.3]) == ["within noise", "within noise"]
+    assert carried([6.0, 6.1, 6.2], [5.0, 5.1, 5.2], [4.0, 4.1, 4.2]) == ["no", "no"]
+    assert carried([5.0, math.nan], [6.0, 6.1], [7.0, 7.1]) == ["not tested"] * 2
+    assert carried([], [], []) == ["not tested"] * 2, "one seed: none is left out"
+    assert [claim.appeared for claim in _hyperparameters.claims({})] == ["not tested"] * 2, "no budgets"
+
+
+def test_with_one_seed_carrying_over_is_not_tested(report: Reports, bench: Bench) -> None:
+    report("hyperparameters")
+    alone = run_experiment("hyperparameters", replace(bench, seeds=range(1), progress=NothingToTrain()))
+    assert {claim.appeared for claim in alone.claims} == {"not tested"}
+    assert not alone.sheet("Out of sample").rows
 
 
 def test_epochs_add_up_to_the_whole_training(bench: Bench) -> None:
@@ -133,6 +279,43 @@ def test_reversals_are_counted_over_all_targets_and_pairs() -> None:
     assert _over_time.reversals(epochs) == slow
 
 
+def test_reversals_are_told_with_their_share_of_all_comparisons(report: Reports, bench: Bench) -> None:
+    random = np.random.default_rng(0)
+    epochs = random.standard_normal((400, 4, 4))
+    assert _over_time.comparisons(epochs) == 4 * 3 * 399
+    assert _over_time.reversals(epochs) / _over_time.comparisons(epochs) == pytest.approx(0.5, abs=0.03)
+    claim = report("over-time").claims[-1]
+    numbers = report("over-time").numbers
+    n, steps = len(bench.chosen.names), -(-len(bench.chosen.train) // bench.chosen.recipe.batch_size)
+    with bench.lab() as lab:
+        count = len(every_step(lab, [0])[0].steps) // steps
+    assert numbers["comparisons"] == n * (n - 1) * (n - 2) // 2 * (count - 1)
+    assert f"{numbers['reversals'] / numbers['comparisons']:.0%}" in claim.because
+    assert _over_time._order_changes(epochs[:1]).appeared == "not tested"
+
+
+def test_the_first_steps_are_compared_with_all_later_ones(bench: Bench) -> None:
+    with bench.lab() as lab:
+        affinity = every_step(lab, [0])[0]
+    start, later = _over_time.parts(affinity)
+    assert later is not None
+    assert start.steps.tolist() == affinity.steps[:3].tolist()
+    assert later.steps.tolist() == affinity.steps[3:].tolist()
+    assert _over_time.parts(start) == (start, None)
+    assert _over_time._more_alike(start, None).appeared == "not tested"
+
+
+def test_over_time_draws_the_totals_of_its_tables(report: Reports) -> None:
+    found = report("over-time")
+    figure = found.figures["over-time"]
+    for panel, sheet in enumerate(found.sheets[:-1]):
+        assert sheet.title.startswith(f"Total affinity × 1000 {figure.layout.annotations[panel].text}")
+        lines = {line.name: line.y for line in figure.data if line.xaxis == ("x" if not panel else f"x{panel + 1}")}
+        assert set(lines) == set(sheet.columns[1:])
+        for source, values in lines.items():
+            assert means(found, sheet.title, source) == pytest.approx(values)
+
+
 def test_the_paper_s_two_sets_and_drawn_ones_are_measured(report: Reports, bench: Bench) -> None:
     names = [bench.short(task) for task in _task_sets.FIRST], [bench.short(task) for task in _task_sets.SECOND]
     assert names == (["a1", "a2", "a3", "a4", "a7"], ["a1", "a5", "a7", "a8", "a9"])
@@ -141,6 +324,39 @@ def test_the_paper_s_two_sets_and_drawn_ones_are_measured(report: Reports, bench
     drawn = _task_sets.random_sets(bench.problem.names, 8, seed=0)
     assert {len(tasks) for tasks in drawn} == {5}
     assert all(list(tasks) == [name for name in bench.problem.names if name in tasks] for tasks in drawn)
+
+
+def test_sets_are_drawn_from_the_tasks_that_were_asked_for(bench: Bench) -> None:
+    assert _task_sets.pool(bench) == bench.problem.names, "the five of the small size were not asked for"
+    assert _task_sets.pool(replace(bench, tasks=None)) == bench.problem.names
+    asked = replace(bench, tasks=list(bench.chosen.names))
+    assert _task_sets.pool(asked) == bench.chosen.names
+    found = run_experiment("task-sets", replace(bench, tasks=bench.problem.names[:4]))
+    assert "sets of 3 tasks, drawn from 4" in found.notes[-1]
+
+
+def test_too_few_tasks_for_sets_are_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["paper", "task-sets", "--tasks", "Goatee,Mustache,No_Beard", "--out", str(tmp_path / "run")]
+    assert main([*command, "--device", "cpu"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("tagalong: --tasks must name 4 tasks or more")
+    assert "found 3: Goatee, Mustache, No_Beard" in said
+    assert not (tmp_path / "run" / "run.sqlite").exists()
+
+
+def test_a_harmful_task_must_harm_before_it_can_be_blamed(report: Reports, bench: Bench) -> None:
+    found = report("task-sets").sheet("Does the destructive task harm?")
+    first = bench.problem.only(_task_sets.FIRST)
+    with bench.lab(first) as lab:
+        rows = results_of(lab, first.names, bench.seeds)
+    without = found.rows[0][0]
+    assert isinstance(without, Value)
+    assert without.mean == pytest.approx(sum(np.mean(values) for values in rows.values()))
+    together, alone = {"raw": 0.9, "values": 6.0}, {"raw": 0.5, "values": 6.0}
+    judged = {harms: _task_sets.changes(together, alone, harms).appeared for harms in ("yes", "within noise", "no")}
+    assert judged == {"yes": "yes", "within noise": "within noise", "no": "not tested"}
+    assert _task_sets.changes(alone, together, "yes").appeared == "no"
+    assert _task_sets.changes(together, {"raw": math.nan, "values": 0.0}, "yes").appeared == "not tested"
 
 
 def test_the_destructive_task_has_the_same_labels_in_other_rows(bench: Bench) -> None:

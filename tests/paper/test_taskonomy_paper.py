@@ -10,6 +10,7 @@ import torch
 
 from tagalong.cli import main
 from tagalong.paper import Bench, open_bench, run_experiment
+from tagalong.paper.experiments import _hyperparameters
 from tagalong.paper.experiments._destructive import with_destructive_task
 from tagalong.study import Record, Results
 from taskonomy_small import view_file, write_taskonomy
@@ -192,3 +193,15 @@ def test_affinities_in_other_company_and_by_schedule(bench: Bench) -> None:
     assert "2 sets of 4 tasks" in " ".join(sets.notes)
     schedules = run_experiment("frequency", bench).sheets[0]
     assert len(schedules.rows) == 9
+
+
+def test_numbers_printed_of_celeba_stay_away(bench: Bench) -> None:
+    schedules = run_experiment("frequency", bench)
+    assert {*schedules.sheets[0].column("printed less error"), *schedules.sheets[0].column("printed speed-up")} == {
+        None
+    }
+    assert [bar.name for bar in schedules.figures["frequency"].data] == ["ours"]
+    losses = run_experiment("validation", bench)
+    assert set(losses.sheet("Pearson of the two").column("printed")) == {None}
+    assert {cell.digits for cell in losses.sheet("Groups from either").column("total test loss")} == {4}
+    assert _hyperparameters._printed(bench, "half the batch", 2) is None

@@ -81,3 +81,26 @@ def pearson(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.nd
     if known.sum() < 2 or not (np.ptp(x[known]) and np.ptp(y[known])):
         return float("nan")
     return float(np.corrcoef(x[known], y[known])[0, 1])
+
+
+def correlated(text: str, found: float, *, yes: float, no: float | None = None, more: str = "") -> Claim:
+    """A claim that a correlation is high, with the thresholds told.
+
+    Args:
+        text: the claim.
+        found: the correlation.
+        yes: from here it is.
+        no: below this it is not; None: wherever it is not high.
+        more: what it was computed from.
+
+    Example:
+        >>> [correlated("they agree", found, yes=0.9, no=0.7).appeared for found in (0.95, 0.8, 0.6)]
+        ['yes', 'within noise', 'no']
+    """
+    told = f"Pearson {found:.2f}{more}; {yes:g} or more counts as yes" + ("" if no is None else f", below {no:g} as no")
+    appeared: Appeared = "within noise"
+    if np.isnan(found):
+        appeared = "not tested"
+    elif found >= yes or found < (yes if no is None else no):
+        appeared = "yes" if found >= yes else "no"
+    return Claim(text, appeared, told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
-from tagalong.report import affinity_over_training
 
 from .._affinities import every_step, named
 from .._report import Cell, Claim, Report, Sheet, Value
+from ..figures import panels
 
 if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
     from .._bench import Bench
 
 TITLE = "How do affinities change over training?"
@@ -30,16 +33,15 @@ def run(bench: Bench) -> Report:
     recipe, rows = bench.chosen.recipe, len(bench.chosen.train)
     epochs = per_epoch(affinity, -(-rows // recipe.batch_size))
     onto = [task for task in ONTO if task in affinity.tasks] or list(affinity.tasks[:3])
-    start = first_steps(affinity)
-    shown = named(bench, affinity)
+    start, later = parts(affinity)
     return Report(
         "over-time",
         TITLE,
-        sheets=[_epochs(bench, epochs, task, affinity) for task in onto] + [_start(bench, affinity, start)],
-        claims=_claims(affinity, epochs, start),
-        figures={"over-time": affinity_over_training(shown, [bench.short(task) for task in onto], title=TITLE)},
+        sheets=[_epochs(bench, epochs, task, affinity) for task in onto] + [_start(start, later)],
+        claims=_claims(start, later, epochs),
+        figures={"over-time": _figure(named(bench, affinity), epochs, [bench.short(task) for task in onto])},
         notes=[*bench.about, f"seed {bench.seeds[0]}, {len(affinity.steps)} measured steps in {len(epochs)} epochs"],
-        numbers={"reversals": reversals(epochs), "pairs": _comparisons(len(affinity.tasks))},
+        numbers={"reversals": reversals(epochs), "comparisons": comparisons(epochs)},
     )
 
 
@@ -50,10 +52,13 @@ def per_epoch(affinity: Affinity, steps: int) -> Floats:
     return np.stack(sums)
 
 
-def first_steps(affinity: Affinity) -> Affinity:
-    """The first hundredth of the training, at least three steps."""
+def parts(affinity: Affinity) -> tuple[Affinity, Affinity | None]:
+    """The first hundredth of the training, at least three steps, and all later ones, if there are any."""
     count = max(3, round(FIRST * len(affinity.steps)))
-    return affinity.between(0, int(affinity.steps[min(count, len(affinity.steps)) - 1]) + 1)
+    if count >= len(affinity.steps):
+        return affinity, None
+    cut, end = int(affinity.steps[count]), int(affinity.steps[-1]) + 1
+    return affinity.between(0, cut), affinity.between(cut, end)
 
 
 def reversals(epochs: Floats) -> int:
@@ -73,8 +78,10 @@ def reversals(epochs: Floats) -> int:
     return count
 
 
-def _comparisons(n: int) -> int:
-    return n * (n - 1) * (n - 2) // 2
+def comparisons(epochs: Floats) -> int:
+    """How many reversals there could be: pairs of sources, over all targets, from each epoch to the next."""
+    count, n = len(epochs), len(epochs[0])
+    return n * (n - 1) * (n - 2) // 2 * (count - 1)
 
 
 def _spread_over_size(affinity: Affinity) -> float:
@@ -99,31 +106,54 @@ def _epochs(bench: Bench, epochs: Floats, task: str, affinity: Affinity) -> Shee
     return Sheet(f"Total affinity × 1000 onto {bench.short(task)}, by epoch", columns, rows)
 
 
-def _start(bench: Bench, affinity: Affinity, start: Affinity) -> Sheet:
+def _start(start: Affinity, later: Affinity | None) -> Sheet:
     rows: list[list[Cell]] = [
         [name, len(found.steps), Value(100 * _share_positive(found)), Value(_spread_over_size(found))]
-        for name, found in (("first steps", start), ("all steps", affinity))
+        for name, found in (("first steps", start), ("later steps", later))
+        if found is not None
     ]
     return Sheet("The first steps", ("part", "steps", "positive, %", "spread / size"), rows)
 
 
-def _claims(affinity: Affinity, epochs: Floats, start: Affinity) -> list[Claim]:
-    positive, alike = _share_positive(start), _spread_over_size(start) < _spread_over_size(affinity)
-    changed, pairs = reversals(epochs), _comparisons(len(affinity.tasks))
+def _claims(start: Affinity, later: Affinity | None, epochs: Floats) -> list[Claim]:
+    positive = _share_positive(start)
     return [
         Claim(
             "in the first steps all affinities are positive",
             "yes" if positive == 1 else "no",
             f"{positive:.0%} of them, in {len(start.steps)} steps",
         ),
-        Claim(
-            "in the first steps affinities are more alike than later",
-            "yes" if alike else "no",
-            f"spread over size {_spread_over_size(start):.2f}, over all steps {_spread_over_size(affinity):.2f}",
-        ),
-        Claim(
-            "the order of sources changes during training",
-            "yes" if changed else "no",
-            f"{changed} reversals from epoch to epoch, among {pairs} pairs of sources",
-        ),
+        _more_alike(start, later),
+        _order_changes(epochs),
     ]
+
+
+def _more_alike(start: Affinity, later: Affinity | None) -> Claim:
+    text = "in the first steps affinities are more alike than later"
+    if later is None:
+        return Claim(text, "not tested", "no later steps were measured")
+    first, then = _spread_over_size(start), _spread_over_size(later)
+    return Claim(text, "yes" if first < then else "no", f"spread over size {first:.2f}, in later steps {then:.2f}")
+
+
+def _order_changes(epochs: Floats) -> Claim:
+    text, changed, possible = "the order of sources changes during training", reversals(epochs), comparisons(epochs)
+    if not possible:
+        return Claim(text, "not tested", "needs two epochs and two sources onto a task")
+    because = (
+        f"{changed} reversals from epoch to epoch in {possible} comparisons of two sources: {changed / possible:.0%}"
+    )
+    return Claim(text, "yes" if changed else "no", f"{because}; orders by chance alone would make 50%")
+
+
+def _figure(affinity: Affinity, epochs: Floats, onto: Sequence[str]) -> Figure:
+    tasks = affinity.tasks
+    shown = {
+        f"onto {target}": {
+            source: (1000 * epochs[:, tasks.index(source), tasks.index(target)]).tolist()
+            for source in tasks
+            if source != target
+        }
+        for target in onto
+    }
+    return panels(shown, tasks, title=TITLE, across="epoch", value="total affinity × 1000 in an epoch")

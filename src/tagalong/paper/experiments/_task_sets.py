@@ -11,8 +11,10 @@ from tagalong.affinity import Affinity
 from tagalong.report import affinity_heatmap
 
 from .._affinities import measured, named, pooled
-from .._judge import pearson
-from .._report import Cell, Claim, Report, Sheet, Value
+from .._bench import FEW
+from .._judge import correlated, lower, pearson, value
+from .._report import Appeared, Cell, Claim, Report, Sheet, Value
+from .._totals import digits_of, measure_of, results_of
 from ._destructive import DESTRUCTIVE, with_destructive_task
 
 if TYPE_CHECKING:
@@ -25,25 +27,29 @@ FIRST = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Brown_Hair", "No_Beard
 SECOND = ("5_o_Clock_Shadow", "Goatee", "No_Beard", "Rosy_Cheeks", "Wearing_Hat")  # a1, a5, a7, a8, a9
 SETS = {"small": 3, "full": 12}
 SIZE = 5
+FEWEST = 4  # sets of three, any two of which share a pair
+CLEAR = 0.7
 Tasks = tuple[str, ...]
 
 
 def run(bench: Bench) -> Report:
     """Measures the paper's two sets, random ones, and one with a task that only harms."""
-    drawn = random_sets(bench.problem.names, SETS[bench.size], bench.seeds[0])
-    paper: list[Tasks] = [tasks for tasks in (FIRST, SECOND) if set(tasks) <= set(bench.problem.names)]
+    names = pool(bench)
+    drawn = random_sets(names, SETS[bench.size], bench.seeds[0])
+    paper: list[Tasks] = [tasks for tasks in (FIRST, SECOND) if set(tasks) <= set(names)]
     sets = list(dict.fromkeys([*paper, *drawn]))
     harmful = with_destructive_task(bench.problem.only(sets[0]))
     found = {tasks: _affinity(bench, bench.problem.only(tasks)) for tasks in sets}
     harmed = _affinity(bench, harmful).only(sets[0])
+    without, within = (_totals(bench, problem, sets[0]) for problem in (bench.problem.only(sets[0]), harmful))
     pairs = [(one, other) for one, other in combinations(sets, 2) if len(set(one) & set(other)) > 1]
     together = _shared([(found[one], found[other]) for one, other in pairs])
     alone = _shared([(found[sets[0]], harmed)])
     return Report(
         "task-sets",
         TITLE,
-        sheets=[_sheet(together, alone, len(pairs)), *_maps(bench, found, paper)],
-        claims=_claims(together, alone),
+        sheets=[_sheet(together, alone, len(pairs)), _harm(bench, without, within), *_maps(bench, found, paper)],
+        claims=[_maintained(together), changes(together, alone, lower(without, within))],
         figures={
             f"task-sets-{place + 1}": affinity_heatmap(
                 named(bench, found[tasks]), centre="target", title=f"Trained with {', '.join(map(bench.short, tasks))}"
@@ -52,10 +58,26 @@ def run(bench: Bench) -> Report:
         },
         notes=[
             *bench.about[:1],
-            f"{len(sets)} sets of {len(sets[0])} tasks; {DESTRUCTIVE}: labels of other rows, with a large weight, in "
-            "the first set",
+            f"{len(sets)} sets of {len(sets[0])} tasks, drawn from {len(names)}; {DESTRUCTIVE}: labels of other rows, "
+            "with a large weight, in the first set",
         ],
     )
+
+
+def pool(bench: Bench) -> Tasks:
+    """The tasks that sets are drawn from: those asked for; else all, also at small size.
+
+    Raises:
+        ValueError: so few tasks that two sets of them would not share a pair.
+    """
+    # The five that stand for all at small size were not asked for, and are too few for the paper's sets.
+    names = bench.problem.names if bench.tasks is None or bench.tasks is FEW else bench.chosen.names
+    if len(names) < FEWEST:
+        raise ValueError(
+            f"`tasks` must name {FEWEST} tasks or more for task-sets, so that two different sets of them share a pair, "
+            f"found {len(names)}: {', '.join(names)}; name more, or leave them out for all of the problem's"
+        )
+    return tuple(names)
 
 
 def random_sets(names: Tasks, count: int, seed: int) -> list[Tasks]:
@@ -69,6 +91,13 @@ def random_sets(names: Tasks, count: int, seed: int) -> list[Tasks]:
 def _affinity(bench: Bench, problem: Problem) -> Affinity:
     with bench.lab(problem) as lab:
         return pooled(measured(lab, bench.seeds, every=1 if bench.small else 10))
+
+
+def _totals(bench: Bench, problem: Problem, tasks: Tasks) -> list[float]:
+    """Of these tasks in one network for all of the problem's, for every seed; the network is there already."""
+    with bench.lab(problem) as lab:
+        found = results_of(lab, problem.names, bench.seeds)
+    return [sum(each) for each in zip(*(found[task] for task in tasks), strict=True)]
 
 
 def _shared(pairs: list[tuple[Affinity, Affinity]]) -> dict[str, float]:
@@ -102,6 +131,17 @@ def _sheet(together: dict[str, float], alone: dict[str, float], pairs: int) -> S
     return Sheet("The same pairs of tasks in two sets", columns, rows)
 
 
+def _harm(bench: Bench, without: list[float], within: list[float]) -> Sheet:
+    digits = digits_of(bench.chosen)
+    more = [
+        100 * (after - before) / before if before else float("nan")
+        for before, after in zip(without, within, strict=True)
+    ]
+    row: list[Cell] = [value(without, digits=digits), value(within, digits=digits), value(more)]
+    title = f"Does the {DESTRUCTIVE} task harm? Total {measure_of(bench.chosen)} of the first set"
+    return Sheet(title, ("without it", "with it", "more, %"), [row])
+
+
 def _maps(bench: Bench, affinities: dict[Tasks, Affinity], paper: list[Tasks]) -> list[Sheet]:
     """Affinities onto a1 and a7 in the paper's two sets."""
     sheets = []
@@ -122,17 +162,22 @@ def _maps(bench: Bench, affinities: dict[Tasks, Affinity], paper: list[Tasks]) -
     return sheets
 
 
-def _claims(together: dict[str, float], alone: dict[str, float]) -> list[Claim]:
-    kept = together["raw"]
-    return [
-        Claim(
-            "the affinity between two tasks is largely maintained in another set",
-            "yes" if kept >= 0.7 else "no",
-            f"Pearson {kept:.2f} over {together['values']:.0f} affinities",
-        ),
-        Claim(
-            "a task that harms the network changes affinities between the others",
-            "yes" if alone["raw"] < kept else "no",
-            f"Pearson {alone['raw']:.2f} with it, {kept:.2f} between sets without it",
-        ),
-    ]
+def _maintained(together: dict[str, float]) -> Claim:
+    text = "the affinity between two tasks is largely maintained in another set"
+    return correlated(text, together["raw"], yes=CLEAR, more=f" over {together['values']:.0f} affinities")
+
+
+def changes(together: dict[str, float], alone: dict[str, float], harms: Appeared) -> Claim:
+    """Whether affinities are less alike with a task that harms than in other company; it must harm to tell.
+
+    Args:
+        together: the correlation between sets without it.
+        alone: the correlation of one set with and without it.
+        harms: whether totals of that set are clearly higher with it.
+    """
+    text = "a task that harms the network changes affinities between the others"
+    because = f"Pearson {alone['raw']:.2f} with it, {together['raw']:.2f} between sets without it; it harms: {harms}"
+    if np.isnan(alone["raw"] + together["raw"]) or harms == "no":
+        return Claim(text, "not tested", because)
+    changed: Appeared = "yes" if alone["raw"] < together["raw"] else "no"
+    return Claim(text, changed if harms == "yes" else "within noise", because)
