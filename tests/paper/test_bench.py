@@ -61,9 +61,9 @@ def test_what_cannot_be_meant_is_refused_at_once(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_two_tasks_are_too_few_to_group(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="`tasks` must be 3 at least"):
-        open_bench("faces", "small", tasks=THREE[:2], out=tmp_path / "run")
+def test_one_task_is_too_few_to_group(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="`tasks` must be 2 at least"):
+        open_bench("faces", "small", tasks=THREE[:1], out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

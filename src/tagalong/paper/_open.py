@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tagalong.study import Progress
 
 SEEDS = {"small": 2, "full": 3}
-FEWEST = 3
+FEWEST = 2
 
 
 def open_bench(
