@@ -13,13 +13,14 @@ import pytest
 from tagalong.affinity import Affinity
 from tagalong.cli import main
 from tagalong.group import select_groups
-from tagalong.learn import train
+from tagalong.learn import Capacity, train
 from tagalong.paper import EXPERIMENTS, Bench, Report, Value, _natural, run_experiment
 from tagalong.paper._affinities import every_step
 from tagalong.paper._published import Published
 from tagalong.paper._speed import SCHEDULES
 from tagalong.paper._totals import grouping_totals, results_of, subset_table
 from tagalong.paper.experiments import (
+    _capacity,
     _destructive,
     _frequency,
     _hyperparameters,
@@ -391,6 +392,22 @@ def test_the_rates_tried_are_the_paper_s_and_the_best_is_chosen(report: Reports,
     assert len(cells) == len(_tune.RATES) * len(_tune.BATCHES)
     size = bench.chosen.recipe.batch_size
     assert [f"batches of {round(size * times)}" for times in _tune.BATCHES] == list(grid.columns[1:])
+
+
+def test_a_tie_on_validation_does_not_count_against_the_recipe() -> None:
+    rates, found = [1e-4, 5e-4], {128: [9.0, 8.0], 256: [8.5, 8.0 + 1e-12]}
+    assert _tune.best_setting(rates, found, 5e-4, 256)[1:] == (256, 5e-4)
+    assert _tune.best_setting(rates, found, 1e-4, 256)[1:] == (128, 5e-4)
+    assert _tune.claim(5e-4, 256, (8.0, 256, 5e-4)).appeared == "yes"
+    assert _tune.claim(1e-4, 256, (8.0, 128, 5e-4)).appeared == "within noise", "lower with one seed"
+    assert _tune.claim(1e-4, 256, (math.inf, 128, 5e-4)).appeared == "not tested"
+
+
+def test_capacity_draws_no_point_for_a_total_that_is_no_number() -> None:
+    sizes = [Capacity("channels", n, n, 10, n) for n in (1.0, 2.0)]
+    found = {("mtl", "channels", 1.0): [5.0, 6.0], ("mtl", "channels", 2.0): [5.0, math.nan]}
+    drawn = _capacity.points(sizes, found, {("tag", 2): [math.inf, 4.0], ("hoa", 2): [4.0, 4.0]})
+    assert [(point.method, point.error) for point in drawn] == [("mtl, channels", 5.5), ("hoa", 4.0)]
 
 
 def test_n_times_the_channels_are_more_than_n_times_the_parameters(report: Reports) -> None:
