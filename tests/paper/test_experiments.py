@@ -32,6 +32,7 @@ from tagalong.paper.experiments import (
     _validation,
 )
 from tagalong.paper.experiments._frequency import scheduled
+from tagalong.paper.printed import HYPERPARAMETERS
 
 Reports = Callable[..., Report]
 TRAINED = [experiment.name for experiment in EXPERIMENTS if experiment.trains]
@@ -239,6 +240,14 @@ def test_out_of_sample_groups_are_chosen_without_the_seed_that_scores_them(repor
             assert found == pytest.approx(np.mean(slow))
 
 
+def test_the_figure_of_settings_has_errors_over_seeds_and_the_printed_numbers(report: Reports, bench: Bench) -> None:
+    drawn = {bar.name: bar for bar in report("hyperparameters").figures["hyperparameters"].data}
+    for name in ("half the batch", "twice the lr"):
+        assert list(drawn[f"{name}, printed"].y) == [HYPERPARAMETERS[k][name] for k in bench.budgets]
+        assert any(drawn[name].error_y.array)
+        assert len(drawn[f"{name}, out of sample"].error_y.array) == len(bench.budgets)
+
+
 def carried(base: list[float], batch: list[float], rate: list[float]) -> list[str]:
     scores = {("base", 2): base, ("half the batch", 2): batch, ("twice the lr", 2): rate}
     return [claim.appeared for claim in _hyperparameters.claims(scores)]
@@ -303,7 +312,17 @@ def test_the_first_steps_are_compared_with_all_later_ones(bench: Bench) -> None:
     assert start.steps.tolist() == affinity.steps[:3].tolist()
     assert later.steps.tolist() == affinity.steps[3:].tolist()
     assert _over_time.parts(start) == (start, None)
-    assert _over_time._more_alike(start, None).appeared == "not tested"
+    assert _over_time.more_alike([start], [None]).appeared == "not tested"
+
+
+def test_first_steps_are_more_alike_only_where_seeds_agree() -> None:
+    alike, unlike = (
+        Affinity.from_matrix(1 + far * np.arange(9.0).reshape(3, 3), ["a", "b", "c"]) for far in (0.01, 1.0)
+    )
+    assert _over_time.more_alike([alike] * 3, [unlike] * 3).appeared == "yes"
+    assert _over_time.more_alike([unlike] * 3, [alike] * 3).appeared == "no"
+    assert _over_time.more_alike([alike, unlike], [unlike, alike]).appeared == "within noise"
+    assert _over_time.more_alike([alike], [unlike]).appeared == "within noise", "one seed"
 
 
 def test_over_time_draws_the_totals_of_its_tables(report: Reports) -> None:
@@ -346,7 +365,7 @@ def test_too_few_tasks_for_sets_are_refused_before_training(tmp_path: Path, caps
 
 
 def test_a_harmful_task_must_harm_before_it_can_be_blamed(report: Reports, bench: Bench) -> None:
-    found = report("task-sets").sheet("Does the destructive task harm?")
+    found = report("task-sets").sheet("Does the destructive task harm")
     first = bench.problem.only(_task_sets.FIRST)
     with bench.lab(first) as lab:
         rows = results_of(lab, first.names, bench.seeds)
