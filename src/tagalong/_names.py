@@ -45,6 +45,15 @@ def named(tasks: Iterable[str]) -> tuple[str, ...]:
     return tuple(tasks)
 
 
+def counted(number: int, noun: str) -> str:
+    """So many, in words.
+
+    >>> counted(1, "group"), counted(1200, "group")
+    ('1 group', '1,200 groups')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def from_zero(value: object) -> bool:
     """Whether this is a finite number from 0."""
     return isinstance(value, Real) and 0 <= float(value) < math.inf

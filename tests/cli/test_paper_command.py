@@ -1,9 +1,12 @@
 """`tagalong paper`."""
 
+import io
 import json
+import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from terminal import Terminal
 
 from tagalong.cli._paper_page import show_report
@@ -60,13 +63,26 @@ def test_errata_and_theory_are_computed(tagalong: Terminal, tmp_path: Path) -> N
     assert (tmp_path / "theory" / "theory-counterexample.html").exists()
 
 
+@pytest.mark.parametrize("name", ["selection", "errata"])
+def test_what_is_only_computed_is_written_where_a_folder_is_named(
+    tagalong: Terminal, tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / name
+    shown = tagalong("paper", name, "--out", str(out)).out
+    assert shown.endswith(f"{out}: {name}.json\n")  # nothing goes on from there
+    assert json.loads((out / f"{name}.json").read_text()) == json.loads(tagalong("paper", name, "--json").out)
+    (tmp_path / "file").write_text("")
+    assert "--out must be a folder" in tagalong.refused("paper", name, "--out", str(tmp_path / "file"))
+
+
 def test_an_experiment_trains_shows_and_resumes(tagalong: Terminal, tmp_path: Path) -> None:
     common = ("--seeds", "1", "--tasks", "Black_Hair,Goatee,No_Beard", "--out", str(tmp_path / "run"))
     first = tagalong("paper", "over-time", *common)
     assert first.status == 0
     assert "measuring affinities (lookahead): 1 of 1 networks" in first.err
     assert "Did the paper's claims appear?" in first.out
-    assert "over-time.json, over-time.html" in first.out
+    assert "over-time.json, over-time.html; run again, it goes on from there" in first.out
+    assert "columns headed printed" not in first.out  # it has none
     again = tagalong("paper", "over-time", *common)
     assert (again.out, again.err) == (first.out, "")
     found = json.loads(tagalong("paper", "over-time", "--json", *common).out)
@@ -79,6 +95,16 @@ def test_no_number_is_cut_where_a_table_is_wide(tagalong: Terminal, monkeypatch:
     sheet = Sheet("wide", ("method", *(f"a{n}" for n in range(1, 10))), [row])
     show_report(Report("main", "title", [sheet]))
     assert tagalong.capsys.readouterr().out.count("11.25 ± 0.12") == 9
+
+
+def test_served_tasks_are_bold_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr("tagalong.cli._paper_page.screen", lambda: Console(file=shown, force_terminal=True, width=80))
+    columns = ("method", "a1", "a2")
+    groups = Sheet("2 groups", columns, [("tag", Value(11.25), Value(8.5, served=False)), ("tag", None, Value(7.75))])
+    show_report(Report("main", "title", [groups, Sheet("Baselines", columns, [("mtl", Value(3.5), Value(2.5))])]))
+    served = re.findall(r"\x1b\[1m *([\d.]+)", shown.getvalue())
+    assert served == ["11.25", "7.75"]
 
 
 def test_wrong_input_is_refused_in_one_go(tagalong: Terminal) -> None:

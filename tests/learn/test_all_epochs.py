@@ -48,6 +48,15 @@ def test_last_weights_that_diverged_are_no_network() -> None:
         list(train_many(small_problem(recipe), [Job(("age",)), Job(("age", "ill"))]))
 
 
+def test_an_early_look_ends_with_its_own_last_epoch() -> None:
+    problem = small_problem(replace(OVERFITTING, patience=None, keep="last"))
+    looks = [
+        train(problem, Job(TASKS, epochs=3)),
+        *train_many(problem, [Job(TASKS[:1], epochs=3), Job(TASKS, epochs=3)]),
+    ]
+    assert [look.best_epoch for look in looks] == [2, 2, 2]
+
+
 def test_contradictions_are_refused() -> None:
     with pytest.raises(ValueError, match="needs `patience` None, found 10"):
         Recipe(keep="last")

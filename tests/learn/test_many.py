@@ -178,8 +178,15 @@ def test_a_diverging_network_disturbs_no_other_and_is_named_at_the_end() -> None
     networks = train_many(problem, jobs)
     for trained in itertools.islice(networks, 3):
         found[trained.job] = trained
-    with pytest.raises(Diverged, match=r"lower `recipe.lr`: boom with seed 0; a, boom with seed 0"):
+    with pytest.raises(Diverged, match=r"lower `recipe.lr`: boom with seed 0; a, boom with seed 0") as raised:
         next(networks)
+    lost = raised.value.networks
+    assert {trained.job for trained in lost} == {job for job in jobs if "boom" in job.tasks}
+    assert all(trained.diverged and trained.state is None and trained.seconds > 0 for trained in lost)
+    for trained in lost:
+        with pytest.raises(Diverged) as alone:
+            train(problem, trained.job)
+        assert [one.steps for one in alone.value.networks] == [trained.steps]
     assert {job.tasks for job in found} == {("a",), ("b",), ("a", "b")}
     for job, trained in found.items():
         assert_same(trained, train(problem, job))

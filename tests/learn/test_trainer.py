@@ -1,8 +1,10 @@
 """The trainer equals the plain loop, stops and remembers as the paper's protocol says, and leaves no trace."""
 
 import copy
+import pickle
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -150,10 +152,16 @@ def test_the_caller_s_random_numbers_change_nothing() -> None:
     np.testing.assert_array_equal(*curves)
 
 
-def test_diverging_says_so() -> None:
+def test_diverging_says_so_and_what_it_took(tmp_path: Path) -> None:
     problem = small_problem(Recipe("sgd", lr=1e200, batch_size=8, epochs=30, patience=2))
-    with pytest.raises(Diverged, match=r"age, ill with seed 7 diverged.*lower `recipe.lr`"):
-        train(problem, Job(("age", "ill"), seed=7))
+    with pytest.raises(Diverged, match=r"age, ill with seed 7 diverged.*lower `recipe.lr`") as raised:
+        train(problem, Job(("age", "ill"), seed=7), checkpoint=tmp_path / "a.pt")
+    assert not list(tmp_path.iterdir()), "there is nothing to go on from"
+    (lost,) = pickle.loads(pickle.dumps(raised.value)).networks  # as a worker would send it
+    assert lost.diverged
+    assert lost.state is None
+    assert (len(lost.curve), lost.steps) == (2, 2 * (len(problem.train) // 8)), "patience ends it"
+    assert all(np.isnan(score.loss) for score in (*lost.val.values(), *lost.test.values()))
 
 
 def test_mixed_precision_trains_in_bf16_on_the_cpu() -> None:

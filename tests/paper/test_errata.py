@@ -2,6 +2,7 @@
 
 import pytest
 
+from tagalong.group import select_groups
 from tagalong.paper import Published, run_experiment
 from tagalong.paper._natural import natural_groups
 from tagalong.paper._speed import PAPER_COST, SCHEDULES, speed_up
@@ -40,6 +41,20 @@ def test_headlines_are_computed_again() -> None:
     assert found["average total error 49.574 over 2, 3 and 4 groups"] == "49.557"
     assert found["n× the channels equal the parameters of n networks"].startswith("2× channels: 2.4×")
     assert run_experiment("errata").claims[0].because.endswith("9.98% is what STL gains")
+
+
+def test_redundant_groups_of_the_published_selector_are_counted() -> None:
+    (one,) = [one for one in errata() if one.where == "published selector of groups"]
+    counts = dict(entry.split(": ") for entry in one.found.partition(": ")[2].split("; "))
+    assert (counts["Taskonomy, TAG"], counts["Taskonomy, CS"]) == ("3 of 5", "3 of 5")
+    assert "Taskonomy, HOA" not in counts  # there five networks do better than four
+    for key, needed in (("celeba_tag", 7), ("celeba_cs", 6), ("celeba_hoa", 8)):
+        problem = Published(key)
+        assert counts[f"{problem.dataset}, {problem.method}"] == f"{needed} of 9"
+        fewer, enough, all_of_them = (
+            select_groups(problem.affinity, k, **problem.options).value for k in (needed - 1, needed, 9)
+        )
+        assert fewer < enough == pytest.approx(all_of_them)
 
 
 @pytest.mark.parametrize("name", SPEED)

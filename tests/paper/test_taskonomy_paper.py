@@ -97,7 +97,7 @@ def test_totals_are_sums_of_test_losses_with_the_paper_s_beside_them(
 
 def test_the_report_says_what_was_read(document: dict) -> None:
     notes = "\n".join(document["notes"])
-    assert "read from files: train 4 images of 2 buildings; val 2 images of 1 buildings" in notes
+    assert "read from files: train 4 images of 2 buildings; val 2 images of 1 building" in notes
     assert "tasks: s segmentation, d depth, n normals, t edges, k keypoints" in notes
 
 

@@ -1,5 +1,7 @@
 """Taskonomy's files become rows: what is read, masked, mirrored and skipped, and which folders are refused."""
 
+import json
+import pickle
 import shutil
 from pathlib import Path
 
@@ -29,6 +31,29 @@ def data(written: Path, tmp_path: Path) -> Path:
 def one(problem: Problem, row: int, draw: int | None = None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     assert isinstance(problem.train, ReadRows)
     return problem.train.reader.read(row, problem.names, draw)
+
+
+class Watched:
+    """Progress of which the sum is known."""
+
+    views = 0
+
+    def start(self, total: int, what: str, unit: str = "networks") -> None:
+        assert (what, unit) == ("decoding images", "views")
+
+    def advance(self, n: int) -> None:
+        self.views += n
+
+    def done(self) -> None:
+        pass
+
+
+def damage_inside(path: Path) -> Path:
+    """Spoils an image whose first and last bytes stay whole."""
+    content = bytearray(path.read_bytes())
+    content[60:200] = bytes(140)
+    path.write_bytes(content)
+    return path
 
 
 def test_a_view_is_read_as_the_files_have_it(written: Path) -> None:
@@ -142,12 +167,13 @@ def test_damaged_images_are_skipped_and_counted(data: Path) -> None:
     problem = taskonomy(data)
     assert [len(rows) for rows in problem.splits.values()] == [3, 2, 3]
     assert problem.notes[0] == (
-        "read from files: train 3 images of 2 buildings; val 2 images of 1 buildings; test 3 images of 1 buildings"
+        "read from files: train 3 images of 2 buildings; val 2 images of 1 building; test 3 images of 1 building"
     )
-    assert problem.notes[2:] == (
+    assert problem.notes[2:-1] == (
         "train: images skipped: 1 damaged: no PNG; 1 damaged: truncated; 1 without an image of every domain",
         "val: images skipped: 1 of 128×100 pixels instead of 256×256 or a multiple",
     )
+    assert problem.notes[-1].startswith("images were looked at from outside: those damaged inside are counted when")
 
 
 def test_buildings_without_a_single_image_left_are_filtered_and_others_mentioned(data: Path) -> None:
@@ -161,10 +187,7 @@ def test_buildings_without_a_single_image_left_are_filtered_and_others_mentioned
 
 
 def test_damage_inside_an_image_leaves_its_view_without_labels(data: Path, caplog: pytest.LogCaptureFixture) -> None:
-    broken = view_file(data, "allen", 0, "depth_zbuffer")
-    content = bytearray(broken.read_bytes())
-    content[60:200] = bytes(140)
-    broken.write_bytes(content)
+    broken = damage_inside(view_file(data, "allen", 0, "depth_zbuffer"))
     odd = view_file(data, "allen", 1, "segment_semantic")
     Image.fromarray(np.full((256, 256), 40, np.uint8)).save(odd)
     problem = taskonomy(data)
@@ -173,9 +196,65 @@ def test_damage_inside_an_image_leaves_its_view_without_labels(data: Path, caplo
     for target in targets.values():
         assert target[:2].isnan().all()
         assert not target[2].isnan().all()
-    assert "expected classes 0 to 17, found 40" in caplog.text
+    problem.only(TASKS[:2]).train.batch(torch.arange(3))
+    said = {record.getMessage().split(": ")[0]: record.getMessage() for record in caplog.records}
+    assert set(said) == {str(broken), str(odd)}
+    assert len(caplog.records) == 2  # each image once, however often it is read
+    assert "expected classes 0 to 17, found 40; its view has no labels" in said[str(odd)]
+    assert caplog.records[-1].getMessage().endswith("damaged so far: 2, in 6 views")
     losses = [problem.task(task).row_losses(torch.zeros(3, 18, 256, 256), targets[task]) for task in ("segmentation",)]
     assert losses[0][1].tolist() == [0, 0, 1]
+
+
+def test_decoding_before_training_skips_and_counts_what_is_damaged_inside(
+    data: Path, written: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = damage_inside(view_file(data, "allen", 0, "depth_zbuffer"))
+    for view in range(3):
+        damage_inside(view_file(data, "birch", view, "rgb"))
+    watched = Watched()
+    problem = load_problem("taskonomy", data=data, check="decode", progress=watched)
+    assert [len(rows) for rows in problem.splits.values()] == [2, 3, 3]
+    assert problem.notes[0].startswith("read from files: train 2 images of 1 building;")
+    assert "train: images skipped: 4 damaged inside" in problem.notes
+    assert "train: buildings filtered, no image left: birch" in problem.notes
+    clean, rows = taskonomy(written).train, torch.arange(2)
+    torch.testing.assert_close(problem.train.batch(rows), clean.batch(rows + 1), equal_nan=True)
+    assert not caplog.records
+    assert problem.fingerprint != taskonomy(data).fingerprint
+    assert watched.views == 12
+    again = load_problem("taskonomy", data=data, check="decode", progress=watched)
+    assert (again.fingerprint, again.notes) == (problem.fingerprint, problem.notes)
+    assert watched.views == 12 + 4  # those that were damaged may have been replaced
+    for file in (data / "tagalong-cache").iterdir():
+        file.write_text(file.read_text()[:-1])
+    assert taskonomy(data, check="decode").notes == problem.notes  # decoded again
+    shutil.copy(written / broken.relative_to(data), broken)
+    mended = taskonomy(data, check="decode")
+    assert "train: images skipped: 3 damaged inside" in mended.notes
+    listed = [json.loads(file.read_text()) for file in (data / "tagalong-cache").iterdir()]
+    assert sorted(name for found in listed for name in found) == [f"birch/point_7_view_{view}" for view in range(3)]
+
+
+def test_decoding_changes_nothing_where_all_is_whole(written: Path, tmp_path: Path) -> None:
+    checked = taskonomy(written, check="decode", cache=tmp_path / "cache")
+    usual = taskonomy(written)
+    assert (checked.fingerprint, checked.notes) == (usual.fingerprint, usual.notes[:-1])
+    assert not (written / "tagalong-cache").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="`cache` must be a folder that can be written to"):
+        taskonomy(written, check="decode", cache=tmp_path / "file")
+
+
+def test_worker_processes_get_a_reader_that_counts(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broken = damage_inside(view_file(data, "allen", 0, "depth_zbuffer"))
+    here = taskonomy(data).train
+    here.batch(torch.arange(2))
+    there = pickle.loads(pickle.dumps(here))
+    there.batch(torch.arange(2))
+    assert isinstance(there, ReadRows)
+    assert there.reader.damaged == {str(broken)}  # type: ignore[attr-defined]
+    assert len(caplog.records) == 1
 
 
 def test_a_view_whose_depth_is_unknown_everywhere_has_no_depth_and_no_normals(data: Path) -> None:
@@ -276,8 +355,9 @@ def test_everything_wrong_with_buildings_is_said_at_once(data: Path) -> None:
 
 def test_wrong_options_are_refused_at_once(written: Path) -> None:
     with pytest.raises(ValueError, match="`data` must be the folder") as caught:
-        taskonomy(size="huge", pixels=100, channels=0, per_building=0)  # type: ignore[arg-type]
-    assert str(caught.value).count("must") == 5
+        taskonomy(size="huge", pixels=100, channels=0, per_building=0, check="all")  # type: ignore[arg-type]
+    assert str(caught.value).count("must") == 6
+    assert "`check` must be 'header' or 'decode', found 'all'" in str(caught.value)
     with pytest.raises(ValueError, match="found 'depths'; did you mean 'depth'"):
         load_problem("taskonomy", data=written, tasks=["depths"])
     with pytest.raises(ValueError, match="/nowhere, which is no folder"):

@@ -29,7 +29,7 @@ def test_rows_are_sources_and_columns_targets_from_the_top_left() -> None:
     assert figure.layout.xaxis.ticktext == figure.layout.yaxis.ticktext == ("age", "ill", "tall")
     assert figure.layout.yaxis.range == (2.5, -0.5)
     assert "step on" in figure.layout.yaxis.title.text
-    assert "helps" in figure.layout.xaxis.title.text
+    assert figure.layout.xaxis.title.text == "… helps (blue) or hurts (red)"
 
 
 def test_every_cell_belongs_to_one_layer() -> None:
@@ -74,7 +74,9 @@ def test_small_numbers_are_written_in_powers_of_a_thousand() -> None:
 
 def test_columns_can_be_centred_on_their_own_level() -> None:
     shifted = example().mean - np.array([100.0, 0.0, 0.0])
-    found = layers(affinity_heatmap(Affinity.from_matrix(shifted, example().tasks), centre="target"))
+    figure = affinity_heatmap(Affinity.from_matrix(shifted, example().tasks), centre="target")
+    found = layers(figure)
+    assert figure.layout.xaxis.title.text == "… helps more (blue) or less (red) than others"  # everything hurts age
     assert found["sure"].z[1][0] == pytest.approx(-2.05)
     assert found["sure"].z[2][0] == pytest.approx(2.05)
     assert found["sure"].text[1][0] == "-104.0"

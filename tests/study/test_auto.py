@@ -159,7 +159,7 @@ def test_a_task_that_is_learnt_without_any_loss_can_be_compared() -> None:
         def job(self, tasks: object, seed: int) -> Job:
             return job
 
-        def networks(self, jobs: object, what: str) -> dict[Job, Row]:
+        def networks(self, jobs: object, what: str, **more: bool) -> dict[Job, Row]:
             return {job: row}
 
     (seen,) = LabOracle(OneRow(), [0]).train([Trial(frozenset("ab"), 0)])

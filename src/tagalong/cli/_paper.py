@@ -39,17 +39,34 @@ def _parts(context: typer.Context) -> None:
 
 @paper.command(cls=Command, epilog="Example: `tagalong paper selection --json`")
 @interruptible
-def selection(json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
+def selection(
+    out: options.OutOption = None, json: options.JsonOption = False, quiet: options.QuietOption = False
+) -> None:
     """The 15 groupings that the paper prints beside the best ones for the published matrices."""
+    from json import dumps
+
     from tagalong.paper import selections
 
-    found = selections()
-    if json:
-        from json import dumps
+    from ._paper_page import show_files
 
-        print(dumps({"selections": [_document(one) for one in found]}, indent=1, allow_nan=False))
+    check_folder(out)
+    found = selections()
+    text = dumps({"selections": [_document(one) for one in found]}, indent=1, allow_nan=False)
+    file = None if out is None else _saved(text, out)
+    if json:
+        print(text)
         return
     _show(found, quiet)
+    if file is not None and not quiet:
+        show_files(screen(), [file])
+
+
+def _saved(text: str, out: Path) -> Path:
+    from tagalong.affinity._atomic import write_atomic
+
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomic(out / "selection.json", (text + "\n").encode())
+    return out / "selection.json"
 
 
 @paper.command(cls=Command, epilog="Example: `tagalong paper errata --json`")

@@ -139,4 +139,4 @@ def run(name: str, problem: str, size: str, shown: Shown, given: dict[str, Any],
     if shown.json:
         print(json_module.dumps(report.to_document(), indent=1, allow_nan=False))
         return
-    show_report(report, files, shown.quiet)
+    show_report(report, files, shown.quiet, resumes=True)

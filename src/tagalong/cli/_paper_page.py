@@ -20,8 +20,8 @@ WIDE = 60  # letters of a cell above which a table is shown line by line
 GAP, ENDLESS = 2, 10_000  # columns between two columns of a table, and those of a file
 
 
-def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False) -> None:
-    """From top to bottom; which claims appeared alone, if quiet."""
+def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False, resumes: bool = False) -> None:
+    """From top to bottom; which claims appeared alone, if quiet; that it goes on from its files, if it resumes."""
     console = screen()
     if quiet:
         _show_claims(console, report)
@@ -39,7 +39,12 @@ def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False)
     _show_claims(console, report)
     if files:
         console.print()
-        say(console, f"{files[0].parent}: {', '.join(file.name for file in files)}; run again, it goes on from there")
+        show_files(console, files, "; run again, it goes on from there" if resumes else "")
+
+
+def show_files(console: Console, files: Sequence[Path], more: str = "") -> None:
+    """Where everything lies."""
+    say(console, f"{files[0].parent}: {', '.join(file.name for file in files)}{more}")
 
 
 def _show_claims(console: Console, report: Report) -> None:
@@ -95,16 +100,24 @@ def _table(sheet: Sheet, columns: Sequence[int]) -> Table:
     whole = [place for place in columns if any(isinstance(row[place], int) for row in sheet.rows)]
     right = tuple(sheet.columns[place] for place in columns if place in whole or _measured(sheet, place))
     made = table(*(sheet.columns[place] for place in columns), numbers=right)
+    served = "bold" if any(_only_helps(cell) for row in sheet.rows for cell in row) else ""
     for row in sheet.rows:
-        made.add_row(*(_styled(row[place]) for place in columns))
+        made.add_row(*(_styled(row[place], served) for place in columns))
     return made
 
 
-def _styled(cell: Cell) -> Text:
+def _styled(cell: Cell, served: str) -> Text:
+    """A cell; results of served tasks stand out in tables that hold those of helpers too."""
     from tagalong.paper import Value
 
-    helps = isinstance(cell, Value) and not cell.served
-    return Text(_text(cell), style="dim" if helps else "")
+    style = "dim" if _only_helps(cell) else served if isinstance(cell, Value) else ""
+    return Text(_text(cell), style=style)
+
+
+def _only_helps(cell: Cell) -> bool:
+    from tagalong.paper import Value
+
+    return isinstance(cell, Value) and not cell.served
 
 
 def _text(cell: Cell) -> str:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tagalong._names import counted
+
 from . import _study_arguments as arguments
 from . import _study_options as options
 from ._arguments import whole_budgets
@@ -64,5 +66,8 @@ def plan(
         print(path)
         return
     console = screen()
-    say(console, f"{len(made.networks)} networks to train, for {', '.join(made.methods)}; fill in {path}, then")
+    say(
+        console,
+        f"{counted(len(made.networks), 'network')} to train, for {', '.join(made.methods)}; fill in {path}, then",
+    )
     say(console, f"tagalong verdict {path}")

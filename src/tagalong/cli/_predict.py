@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tagalong._names import counted
+
 from . import _study_options as options
 from ._sentences import called
 
@@ -61,7 +63,7 @@ def predict(
     elif out is None:
         sys.stdout.write(text)
     elif not quiet:
-        print(f"{text.count(chr(10)) - 1} rows in {out}")
+        print(f"{counted(text.count(chr(10)) - 1, 'row')} in {out}")
 
 
 def _rows(path: Path) -> Any:

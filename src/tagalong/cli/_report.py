@@ -118,8 +118,10 @@ def _show(compared: Compared, run: Path, other: Path, quiet: bool) -> None:
 
 
 def _change(line: Line | None) -> str:
-    from tagalong.study._text_table import percent
+    from tagalong.study._text_table import DIVERGED, percent
 
+    if line is not None and line.diverged:
+        return DIVERGED
     if line is None or line.change is None:
         return "-"
     return percent(line.change) + ("" if line.change_stderr is None else f" ± {100 * line.change_stderr:.1f}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 from numbers import Integral
@@ -107,7 +108,8 @@ def _label(results: Results, choose: str) -> Label | None:
         return None
     found = by_label(results.records)
     mine = [label for label in found if label[0] == choose]
-    return min(mine, key=lambda label: mean(changes(found[label], found[TOGETHER], "val")))
+    known = {label: changes(found[label], found[TOGETHER], "val") for label in mine}
+    return min(mine, key=lambda label: mean(known[label]) if known[label] else math.inf)  # none where it diverged
 
 
 def _weights(store: Store, key: str) -> dict[str, Tensor]:

@@ -64,7 +64,7 @@ def train_many(
 def _trained(
     problem: Problem, jobs: list[Job], device: torch.device, memory: int | None, progress: Callable[[int], None]
 ) -> Iterator[Trained]:
-    diverged: list[Job] = []
+    diverged: list[Trained] = []
     done = 0
     for chunk in _chunks(problem, jobs, device, memory):
 
@@ -72,25 +72,24 @@ def _trained(
             progress(done + number)
 
         finished = _train_chunk(problem, chunk, device, stopped)
-        reached = {trained.job for trained in finished}
-        diverged += [job for job in chunk if job not in reached]
+        diverged += [trained for trained in finished if trained.diverged]
         done += len(chunk)
         progress(done)
-        yield from finished
+        yield from (trained for trained in finished if not trained.diverged)
     if diverged:
-        listed = "; ".join(f"{', '.join(job.tasks)} with seed {job.seed}" for job in diverged)
-        raise Diverged(f"training diverged from the first epoch, lower `recipe.lr`: {listed}")
+        listed = "; ".join(f"{', '.join(one.job.tasks)} with seed {one.job.seed}" for one in diverged)
+        raise Diverged(f"training diverged from the first epoch, lower `recipe.lr`: {listed}", diverged)
 
 
 def _train_chunk(
     problem: Problem, jobs: list[Job], device: torch.device, stopped: Callable[[int], None]
 ) -> list[Trained]:
-    """The networks of a chunk but those that diverged; in halves, where memory was less than it seemed."""
+    """The networks of a chunk, diverged ones too; in halves, where memory was less than it seemed."""
     if len(jobs) == 1:
         try:
             return [train(problem, jobs[0], device=device)]
-        except Diverged:
-            return []
+        except Diverged as error:
+            return list(error.networks)
     try:
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             return Together(problem, jobs, device).run(stopped)

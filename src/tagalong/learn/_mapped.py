@@ -50,12 +50,13 @@ class Mapped(Tensor):
             ValueError: there is no such file, or it is not whole.
         """
         if not Path(path).is_file():
-            raise ValueError(f"`path` must be a file that this machine can read, found none at {path}")
+            raise ValueError(f"{path} must be a file that this machine can read, found none")
         try:
             # Copy on write: torch warns about arrays that it may not write to, and nothing is ever written here.
             every = np.load(path, mmap_mode="c", allow_pickle=False)
-        except ValueError as error:
-            raise ValueError(f"`path` must be a whole npy file, found a part of one at {path}; remove it") from error
+        except (ValueError, EOFError) as error:
+            todo = "delete it or name another `cache`"
+            raise ValueError(f"{path} must be a whole npy file, found a part of one; {todo}") from error
         last = len(every) if rows is None else first + rows
         made = torch.from_numpy(every[first:last]).as_subclass(Mapped)
         made.path, made.key, made.first = str(path), key, first

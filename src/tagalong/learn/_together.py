@@ -19,7 +19,7 @@ from ._rows import held
 from ._seeds import batches, derived, reseed
 from ._stack import Stack
 from ._stack_scores import scores_of_stack
-from ._trained import Job, Trained
+from ._trained import UNKNOWN, Job, Trained
 
 WORTH_DROPPING = 0.25  # of the networks have stopped: copying the others pays
 FUSED = ("cpu", "cuda")
@@ -59,7 +59,7 @@ class Together:
         return running & (self.epoch < self.jobs[0].last_epoch(self.recipe))
 
     def run(self, stopped: Callable[[int], None]) -> list[Trained]:
-        """Trains all; tells after each epoch how many have stopped. Networks that diverged are left out."""
+        """Trains all; tells after each epoch how many have stopped. Networks that diverged are among them."""
         start = time.perf_counter()
         while (running := self.running).any():
             self._drop_stopped(running)
@@ -96,7 +96,7 @@ class Together:
         self.curve.append(table)
         weights = np.array([task.weight for task in self.tasks])
         total = np.where(self.trains, weights * table, 0).sum(1)
-        last = np.isfinite(total) & (self.epoch + 1 == self.recipe.epochs)
+        last = np.isfinite(total) & (self.epoch + 1 == self.jobs[0].last_epoch(self.recipe))
         better = np.flatnonzero(running & (last if self.recipe.keep == "last" else total < self.best_loss))
         if len(better):
             self.best_epoch[better], self.best_loss[better] = self.epoch, total[better]
@@ -141,17 +141,16 @@ class Together:
         return [
             Trained(
                 job,
-                val={task: scores["val"][k][task] for task in trains[k]},
-                test={task: scores["test"][k][task] for task in trains[k]},
+                val={task: scores["val"][k].get(task, UNKNOWN) for task in trains[k]},
+                test={task: scores["test"][k].get(task, UNKNOWN) for task in trains[k]},
                 curve=curve[k, : self.epochs_run[k]][:, [names.index(task) for task in job.tasks]],
                 best_epoch=int(self.best_epoch[k]),
                 steps=int(steps[k]),
                 seconds=float(shares[k]),
                 parameters=self.stack.parameters_of(trains[k]),
-                state=states[k],
+                state=states[k] if self.best_epoch[k] >= 0 else None,
             )
             for k, job in enumerate(self.jobs)
-            if self.best_epoch[k] >= 0
         ]
 
 

@@ -52,6 +52,9 @@ class Score:
     rows: NDArray[np.float32] | None = field(default=None, repr=False)
 
 
+UNKNOWN = Score(float("nan"), float("nan"))  # of a task in a network that diverged
+
+
 @dataclass(frozen=True, eq=False)
 class Trained:
     """A trained network.
@@ -61,7 +64,8 @@ class Trained:
         val: validation scores by task, with the best weights.
         test: test scores by task.
         curve: for each epoch the validation loss of each task, in the order of `job.tasks`.
-        best_epoch: the epoch whose weights are kept, counted from 0.
+        best_epoch: the epoch whose weights are kept, counted from 0; -1 where training diverged: then scores are NaN
+            and there are no weights.
         steps: taken in all.
         seconds: spent; a share of the batch where networks were trained together.
         parameters: of encoder and heads.
@@ -79,3 +83,8 @@ class Trained:
     parameters: int
     state: Mapping[str, Tensor] | None = field(default=None, repr=False)
     affinity: Affinity | None = field(default=None, repr=False)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether there is nothing to keep of this training but what it took."""
+        return self.best_epoch < 0

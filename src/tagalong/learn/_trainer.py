@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -25,14 +25,23 @@ from ._network import build_network
 from ._problem import Problem
 from ._scoring import losses_on, mean_loss, scores_on
 from ._seeds import batches, derived, reseed
-from ._trained import Job, Trained
+from ._trained import UNKNOWN, Job, Score, Trained
 from ._windows import LossWindows
 
 Progress = Callable[[int], None]
 
 
 class Diverged(ValueError):
-    """No epoch of a training had a finite validation loss, or the last had none and its weights were to be kept."""
+    """No epoch of a training had a finite validation loss, or the last had none and its weights were to be kept.
+
+    Args:
+        message: which networks, and what to do.
+        networks: what they took; they have no scores and no weights.
+    """
+
+    def __init__(self, message: str, networks: Sequence[Trained] = ()) -> None:
+        super().__init__(message)
+        self.networks = tuple(networks)
 
 
 def train(
@@ -76,6 +85,10 @@ def train(
         trained = training.finished()
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
+    if trained.diverged:
+        when = "from the first epoch" if problem.recipe.keep == "best" else "before the last epoch"
+        names = ", ".join(job.tasks)
+        raise Diverged(f"training {names} with seed {job.seed} diverged {when}; lower `recipe.lr`", [trained])
     return trained
 
 
@@ -177,34 +190,33 @@ class _Training:
     def _validate(self) -> None:
         self.curve.append([float(loss) for loss in losses_on(self.network, self.tasks, self.val)])
         loss = sum(task.weight * value for task, value in zip(self.tasks, self.curve[-1], strict=True))
-        last = self.epoch + 1 == self.recipe.epochs and math.isfinite(loss)
+        last = self.epoch + 1 == self.job.last_epoch(self.recipe) and math.isfinite(loss)
         if last if self.recipe.keep == "last" else loss < self.best_loss:
             self.best_epoch, self.best_loss = self.epoch, loss
             self.best = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
 
     def finished(self) -> Trained:
         """The best weights, and how they do on validation and test rows."""
-        if self.best_epoch < 0:
-            names = ", ".join(self.job.tasks)
-            when = "from the first epoch" if self.recipe.keep == "best" else "before the last epoch"
-            raise Diverged(f"training {names} with seed {self.job.seed} diverged {when}; lower `recipe.lr`")
-        self.network.load_state_dict(self.best)
-        scores = {}
-        for part in ("val", "test"):
-            rows = self.problem.splits[part].only(self.job.tasks).to(self.device)
-            scores[part] = scores_on(self.problem, self.network, rows)
+        diverged = self.best_epoch < 0
+        if not diverged:
+            self.network.load_state_dict(self.best)
         return Trained(
             self.job,
-            val=scores["val"],
-            test=scores["test"],
+            val=self._scores("val"),
+            test=self._scores("test"),
             curve=np.array(self.curve),
             best_epoch=self.best_epoch,
             steps=self.steps,
             seconds=self.seconds,
             parameters=sum(parameter.numel() for parameter in self.network.parameters()),
-            state={name: tensor.cpu() for name, tensor in self.best.items()},
-            affinity=None if self.meter is None else self._affinity(self.meter),
+            state=None if diverged else {name: tensor.cpu() for name, tensor in self.best.items()},
+            affinity=None if diverged or self.meter is None else self._affinity(self.meter),
         )
+
+    def _scores(self, part: str) -> dict[str, Score]:
+        if self.best_epoch < 0:
+            return dict.fromkeys(self.job.tasks, UNKNOWN)
+        return scores_on(self.problem, self.network, self.problem.splits[part].only(self.job.tasks).to(self.device))
 
     @staticmethod
     def _affinity(meter: AffinityMeter) -> Affinity:

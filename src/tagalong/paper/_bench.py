@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tagalong._names import counted
+
 from ._matrices import CELEBA
 
 if TYPE_CHECKING:
@@ -87,13 +89,17 @@ class Bench:
         notes = [
             f"{self.problem.name}, {self.size}: {rows['train']} rows to learn from, {rows['val']} for validation, "
             f"{rows['test']} for test; seeds {', '.join(map(str, self.seeds))}; {recipe.optimizer}, learning rate "
-            f"{recipe.lr:g}, batches of {recipe.batch_size}, at most {recipe.epochs} epochs",
+            f"{recipe.lr:g}, batches of {recipe.batch_size}, at most {counted(recipe.epochs, 'epoch')}",
             f"tasks: {names}",
         ]
-        notes += self.problem.notes
-        if self.printed is not None and self.printed != self.problem.name:
-            notes.append("columns headed printed are the paper's, on CelebA: other data, so only the pattern compares")
-        return notes
+        return [*notes, *self.problem.notes]
+
+    @property
+    def about_printed(self) -> list[str]:
+        """What a report says whose tables hold numbers of the paper's."""
+        if self.printed is None or self.printed == self.problem.name:
+            return []
+        return ["columns headed printed are the paper's, on CelebA: other data, so only the pattern compares"]
 
     @contextmanager
     def lab(self, problem: Problem | None = None, **recipe: Any) -> Iterator[Lab]:

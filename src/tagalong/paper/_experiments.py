@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -59,4 +60,6 @@ def run_experiment(name: str, bench: Bench | None = None, **options: Any) -> Rep
         raise ValueError(f"`name` must be one of {', '.join(map(repr, known))}, found {name!r}")
     room = importlib.import_module(f".experiments._{name.replace('-', '_')}", __package__)
     found: Report = room.run(bench, **options) if known[name].trains else room.run(**options)
-    return found
+    if bench is None or not found.holds_printed:
+        return found
+    return replace(found, notes=[*found.notes, *bench.about_printed])

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tagalong.study import Progress
 
 SEEDS = {"small": 2, "full": 3}
+FEWEST = 2
 
 
 def open_bench(
@@ -56,8 +57,8 @@ def open_bench(
     if recipe:
         made = replace(made, recipe=replace(made.recipe, **recipe))
     device_name(device)  # these two refuse what is not there, before anything is written
-    if tasks is not None:
-        made.only(tasks)
+    if len((made if tasks is None else made.only(tasks)).names) < FEWEST:
+        raise ValueError(f"`tasks` must be {FEWEST} at least, so that there is something to group, found {tasks!r}")
     few = FEW if size == "small" and set(FEW) <= set(made.names) else None
     folder = out or Path("runs") / f"paper-{problem}-{size}"
     count = seeds or (1 if problem == "taskonomy" else SEEDS[size])

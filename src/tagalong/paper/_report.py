@@ -122,6 +122,11 @@ class Report:
         """The table whose title starts so."""
         return next(sheet for sheet in self.sheets if sheet.title.startswith(start))
 
+    @property
+    def holds_printed(self) -> bool:
+        """Whether a table has a column of the paper's numbers."""
+        return any(column.startswith("printed") for sheet in self.sheets for column in sheet.columns)
+
     def to_document(self) -> dict[str, Any]:
         """Everything but the figures, as JSON can hold it."""
         return {

@@ -20,6 +20,7 @@ from tagalong.learn._scaling import Scaling
 from tagalong.learn._seeds import derived
 
 from ._attributes import ATTRIBUTES
+from ._cache_folder import CACHE
 from ._celeba_cache import Cache
 from ._celeba_images import Images, find_file, find_images, missing_images
 from ._celeba_lists import ATTRIBUTES_LIST, PARTITION_LIST, read_attributes, read_partition
@@ -33,7 +34,6 @@ SIZES: dict[str, dict[str, Any]] = {
 OFFICIAL = (162_770, 19_867, 19_962)
 LARGEST = 178  # pixels of a side, which is what the images have
 MANY = 40_000  # images to train on; below, the paper's BatchNorm would not settle
-CACHE = "tagalong-cache"
 
 
 def celeba(

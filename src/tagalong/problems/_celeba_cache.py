@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import sqlite3
-import tempfile
 import time
 import zlib
 from collections.abc import Generator, Iterator, Sequence
@@ -23,6 +22,7 @@ import numpy as np
 from tagalong._progress import Progress, Silent
 from tagalong.affinity._atomic import write_atomic
 
+from ._cache_folder import make_folder
 from ._celeba_images import Images, some
 from ._celeba_workers import Answer, Order, decode_all
 from ._needs import require
@@ -70,12 +70,7 @@ class Cache:
 
     def _check_folder(self) -> None:
         folder = self.path.parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()
-        except OSError as error:
-            found = f"{folder} ({error.strerror})"
-            raise ValueError(f"`cache` must be a folder that can be written to, found {found}; name one") from error
+        make_folder(folder)
         needed, free = len(self._names) * self._bytes, shutil.disk_usage(folder).free
         if needed > free and not self._part.exists():
             found = f"{free / 1e9:.1f} GB free in {folder}"

@@ -12,17 +12,21 @@ import numpy as np
 import torch
 
 from tagalong._names import named, refuse
+from tagalong._progress import Progress, Silent
 from tagalong.learn import Problem, ReadRows, Recipe
 from tagalong.learn._split import PARTS
 from tagalong.learn._table_roles import closest
 
+from ._cache_folder import CACHE, make_folder
 from ._needs import require
+from ._taskonomy_check import decodable
 from ._taskonomy_folder import Building, Folders, domains_of, find_folders, open_building
 from ._taskonomy_images import ViewReader
 from ._taskonomy_lists import Lists, read_lists, some
 from ._taskonomy_losses import TASKS
 from ._taskonomy_network import Decoders, Xception
-from ._taskonomy_views import Views, usable_views
+from ._taskonomy_notes import OUTSIDE, about_views, refuse_empty
+from ._taskonomy_views import usable_views
 
 TASKONOMY_RECIPE = Recipe(
     optimizer="sgd",
@@ -42,6 +46,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 RECIPES = {"small": replace(TASKONOMY_RECIPE, lr=0.02, batch_size=4, epochs=3, window=12), "full": TASKONOMY_RECIPE}
 SMALLEST, STEP = 32, 16
+CHECKS = ("header", "decode")
 
 
 def taskonomy(
@@ -52,7 +57,10 @@ def taskonomy(
     pixels: int | None = None,
     channels: float | None = None,
     per_building: int | None = 1000,
+    check: Literal["header", "decode"] = "header",
+    cache: str | os.PathLike[str] | None = None,
     recipe: Recipe | None = None,
+    progress: Progress | None = None,
 ) -> Problem:
     """Segmentation, depth, normals, 2d edges and 2d keypoints of rooms; images are read while networks train.
 
@@ -66,7 +74,12 @@ def taskonomy(
         pixels: of a side, a multiple of 16; larger images are reduced.
         channels: what the channels of encoder and decoders are multiplied by.
         per_building: so many images of each building of validation and test, the first ones; None: all.
+        check: of images before any training; damaged ones are skipped and counted. "header": their first and last
+            bytes; damage inside leaves a view without labels when it is read, and is logged with a count. "decode":
+            all are decoded, which takes as long as reading them for an epoch; that is done once.
+        cache: the folder for what "decode" finds; None: `tagalong-cache` in `data`.
         recipe: how to train; None: the paper's.
+        progress: is told how many views are decoded.
 
     Raises:
         ValueError: what is wrong with the folder, the lists or the options.
@@ -75,7 +88,7 @@ def taskonomy(
     require("taskonomy", "PIL", "tagalong[images]")
     chosen = _chosen(tasks)
     given = {"pixels": pixels, "channels": channels}
-    refuse(_problems(data, chosen, size, per_building, given))
+    refuse(_problems(data, chosen, size, per_building, {**given, "check": check}))
     assert data is not None
     settings = SIZES[size] | {name: value for name, value in given.items() if value is not None}
     domains = domains_of(chosen)
@@ -86,10 +99,13 @@ def taskonomy(
         part: usable_views(buildings[part], domains, settings["pixels"], None if part == "train" else per_building)
         for part in PARTS
     }
-    refuse([wrong for part in PARTS for wrong in _none_left(part, views[part])])
+    refuse_empty(views)
     readers = {part: ViewReader(views[part], chosen, settings["pixels"]) for part in PARTS}
     tried = {part: reader.unreadable() for part, reader in readers.items()}
     refuse([f"`data`: {part} must have images that can be read; {why}" for part, why in tried.items() if why])
+    if check == "decode":
+        readers = _decoded(readers, Path(data) / CACHE if cache is None else Path(cache), progress or Silent())
+        views = {part: reader.views for part, reader in readers.items()}
     rows = {part: _rows(reader) for part, reader in readers.items()}
     return Problem(
         "taskonomy",
@@ -100,7 +116,7 @@ def taskonomy(
         encoder=Xception(settings["channels"]),
         head=Decoders(settings["channels"]),
         recipe=recipe or RECIPES[size],
-        notes=_notes(views, found, folders, per_building),
+        notes=(*about_views(views, found, folders, per_building), *(OUTSIDE if check == "header" else ())),
     )
 
 
@@ -129,6 +145,8 @@ def _problems(data: Any, tasks: Sequence[str], size: Any, per_building: Any, giv
         problems.append(f"`channels` must be a positive number, found {channels!r}")
     if per_building is not None and (not isinstance(per_building, int) or per_building < 1):
         problems.append(f"`per_building` must be a whole number from 1, or None for all, found {per_building!r}")
+    if given["check"] not in CHECKS:
+        problems.append(f"`check` must be 'header' or 'decode', found {given['check']!r}")
     return problems
 
 
@@ -150,30 +168,12 @@ def _buildings(lists: Lists, folders: Mapping[str, Folders], domains: Sequence[s
     return opened
 
 
-def _none_left(part: str, views: Views) -> list[str]:
-    if len(views):
-        return []
-    return [f"`data`: {part} must have images that can be used, found none: {_counted(views)}"]
+def _decoded(readers: Mapping[str, ViewReader], folder: Path, progress: Progress) -> dict[str, ViewReader]:
+    make_folder(folder)
+    found = {part: decodable(reader, folder, progress) for part, reader in readers.items()}
+    refuse_empty({part: reader.views for part, reader in found.items()})
+    return found
 
 
 def _rows(reader: ViewReader) -> ReadRows:
     return ReadRows(reader, reader.tasks, torch.from_numpy(reader.views.building.astype(np.int64)), at_once=16)
-
-
-def _notes(
-    views: dict[str, Views], lists: Lists, folders: Mapping[str, Folders], per_building: int | None
-) -> tuple[str, ...]:
-    sizes = "; ".join(f"{part} {len(v)} images of {len(v.buildings)} buildings" for part, v in views.items())
-    notes = [f"read from files: {sizes}"]
-    if per_building is not None:
-        notes.append(f"of each building of validation and test the first {per_building} images")
-    notes += [f"{part}: images skipped: {_counted(v)}" for part, v in views.items() if v.skipped]
-    notes += [
-        f"{part}: buildings filtered, no image left: {', '.join(v.filtered)}" for part, v in views.items() if v.filtered
-    ]
-    unlisted = len(folders.keys() - {name for names in lists.values() for name in names})
-    return (*notes, f"buildings in the folder that no list names: {unlisted}") if unlisted else tuple(notes)
-
-
-def _counted(views: Views) -> str:
-    return "; ".join(f"{number} {why}" for why, number in sorted(views.skipped.items())) or "no images"

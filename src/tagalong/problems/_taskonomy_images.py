@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,30 +19,46 @@ from tagalong.learn._rows import Batch
 from ._taskonomy_folder import DOMAINS, RGB
 from ._taskonomy_views import Views
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 CLASSES = 18  # 0: uncertain, 1: background, 2 to 17: objects
 FARTHEST = 2**13  # depth in units of 1/512 m: from 16 m on, and where the mesh has holes (65,535), it counts as unknown
 CENTRED = {"depth": (1500.0, 1000.0), "edges": (718.0, 1070.0), "keypoints": (50.0, 100.0)}
 MASKED = ("depth", "normals")
+COLOURS, NUMBERS, ONE = ("RGB", "RGBA"), ("I", "I;16", "I;16B", "L"), ("L", "P")  # modes of images
 CHANNELS = {"depth": 2, "normals": 4, "edges": 1, "keypoints": 1}
 DAMAGED = (OSError, SyntaxError, ValueError)  # what a damaged PNG makes Pillow raise, and what is wrong in it
 TRIED = 8
 logger = logging.getLogger(__name__)
+_counting = threading.Lock()  # several threads read
 Pixels = NDArray[np.float32]
+
+
+class Unreadable(ValueError):
+    """An image that cannot be read, and why; its path comes first."""
+
+    def __init__(self, path: str, error: Exception) -> None:
+        said = str(error)
+        super().__init__(said if path in said else f"{path}: {said}")
+        self.path = path
 
 
 @dataclass(frozen=True, eq=False)
 class ViewReader:
-    """Reads views. Those whose images turn out to be damaged come without any label, and are logged.
+    """Reads views. Those whose images turn out to be damaged come without any label; each is logged once, and counted.
 
     Attributes:
         views: that are there.
         tasks: whose domains are there.
         pixels: of a side of what comes out; larger images are reduced.
+        damaged: paths of images that turned out to be damaged so far.
     """
 
     views: Views
     tasks: tuple[str, ...]
     pixels: int
+    damaged: set[str] = field(default_factory=set, repr=False)
 
     def __len__(self) -> int:
         return len(self.views)
@@ -59,8 +78,8 @@ class ViewReader:
         """
         try:
             read = self._images(row, tasks)
-        except DAMAGED as error:
-            logger.warning("a view has no labels, since it cannot be read: %s", error)
+        except Unreadable as error:
+            self._count(error)
             return self._nothing(tasks)
         if draw is not None and draw % 2:
             read = mirrored(*read)
@@ -68,15 +87,24 @@ class ViewReader:
 
     def unreadable(self) -> str | None:
         """What is wrong if none of the first views can be read: then it is with all of them."""
-        flaws = [self._flaw(row) for row in range(min(TRIED, len(self)))]
+        flaws = [self.flaw(row) for row in range(min(TRIED, len(self)))]
         return flaws[0] if all(flaws) else None
 
-    def _flaw(self, row: int) -> str | None:
+    def flaw(self, row: int) -> str | None:
+        """Which image of a view cannot be read, and why; None if all can."""
         try:
             self._images(row, self.tasks)
-        except DAMAGED as error:
+        except Unreadable as error:
             return str(error)
         return None
+
+    def _count(self, error: Unreadable) -> None:
+        with _counting:
+            if error.path in self.damaged:
+                return
+            self.damaged.add(error.path)
+            count = len(self.damaged)
+        logger.warning("%s; its view has no labels; damaged so far: %d, in %d views", error, count, len(self))
 
     def _images(self, row: int, tasks: Sequence[str]) -> Batch:
         inputs = torch.from_numpy(self._colours(row, RGB).transpose(2, 0, 1).copy())
@@ -96,34 +124,41 @@ class ViewReader:
         return _masked(values, depth) if task in MASKED and depth is not None else torch.from_numpy(values)
 
     def _colours(self, row: int, domain: str) -> NDArray[np.uint8]:
-        from PIL import Image
+        from PIL.Image import Resampling
 
-        with Image.open(self.views.file(row, domain)) as image:
-            if image.mode not in ("RGB", "RGBA"):
-                raise ValueError(f"{self.views.file(row, domain)}: expected three channels, found mode {image.mode}")
+        with self._open(row, domain, COLOURS, "three channels") as image:
             colours = image.convert("RGB")
-            return np.asarray(colours.resize((self.pixels, self.pixels), Image.Resampling.BILINEAR))
+            return np.asarray(colours.resize((self.pixels, self.pixels), Resampling.BILINEAR))
 
     def _numbers(self, row: int, task: str) -> Pixels:
-        from PIL import Image
+        from PIL.Image import Resampling, fromarray
 
-        with Image.open(self.views.file(row, DOMAINS[task])) as image:
-            if image.mode not in ("I", "I;16", "I;16B", "L"):
-                raise ValueError(f"{self.views.file(row, DOMAINS[task])}: expected numbers, found mode {image.mode}")
-            numbers = Image.fromarray(np.asarray(image, dtype=np.float32))
-            return np.asarray(numbers.resize((self.pixels, self.pixels), Image.Resampling.BILINEAR))
+        with self._open(row, DOMAINS[task], NUMBERS, "numbers") as image:
+            numbers = fromarray(np.asarray(image, dtype=np.float32))
+            return np.asarray(numbers.resize((self.pixels, self.pixels), Resampling.BILINEAR))
 
     def _classes(self, row: int) -> Pixels:
+        from PIL.Image import Resampling
+
+        with self._open(row, DOMAINS["segmentation"], ONE, "one channel") as image:
+            classes = np.asarray(image.resize((self.pixels, self.pixels), Resampling.NEAREST))
+            if classes.max() >= CLASSES:
+                raise ValueError(f"expected classes 0 to {CLASSES - 1}, found {classes.max()}")
+        return np.where(classes > 0, classes, np.nan).astype(np.float32)
+
+    @contextmanager
+    def _open(self, row: int, domain: str, modes: Sequence[str], expected: str) -> Iterator[Image]:
+        """An image; whatever is wrong with it, until it is decoded, is said with its path."""
         from PIL import Image
 
-        path = self.views.file(row, DOMAINS["segmentation"])
-        with Image.open(path) as image:
-            if image.mode not in ("L", "P"):
-                raise ValueError(f"{path}: expected one channel, found mode {image.mode}")
-            classes = np.asarray(image.resize((self.pixels, self.pixels), Image.Resampling.NEAREST))
-        if classes.max() >= CLASSES:
-            raise ValueError(f"{path}: expected classes 0 to {CLASSES - 1}, found {classes.max()}")
-        return np.where(classes > 0, classes, np.nan).astype(np.float32)
+        path = self.views.file(row, domain)
+        try:
+            with Image.open(path) as image:
+                if image.mode not in modes:
+                    raise ValueError(f"expected {expected}, found mode {image.mode}")
+                yield image
+        except DAMAGED as error:
+            raise Unreadable(path, error) from error
 
     def _nothing(self, tasks: Sequence[str]) -> Batch:
         side = (self.pixels, self.pixels)

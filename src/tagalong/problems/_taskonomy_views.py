@@ -44,6 +44,11 @@ class Views:
     def __len__(self) -> int:
         return len(self.view)
 
+    def name(self, row: int) -> str:
+        """A view's building and its own name."""
+        building = self.buildings[int(self.building[row])]
+        return f"{building.name}/{building.views[int(self.view[row])]}"
+
     def file(self, row: int, domain: str) -> str:
         """The path of an image."""
         building = self.buildings[int(self.building[row])]

@@ -65,4 +65,7 @@ def _remarks(first: Results, second: Results) -> list[str]:
 
 def _plain(line: Line | None) -> dict[str, Any] | None:
     names = ("change", "change_stderr", "total", "total_stderr", "deciding_cost", "training_cost")
-    return None if line is None else {name: getattr(line, name) for name in names}
+    if line is None:
+        return None
+    found = {name: getattr(line, name) for name in names}
+    return found | {"total": None} if line.diverged else found

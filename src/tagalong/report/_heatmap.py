@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 WRITTEN = 16  # tasks up to which the numbers fit into the cells
 CELL, CELLS = (18, 72), 600  # pixels of a cell, and of all of them together
+HELPS: dict[Centre, str] = {
+    "zero": "… helps (blue) or hurts (red)",
+    "target": "… helps more (blue) or less (red) than others",
+}
 TEXT = 660  # pixels that the lines above the cells need
 
 
@@ -32,7 +36,7 @@ def affinity_heatmap(
     grouping: Grouping | None = None,
     title: str = "Who helps whom",
 ) -> Figure:
-    """Rows are sources, columns are targets; blue helps, red hurts.
+    """Rows are sources, columns are targets; blue helps, red hurts; around a target: more or less than others do.
 
     Pairs within two standard errors of the centre are faded and marked "~". Self-affinities are grey: they
     are on another scale and take no part in the colours. Pairs never measured stay blank. Hovering shows
@@ -115,7 +119,7 @@ def _layout(cells: Cells, title: str) -> dict[str, Any]:
     }
     return {
         "title": heading(title, what_was_measured(cells.affinity), _key(cells)),
-        "xaxis": {**axis, "title": {"text": "… helps (blue) or hurts (red)"}, "tickangle": -45},
+        "xaxis": {**axis, "title": {"text": HELPS[cells.centre]}, "tickangle": -45},
         "yaxis": {**axis, "title": {"text": "a step on …"}, "range": [n - 0.5, -0.5], "scaleanchor": "x"},
         "width": max(n * cell + 340, TEXT),
         "height": n * cell + 280,

@@ -158,7 +158,10 @@ def keep_best(
 
 def recommended_record(results: Results, label: Label | None = None) -> Record:
     """Among the records that the verdict recommends, or of this label, the seed with the best validation losses."""
-    found = results.records_of(label or results.verdict().recommended)
+    wanted = label or results.verdict().recommended
+    found = [record for record in results.records_of(wanted) if not record.diverged]
+    if not found:
+        raise ValueError(f"no networks of {wanted[0]!r} are left, since some diverged with every seed; lower `lr`")
     one = [Record("mean", None, record.seed, (), _mean_val(found), {}) for record in found]
     against_mean = dict(zip((record.seed for record in found), changes(found, one, "val"), strict=True))
     return min(found, key=lambda record: (against_mean[record.seed], record.seed))

@@ -20,7 +20,12 @@ def by_label(records: Sequence[Record]) -> dict[Label, list[Record]]:
 
 
 def changes(found: Sequence[Record], others: Sequence[Record], part: str = "test") -> list[float]:
-    """The relative change of each record against that of the others with the same seed; negative is better."""
+    """The relative change of each record against that of the others with the same seed; negative is better.
+
+    None at all if one of them diverged: what the other seeds reached would be the luck of those that are left.
+    """
+    if any(record.diverged for record in [*found, *others]):
+        return []
     same_seed = {record.seed: record for record in others}
     return [record.change(same_seed[record.seed], part) for record in found if record.seed in same_seed]
 

@@ -22,6 +22,7 @@ def decide(
     *,
     at_least: float = 0.0,
     confirming: Collection[int] = (),
+    left_out: Sequence[int] = (),
 ) -> Verdict:
     """The verdict on these records.
 
@@ -31,33 +32,38 @@ def decide(
     there when groups were decided and chosen (`confirming`) have no part in that, and are then the only ones reported.
     Groupings whose networks were trained by another rule than mtl's (such as "tag+pcgrad") are not candidates, since a
     change would not tell grouping and rule apart; nor are the oracle and expected values. Where `auto` found groups,
-    these alone are candidates: it has weighed the luck of the best of many already.
+    these alone are candidates: it has weighed the luck of the best of many already. What diverged with any seed is no
+    candidate.
 
     Args:
         records: of a study, with `mtl` among them.
         noise: row standard errors.
         at_least: grouping must improve the losses by more than this share.
         confirming: seeds of records that only `mtl` and the candidate need to have, and that no choice has seen.
+        left_out: seeds without records, since `mtl` diverged with them.
     """
     if not (math.isfinite(at_least) and at_least >= 0):
         raise ValueError(f"`at_least` must be a share from 0, found {at_least!r}")
     choosing = by_label([record for record in records if record.seed not in confirming])
     if TOGETHER not in choosing:
         raise ValueError("`records` must hold results of 'mtl' to compare with, found none; add it to `methods`")
-    candidates = _candidates(choosing)
+    diverged = tuple(dict.fromkeys((record.method, record.budget) for record in records if record.diverged))
+    candidates = {label: change for label, change in _candidates(choosing).items() if label not in diverged}
     candidates = {label: change for label, change in candidates.items() if label[0] == "auto"} or candidates
     together = choosing[TOGETHER]
     searched = any(label[0] == "auto" and some[0].deciding.networks for label, some in choosing.items())
+    unstable = tuple(_unstable(left_out))
     if not candidates:
-        whole = Verdict(False, (), TOGETHER, together[0].groups, seeds=len(together), at_least=at_least)
-        return replace(whole, searched=searched)
+        whole = Verdict(False, unstable, TOGETHER, together[0].groups, seeds=len(together), at_least=at_least)
+        return replace(whole, searched=searched, diverged=diverged)
     label = min(candidates, key=lambda label: (candidates[label], len(choosing[label][0].groups), str(label)))
     fresh = by_label([record for record in records if record.seed in confirming])
     confirmed = bool(changes(fresh.get(label, []), fresh.get(TOGETHER, [])))
     different = {choosing[other][0].groups: changes(choosing[other], together) for other in candidates}
     found, tried = (fresh, []) if confirmed else (choosing, list(different.values()))
     judged = _judged(found, label, tried, noise.get(label), candidates[label], at_least)
-    return replace(judged, tried=len(different), searched=searched)
+    doubts = judged.provisional + unstable
+    return replace(judged, tried=len(different), searched=searched, provisional=doubts, diverged=diverged)
 
 
 def _candidates(found: Found) -> dict[Label, float]:
@@ -106,6 +112,11 @@ def _judged(
         deciding_cost=line.deciding_cost,
         size=line.relative_parameters,
     )
+
+
+def _unstable(left_out: Sequence[int]) -> list[str]:
+    listed = f"seed{'' if len(left_out) == 1 else 's'} {', '.join(map(str, left_out))}"
+    return [f"one network for all tasks diverged with {listed}, left out here"] if left_out else []
 
 
 def _doubts(seeds: int, row_stderr: float | None) -> list[str]:

@@ -11,22 +11,35 @@ from typing import Any
 from tagalong._caution import caution
 from tagalong.affinity._atomic import write_atomic
 from tagalong.group._grouping_file import to_document
+from tagalong.learn import Diverged
 
 from ._asked import Asked
 from ._lab import Lab
 from ._records import Decisions
-from .methods import Choice, Combined, Decision
+from .methods import Choice, Combined, Decision, Method
 
 logger = logging.getLogger(__name__)
 
 
 def decide_all(lab: Lab, asked: Asked) -> Decisions:
-    """In one order whatever was asked for, so that the same networks are trained side by side; given as asked."""
+    """In one order whatever was asked for, so that the same networks are trained side by side; given as asked.
+
+    A method that cannot decide, since a network that it needs diverged, chooses nothing.
+    """
     made = {}
     for method in sorted(asked.methods, key=lambda method: (method.order, method.name)):
         logger.info("%s decides", method.name)
-        made[method.name] = method, method.decide(lab, asked.budgets, asked.seeds)
+        try:
+            decision = method.decide(lab, asked.budgets, asked.seeds)
+        except Diverged as error:
+            logger.warning("%s cannot decide: %s", method.name, error)
+            decision = Decision({(k, s): Choice(()) for k in _budgets(method, asked) for s in asked.seeds})
+        made[method.name] = method, decision
     return {method.name: made[method.name] for method in asked.methods}
+
+
+def _budgets(method: Method, asked: Asked) -> tuple[int | None, ...]:
+    return asked.budgets if method.budgeted else (None,)
 
 
 def choices_again(decisions: Decisions, *labels: tuple[str, int | None], seeds: Sequence[int]) -> Decisions:
@@ -54,7 +67,7 @@ def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> No
         {"method": name, "budget": budget} | _document(choice)
         for name, (_, decision) in decisions.items()
         for budget, choice in {budget: choice for (budget, _), choice in decision.choices.items()}.items()
-        if choice.shares is None
+        if choice.shares is None and choice.groups
     ]
     document = {"format": "tagalong-groupings", "version": 1, "caution": caution(tasks), "groupings": found}
     write_atomic(out / "groupings.json", (json.dumps(document, indent=1) + "\n").encode())

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from tagalong.learn import Job, Problem, train, train_many
+from tagalong.learn import Diverged, Job, Problem, Trained, train, train_many
 
 from ._row import Packed, pack
 
@@ -51,15 +51,19 @@ class Executor(Protocol):
 
 
 def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | None = None) -> list[Packed]:
-    """Trains the networks of a chunk, in the order of its jobs."""
+    """Trains the networks of a chunk, in the order of its jobs; those that diverged are there too, see `Row`."""
     advance = advance or (lambda n: None)
     if len(chunk.jobs) == 1:
         packed = _train_one(problem, chunk, device, _after_epochs(problem, getattr(advance, "steps", None)))
         advance(1)
         return [packed]
     stopped = _more(advance)  # as they stop early, long before the last of them is trained
-    many = train_many(problem, chunk.jobs, device=device, progress=stopped)
-    found = {trained.job: pack(trained, problem.val.groups) for trained in many}
+    found: dict[Job, Packed] = {}
+    try:
+        for trained in train_many(problem, chunk.jobs, device=device, progress=stopped):
+            found[trained.job] = pack(trained, problem.val.groups)
+    except Diverged as error:
+        found |= {trained.job: pack(trained) for trained in error.networks}
     return [found[job] for job in chunk.jobs]
 
 
@@ -84,7 +88,7 @@ def _after_epochs(problem: Problem, steps: Advance | None) -> Callable[[int], No
 
 def _train_one(problem: Problem, chunk: Chunk, device: str, progress: Callable[[int], None] | None) -> Packed:
     (job,) = chunk.jobs
-    begin = partial(train, problem, job, device=device, meter=chunk.meter, progress=progress)
+    begin = partial(_trained, problem, job, device=device, meter=chunk.meter, progress=progress)
     try:
         trained = begin(checkpoint=chunk.checkpoint, checkpoint_every=CHECKPOINT_SECONDS)
     except FileNotFoundError:
@@ -93,6 +97,14 @@ def _train_one(problem: Problem, chunk: Chunk, device: str, progress: Callable[[
         # A second process on this folder has finished the same network and removed the checkpoint.
         trained = begin()
     return pack(trained, problem.val.groups)
+
+
+def _trained(problem: Problem, job: Job, **more: Any) -> Trained:
+    try:
+        return train(problem, job, **more)
+    except Diverged as error:
+        (diverged,) = error.networks
+        return diverged
 
 
 class Serial:

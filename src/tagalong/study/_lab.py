@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tagalong._progress import Progress, Silent
 from tagalong.affinity import Affinity
-from tagalong.learn import Job, Problem
+from tagalong.learn import Diverged, Job, Problem
 
 from ._executors import Executor
 from ._key import Keys
@@ -23,6 +23,7 @@ from ._store import Store
 from ._workshop import Workshop
 
 logger = logging.getLogger(__name__)
+MOST_NAMED = 5  # networks in a sentence
 
 
 class Lab:
@@ -50,6 +51,7 @@ class Lab:
         self._workshop = Workshop(self.keys, store, executor, device, progress or Silent(), partial)
         self._rows: dict[Job, Row] = {}
         self._asked: set[Job] = set()
+        self._lost: set[Job] = set()
 
     def close(self) -> None:
         """Lets the executor go."""
@@ -72,12 +74,16 @@ class Lab:
         sizes = range(smallest, (len(names) if largest is None else min(largest, len(names))) + 1)
         return [frozenset(chosen) for size in sizes for chosen in combinations(names, size)]
 
-    def networks(self, jobs: Iterable[Job], what: str = "networks") -> dict[Job, Row]:
-        """These networks, trained if they are not there yet.
+    def networks(self, jobs: Iterable[Job], what: str = "networks", *, diverged: bool = False) -> dict[Job, Row]:
+        """These networks, trained if they are not there yet. One that diverged is kept as such, not trained again.
 
         Args:
             jobs: which.
             what: to tell whoever watches.
+            diverged: give those that diverged too, see `Row.diverged`.
+
+        Raises:
+            Diverged: some did, and nobody asked for such; all others are stored.
         """
         wanted = list(dict.fromkeys(jobs))
         self._asked.update(wanted)
@@ -87,7 +93,30 @@ class Lab:
             self._workshop.train(missing, what)
             if still := self.missing(missing):
                 raise RuntimeError(f"{len(still)} networks were trained and not found again in {self.store.path}")
+        lost = [job for job in wanted if self._rows[job].diverged]
+        if lost and not diverged:
+            raise Diverged(f"{what}: {_named(lost)} diverged; lower `recipe.lr`")
+        if new := [job for job in lost if job not in self._lost]:
+            logger.warning("%s: %s diverged, which counts as worse than any other result", what, _named(new))
+            self._lost.update(new)
         return {job: self._rows[job] for job in wanted}
+
+    def sound(self, seeds: Iterable[int]) -> tuple[int, ...]:
+        """Those of these seeds with which one network for all tasks, which all else is compared with, is trained well.
+
+        Raises:
+            Diverged: there is none.
+        """
+        jobs = {seed: self.job(self.problem.names, seed) for seed in seeds}
+        rows = self.networks(jobs.values(), "all tasks together", diverged=True)
+        found = tuple(seed for seed, job in jobs.items() if not rows[job].diverged)
+        if not found:
+            listed = f"seed{'' if len(jobs) == 1 else 's'} {', '.join(map(str, jobs))}"
+            raise Diverged(
+                f"one network for all tasks diverged with {listed}, and everything is compared with it; "
+                "lower `recipe.lr`"
+            )
+        return found
 
     def asked(self, jobs: Iterable[Job]) -> bool:
         """Whether all of these were asked for in this run; what earlier runs left does not count."""
@@ -101,7 +130,7 @@ class Lab:
 
     def cost(self, jobs: Iterable[Job]) -> Cost:
         """What these networks took, each counted once, whoever else uses them."""
-        return sum((row.cost for row in self.networks(jobs).values()), Cost())
+        return sum((row.cost for row in self.networks(jobs, diverged=True).values()), Cost())
 
     def affinity(self, seed: int, **settings: Any) -> Affinity:
         """What a meter with these settings measures while all tasks train in one network."""
@@ -110,17 +139,26 @@ class Lab:
     def affinities(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> dict[int, tuple[Affinity, Cost]]:
         """Affinities by seed, with what each metered training took; measured if they are not there yet.
 
-        The meter leaves no trace, so the network trained on the way is stored too, if it is missing.
+        The meter leaves no trace, so the network trained on the way is stored too, if it is missing. Seeds with which
+        it diverges are left out.
+
+        Raises:
+            Diverged: it does with every seed.
         """
         jobs = {seed: self.job(self.problem.names, seed) for seed in seeds}
         keys = {seed: self.keys.measured(job, settings) for seed, job in jobs.items()}
         missing = [jobs[seed] for seed in seeds if self.store.affinity(keys[seed]) is None]
+        untrained = self.missing(missing)
+        missing = [job for job in missing if job in untrained or not self._rows[job].diverged]
         if missing:
             self._workshop.measure(
                 missing, settings, f"measuring affinities ({settings.get('estimator', 'lookahead')})"
             )
         found = {seed: self.store.affinity(key) for seed, key in keys.items()}
-        return {seed: measured for seed, measured in found.items() if measured is not None}
+        known = {seed: measured for seed, measured in found.items() if measured is not None}
+        if not known:
+            raise Diverged(f"affinities: {_named(list(jobs.values()))} diverged; lower `recipe.lr`")
+        return known
 
     def row_losses(self, record: Record, part: str = "test") -> Losses:
         """The loss of every row of each task, where a record serves it; NaN where a label is missing."""
@@ -150,3 +188,8 @@ class Lab:
     def tidy(self) -> None:
         """Removes what kills have left of trainings that are finished by now."""
         self._workshop.tidy()
+
+
+def _named(jobs: Sequence[Job]) -> str:
+    some = "; ".join(f"{', '.join(job.tasks)} with seed {job.seed}" for job in jobs[:MOST_NAMED])
+    return some if len(jobs) <= MOST_NAMED else f"{some}; and {len(jobs) - MOST_NAMED} more"

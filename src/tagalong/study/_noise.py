@@ -76,7 +76,8 @@ def row_noise(
     together = {record.seed: rows_of(record) for record in found.get(TOGETHER, [])}
     noise = {}
     for label, mine in found.items():
-        paired = [record for record in mine if record.seed in together and record.groups]
+        sound = not any(record.diverged for record in mine)
+        paired = [record for record in mine if sound and record.seed in together and record.groups]
         paired = [record for record in paired if record.seed in confirming] or paired
         if paired and label != TOGETHER:
             theirs = [together[record.seed] for record in paired]

@@ -68,6 +68,11 @@ class Record:
     networks: tuple[str, ...] = ()
     honest: bool = True
 
+    @property
+    def diverged(self) -> bool:
+        """Whether a network diverged, or the method could not decide for one that did: some losses are then NaN."""
+        return any(math.isnan(outcome.loss) for outcome in self.val.values())
+
     def total(self, part: str = "test") -> float:
         """The sum of raw losses, as in the paper's tables."""
         outcomes: Mapping[str, Outcome] = getattr(self, part)

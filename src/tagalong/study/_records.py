@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
@@ -28,7 +29,8 @@ def records_of(lab: Lab, decisions: Decisions, seeds: Sequence[int]) -> list[Rec
     ]
     widths = {method.name: method.width(lab.problem) for method, *_ in chosen}
     jobs = [lab.job(g.trains, seed, m.rule, widths[m.name]) for m, _, _, seed, c in chosen for g in c.groups]
-    lab.networks(sorted(jobs, key=lambda job: (job.seed, job.rule, job.width, len(job.tasks), job.tasks)), "the groups")
+    jobs.sort(key=lambda job: (job.seed, job.rule, job.width, len(job.tasks), job.tasks))
+    lab.networks(jobs, "the groups", diverged=True)
     return [
         _record(lab, method, budget, seed, choice, decision.deciding.get(seed, Cost()))
         for method, decision, budget, seed, choice in chosen
@@ -38,7 +40,7 @@ def records_of(lab: Lab, decisions: Decisions, seeds: Sequence[int]) -> list[Rec
 def _record(lab: Lab, method: Method, budget: int | None, seed: int, choice: Choice, deciding: Cost) -> Record:
     width = method.width(lab.problem)
     jobs = [lab.job(group.trains, seed, method.rule, width) for group in choice.groups]
-    found = lab.networks(jobs)
+    found = lab.networks(jobs, diverged=True)
     rows = [found[job] for job in jobs]
     shares = choice.shares or (1.0,) * len(rows)
     meant = choice.shares is None
@@ -52,7 +54,7 @@ def _record(lab: Lab, method: Method, budget: int | None, seed: int, choice: Cho
         deciding=deciding,
         training=_expected(rows, shares),
         parameters=round(sum(share * row.parameters for share, row in zip(shares, rows, strict=True))),
-        latency=sum(_latency(lab, group, width) for group in choice.groups) if meant else None,
+        latency=sum(_latency(lab, group, width) for group in choice.groups) if meant and choice.groups else None,
         networks=tuple(row.key for row in rows) if meant else (),
         honest=method.honest,
     )
@@ -61,7 +63,7 @@ def _record(lab: Lab, method: Method, budget: int | None, seed: int, choice: Cho
 def _outcomes(
     names: Iterable[str], choice: Choice, rows: Sequence[Row], shares: Sequence[float], part: str
 ) -> dict[str, Outcome]:
-    """Each task where it is served; the expectation if several groups may serve it."""
+    """Each task where it is served; the expectation if several groups may serve it, NaN if none was chosen."""
     outcomes = {}
     for task in names:
         served = [
@@ -70,7 +72,8 @@ def _outcomes(
             if task in group.serves
         ]
         loss = sum(share * outcome.loss for share, outcome in served)
-        outcomes[task] = Outcome(loss, sum(share * outcome.error for share, outcome in served))
+        known = Outcome(loss, sum(share * outcome.error for share, outcome in served))
+        outcomes[task] = known if served else Outcome(math.nan, math.nan)
     return outcomes
 
 

@@ -28,7 +28,7 @@ class Results:
         problem: what it is about.
         noise: for each method and budget the row standard error of its change against `mtl`, see `row_stderr`.
         settings: what the study was asked; `price_per_hour` among them gives money, `confirming_seeds` are seeds that
-            no choice has seen, see `decide`.
+            no choice has seen, see `decide`; `diverged_seeds` are left out, since `mtl` diverged with them.
         out: the folder of the run, where the recommended networks lie.
     """
 
@@ -74,7 +74,8 @@ class Results:
 
     def _decided(self, at_least: float) -> Verdict:
         confirming = self.settings.get("confirming_seeds", ())
-        return decide(self.records, self.noise, at_least=at_least, confirming=confirming)
+        left_out = self.settings.get("diverged_seeds", ())
+        return decide(self.records, self.noise, at_least=at_least, confirming=confirming, left_out=left_out)
 
     def verdict(self, *, at_least: float = 0.0) -> Verdict:
         """Is any grouping worth it?

@@ -35,7 +35,7 @@ class Row:
         steps: taken in all.
         seconds: spent.
         parameters: of encoder and heads.
-        best_epoch: whose weights were kept.
+        best_epoch: whose weights were kept; -1 where training diverged.
         halves: the loss of each task on either half of the validation rows; empty where it was not kept.
     """
 
@@ -54,6 +54,11 @@ class Row:
         """What this network took."""
         return Cost(1, self.steps, self.seconds)
 
+    @property
+    def diverged(self) -> bool:
+        """Whether no validation loss was finite: then all outcomes are NaN, and there are no weights."""
+        return self.best_epoch < 0
+
 
 @dataclass(frozen=True)
 class Packed:
@@ -65,7 +70,7 @@ class Packed:
         steps: taken in all.
         seconds: spent.
         parameters: of encoder and heads.
-        best_epoch: whose weights were kept.
+        best_epoch: whose weights were kept; -1 where training diverged.
         curve: the validation losses of each epoch, float32.
         weights: a state dict.
         losses: validation and test loss of every row.

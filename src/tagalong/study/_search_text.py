@@ -25,8 +25,9 @@ class Lesson:
         seed: of it.
         fraction: how much of a training it was.
         change: of its validation losses against all together with the same seed, a mean over its tasks; None for that
-            network itself, and where there is none to compare with.
+            network itself, where it diverged, and where there is none to compare with.
         best: what was expected, after its round, of the best networks by budget.
+        diverged: whether it came to nothing.
     """
 
     spent: float
@@ -35,6 +36,7 @@ class Lesson:
     fraction: float
     change: float | None
     best: dict[int, float]
+    diverged: bool = False
 
 
 def lessons(told: Mapping[str, Any]) -> Iterator[Lesson]:
@@ -48,8 +50,9 @@ def lessons(told: Mapping[str, Any]) -> Iterator[Lesson]:
         for one in step["trained"]:
             spent += one["effort"]
             base = together.get((one["seed"], one["fraction"])) if len(one["tasks"]) < most else None
-            change = None if base is None else _change(one["val"], base)
-            yield Lesson(spent, tuple(one["tasks"]), one["seed"], one["fraction"], change, best)
+            diverged = not one["val"]
+            change = None if diverged or not base else _change(one["val"], base)
+            yield Lesson(spent, tuple(one["tasks"]), one["seed"], one["fraction"], change, best, diverged)
 
 
 def _change(losses: Mapping[str, float], base: Mapping[str, float]) -> float:
@@ -75,10 +78,12 @@ def trainings(effort: float) -> str:
 def effort_sentence(told: Mapping[str, Any]) -> str:
     """What was spent, on how much, and what measuring took."""
     sets = {one.tasks for one in lessons(told)}
+    diverged = len({one.tasks for one in lessons(told) if one.diverged})
+    lost = f", of which {diverged} diverged" if diverged else ""
     overhead = told.get("overhead")
     measuring = "" if overhead is None else f"; measuring affinities took {100 * overhead:.1f} % more time in the first"
     spent = f"{trainings(told['spent'])} of {trainings(told['effort'])} trainings"
-    return f"auto spent {spent} on {len(sets)} sets of tasks, all together among them{measuring}."
+    return f"auto spent {spent} on {len(sets)} sets of tasks, all together among them{lost}{measuring}."
 
 
 def search_text(told: Mapping[str, Any], width: int = WIDTH) -> list[str]:

@@ -143,8 +143,9 @@ class Store:
         return None if content is None else unpack_losses(content, _job(json.loads(definition)).tasks, part)
 
     def bare(self, keys: Iterable[str]) -> list[str]:
-        """Those of these networks whose weights or losses are gone."""
-        return [key for key, bare in self._select("key, weights IS NULL OR losses IS NULL", keys) if bare]
+        """Those of these networks whose weights or losses are gone; diverged ones have never had any."""
+        gone = "best_epoch >= 0 AND (weights IS NULL OR losses IS NULL)"
+        return [key for key, bare in self._select(f"key, {gone}", keys) if bare]
 
     def restore(self, key: str, packed: Packed) -> None:
         """Puts weights and losses back; scores stay."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from tagalong.learn import Problem
 
 from ._asked import Asked, Options, check, with_effort
 from ._best import keep_best
-from ._decisions import choices_again, decide_all, write_decisions
+from ._confirm import confirmed
+from ._decisions import decide_all, write_decisions
 from ._executors import Executor, device_name, make_executor
 from ._external import AskTell
 from ._info import ProblemInfo
@@ -101,6 +102,7 @@ class Study(AskTell):
 
         Raises:
             ValueError: with every problem of the input, before any training.
+            Diverged: one network for all tasks did, with every seed; other networks that do end nothing.
         """
         options = with_effort(options, effort)
         asked = self._asked(methods, budgets, seeds, options, price_per_hour, confirm)
@@ -150,16 +152,17 @@ class Study(AskTell):
         for method in asked.methods:
             method.begin(lab, asked.seeds)
         # All together first: every cost is compared with what this took.
-        lab.networks([lab.job(lab.problem.names, seed) for seed in asked.seeds], "all tasks together")
+        wanted, asked = asked.seeds, replace(asked, seeds=lab.sound(asked.seeds))
         decisions = decide_all(lab, asked)
         write_decisions(self.out, decisions, lab.problem.names)
         told = {name: dict(decision.about) for name, (_, decision) in decisions.items() if decision.about}
         settings = settings | ({"decisions": told} if told else {})
         info = ProblemInfo.of(lab.problem)
         records = records_of(lab, decisions, asked.seeds)
-        if asked.confirming and (candidate := Results(records, problem=info).verdict().candidate):
-            fresh = choices_again(decisions, ("mtl", None), candidate, seeds=asked.confirming)
-            records += records_of(lab, fresh, asked.confirming)
+        fresh, lost = confirmed(lab, decisions, records, asked.confirming, info)
+        records += fresh
+        lost = [seed for seed in wanted if seed not in asked.seeds] + lost
+        settings = settings | ({"diverged_seeds": lost} if lost else {})
         chosen = {key for record in records for key in record.networks}
         lab.store.keep(chosen)  # before they are read: another process on this folder may be about to prune
         lab.restore(sorted(chosen))

@@ -38,6 +38,7 @@ class Line:
         parameters_per_network: on average, against `mtl`.
         latency: seconds of one forward pass through all networks; None if not measured.
         money: what deciding and training cost together; None without a price.
+        diverged: with how many of the seeds a network diverged; no total and no change is then known.
     """
 
     method: str
@@ -62,6 +63,7 @@ class Line:
     parameters_per_network: float | None
     latency: float | None
     money: float | None
+    diverged: int = 0
 
 
 def summarise(records: Sequence[Record], price_per_hour: float | None = None) -> list[Line]:
@@ -88,7 +90,7 @@ def _line(found: list[Record], others: Mapping[Label, list[Record]], price: floa
         groups=first.groups,
         honest=all(record.honest for record in found),
         total=mean(totals),
-        total_stderr=stderr(totals) if len(totals) > 1 else None,
+        total_stderr=stderr(totals) if len(totals) > 1 and not any(record.diverged for record in found) else None,
         change=_known(against_mtl),
         change_stderr=stderr(against_mtl) if len(against_mtl) > 1 else None,
         random_change=_known(changes(found, others.get(("random", first.budget), []))),
@@ -104,6 +106,7 @@ def _line(found: list[Record], others: Mapping[Label, list[Record]], price: floa
         parameters_per_network=share / len(first.groups) if share and first.groups else None,
         latency=_known([record.latency for record in found if record.latency is not None]),
         money=None if price is None else price * (deciding.seconds + training.seconds) / 3600,
+        diverged=sum(record.diverged for record in found),
     )
 
 

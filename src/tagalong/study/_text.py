@@ -69,6 +69,9 @@ def verdict_sentence(verdict: Verdict) -> str:
     advice = "Train them all together in one network"
     if verdict.candidate is None or verdict.estimate is None:
         found = "auto found no groups that validation confirms" if verdict.searched else "no grouping was tried"
+        if verdict.diverged:
+            lost = ", ".join(map(label_text, verdict.diverged))
+            found += f"; {lost} diverged" if verdict.searched else f", but for {lost}, which diverged"
         return f"{advice}: {found}."
     name = label_text(verdict.candidate)
     count = f"{len(verdict.candidate_groups)} networks of {name}"

@@ -21,6 +21,7 @@ TASK_HEADINGS = ("task", "loss (mtl)", "(groups)", "change", "error (mtl)", "(gr
 TOTAL_ERROR = "± of the total loss"
 # What is left out on narrow screens, in this order.
 SPARED = ("latency", TOTAL_ERROR, "size", "vs random", "total loss", "decide", "train")
+DIVERGED, HUGE = "diverged", 1e6
 METHOD, TASK = 14, 16  # letters that names keep before columns are left out
 Row = Sequence[str]
 
@@ -58,6 +59,8 @@ def legend(lines: Iterable[Line], width: int = WIDTH, left_out: Sequence[str] = 
         said.append("Latency: ms for one row through all networks.")
     if any(line.money is not None for line in lines):
         said.append("Money: to decide and to train, at the price per hour of the run.")
+    if any(line.diverged for line in lines):
+        said.append("Diverged: a network had no finite validation loss, with one seed or more; a lower lr may help.")
     if not all(line.honest for line in lines):
         said.append("* chose by looking at test data: a bound, not a method.")
     if left_out:
@@ -102,8 +105,8 @@ def cells(line: Line, total_error: bool = True) -> Row:
         line.method if line.honest else f"{line.method}*",
         "" if line.budget is None else str(line.budget),
         _networks(line),
-        _with_error(f"{line.total:.4g}", f"{line.total_stderr:.2g}" if known else None),
-        "" if line.method == "mtl" else _change(line.change, line.change_stderr),
+        "" if line.diverged else _with_error(f"{line.total:.4g}", f"{line.total_stderr:.2g}" if known else None),
+        DIVERGED if line.diverged else "" if line.method == "mtl" else _change(line.change, line.change_stderr),
         "" if line.method == "random" else _change(line.random_change, None),
         _times(line.deciding_cost),
         _times(line.training_cost),
@@ -125,17 +128,22 @@ def _with_error(value: str, error: str | None) -> str:
 
 
 def _change(value: float | None, error: float | None) -> str:
-    return "" if value is None else _with_error(percent(value), None if error is None else f"{100 * error:.1f}")
+    return "" if value is None else _with_error(percent(value), None if error is None else _short(100 * error))
 
 
 def percent(value: float) -> str:
     """A share with its sign.
 
     Example:
-        >>> percent(-0.0312), percent(0.1), percent(-1e-9)
-        ('-3.1 %', '+10.0 %', '+0.0 %')
+        >>> percent(-0.0312), percent(0.1), percent(-1e-9), percent(4e20)
+        ('-3.1 %', '+10.0 %', '+0.0 %', '+4.0e+22 %')
     """
-    return f"{round(100 * value, 1) + 0.0:+.1f} %"
+    return f"{_short(round(100 * value, 1) + 0.0, '+')} %"
+
+
+def _short(value: float, sign: str = "") -> str:
+    """With one digit after the point; losses that nearly diverged take no more room than others."""
+    return f"{value:{sign}.1e}" if abs(value) >= HUGE else f"{value:{sign}.1f}"
 
 
 def _times(value: float | None) -> str:

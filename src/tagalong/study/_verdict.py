@@ -37,6 +37,7 @@ class Verdict:
         deciding_cost: of deciding on them, likewise.
         size: parameters of its networks against those of the one network; None if unknown.
         searched: whether `auto` looked for groups.
+        diverged: methods and budgets with a network that diverged, which are no candidates.
     """
 
     worth_it: bool
@@ -59,6 +60,7 @@ class Verdict:
     deciding_cost: float | None = None
     size: float | None = None
     searched: bool = False
+    diverged: tuple[Label, ...] = ()
 
     def __str__(self) -> str:
         from ._text import verdict_text
@@ -77,5 +79,5 @@ class Verdict:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
-        return list(value)
+        return [_plain(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

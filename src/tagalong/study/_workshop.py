@@ -55,7 +55,8 @@ class Workshop:
         chunks = [Chunk((job,), dict(settings), self._checkpoint(self._keys.measured(job, settings))) for job in jobs]
         for chunk, packed in self._finished(chunks, what):
             (job,), (network,) = chunk.jobs, packed
-            self._store.add_affinity(self._keys.measured(job, settings), self._keys.of(job), settings, network)
+            if network.affinity is not None:  # nothing is measured where training diverges
+                self._store.add_affinity(self._keys.measured(job, settings), self._keys.of(job), settings, network)
             self._add([replace(network, seconds=network.seconds / (1 + (network.overhead or 0.0)))])  # plainly trained
 
     def restore(self, keys: Iterable[str]) -> None:

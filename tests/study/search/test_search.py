@@ -1,7 +1,7 @@
 """The search: what it may spend, what it tries, and that it does not depend on names or scales."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -104,3 +104,55 @@ def test_the_order_of_tasks_and_the_scale_of_losses_do_not_matter() -> None:
     turned = Seens(inside[:, order], seeds, early, logs[:, order] + np.log([1, 10, 100, 0.1]))
     other = Beliefs(turned, hints[np.ix_(order, order)]).expect(inside[:, order])[0]
     np.testing.assert_allclose(other, one[:, order], atol=1e-6)
+
+
+@dataclass
+class Wild(Counting):
+    """Networks without the first task diverge, with odd seeds; an early look at all tasks may, too."""
+
+    early: bool = False
+
+    def train(self, trials: Sequence[Trial]) -> list[Seen]:
+        return [replace(one, losses={}) if self._lost(one.trial) else one for one in super().train(trials)]
+
+    def _lost(self, trial: Trial) -> bool:
+        if trial.tasks == frozenset(self.tasks):
+            return self.early and trial.fraction < 1 and trial.seed == 1
+        return trial.seed % 2 == 1 and self.tasks[0] not in trial.tasks
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("screen", [None, 0.25])
+@pytest.mark.parametrize("effort", [4, 23.5, 60])
+def test_what_diverged_is_paid_for_tried_no_more_and_never_chosen(
+    effort: float, screen: float | None, early: bool
+) -> None:
+    oracle = Wild(World("conflict", 0), early=early)
+    found = search(oracle, [2, 3], effort, [0, 1, 2, 3], settings=Settings(screen=screen))
+    assert found.spent == pytest.approx(sum(trial.fraction for trial in oracle.asked))
+    assert found.spent <= effort
+    assert len(set(oracle.asked)) == len(oracle.asked)
+    assert [one.trial for step in found.steps for one in step.seen] == oracle.asked
+    lost = {trial.tasks: at for at, trial in enumerate(oracle.asked) if oracle._lost(trial)}
+    lost.pop(frozenset(oracle.tasks), None)
+    assert lost or effort < 20
+    step_of = [number for number, step in enumerate(found.steps) for _ in step.seen]
+    for tasks, at in lost.items():
+        later = [trial for trial, step in zip(oracle.asked, step_of, strict=True) if step > step_of[at]]
+        assert tasks not in {trial.tasks for trial in later}
+    for chosen in found.chosen.values():
+        assert not set(chosen.networks) & set(lost)
+        assert set(chosen.serves) == set(oracle.tasks)
+
+
+def test_the_search_finds_what_is_left_where_all_else_diverges() -> None:
+    class OnlyTogether(Counting):
+        def train(self, trials: Sequence[Trial]) -> list[Seen]:
+            whole = frozenset(self.tasks)
+            return [one if one.trial.tasks == whole else replace(one, losses={}) for one in super().train(trials)]
+
+    oracle = OnlyTogether(World("conflict", 0, tasks=("a", "b", "c")))
+    found = search(oracle, [2], 30, [0, 1])
+    assert found.chosen[2].networks == (frozenset("abc"),)
+    assert found.chosen[2].expected == 0
+    assert len(oracle.asked) == 2 + 6, "each set once, and all together with both seeds"

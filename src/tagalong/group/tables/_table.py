@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tagalong._names import name_problems, refuse
+from tagalong._names import counted, name_problems, refuse
 from tagalong.affinity import Affinity
 
 from .._candidate import Candidate
@@ -48,15 +48,14 @@ class ScoreTable:
         return replace(self, tasks=names, scores=_part(self.scores, names))
 
     def __str__(self) -> str:
-        n = len(self.tasks)
-        tasks = f"{n} task{'s' * (n != 1)}"
+        tasks = counted(len(self.tasks), "task")
         if self.kind == "candidates":
-            return f"{len(self.scores)} networks with their costs for {tasks}"
+            return f"{counted(len(self.scores), 'network')} with their costs for {tasks}"
         if self.kind == "results":
-            return f"results of {len(self.scores)} groups of {tasks}"
+            return f"results of {counted(len(self.scores), 'group')} of {tasks}"
         way = "row helps column" if self.axis == "source" else "column helps row"
         steps = len(self.scores.steps)
-        over = f" over {steps} measured steps" if steps else ""
+        over = f" over {counted(steps, 'measured step')}" if steps else ""
         return f"{'affinity' if self.kind == 'affinity' else 'square table'} of {tasks}{over}, {way}"
 
 

@@ -2,6 +2,7 @@
 
 from ._erratum import Erratum as Erratum
 from ._headlines import headlines as headlines
+from ._selector import selector as selector
 from ._setting import setting as setting
 from ._tables import columns_and_totals as columns_and_totals
 from ._tables import misprints as misprints
@@ -16,4 +17,5 @@ def errata() -> list[Erratum]:
         >>> len(errata()) > 20
         True
     """
-    return [*headlines(), *columns_and_totals(), *served_wrongly(), *misprints(), *setting(), *theory()]
+    tables = [*columns_and_totals(), *served_wrongly(), *misprints()]
+    return [*headlines(), *tables, *setting(), *selector(), *theory()]

@@ -125,12 +125,6 @@ def printed_sheets(bench: Bench) -> list[Sheet]:
     return sheets
 
 
-def _shown(
-    results: Mapping[str, float], task: str, digits: int, stderr: float | None = None, served: bool = True
-) -> Value | None:
-    return Value(results[task], stderr, served, digits) if task in results else None
-
-
 def _group_row(bench: Bench, lab: Lab, method: str, group: Group) -> list[Cell]:
     found, digits = results_of(lab, group.trains, bench.seeds), digits_of(bench.chosen)
     cells: list[Cell] = [
@@ -147,5 +141,6 @@ def pcgrad_sheet(bench: Bench, found: Mapping[Label, Sequence[float]]) -> list[S
         if ("tag+pcgrad", budget) in found:
             plain, with_it = np.array(found["tag", budget]), np.array(found["tag+pcgrad", budget])
             gains = (100 * (plain - with_it) / np.where(plain > 0, plain, np.nan)).tolist()
-            rows.append([budget, value(gains), Value(PCGRAD_GAIN[budget]) if budget in PCGRAD_GAIN else None])
+            printed = PCGRAD_GAIN.get(budget) if bench.printed == "celeba" else None
+            rows.append([budget, value(gains), None if printed is None else Value(printed)])
     return [Sheet("What PCGrad adds to TAG's groups, %", ("groups", "ours", "printed"), rows)] if rows else []

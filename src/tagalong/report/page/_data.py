@@ -109,15 +109,16 @@ def _costs(run: Run) -> list[dict[str, Any]]:
 
 
 def _changes(run: Run, order: list[str]) -> list[dict[str, Any]]:
+    verdict = run.results.verdict()
     labels = dict.fromkeys((record.method, record.budget) for record in run.results.records if record.method != "mtl")
-    first = run.results.verdict().candidate
     return [
         {
             "name": label_text(label),
-            "first": label == first,
+            "first": label == verdict.candidate,
             "figure": plain(task_changes(run.results, *label, tasks=order or None)),
         }
         for label in labels
+        if label not in verdict.diverged
     ]
 
 

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from tagalong._html import Html, table, tag
+from tagalong._names import counted
 from tagalong.study import Cost, ProblemInfo, Results
 
 from .._run import Run
@@ -66,8 +67,8 @@ def spent(results: Results) -> str:
     known = results.settings.get("spent")
     whole = Cost(**known) if known else _counted(results)
     parts = [
-        f"{whole.networks:,} networks trained" if whole.networks else "",
-        f"{whole.steps:,} steps of the optimiser" if whole.steps else "",
+        f"{counted(whole.networks, 'network')} trained" if whole.networks else "",
+        f"{counted(whole.steps, 'step')} of the optimiser" if whole.steps else "",
         _duration(whole.seconds),
     ]
     said = ", ".join(part for part in parts if part)

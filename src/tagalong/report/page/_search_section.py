@@ -52,7 +52,7 @@ def _table(told: Mapping[str, Any]) -> Html:
 
 def _row(one: Lesson, budgets: list[int]) -> Html:
     part = "" if one.fraction == 1 else f" (the first {one.fraction:.3g} of a training)"
-    change = "" if one.change is None else f"{signed(one.change)} %"
+    change = "diverged" if one.diverged else "" if one.change is None else f"{signed(one.change)} %"
     best = [f"{signed(one.best[budget])} %" for budget in budgets]
     cells = (trainings(one.spent), ", ".join(one.tasks) + part, str(one.seed), change, *best)
     return tag("tr", *(tag("td", cell) for cell in cells))

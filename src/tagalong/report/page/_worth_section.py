@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from tagalong._html import Html, tag
 from tagalong.study import Results
 from tagalong.study._summary import Line
+from tagalong.study._text_table import DIVERGED
 
 from .._cost_against_error import change_error, known_costs
 from .._labels import signed
@@ -71,6 +72,8 @@ def methods_table(results: Results) -> Html:
         f"± one standard error over seeds and test rows.{costs if 'training' in there else ''}"
         f"{' Size: parameters, likewise.' if 'size' in there else ''} The shaded row is the one to use."
     )
+    if any(line.diverged for line in lines):
+        notes += " Diverged: a network had no finite validation loss, with one seed or more."
     starred = " * looked at test data: a bound, not a method." if not all(line.honest for line in lines) else ""
     made = tag(
         "table",
@@ -97,7 +100,8 @@ def _columns(results: Results) -> list[Column]:
     def change(line: Line) -> str:
         error = change_error(line, results)
         either = "" if error is None else f" ± {100 * error:.1f}"
-        return "" if line.change is None or line.method == "mtl" else f"{signed(line.change)}{either} %"
+        known = line.change is not None and line.method != "mtl"
+        return DIVERGED if line.diverged else f"{signed(line.change or 0.0)}{either} %" if known else ""
 
     return [
         ("method", lambda line: line.method if line.honest else f"{line.method}*", lambda line: line.method),
@@ -105,13 +109,17 @@ def _columns(results: Results) -> list[Column]:
         ("networks", lambda line: str(len(line.groups) or ""), lambda line: len(line.groups) or None),
         ("against mtl", change, lambda line: line.change),
         ("against random", lambda line: _percent(line.random_change), lambda line: line.random_change),
-        ("total loss", lambda line: f"{line.total:.4g}", lambda line: line.total),
+        ("total loss", lambda line: "" if line.diverged else f"{line.total:.4g}", _total),
         ("deciding", lambda line: _times(line.deciding_cost), lambda line: line.deciding_cost),
         ("training", lambda line: _times(line.training_cost), lambda line: line.training_cost),
         ("size", lambda line: _times(line.relative_parameters), lambda line: line.relative_parameters),
         ("latency", lambda line: _milliseconds(line.latency), lambda line: line.latency),
         ("money", lambda line: "" if line.money is None else f"{line.money:.4g}", lambda line: line.money),
     ]
+
+
+def _total(line: Line) -> float | None:
+    return None if line.diverged else line.total
 
 
 def _percent(value: float | None) -> str:

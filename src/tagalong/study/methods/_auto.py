@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tagalong.affinity import Affinity
 from tagalong.group import Group
-from tagalong.learn import Problem
+from tagalong.learn import Diverged, Problem
 
 from .._record import Cost
 from ..search import Chosen, Outcome, Settings, Step, search
@@ -50,7 +51,8 @@ class Auto(Method):
 
     def begin(self, lab: Lab, seeds: Sequence[int]) -> None:
         if self.affinity and len(lab.problem.names) > 1:
-            self._affinity(lab, seeds[0])
+            with suppress(Diverged):  # the study goes on with seeds that do not, if there are any
+                self._affinity(lab, seeds[0])
 
     def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         if len(lab.problem.names) == 1:
@@ -128,7 +130,7 @@ def _step(step: Step, tasks: Sequence[str]) -> dict[str, Any]:
             "seed": one.trial.seed,
             "fraction": one.trial.fraction,
             "effort": one.effort,
-            "val": {task: one.loss(task) for task in tasks if task in one.trial.tasks},
+            "val": {task: one.loss(task) for task in tasks if task in one.losses},  # empty where it diverged
         }
         for one in step.seen
     ]

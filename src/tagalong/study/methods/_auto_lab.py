@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ class LabOracle:
     def train(self, trials: Sequence[Trial]) -> list[Seen]:
         """Trains these networks, batched where networks can be; gives what they showed in the same order."""
         jobs = [self._job(trial) for trial in trials]
-        rows = self._lab.networks(jobs, "what auto proposes")
+        rows = self._lab.networks(jobs, "what auto proposes", diverged=True)
         self.jobs |= dict.fromkeys(jobs)
         return [self._seen(trial, rows[job]) for trial, job in zip(trials, jobs, strict=True)]
 
@@ -57,6 +58,15 @@ class LabOracle:
         return max(1, round(fraction * self._whole / a_epoch))
 
     def _seen(self, trial: Trial, row: Row) -> Seen:
-        halves = {task: row.halves.get(task) or (row.val[task].loss,) * 2 for task in row.job.tasks}
+        if row.diverged:
+            return Seen(trial, {}, 1.0 if trial.fraction == 1 else row.steps / self._whole)
+        halves = {task: _halves(row, task) for task in row.job.tasks}
         losses = {task: (max(first, LEAST), max(second, LEAST)) for task, (first, second) in halves.items()}
         return Seen(trial, losses, 1.0 if trial.fraction == 1 else row.steps / self._whole)
+
+
+def _halves(row: Row, task: str) -> tuple[float, float]:
+    """The whole for either where they were not kept, or were beyond what single precision holds."""
+    first, second = row.halves.get(task, (math.nan, math.nan))
+    whole = row.val[task].loss
+    return (whole, whole) if math.isnan(first) and math.isnan(second) else (first, second)

@@ -51,15 +51,20 @@ class Optimal(Method):
     def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         subsets = list(dict.fromkeys([*lab.subsets(largest=self.max_size), frozenset(lab.problem.names)]))
         jobs = {seed: [lab.job(subset, seed) for subset in subsets] for seed in seeds}
-        lab.networks((job for some in jobs.values() for job in some), "all subsets")
-        table = relative_losses(lab, subsets, seeds, part=self.part, reference="together")
-        groupings = select_groups(table, budgets=budgets, objective="min")
+        lab.networks((job for some in jobs.values() for job in some), "all subsets", diverged=True)
+        groupings = select_groups(self.table(lab, subsets, seeds), budgets=budgets, objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
         return Decision.pooled(choices, seeds, {seed: lab.cost(some) for seed, some in jobs.items()})
 
+    def table(
+        self, lab: Lab, subsets: Sequence[frozenset[str]], seeds: Sequence[int]
+    ) -> dict[frozenset[str], dict[str, float]]:
+        """What each subset's network does for each of its tasks, lower is better."""
+        return relative_losses(lab, subsets, seeds, part=self.part, reference="together")
+
 
 class Oracle(Optimal):
-    """The same, chosen on test losses: the paper's "Optimal". No honest choice; it shows what could be gained."""
+    """The same, chosen on test losses, much as the paper's "Optimal". Not honest; it shows what could be gained."""
 
     name = "oracle"
     order = 41

@@ -27,7 +27,7 @@ class Hoa(Method):
     def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         subsets = lab.subsets(largest=2)
         jobs = {seed: [lab.job(subset, seed) for subset in subsets] for seed in seeds}
-        lab.networks((job for some in jobs.values() for job in some), "all pairs")
+        lab.networks((job for some in jobs.values() for job in some), "all pairs", diverged=True)
         table = relative_losses(lab, subsets, seeds, part="val", reference="alone")
         groupings = select_groups(table, budgets=budgets, complete="pairs", objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}

@@ -36,13 +36,18 @@ class Seen:
     Attributes:
         trial: that was trained.
         losses: on either half of the validation rows, by task; of an early look both may be the whole. NaN for a half
-            without labels.
+            without labels. Empty where training diverged.
         effort: what it took, in whole trainings.
     """
 
     trial: Trial
     losses: dict[str, tuple[float, float]]
     effort: float
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it came to nothing."""
+        return not self.losses
 
     def loss(self, task: str) -> float:
         """On all validation rows, near enough: halves have about as many labels."""

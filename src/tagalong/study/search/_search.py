@@ -2,7 +2,8 @@
 
 It starts from networks of all tasks. Again and again it asks what the best networks would be if every doubt were
 resolved in their favour, trains those, a few at a time, and learns from them; hopeless ones end after a part of their
-training. What is recommended at the end is decided in `_choose`.
+training. A set of tasks with which a network diverges is worse than any: it is tried no more and never chosen. What is
+recommended at the end is decided in `_choose`.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def search(
         oracle: trains networks.
         budgets: how many networks there may be.
         effort: whole trainings that may be spent, the first ones of all tasks together among them.
-        seeds: of networks; each set of tasks is trained with one, then with more where it matters.
+        seeds: of networks; each set of tasks is trained with one, then with more where it matters. With each of them a
+            network of all tasks must not diverge.
         hints: [source, target], such as affinities; None: no idea.
         errors: standard errors of hints; the larger, the less hints count.
         spent: what measuring hints took.
@@ -87,8 +89,9 @@ class _Search:
     spent: float
     settings: Settings
     steps: list[Step] = field(default_factory=list)
-    seen: list[Seen] = field(default_factory=list)
-    believed: tuple[int, Beliefs] | None = None
+    seen: list[Seen] = field(default_factory=list)  # but of sets that diverged
+    diverged: set[Subset] = field(default_factory=set)
+    believed: Beliefs | None = None
 
     def run(self) -> Outcome:
         self.tasks = self.oracle.tasks
@@ -125,17 +128,28 @@ class _Search:
 
     def _train(self, trials: Sequence[Trial]) -> bool:
         """Trains as many of these as are new and the effort allows; whether there were any."""
-        known = {one.trial for one in self.seen}
+        known = {one.trial for step in self.steps for one in step.seen}
         trials = [trial for trial in trials if trial not in known]
         ends = self.spent + np.cumsum([trial.fraction for trial in trials])
         allowed = [trial for trial, end in zip(trials, ends, strict=True) if end <= self.effort + 1e-9 or not self.seen]
         if not allowed:
             return False
         found = self.oracle.train(allowed)
-        self.seen += found
+        self._learn(found)
         self.spent += sum(one.effort for one in found)
         self.steps.append(Step(tuple(found), self.spent, self._best_now()))
         return True
+
+    def _learn(self, found: Sequence[Seen]) -> None:
+        """What a set of tasks showed with some seeds counts for nothing, once it diverged with another."""
+        together = frozenset(self.tasks)  # of which only an early look can diverge
+        self.diverged |= {one.trial.tasks for one in found if one.diverged} - {together}
+        told = [one for one in [*self.seen, *found] if not one.diverged]
+        self.seen = [one for one in told if one.trial.tasks not in self.diverged]
+        self.pool, self.believed = self._without_diverged(self.pool), None
+
+    def _without_diverged(self, pool: Bools) -> Bools:
+        return pool[[self._named(row) not in self.diverged for row in pool]] if self.diverged else pool
 
     def _explore(self, count: int) -> bool:
         """Trains proposals, after an early look at twice as many where that is wanted; whether there were any."""
@@ -145,7 +159,7 @@ class _Search:
         first = [Trial(frozenset(self.tasks), seed, screen) for seed in self.seeds if self._has(self.tasks, seed)]
         self._train(first)
         looks = [Trial(trial.tasks, trial.seed, screen) for trial in self._proposals(2 * count)]
-        looked = self._train([look for look in looks if self._has(self.tasks, look.seed)])
+        looked = self._train([look for look in looks if self._has(self.tasks, look.seed, screen)])
         return self._train(self._proposals(count)) or looked
 
     def _best_now(self) -> dict[int, float]:
@@ -155,9 +169,9 @@ class _Search:
         return {k: choose(beliefs, self.seen, self.tasks, k, self.settings).expected for k in self.budgets}
 
     def _beliefs(self) -> Beliefs:
-        if self.believed is None or self.believed[0] != len(self.seen):
-            self.believed = len(self.seen), self._new_beliefs()
-        return self.believed[1]
+        if self.believed is None:
+            self.believed = self._new_beliefs()
+        return self.believed
 
     def _new_beliefs(self) -> Beliefs:
         everything = frozenset(self.tasks)
@@ -179,7 +193,8 @@ class _Search:
     def _proposals(self, count: int) -> list[Trial]:
         """The networks that would be best if every doubt were resolved in their favour."""
         beliefs = self._beliefs()
-        self.pool = near([tuple(task in one.trial.tasks for task in self.tasks) for one in self.seen], self.pool)
+        seen = [tuple(task in one.trial.tasks for task in self.tasks) for one in self.seen]
+        self.pool = self._without_diverged(near(seen, self.pool))
         means, deviations = beliefs.expect(self.pool)
         return self._drawn(means, deviations, count)
 
@@ -224,8 +239,8 @@ class _Search:
         used = [one.trial.seed for one in self.seen] + [trial.seed for trial in pending]
         return Trial(subset, min(free, key=lambda seed: (used.count(seed), seed)))
 
-    def _has(self, subset: Iterable[str], seed: int) -> bool:
-        wanted = Trial(frozenset(subset), seed)
+    def _has(self, subset: Iterable[str], seed: int, fraction: float = 1.0) -> bool:
+        wanted = Trial(frozenset(subset), seed, fraction)
         return any(one.trial == wanted for one in self.seen)
 
     def _trained(self, row: Bools, seed: int) -> bool:
