@@ -13,13 +13,14 @@ import pytest
 from tagalong.affinity import Affinity
 from tagalong.cli import main
 from tagalong.group import select_groups
-from tagalong.learn import train
+from tagalong.learn import Capacity, train
 from tagalong.paper import EXPERIMENTS, Bench, Report, Value, _natural, run_experiment
 from tagalong.paper._affinities import every_step
 from tagalong.paper._published import Published
 from tagalong.paper._speed import SCHEDULES
 from tagalong.paper._totals import grouping_totals, results_of, subset_table
 from tagalong.paper.experiments import (
+    _capacity,
     _destructive,
     _frequency,
     _hyperparameters,
@@ -31,6 +32,7 @@ from tagalong.paper.experiments import (
     _validation,
 )
 from tagalong.paper.experiments._frequency import scheduled
+from tagalong.paper.printed import HYPERPARAMETERS
 
 Reports = Callable[..., Report]
 TRAINED = [experiment.name for experiment in EXPERIMENTS if experiment.trains]
@@ -238,6 +240,14 @@ def test_out_of_sample_groups_are_chosen_without_the_seed_that_scores_them(repor
             assert found == pytest.approx(np.mean(slow))
 
 
+def test_the_figure_of_settings_has_errors_over_seeds_and_the_printed_numbers(report: Reports, bench: Bench) -> None:
+    drawn = {bar.name: bar for bar in report("hyperparameters").figures["hyperparameters"].data}
+    for name in ("half the batch", "twice the lr"):
+        assert list(drawn[f"{name}, printed"].y) == [HYPERPARAMETERS[k][name] for k in bench.budgets]
+        assert any(drawn[name].error_y.array)
+        assert len(drawn[f"{name}, out of sample"].error_y.array) == len(bench.budgets)
+
+
 def carried(base: list[float], batch: list[float], rate: list[float]) -> list[str]:
     scores = {("base", 2): base, ("half the batch", 2): batch, ("twice the lr", 2): rate}
     return [claim.appeared for claim in _hyperparameters.claims(scores)]
@@ -302,7 +312,17 @@ def test_the_first_steps_are_compared_with_all_later_ones(bench: Bench) -> None:
     assert start.steps.tolist() == affinity.steps[:3].tolist()
     assert later.steps.tolist() == affinity.steps[3:].tolist()
     assert _over_time.parts(start) == (start, None)
-    assert _over_time._more_alike(start, None).appeared == "not tested"
+    assert _over_time.more_alike([start], [None]).appeared == "not tested"
+
+
+def test_first_steps_are_more_alike_only_where_seeds_agree() -> None:
+    alike, unlike = (
+        Affinity.from_matrix(1 + far * np.arange(9.0).reshape(3, 3), ["a", "b", "c"]) for far in (0.01, 1.0)
+    )
+    assert _over_time.more_alike([alike] * 3, [unlike] * 3).appeared == "yes"
+    assert _over_time.more_alike([unlike] * 3, [alike] * 3).appeared == "no"
+    assert _over_time.more_alike([alike, unlike], [unlike, alike]).appeared == "within noise"
+    assert _over_time.more_alike([alike], [unlike]).appeared == "within noise", "one seed"
 
 
 def test_over_time_draws_the_totals_of_its_tables(report: Reports) -> None:
@@ -345,7 +365,7 @@ def test_too_few_tasks_for_sets_are_refused_before_training(tmp_path: Path, caps
 
 
 def test_a_harmful_task_must_harm_before_it_can_be_blamed(report: Reports, bench: Bench) -> None:
-    found = report("task-sets").sheet("Does the destructive task harm?")
+    found = report("task-sets").sheet("Does the destructive task harm")
     first = bench.problem.only(_task_sets.FIRST)
     with bench.lab(first) as lab:
         rows = results_of(lab, first.names, bench.seeds)
@@ -391,6 +411,22 @@ def test_the_rates_tried_are_the_paper_s_and_the_best_is_chosen(report: Reports,
     assert len(cells) == len(_tune.RATES) * len(_tune.BATCHES)
     size = bench.chosen.recipe.batch_size
     assert [f"batches of {round(size * times)}" for times in _tune.BATCHES] == list(grid.columns[1:])
+
+
+def test_a_tie_on_validation_does_not_count_against_the_recipe() -> None:
+    rates, found = [1e-4, 5e-4], {128: [9.0, 8.0], 256: [8.5, 8.0 + 1e-12]}
+    assert _tune.best_setting(rates, found, 5e-4, 256)[1:] == (256, 5e-4)
+    assert _tune.best_setting(rates, found, 1e-4, 256)[1:] == (128, 5e-4)
+    assert _tune.claim(5e-4, 256, (8.0, 256, 5e-4)).appeared == "yes"
+    assert _tune.claim(1e-4, 256, (8.0, 128, 5e-4)).appeared == "within noise", "lower with one seed"
+    assert _tune.claim(1e-4, 256, (math.inf, 128, 5e-4)).appeared == "not tested"
+
+
+def test_capacity_draws_no_point_for_a_total_that_is_no_number() -> None:
+    sizes = [Capacity("channels", n, n, 10, n) for n in (1.0, 2.0)]
+    found = {("mtl", "channels", 1.0): [5.0, 6.0], ("mtl", "channels", 2.0): [5.0, math.nan]}
+    drawn = _capacity.points(sizes, found, {("tag", 2): [math.inf, 4.0], ("hoa", 2): [4.0, 4.0]})
+    assert [(point.method, point.error) for point in drawn] == [("mtl, channels", 5.5), ("hoa", 4.0)]
 
 
 def test_n_times_the_channels_are_more_than_n_times_the_parameters(report: Reports) -> None:

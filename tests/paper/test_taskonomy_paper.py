@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tagalong.cli import main
-from tagalong.paper import Bench, open_bench, run_experiment
-from tagalong.paper.experiments import _hyperparameters
+from tagalong.paper import Bench, Value, open_bench, run_experiment
+from tagalong.paper.experiments import _hyperparameters, _tune
 from tagalong.paper.experiments._destructive import with_destructive_task
 from tagalong.study import Record, Results
 from taskonomy_small import view_file, write_taskonomy
@@ -205,3 +205,10 @@ def test_numbers_printed_of_celeba_stay_away(bench: Bench) -> None:
     assert set(losses.sheet("Pearson of the two").column("printed")) == {None}
     assert {cell.digits for cell in losses.sheet("Groups from either").column("total test loss")} == {4}
     assert _hyperparameters._printed(bench, "half the batch", 2) is None
+
+
+def test_losses_have_four_digits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_tune, "_validated", lambda *_: 0.5)  # how totals look, not what they are
+    for name in ("no-early-stopping", "tune"):
+        for sheet in run_experiment(name, bench).sheets:
+            assert {cell.digits for row in sheet.rows for cell in row if isinstance(cell, Value)} == {4}

@@ -16,8 +16,9 @@ FEW = 4  # comparisons that are listed one by one; all are in the JSON
 
 
 def value(found: Sequence[float], *, digits: int = 2, served: bool = True) -> Value:
-    """Mean and standard error over seeds."""
-    stderr = float(np.std(found, ddof=1) / np.sqrt(len(found))) if len(found) > 1 else None
+    """Mean and standard error over seeds; no error with one seed, or where a seed has no finite result."""
+    known = len(found) > 1 and bool(np.isfinite(found).all())
+    stderr = float(np.std(found, ddof=1) / np.sqrt(len(found))) if known else None
     return Value(float(np.mean(found)), stderr, served, digits)
 
 

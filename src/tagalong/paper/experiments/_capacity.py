@@ -99,17 +99,21 @@ def _claims(found: Found, grouped: Grouped, times: Sequence[float]) -> list[Clai
 
 
 def _figure(bench: Bench, sizes: Sequence[Capacity], found: Found, grouped: Grouped) -> Figure:
-    reached: dict[tuple[str, float], float] = {(size.by, size.times): size.reached for size in sizes}
-    points = [
-        Point(f"{method}, {by}", f"{times:g}×", reached[by, times], *_mean(values))
-        for (method, by, times), values in found.items()
-    ]
-    points += [Point(method, str(k), float(k), *_mean(values)) for (method, k), values in grouped.items()]
     return error_against_cost(
-        points, title=TITLE, cost="parameters, in networks of the usual size", error=f"total {measure_of(bench.chosen)}"
+        points(sizes, found, grouped),
+        title=TITLE,
+        cost="parameters, in networks of the usual size",
+        error=f"total {measure_of(bench.chosen)}",
     )
 
 
-def _mean(values: Sequence[float]) -> tuple[float, float | None]:
-    found = value(values)
-    return found.mean if np.isfinite(found.mean) else 0.0, found.stderr
+def points(sizes: Sequence[Capacity], found: Found, grouped: Grouped) -> list[Point]:
+    """What the figure shows: no point where a total is not a number, as after a training that diverged."""
+    reached: dict[tuple[str, float], float] = {(size.by, size.times): size.reached for size in sizes}
+    made = [
+        Point(f"{method}, {by}", f"{times:g}×", reached[by, times], value(values).mean, value(values).stderr)
+        for (method, by, times), values in found.items()
+    ]
+    for (method, k), values in grouped.items():
+        made.append(Point(method, str(k), float(k), value(values).mean, value(values).stderr))
+    return [point for point in made if np.isfinite(point.error)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._judge import all_lower, value
 from .._report import Cell, Report, Sheet
-from .._totals import measure_of, total
+from .._totals import digits_of, measure_of, total
 from ..figures import bars
 from ._tune import tuned_gradnorm
 
@@ -23,7 +23,10 @@ def run(bench: Bench) -> Report:
     rules |= {"pcgrad": "pcgrad", "pcgrad-uw": "pcgrad-uw"}
     stopped = _totals(bench, rules)
     trained = _totals(bench, rules, patience=None, keep="last")
-    rows: list[list[Cell]] = [[name, value(stopped[name]), value(trained[name])] for name in rules]
+    digits = digits_of(bench.chosen)
+    rows: list[list[Cell]] = [
+        [name, *(value(found[name], digits=digits) for found in (stopped, trained))] for name in rules
+    ]
     columns = ("method", "best weights", "last weights")
     others = {name: values for name, values in trained.items() if name != "mtl"}
     return Report(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tagalong.affinity import Affinity
 
 from .._affinities import every_step, named
+from .._judge import all_lower, value
 from .._report import Cell, Claim, Report, Sheet, Value
 from ..figures import panels
 
@@ -27,20 +28,24 @@ Floats = NDArray[np.float64]
 
 
 def run(bench: Bench) -> Report:
-    """Measures at every step of the first seed, and sums by epoch as the paper's figure does."""
+    """Measures at every step, and sums by epoch as the paper's figure does: of the first seed, the start of all."""
     with bench.lab() as lab:
-        affinity = every_step(lab, bench.seeds[:1])[bench.seeds[0]]
+        found = every_step(lab, bench.seeds)
+    affinity = found[bench.seeds[0]]
     recipe, rows = bench.chosen.recipe, len(bench.chosen.train)
     epochs = per_epoch(affinity, -(-rows // recipe.batch_size))
     onto = [task for task in ONTO if task in affinity.tasks] or list(affinity.tasks[:3])
-    start, later = parts(affinity)
+    starts, laters = zip(*map(parts, found.values()), strict=True)
     return Report(
         "over-time",
         TITLE,
-        sheets=[_epochs(bench, epochs, task, affinity) for task in onto] + [_start(start, later)],
-        claims=_claims(start, later, epochs),
+        sheets=[_epochs(bench, epochs, task, affinity) for task in onto] + [_start(starts, laters)],
+        claims=[_positive(starts), more_alike(starts, laters), _order_changes(epochs)],
         figures={"over-time": _figure(named(bench, affinity), epochs, [bench.short(task) for task in onto])},
-        notes=[*bench.about, f"seed {bench.seeds[0]}, {len(affinity.steps)} measured steps in {len(epochs)} epochs"],
+        notes=[
+            *bench.about,
+            f"totals and reversals: seed {bench.seeds[0]}, {len(affinity.steps)} steps in {len(epochs)} epochs",
+        ],
         numbers={"reversals": reversals(epochs), "comparisons": comparisons(epochs)},
     )
 
@@ -106,34 +111,30 @@ def _epochs(bench: Bench, epochs: Floats, task: str, affinity: Affinity) -> Shee
     return Sheet(f"Total affinity × 1000 onto {bench.short(task)}, by epoch", columns, rows)
 
 
-def _start(start: Affinity, later: Affinity | None) -> Sheet:
-    rows: list[list[Cell]] = [
-        [name, len(found.steps), Value(100 * _share_positive(found)), Value(_spread_over_size(found))]
-        for name, found in (("first steps", start), ("later steps", later))
-        if found is not None
-    ]
+def _start(starts: Sequence[Affinity], laters: Sequence[Affinity | None]) -> Sheet:
+    rows: list[list[Cell]] = []
+    for name, parts_of_seeds in (("first steps", starts), ("later steps", laters)):
+        known = [part for part in parts_of_seeds if part is not None]
+        if known:
+            measures = ([100 * _share_positive(part) for part in known], [_spread_over_size(part) for part in known])
+            rows.append([name, len(known[0].steps), *map(value, measures)])
     return Sheet("The first steps", ("part", "steps", "positive, %", "spread / size"), rows)
 
 
-def _claims(start: Affinity, later: Affinity | None, epochs: Floats) -> list[Claim]:
-    positive = _share_positive(start)
-    return [
-        Claim(
-            "in the first steps all affinities are positive",
-            "yes" if positive == 1 else "no",
-            f"{positive:.0%} of them, in {len(start.steps)} steps",
-        ),
-        _more_alike(start, later),
-        _order_changes(epochs),
-    ]
+def _positive(starts: Sequence[Affinity]) -> Claim:
+    share = float(np.mean([_share_positive(start) for start in starts]))
+    because = f"{share:.0%} of them, in {len(starts[0].steps)} steps"
+    return Claim("in the first steps all affinities are positive", "yes" if share == 1 else "no", because)
 
 
-def _more_alike(start: Affinity, later: Affinity | None) -> Claim:
+def more_alike(starts: Sequence[Affinity], laters: Sequence[Affinity | None]) -> Claim:
+    """Whether affinities onto a task differ less in the first steps than later, against their size, seed by seed."""
     text = "in the first steps affinities are more alike than later"
-    if later is None:
+    known = [later for later in laters if later is not None]
+    if len(known) < len(starts):
         return Claim(text, "not tested", "no later steps were measured")
-    first, then = _spread_over_size(start), _spread_over_size(later)
-    return Claim(text, "yes" if first < then else "no", f"spread over size {first:.2f}, in later steps {then:.2f}")
+    first, then = ([_spread_over_size(part) for part in some] for some in (starts, known))
+    return all_lower(text, {"spread over size": (first, then)}, " in later steps")
 
 
 def _order_changes(epochs: Floats) -> Claim:

@@ -138,7 +138,7 @@ def _harm(bench: Bench, without: list[float], within: list[float]) -> Sheet:
         for before, after in zip(without, within, strict=True)
     ]
     row: list[Cell] = [value(without, digits=digits), value(within, digits=digits), value(more)]
-    title = f"Does the {DESTRUCTIVE} task harm? Total {measure_of(bench.chosen)} of the first set"
+    title = f"Does the {DESTRUCTIVE} task harm the first set? Its total {measure_of(bench.chosen)}"
     return Sheet(title, ("without it", "with it", "more, %"), [row])
 
 

@@ -21,7 +21,7 @@ def panels(
 
     Args:
         shown: by heading of a panel, lines by name.
-        order: of the names, which gives them their colours.
+        order: of the names, which gives them their colours and their place in the legend.
         title: the heading.
         across: what is counted along the axis.
         value: what is up.
@@ -40,8 +40,9 @@ def panels(
     named: set[str] = set()
     for column, lines in enumerate(shown.values(), 1):
         for name, values in lines.items():
-            look = {"mode": "lines+markers", "line": line_style(order.index(name)), "marker": {"size": 4}}
-            key = {"name": literal(name), "legendgroup": name, "showlegend": name not in named}
+            place = order.index(name)
+            look = {"mode": "lines+markers", "line": line_style(place), "marker": {"size": 4}}
+            key = {"name": literal(name), "legendgroup": name, "legendrank": place, "showlegend": name not in named}
             line = Scatter(x=list(range(1, len(values) + 1)), y=list(values), **look, **key)
             figure.add_trace(line, row=1, col=column)
             named.add(name)
