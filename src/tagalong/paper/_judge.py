@@ -48,18 +48,20 @@ def all_lower(text: str, pairs: Pairs, unit: str = "") -> Claim:
         pairs: by name, values of every seed.
         unit: of the values, in the explanation.
     """
-    if not pairs:
-        return Claim(text, "not tested", "nothing to compare")
-    found = {name: lower(mine, other) for name, (mine, other) in pairs.items()}
+    known = {name: pair for name, pair in pairs.items() if np.isfinite([*pair[0], *pair[1]]).all()}
+    lost = [f"{name}: diverged" for name in pairs if name not in known]
+    if not known:
+        return Claim(text, "not tested", "; ".join(lost) or "nothing to compare")
+    found = {name: lower(mine, other) for name, (mine, other) in known.items()}
     weakest: Appeared = "yes"
     for one in ("within noise", "no"):
         if one in found.values():
             weakest = "no" if one == "no" else "within noise"
     parts = tuple(
         f"{name}: {np.mean(mine):.4g} against {np.mean(other):.4g}{unit} ({found[name]})"
-        for name, (mine, other) in pairs.items()
+        for name, (mine, other) in known.items()
     )
-    return Claim(text, weakest, _summary(parts, list(found.values())), parts)
+    return Claim(text, weakest, "; ".join([_summary(parts, list(found.values())), *lost]), (*parts, *lost))
 
 
 def _summary(parts: tuple[str, ...], answers: Sequence[Appeared]) -> str:

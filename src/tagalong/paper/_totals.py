@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tagalong.group import Group
+from tagalong.learn import Diverged
 from tagalong.study import Lab, Record
 from tagalong.study._asked import check
 from tagalong.study._decisions import decide_all
@@ -87,20 +89,28 @@ def refuse_many(problem: Problem) -> None:
 def train_subsets(lab: Lab, seeds: Sequence[int]) -> None:
     """Every subset of tasks, as the paper does for CelebA (511 networks) and its ablations."""
     refuse_many(lab.problem)
-    lab.networks([lab.job(subset, seed) for seed in seeds for subset in lab.subsets()], "all subsets")
+    lab.networks([lab.job(subset, seed) for seed in seeds for subset in lab.subsets()], "all subsets", diverged=True)
 
 
 def results_of(lab: Lab, subset: Iterable[str], seeds: Sequence[int], part: str = "test") -> dict[str, list[float]]:
-    """Of one plain network, for each of its tasks the result of every seed."""
+    """Of one plain network, for each of its tasks the result of every seed; NaN where it diverged."""
     jobs = [lab.job(subset, seed) for seed in seeds]
-    rows = lab.networks(jobs)
+    rows = lab.networks(jobs, diverged=True)
     return {task: [result(lab.problem, getattr(rows[job], part)[task]) for job in jobs] for task in jobs[0].tasks}
 
 
 def subset_table(lab: Lab, seeds: Sequence[int], part: str = "test") -> dict[Subset, dict[str, float]]:
-    """Results of every subset, means over seeds, as `select_groups` takes them."""
+    """Results of every subset, means over seeds, as `select_groups` takes them; without those that diverged.
+
+    Raises:
+        Diverged: all networks of a task did.
+    """
     found = {subset: results_of(lab, subset, seeds, part) for subset in lab.subsets()}
-    return {subset: {task: sum(v) / len(v) for task, v in of.items()} for subset, of in found.items()}
+    means = {subset: {task: sum(v) / len(v) for task, v in of.items()} for subset, of in found.items()}
+    there = {subset: of for subset, of in means.items() if all(map(math.isfinite, of.values()))}
+    if lost := set(lab.problem.names) - set().union(*there):
+        raise Diverged(f"every network of {', '.join(sorted(lost))} diverged; lower `recipe.lr`")
+    return there
 
 
 def grouping_totals(lab: Lab, groups: Iterable[Group], seeds: Sequence[int], part: str = "test") -> list[float]:

@@ -56,7 +56,7 @@ def run(bench: Bench) -> Report:
 
 def _totals(lab: Lab, rule: str, size: Capacity, seeds: Sequence[int]) -> list[float]:
     jobs = [lab.job(lab.problem.names, seed, rule, size.width) for seed in seeds]
-    rows = lab.networks(jobs, f"{size.times:g}× {size.by}")
+    rows = lab.networks(jobs, f"{size.times:g}× {size.by}", diverged=True)
     return [total(lab.problem, rows[job].test) for job in jobs]
 
 

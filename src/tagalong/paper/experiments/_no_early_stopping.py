@@ -60,5 +60,5 @@ def _named(*found: dict[str, list[float]]) -> list[tuple[str, dict[str, list[flo
 def _totals(bench: Bench, rules: dict[str, str], **recipe: Any) -> dict[str, list[float]]:
     with bench.lab(**recipe) as lab:
         jobs = {name: [lab.job(lab.problem.names, seed, rule) for seed in bench.seeds] for name, rule in rules.items()}
-        rows = lab.networks([job for some in jobs.values() for job in some], "all epochs")
+        rows = lab.networks([job for some in jobs.values() for job in some], "all epochs", diverged=True)
         return {name: [total(lab.problem, rows[job].test) for job in some] for name, some in jobs.items()}

@@ -1,0 +1,86 @@
+"""Networks that diverge: an experiment goes on without them where it can, and says what to do where it cannot."""
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tagalong.learn import Diverged, Problem, Recipe, Task
+from tagalong.paper import Bench, Report, Value, run_experiment
+from tagalong.paper._judge import all_lower
+from tagalong.paper._totals import subset_table
+from tagalong.study import Outcome
+
+
+def lab_with(lost: set[frozenset[str]]) -> Any:
+    """A lab in which these sets of tasks have diverged."""
+    names = ("a", "b", "c")
+    subsets = [frozenset(names[place] for place in range(3) if number >> place & 1) for number in range(1, 8)]
+
+    def networks(jobs: list[frozenset[str]], *, diverged: bool) -> dict[frozenset[str], Any]:
+        assert diverged
+        value = {job: math.nan if job in lost else float(len(job)) for job in jobs}
+        outcomes = {job: {task: Outcome(value[job], value[job]) for task in job} for job in jobs}
+        return {job: SimpleNamespace(test=outcomes[job]) for job in jobs}
+
+    class Job(frozenset[str]):
+        tasks = property(lambda self: tuple(sorted(self)))
+
+    problem = SimpleNamespace(names=names, tasks=[SimpleNamespace(error_name="mae") for _ in names])
+    return SimpleNamespace(
+        subsets=lambda: subsets, job=lambda subset, seed: Job(subset), networks=networks, problem=problem
+    )
+
+
+def test_a_diverged_subset_is_never_chosen() -> None:
+    lost = {frozenset("a"), frozenset("ab")}
+    found = subset_table(lab_with(lost), [0, 1])
+    assert len(found) == 5
+    assert not lost & set(found)
+    assert found[frozenset("ac")] == {"a": 2.0, "c": 2.0}
+
+
+def test_a_task_without_a_network_is_named() -> None:
+    lost = {frozenset(names) for names in ("a", "ab", "ac", "abc")}
+    with pytest.raises(Diverged, match=r"every network of a diverged; lower `recipe.lr`"):
+        subset_table(lab_with(lost), [0])
+
+
+def test_a_claim_rests_on_what_did_not_diverge() -> None:
+    claim = all_lower("better", {"a": ([1.0, 1.1], [2.0, 2.1]), "b": ([1.0, math.nan], [2.0, 2.1])})
+    assert claim.appeared == "yes"
+    assert claim.because.endswith("; b: diverged")
+
+
+def exploding(outputs: Tensor, targets: Tensor) -> Tensor:
+    return torch.exp(1000 * (outputs[:, 0] - targets) ** 2)
+
+
+@pytest.fixture
+def wild(tmp_path: Path) -> Bench:
+    """A bench whose networks all diverge."""
+    rows = torch.randn(90, 3, generator=torch.manual_seed(0))
+    names = ("a", "b", "c")
+    labels = {name: 5 + rows[:, place].numpy() for place, name in enumerate(names)}
+    tasks = [Task(name, "custom", loss=exploding) for name in names]
+    recipe = Recipe(lr=1.0, batch_size=32, epochs=2)
+    return Bench(Problem.from_arrays(rows, labels, tasks, recipe=recipe), tmp_path, seeds=(0, 1), device="cpu")
+
+
+def cells(report: Report, sheet: str, column: str) -> list[float]:
+    return [cell.mean for cell in report.sheet(sheet).column(column) if isinstance(cell, Value)]
+
+
+def test_nothing_is_claimed_of_methods_that_diverged(wild: Bench) -> None:
+    report = run_experiment("no-early-stopping", wild)
+    assert all(map(math.isnan, cells(report, "Total", "last weights")))
+    assert {claim.appeared for claim in report.claims} == {"not tested"}
+
+
+def test_where_everything_diverges_it_says_what_to_do(wild: Bench) -> None:
+    with pytest.raises(Diverged, match=r"lower `recipe.lr`"):
+        run_experiment("hyperparameters", wild)
