@@ -10,6 +10,7 @@ from tagalong.study import Lab, Record
 from tagalong.study._asked import check
 from tagalong.study._decisions import decide_all
 from tagalong.study._records import records_of
+from tagalong.study._relative import without_gaps
 from tagalong.study.methods import Method, Oracle, Random
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class PaperOptimal(Oracle):
     """The paper's "Optimal": the groups with the lowest total on test data."""
 
     def table(self, lab: Lab, subsets: Sequence[Subset], seeds: Sequence[int]) -> dict[Subset, dict[str, float]]:
-        return subset_table(lab, seeds)
+        return without_gaps(subset_table(lab, seeds, diverged=True), len(lab.problem.names))
 
 
 def in_percent(problem: Problem) -> bool:
@@ -90,16 +91,18 @@ def train_subsets(lab: Lab, seeds: Sequence[int]) -> None:
     lab.networks([lab.job(subset, seed) for seed in seeds for subset in lab.subsets()], "all subsets")
 
 
-def results_of(lab: Lab, subset: Iterable[str], seeds: Sequence[int], part: str = "test") -> dict[str, list[float]]:
-    """Of one plain network, for each of its tasks the result of every seed."""
+def results_of(
+    lab: Lab, subset: Iterable[str], seeds: Sequence[int], part: str = "test", *, diverged: bool = False
+) -> dict[str, list[float]]:
+    """Of one plain network, for each of its tasks the result of every seed; NaN for `diverged` ones, if wanted."""
     jobs = [lab.job(subset, seed) for seed in seeds]
-    rows = lab.networks(jobs)
+    rows = lab.networks(jobs, diverged=diverged)
     return {task: [result(lab.problem, getattr(rows[job], part)[task]) for job in jobs] for task in jobs[0].tasks}
 
 
-def subset_table(lab: Lab, seeds: Sequence[int], part: str = "test") -> dict[Subset, dict[str, float]]:
-    """Results of every subset, means over seeds, as `select_groups` takes them."""
-    found = {subset: results_of(lab, subset, seeds, part) for subset in lab.subsets()}
+def subset_table(lab: Lab, seeds: Sequence[int], *, diverged: bool = False) -> dict[Subset, dict[str, float]]:
+    """Test results of every subset, means over seeds, as `select_groups` takes them; NaN as in `results_of`."""
+    found = {subset: results_of(lab, subset, seeds, diverged=diverged) for subset in lab.subsets()}
     return {subset: {task: sum(v) / len(v) for task, v in of.items()} for subset, of in found.items()}
 
 

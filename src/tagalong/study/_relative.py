@@ -80,10 +80,10 @@ def relative_losses(
     def loss(subset: Subset, task: str, seed: int) -> float:
         return float(getattr(rows[lab.job(subset, seed)], part)[task].loss)
 
-    return _without_gaps(relative_table(wanted, names, seeds, loss, reference), len(names))
+    return without_gaps(relative_table(wanted, names, seeds, loss, reference), len(names))
 
 
-def _without_gaps(table: dict[Subset, dict[str, float]], tasks: int) -> dict[Subset, dict[str, float]]:
+def without_gaps(table: dict[Subset, dict[str, float]], tasks: int) -> dict[Subset, dict[str, float]]:
     """NaN becomes so large that groups with it, or predicted from it, are chosen only if all others have it too."""
     known = [value for values in table.values() for value in values.values() if not math.isnan(value)]
     if len(known) == sum(map(len, table.values())):

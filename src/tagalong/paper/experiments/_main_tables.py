@@ -28,8 +28,10 @@ COLUMNS = ("method", "groups", "total", "test loss, %", "validation loss, %", "d
 def total_sheet(bench: Bench, records: Sequence[Record]) -> Sheet:
     """One line per method and budget, with costs in trainings of MTL."""
     found = totals(bench.chosen, records)
-    rows = [_total_row(bench, line, found[line.method, line.budget]) for line in summarise(list(records))]
+    lines = summarise(list(records))
+    rows = [_total_row(bench, line, found[line.method, line.budget]) for line in lines]
     note = "losses: mean relative change against mtl; costs in trainings of mtl; parameters against mtl's"
+    note += "; no total where a network diverged" if any(line.diverged for line in lines) else ""
     return Sheet(f"Total {measure_of(bench.chosen)}", (*COLUMNS, "printed"), rows, note)
 
 
@@ -126,7 +128,7 @@ def printed_sheets(bench: Bench) -> list[Sheet]:
 
 
 def _group_row(bench: Bench, lab: Lab, method: str, group: Group) -> list[Cell]:
-    found, digits = results_of(lab, group.trains, bench.seeds), digits_of(bench.chosen)
+    found, digits = results_of(lab, group.trains, bench.seeds, diverged=True), digits_of(bench.chosen)
     cells: list[Cell] = [
         value(found[task], digits=digits, served=task in group.serves) if task in group.trains else None
         for task in bench.chosen.names
