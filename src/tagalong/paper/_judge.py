@@ -109,9 +109,9 @@ def correlated(text: str, found: float, *, yes: float, no: float | None = None, 
         ['yes', 'within noise', 'no']
     """
     told = f"Pearson {found:.2f}{more}; {yes:g} or more counts as yes" + ("" if no is None else f", below {no:g} as no")
-    appeared: Appeared = "within noise"
     if np.isnan(found):
-        appeared = "not tested"
-    elif found >= yes or found < (yes if no is None else no):
+        return Claim(text, "not tested", f"too few different numbers to correlate{more}")
+    appeared: Appeared = "within noise"
+    if found >= yes or found < (yes if no is None else no):
         appeared = "yes" if found >= yes else "no"
     return Claim(text, appeared, told)
