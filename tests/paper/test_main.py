@@ -1,11 +1,14 @@
 """The main comparison at small size: what must hold whatever the data."""
 
+import importlib
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tagalong.paper import Bench, Report, Value
+from tagalong.paper import Bench, Report, Value, run_experiment
 from tagalong.paper._totals import in_percent, result, totals
 from tagalong.paper.experiments import _tune
 from tagalong.study import Record, Results
@@ -151,3 +154,21 @@ def test_as_published_only_the_step_differs(report: Reports) -> None:
     kept = [place for place, row in enumerate(ours.rows) if not str(row[0]).startswith("tag")]
     assert len(kept) < len(ours.rows)
     assert [ours.rows[place] for place in kept] == [published.rows[place] for place in kept]
+
+
+def test_networks_that_diverge_leave_gaps_and_claims_that_are_not_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "study"))
+    wild = importlib.import_module("diverging_small").diverging_problem()
+    found = run_experiment("main", Bench(wild, tmp_path, seeds=(0, 1), size="small", device="cpu"))
+    document = json.loads(found.save(tmp_path)[0].read_text())
+    by_seed = {(one["method"], one["budget"]): one["by_seed"] for one in document["totals"]}
+    assert by_seed["stl", None] == [None, None]
+    assert all(total is not None for total in by_seed["oracle", 2])
+    answers = {claim.text: claim for claim in found.claims}
+    assert answers["TAG does better than STL"].appeared == "not tested"
+    assert "against no number (not tested)" in answers["TAG does better than STL"].because
+    assert answers["TAG does better than MTL"].appeared != "not tested"
+    assert found.sheet("Total").note.endswith("no total where a network diverged")
+    assert not any("nan" in claim.because for claim in found.claims)

@@ -40,6 +40,7 @@ class Watched:
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
         assert (what, unit) == ("decoding images", "views")
+        assert total, "nothing is told where nothing is decoded"
 
     def advance(self, n: int) -> None:
         self.views += n

@@ -12,6 +12,7 @@ from ._report import Appeared, Claim, Value
 
 Pairs = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 TINY = 1e-9  # a spread of zero over seeds does not make rounding clear
+WEAKEST_FIRST: tuple[Appeared, ...] = ("no", "not tested", "within noise", "yes")
 FEW = 4  # comparisons that are listed one by one; all are in the JSON
 
 
@@ -25,6 +26,8 @@ def value(found: Sequence[float], *, digits: int = 2, served: bool = True) -> Va
 def lower(mine: Sequence[float], other: Sequence[float]) -> Appeared:
     """Whether one is clearly lower than the other, seed by seed; "no" where it is clearly higher.
 
+    "not tested" where a seed has no number, as after a training that diverged.
+
     Example:
         >>> lower([1.0, 1.1], [2.0, 2.2]), lower([1.0, 2.5], [2.0, 2.8]), lower([3.0, 3.1], [2.0, 2.1])
         ('yes', 'within noise', 'no')
@@ -33,7 +36,14 @@ def lower(mine: Sequence[float], other: Sequence[float]) -> Appeared:
 
 
 def negative(found: Sequence[float]) -> Appeared:
-    """Whether numbers, one for each seed, are clearly below zero; with one seed nothing is clear."""
+    """Whether numbers, one for each seed, are clearly below zero; with one seed nothing is clear.
+
+    Example:
+        >>> negative([-1.0, -1.1]), negative([-1.0]), negative([-1.0, float("nan")])
+        ('yes', 'within noise', 'not tested')
+    """
+    if not np.isfinite(found).all():
+        return "not tested"
     mean = float(np.mean(found))
     if len(found) < 2 or not abs(mean) > max(seed_half_width(found), TINY):
         return "within noise"
@@ -48,27 +58,25 @@ def all_lower(text: str, pairs: Pairs, unit: str = "") -> Claim:
         pairs: by name, values of every seed.
         unit: of the values, in the explanation.
     """
-    known = {name: pair for name, pair in pairs.items() if np.isfinite([*pair[0], *pair[1]]).all()}
-    lost = [f"{name}: diverged" for name in pairs if name not in known]
-    if not known:
-        return Claim(text, "not tested", "; ".join(lost) or "nothing to compare")
-    found = {name: lower(mine, other) for name, (mine, other) in known.items()}
-    weakest: Appeared = "yes"
-    for one in ("within noise", "no"):
-        if one in found.values():
-            weakest = "no" if one == "no" else "within noise"
+    if not pairs:
+        return Claim(text, "not tested", "nothing to compare")
+    found = {name: lower(mine, other) for name, (mine, other) in pairs.items()}
+    weakest = next(answer for answer in WEAKEST_FIRST if answer in found.values())
     parts = tuple(
-        f"{name}: {np.mean(mine):.4g} against {np.mean(other):.4g}{unit} ({found[name]})"
-        for name, (mine, other) in known.items()
+        f"{name}: {_mean(mine)} against {_mean(other)}{unit} ({found[name]})" for name, (mine, other) in pairs.items()
     )
-    return Claim(text, weakest, "; ".join([_summary(parts, list(found.values())), *lost]), (*parts, *lost))
+    return Claim(text, weakest, _summary(parts, list(found.values())), parts)
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.4g}" if np.isfinite(values).all() else "no number"
 
 
 def _summary(parts: tuple[str, ...], answers: Sequence[Appeared]) -> str:
     if len(parts) <= FEW:
         return "; ".join(parts)
-    counted = {"yes": "clearly", "within noise": "within noise", "no": "not"}
-    listed = [f"{answers.count(answer)} {word}" for answer, word in counted.items() if answer in answers]
+    words = {"yes": "clearly", "within noise": "within noise", "not tested": "not tested", "no": "not"}
+    listed = [f"{answers.count(answer)} {word}" for answer, word in words.items() if answer in answers]
     return f"of {len(parts)} comparisons {', '.join(listed)}"
 
 
@@ -101,9 +109,9 @@ def correlated(text: str, found: float, *, yes: float, no: float | None = None, 
         ['yes', 'within noise', 'no']
     """
     told = f"Pearson {found:.2f}{more}; {yes:g} or more counts as yes" + ("" if no is None else f", below {no:g} as no")
-    appeared: Appeared = "within noise"
     if np.isnan(found):
-        appeared = "not tested"
-    elif found >= yes or found < (yes if no is None else no):
+        return Claim(text, "not tested", f"too few different numbers to correlate{more}")
+    appeared: Appeared = "within noise"
+    if found >= yes or found < (yes if no is None else no):
         appeared = "yes" if found >= yes else "no"
     return Claim(text, appeared, told)

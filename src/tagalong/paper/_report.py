@@ -107,7 +107,7 @@ class Report:
         claims: what the paper says about it.
         figures: by file name, without ending.
         notes: what a reader must know.
-        numbers: further results, as JSON can hold them.
+        numbers: further results, as JSON can hold them but for NaN, which becomes null there.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Report:
             "tables": [sheet.to_document() for sheet in self.sheets],
             "claims": [claim.to_document() for claim in self.claims],
             "notes": list(self.notes),
-            **self.numbers,
+            **{name: _holdable(found) for name, found in self.numbers.items()},
         }
 
     def save(self, out: Path) -> list[Path]:
@@ -148,6 +148,14 @@ class Report:
             files.append(out / f"{name}.html")
             figure.write_html(files[-1], include_plotlyjs="directory")
         return files
+
+
+def _holdable(found: Any) -> Any:
+    if isinstance(found, Mapping):
+        return {name: _holdable(part) for name, part in found.items()}
+    if isinstance(found, (list, tuple)):
+        return [_holdable(part) for part in found]
+    return _plain(found) if isinstance(found, float) else found
 
 
 def _plain(value: float | None) -> float | None:

@@ -99,13 +99,13 @@ def results_of(lab: Lab, subset: Iterable[str], seeds: Sequence[int], part: str 
     return {task: [result(lab.problem, getattr(rows[job], part)[task]) for job in jobs] for task in jobs[0].tasks}
 
 
-def subset_table(lab: Lab, seeds: Sequence[int], part: str = "test") -> dict[Subset, dict[str, float]]:
-    """Results of every subset, means over seeds, as `select_groups` takes them; without those that diverged.
+def subset_table(lab: Lab, seeds: Sequence[int]) -> dict[Subset, dict[str, float]]:
+    """Test results of every subset, means over seeds, as `select_groups` takes them; without those that diverged.
 
     Raises:
         Diverged: all networks of a task did.
     """
-    found = {subset: results_of(lab, subset, seeds, part) for subset in lab.subsets()}
+    found = {subset: results_of(lab, subset, seeds) for subset in lab.subsets()}
     means = {subset: {task: sum(v) / len(v) for task, v in of.items()} for subset, of in found.items()}
     there = {subset: of for subset, of in means.items() if all(map(math.isfinite, of.values()))}
     if lost := set(lab.problem.names) - set().union(*there):

@@ -40,6 +40,8 @@ def decodable(reader: ViewReader, folder: Path, progress: Progress) -> ViewReade
     with suppress(OSError, ValueError):  # not there yet, or not whole: then all are decoded
         known = json.loads(file.read_text())
         rows = [row for row in rows if reader.views.name(row) in known]
+    if not rows:
+        return reader
     progress.start(len(rows), "decoding images", "views")
     try:
         flaws = dict(_flaws(reader, rows, progress))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from tagalong.affinity import Affinity
@@ -112,7 +112,7 @@ def pack(trained: Trained, groups: Tensor | None = None) -> Packed:
         seconds=float(trained.seconds),
         parameters=int(trained.parameters),
         best_epoch=int(trained.best_epoch),
-        curve=np.asarray(trained.curve, dtype=np.float32).tobytes(),
+        curve=_single(trained.curve).tobytes(),
         weights=None if trained.state is None else pack_weights(trained.state),
         losses=_pack_losses(trained),
         affinity=None if affinity is None else pack_affinity(affinity),
@@ -134,6 +134,11 @@ def read_halves(text: str) -> dict[str, tuple[float, float]]:
 
 
 PARTS = ("val", "test")
+
+
+def _single(losses: ArrayLike) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # infinite where training nearly diverged
+        return np.asarray(losses).astype(np.float32)
 
 
 def _plain(scores: Mapping[str, Score]) -> dict[str, list[float | None]]:
@@ -183,7 +188,7 @@ def _pack_losses(trained: Trained) -> bytes | None:
         rows = [getattr(trained, part)[task].rows for task in trained.job.tasks]
         if any(losses is None for losses in rows):
             return None
-        arrays[part] = np.stack(rows).astype(np.float32)
+        arrays[part] = _single(np.stack(rows))
     return _npz(arrays)
 
 

@@ -28,8 +28,10 @@ COLUMNS = ("method", "groups", "total", "test loss, %", "validation loss, %", "d
 def total_sheet(bench: Bench, records: Sequence[Record]) -> Sheet:
     """One line per method and budget, with costs in trainings of MTL."""
     found = totals(bench.chosen, records)
-    rows = [_total_row(bench, line, found[line.method, line.budget]) for line in summarise(list(records))]
+    lines = summarise(list(records))
+    rows = [_total_row(bench, line, found[line.method, line.budget]) for line in lines]
     note = "losses: mean relative change against mtl; costs in trainings of mtl; parameters against mtl's"
+    note += "; no total where a network diverged" if any(line.diverged for line in lines) else ""
     return Sheet(f"Total {measure_of(bench.chosen)}", (*COLUMNS, "printed"), rows, note)
 
 
