@@ -75,7 +75,7 @@ def _mean(values: Sequence[float]) -> str:
 def _summary(parts: tuple[str, ...], answers: Sequence[Appeared]) -> str:
     if len(parts) <= FEW:
         return "; ".join(parts)
-    words = {"yes": "clearly", "within noise": "within noise", "not tested": "not tested", "no": "not"}
+    words = {"yes": "clearly", "within noise": "within noise", "not tested": "not tested", "no": "clearly not"}
     listed = [f"{answers.count(answer)} {word}" for answer, word in words.items() if answer in answers]
     return f"of {len(parts)} comparisons {', '.join(listed)}"
 

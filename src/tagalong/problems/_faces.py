@@ -128,5 +128,5 @@ def _encoder(size: str | None, chosen: Mapping[str, Any], whole: bool) -> Encode
     pixels, channels = chosen["pixels"], chosen["channels"]
     if size is None:
         return SmallCNN(pixels, channels, whole=whole)
-    # Keras's memory of 0.01 takes hundreds of steps to know its inputs, and is judged by validation after each epoch
+    # with Keras's 0.01 BatchNorm would take hundreds of steps to know its inputs, and be judged before
     return CelebANet(channels, whole, memory=0.1, channels_last=size == "full")
