@@ -37,7 +37,6 @@ def _single(rows: object) -> object:
     return replace(rows, inputs=rows.inputs.float(), targets={name: own.float() for name, own in rows.targets.items()})
 
 
-@pytest.mark.filterwarnings("ignore:the losses of all tasks are NaN")
 def test_seeds_with_which_all_together_diverges_are_left_out_and_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -67,7 +66,6 @@ def test_a_fresh_seed_with_which_all_together_diverges_is_left_out(tmp_path: Pat
     assert results.verdict().seeds == 1
 
 
-@pytest.mark.filterwarnings("ignore:the losses of all tasks are NaN")
 @pytest.mark.parametrize("methods", [["mtl"], ["tag", "auto"]])
 def test_without_any_network_for_all_tasks_nothing_can_be_compared(methods: list[str], tmp_path: Path) -> None:
     problem, bad, _ = unlucky_problem()

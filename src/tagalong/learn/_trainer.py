@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -70,7 +71,8 @@ def train(
         Diverged: the validation loss was never finite.
     """
     refuse(_problems(problem, job, torch.device(device)))
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the losses of all tasks are NaN")  # the meter's; `Diverged` says it better
         training = _Training(problem, job, torch.device(device), meter)
         if checkpoint is not None and checkpoint.exists():
             load_checkpoint(checkpoint, training)
