@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json as json_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from tagalong._json import holdable
 
 from . import _study_options as options
 from ._arguments import budgets as read_budgets
@@ -42,7 +44,7 @@ def leaderboard(
     with progress("looking up", quiet=json):
         found = compare(names or truth_names(), budgets=wanted, seeds=3 if seeds is None else seeds)
     if json:
-        print(json_module.dumps({"leaderboard": [_finite(one.to_document()) for one in found]}, indent=1))
+        print(json_module.dumps({"leaderboard": [holdable(one.to_document()) for one in found]}, indent=1))
         return
     _show(found, wanted)
 
@@ -68,10 +70,3 @@ def _show(found: list[Standing], budgets: tuple[int, ...]) -> None:
 
 def _order(one: Standing) -> tuple[float, str]:
     return -one.marginal if one.marginal == one.marginal else 2.0, one.estimator
-
-
-def _finite(value: Any) -> Any:
-    """The same with null for what is not a number."""
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    return None if isinstance(value, float) and value != value else value

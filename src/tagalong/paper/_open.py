@@ -57,8 +57,9 @@ def open_bench(
     if recipe:
         made = replace(made, recipe=replace(made.recipe, **recipe))
     device_name(device)  # these two refuse what is not there, before anything is written
-    if len((made if tasks is None else made.only(tasks)).names) < FEWEST:
-        raise ValueError(f"`tasks` must be {FEWEST} at least, so that there is something to group, found {tasks!r}")
+    names = (made if tasks is None else made.only(tasks)).names
+    if len(names) < FEWEST:
+        raise ValueError(f"`tasks` must be {FEWEST} at least, so that there is something to group, found {names[0]!r}")
     few = FEW if size == "small" and set(FEW) <= set(made.names) else None
     folder = out or Path("runs") / f"paper-{problem}-{size}"
     count = seeds or (1 if problem == "taskonomy" else SEEDS[size])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tagalong._json import holdable
 from tagalong.affinity._atomic import write_atomic
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class Value:
 
     def to_document(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        return {"mean": _plain(self.mean), "stderr": _plain(self.stderr), "served": self.served}
+        made: dict[str, Any] = holdable({"mean": self.mean, "stderr": self.stderr, "served": self.served})
+        return made
 
 
 Cell = str | int | Value | None
@@ -135,7 +137,7 @@ class Report:
             "tables": [sheet.to_document() for sheet in self.sheets],
             "claims": [claim.to_document() for claim in self.claims],
             "notes": list(self.notes),
-            **{name: _holdable(found) for name, found in self.numbers.items()},
+            **holdable(self.numbers),
         }
 
     def save(self, out: Path) -> list[Path]:
@@ -148,15 +150,3 @@ class Report:
             files.append(out / f"{name}.html")
             figure.write_html(files[-1], include_plotlyjs="directory")
         return files
-
-
-def _holdable(found: Any) -> Any:
-    if isinstance(found, Mapping):
-        return {name: _holdable(part) for name, part in found.items()}
-    if isinstance(found, (list, tuple)):
-        return [_holdable(part) for part in found]
-    return _plain(found) if isinstance(found, float) else found
-
-
-def _plain(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)
