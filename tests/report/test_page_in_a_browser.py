@@ -84,6 +84,16 @@ def test_the_table_sorts_both_ways(hostile_page: Path, see: See) -> None:
     assert shown() == sorted(shown(), reverse=True)
 
 
+def test_nothing_moves_when_a_plot_is_drawn(hostile_page: Path, see: See) -> None:
+    seen = see(hostile_page, viewport={"width": 1200, "height": 200})
+    places = "[...document.querySelectorAll('h2, table')].map((one) => one.getBoundingClientRect().top + scrollY)"
+    before = seen.page.evaluate(places)
+    assert seen.page.locator("#search-curve .main-svg").count() == 0
+    for name in PLOTS:
+        seen.plotted(name)
+    assert seen.page.evaluate(places) == before
+
+
 def boxes(seen: Seen) -> tuple[dict[str, float], dict[str, float]]:
     """Where the figure of costs and the table of methods are."""
     return seen.plotted("cost").bounding_box(), seen.page.locator("#methods").bounding_box()

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,6 +103,13 @@ def test_the_folder_alone_is_enough_in_another_process(problem: Problem, best: B
     assert sorted(path.name for path in tmp_path.iterdir()) == ["networks"]
     weights = torch.load(tmp_path / "networks" / "network-1.pt", weights_only=True)
     assert set(weights) == set(best.networks[0].state_dict())
+
+
+def test_many_may_save_into_one_folder_at_once(best: Best, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: best.save(tmp_path), range(64)))
+    assert Best.load(tmp_path).groups == best.groups
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["networks"]
 
 
 def test_classes_of_a_script_travel_with_the_networks(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import pickle
 import shutil
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -41,11 +43,26 @@ def write(best: Best, out: Path) -> Path:
             (draft / module_file(number)).write_bytes(_without_weights(network))
         torch.save(best.example, draft / EXAMPLE)
         write_atomic(draft / FILE, (json.dumps(to_document(best), allow_nan=False, indent=1) + "\n").encode())
-        shutil.rmtree(folder, ignore_errors=True)
-        draft.rename(folder)
+        _put(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folder
+
+
+def _put(draft: Path, folder: Path) -> None:
+    """Replaces `folder` by `draft`; where several processes do so at once, the last one's stays."""
+    before = draft.with_name(f"{draft.name}.before")
+    while True:
+        with suppress(FileNotFoundError):
+            folder.rename(before)
+        try:
+            draft.rename(folder)
+            return
+        except OSError as error:  # another process put its own there in between
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        finally:
+            shutil.rmtree(before, ignore_errors=True)
 
 
 def read(out: Path) -> Best:

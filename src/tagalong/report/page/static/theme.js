@@ -66,7 +66,8 @@ function marked(trace) {
 // Above the plot, where it grows without pushing the axis away.
 const LEGEND = { orientation: 'h', x: 0, y: 1.02, yanchor: 'bottom' };
 
-// Plots are drawn when they come near the window, so that a long page is ready at once.
+// Plots are drawn when they come near the window, so that a long page is ready at once. Their room is kept from the
+// start: what stands below does not move away from the pointer.
 const nearby = new IntersectionObserver(
   (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => waiting.get(entry.target)?.()),
   { rootMargin: '800px' },
@@ -77,17 +78,23 @@ const waiting = new Map();
 function plot(id, build, drawn = () => {}) {
   const place = find(id);
   if (!place) return () => {};
+  const made = () => {
+    const figure = build(place.clientWidth);
+    place.style.height = `${figure.height}px`;
+    return figure;
+  };
   const draw = () => {
-    const { traces, layout, width, height } = build(place.clientWidth);
+    const { traces, layout, width, height } = made();
     Plotly.react(place, traces, themed(layout, width ?? place.clientWidth, height), CONFIG);
     if (waiting.delete(place)) {
       nearby.unobserve(place);
       drawn(place);
     }
   };
+  made();
   waiting.set(place, draw);
   nearby.observe(place);
-  redraws.push(() => waiting.has(place) || draw());
+  redraws.push(() => (waiting.has(place) ? made() : draw()));
   return () => waiting.has(place) || draw();
 }
 
