@@ -15,6 +15,7 @@ from tagalong.affinity._atomic import write_atomic
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+SCRIPT = "plotly.min.js"
 Appeared = Literal["yes", "within noise", "no", "not tested"]
 
 
@@ -146,7 +147,18 @@ class Report:
         files = [out / f"{self.name}.json"]
         text = json.dumps(self.to_document(), indent=1, allow_nan=False)
         write_atomic(files[0], (text + "\n").encode())
+        if self.figures:
+            _write_script(out)
         for name, figure in self.figures.items():
             files.append(out / f"{name}.html")
-            figure.write_html(files[-1], include_plotlyjs="directory")
+            write_atomic(files[-1], figure.to_html(include_plotlyjs=SCRIPT).encode())
         return files
+
+
+def _write_script(out: Path) -> None:
+    """Plotly's own way would keep a script that a kill cut off, and let others read half of one."""
+    from plotly.offline import get_plotlyjs
+
+    script, content = out / SCRIPT, get_plotlyjs().encode()
+    if not script.exists() or script.stat().st_size != len(content):
+        write_atomic(script, content)
