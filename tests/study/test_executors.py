@@ -75,7 +75,8 @@ def test_ray_gives_the_same_networks_and_tries_again_after_a_lost_worker(tmp_pat
     here = trained_by(Serial(), tmp_path / "here.sqlite", problem)
     mark = tmp_path / "mark"
     dying = replace(problem, encoder=DiesOnce(mark))
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    # A Ray of its own: by default it would take a cluster that another test has just started on this machine.
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
         there = trained_by(make_executor("ray"), tmp_path / "there.sqlite", dying)
         assert ray.is_initialized(), "a connection that was there before stays"
