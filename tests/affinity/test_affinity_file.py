@@ -101,6 +101,59 @@ def test_saving_again_removes_the_stale_archive_and_no_other(tmp_path: Path, mon
     assert len(list(tmp_path.glob("*.npz"))) == 3
 
 
+def interrupted_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, other: Callable[[], None]) -> None:
+    """Lets another process have its turn before the first call of a function is carried out."""
+    real, turns = getattr(owner, name), [other]
+
+    def function(*arguments: Any) -> Any:
+        if turns:
+            turns.pop()()
+        return real(*arguments)
+
+    monkeypatch.setattr(owner, name, function)
+
+
+@pytest.mark.parametrize("steps", [5, 7])
+@pytest.mark.parametrize("moment", ["_remove_stale", "_whole"])
+def test_of_two_processes_that_save_at_once_neither_takes_the_archive_of_what_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, moment: str
+) -> None:
+    path, first, second = tmp_path / "affinity.json", measured(steps=steps), measured(steps=6)
+    monkeypatch.setattr(file_module, "INLINE", 5 * 9)  # only the shortest history has no archive
+    interrupted_once(monkeypatch, file_module, moment, lambda: second.save(path))
+    first.save(path)
+    found = Affinity.load(path)
+    same(found, first if len(found.steps) == steps else second)
+
+
+def test_what_another_process_saves_between_archive_and_json_harms_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, replace, put = tmp_path / "affinity.json", os.replace, []
+    monkeypatch.setattr(file_module, "INLINE", 0)
+
+    def watched(new: Any, file: Any) -> None:
+        replace(new, file)
+        put.append(file)
+        if len(put) == 1:
+            measured(steps=7).save(path)
+
+    monkeypatch.setattr(os, "replace", watched)
+    measured().save(path)
+    same(Affinity.load(path), measured())
+    assert len(list(tmp_path.glob("*.npz"))) == 1
+
+
+def test_a_file_that_is_replaced_while_it_is_read_comes_back_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "affinity.json"
+    monkeypatch.setattr(file_module, "INLINE", 0)
+    measured().save(path)
+    interrupted_once(monkeypatch, file_module, "_archived", lambda: measured(steps=7).save(path))
+    same(Affinity.load(path), measured(steps=7))
+
+
 def test_a_relative_path_without_a_folder_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     measured().save("affinity.json")

@@ -28,26 +28,40 @@ TIMED = ("steps", "history", "null")
 
 
 def write(affinity: Record, path: Path) -> None:
-    """Archive first, JSON last: at every moment the JSON names an archive that is there."""
+    """Archive first, JSON last: the JSON names an archive that is there."""
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "direction": DIRECTION}
     document["caution"] = caution(affinity.tasks)
     document |= {name: _plain(getattr(affinity, name)) for name in ALWAYS}
-    archive = None
+    archive, content = None, b""
     if affinity.history.size + affinity.null.size > INLINE:
         content = _packed({name: getattr(affinity, name) for name in TIMED})
         digest = hashlib.sha256(content).hexdigest()
         archive = f"{path.name}.{digest[:16]}.npz"
-        write_atomic(path.with_name(archive), content)
         document["archive"] = {"file": archive, "sha256": digest}
     else:
         document |= {name: _plain(getattr(affinity, name)) for name in TIMED}
-    write_atomic(path, (json.dumps(document, allow_nan=False, indent=1) + "\n").encode())
-    _remove_stale(path, archive)
+    text = json.dumps(document, allow_nan=False, indent=1) + "\n"
+    while True:
+        if archive is not None:
+            write_atomic(path.with_name(archive), content)
+        write_atomic(path, text.encode())
+        _remove_stale(path, archive)
+        if _whole(path):  # else another process saved here at once, and one took the other's archive for stale
+            return
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The fields of the affinity saved at `path`."""
+    """The fields of the affinity saved at `path`; where another process saves there meanwhile, of the later one."""
     document = _document(path)
+    try:
+        return _fields(path, document)
+    except AffinityFileError:
+        if _document(path) == document:
+            raise
+    return read(path)
+
+
+def _fields(path: Path, document: dict[str, Any]) -> dict[str, Any]:
     names = ALWAYS if "archive" in document else ALWAYS + TIMED
     missing = [name for name in names if name not in document]
     if missing:
@@ -116,6 +130,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (tuple, list, str)):
         return value
     return {key: _plain(entry) if isinstance(entry, np.ndarray) else entry for key, entry in value.items()}
+
+
+def _whole(path: Path) -> bool:
+    """Whether the archive that the JSON names is there, if it names one."""
+    entry = _document(path).get("archive")
+    return entry is None or path.with_name(entry["file"]).exists()
 
 
 def _remove_stale(path: Path, archive: str | None) -> None:
