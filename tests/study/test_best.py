@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from tagalong.group import Group
-from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, build_network, train
-from tagalong.study import Best, Outcome, ProblemInfo, Record, Results
+from tagalong.learn import MLP, Job, Network, Problem, Recipe, Split, Task, build_network, train
+from tagalong.study import Best, Outcome, ProblemInfo, Record, Results, _best_file
 from tagalong.study._best import keep_best, recommended_record
 
 TASKS = (Task("age", "regression"), Task("ill"), Task("kind", "multiclass", classes=3))
 GROUPS = (Group({"age", "ill"}, {"age"}), Group({"ill", "kind"}, {"ill", "kind"}))
+JOBS = [Job(tuple(sorted(group.trains)), seed=2) for group in GROUPS]
 SCALE = (50.0, 10.0)
 
 
@@ -110,6 +111,43 @@ def test_many_may_save_into_one_folder_at_once(best: Best, tmp_path: Path) -> No
         list(pool.map(lambda _: best.save(tmp_path), range(64)))
     assert Best.load(tmp_path).groups == best.groups
     assert sorted(path.name for path in tmp_path.iterdir()) == ["networks"]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_networks_put_anew_while_they_are_read_are_read_anew(
+    best: Best, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Before the first file of weights is read, or between two: all come from the later run."""
+    other = Best.build(make_problem(), GROUPS, [train(make_problem(), job).state or {} for job in JOBS], seed=2)
+    best.save(tmp_path)
+    module, left = _best_file._module, [other]
+
+    def read(folder: Path, which: int) -> Network:
+        if which == number and left:
+            left.pop().save(tmp_path)
+        return module(folder, which)
+
+    monkeypatch.setattr(_best_file, "_module", read)
+    found = Best.load(tmp_path)
+    assert found.seed == 2
+    for ours, theirs in zip(found.networks, other.networks, strict=True):
+        assert all(torch.equal(value, theirs.state_dict()[name]) for name, value in ours.state_dict().items())
+
+
+def test_a_folder_that_is_being_put_anew_is_read_once_it_is_there(
+    best: Best, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, left = _best_file._read, [best]
+
+    def late(out: Path) -> Best:
+        try:
+            return read(out)
+        finally:
+            if left:
+                left.pop().save(tmp_path)
+
+    monkeypatch.setattr(_best_file, "_read", late)
+    assert Best.load(tmp_path).seed == best.seed
 
 
 def test_classes_of_a_script_travel_with_the_networks(tmp_path: Path) -> None:

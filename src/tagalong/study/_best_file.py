@@ -66,7 +66,26 @@ def _put(draft: Path, folder: Path) -> None:
 
 
 def read(out: Path) -> Best:
-    """The networks in the folder of a run, or in its `networks/` itself."""
+    """The networks in the folder of a run, or in its `networks/` itself; never some of one run and some of another."""
+    before = _identity(out / FOLDER)
+    try:
+        best = _read(out)
+    except NetworksFileError:
+        if _identity(out / FOLDER) == before:
+            raise
+    else:
+        if _identity(out / FOLDER) == before:
+            return best
+    return read(out)  # another process has put its own there in between
+
+
+def _identity(folder: Path) -> int | None:
+    with suppress(FileNotFoundError):
+        return folder.stat().st_ino
+    return None
+
+
+def _read(out: Path) -> Best:
     folder = out / FOLDER if (out / FOLDER).is_dir() else out
     if not (folder / FILE).exists():
         raise NetworksFileError(f"`out` must be the folder of a finished run, found no {FOLDER}/{FILE} in {out}")
