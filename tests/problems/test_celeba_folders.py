@@ -103,6 +103,36 @@ def test_an_image_that_is_listed_twice(data: Path, capsys: pytest.CaptureFixture
     assert "must list each image once, found more often: 000001.jpg" in refused(data, capsys)
 
 
+def test_an_image_that_is_in_two_parts(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(data / PARTITION, 4, lambda line: f"{line}\n000001.jpg 2")
+    assert f"{PARTITION} must list each image once, found more often: 000001.jpg" in refused(data, capsys)
+
+
+def test_a_list_without_names_of_attributes_or_with_one_twice(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(data / ATTRIBUTES, 2, lambda line: line.replace("Attractive", "Goatee"))
+    assert f"{ATTRIBUTES} must list each attribute once, found more often: Goatee" in refused(data, capsys)
+    (data / ATTRIBUTES).write_text("0\n")
+    said = refused(data, capsys)
+    assert said.endswith(
+        f"{ATTRIBUTES} must have the names of attributes in its second line, found none; is it cut off?"
+    )
+    assert "\n" not in said
+
+
+def test_a_list_of_no_images(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    header = (data / ATTRIBUTES).read_text().splitlines()[1]
+    (data / ATTRIBUTES).write_text(f"0\n{header}\n")
+    assert refused(data, capsys).endswith(f"{ATTRIBUTES} must list images, found none")
+
+
+def test_a_mark_before_the_first_letter_does_no_harm(data: Path) -> None:
+    wanted = ["Smiling", "Young"]
+    before = celeba(data, wanted, size="small").fingerprint
+    for name in (ATTRIBUTES, PARTITION):
+        (data / name).write_bytes(b"\xef\xbb\xbf" + (data / name).read_bytes())
+    assert celeba(data, wanted, size="small").fingerprint == before
+
+
 def test_a_page_instead_of_a_list(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (data / ATTRIBUTES).write_text("<!DOCTYPE html><html>\n<title>Too many downloads</title>\n")
     assert "must start with the number of its images, found '<!DOCTYPE html><html>'" in refused(data, capsys)

@@ -128,6 +128,12 @@ def test_rows_come_by_building_and_lists_may_lie_elsewhere(written: Path, tmp_pa
     torch.testing.assert_close(other.test.batch(torch.arange(3))[0], problem.train.batch(torch.arange(3))[0])
 
 
+def test_a_mark_before_the_first_letter_of_a_list_does_no_harm(data: Path) -> None:
+    before = taskonomy(data).fingerprint
+    (data / "val_models.txt").write_text("cedar\n", encoding="utf-8-sig")
+    assert taskonomy(data).fingerprint == before
+
+
 def test_of_validation_and_test_only_the_first_images_of_a_building_count(data: Path) -> None:
     for view in (0, 1):
         for domain in view_arrays(0):
@@ -298,6 +304,10 @@ def twice(data: Path) -> None:
     (data / "val_models.txt").write_text("cedar\nallen\n")
 
 
+def no_text(data: Path) -> None:
+    (data / "val_models.txt").write_bytes("cedar".encode("utf-16"))
+
+
 def no_domains(data: Path) -> None:
     (data / "rgb").rename(data / "colours")
 
@@ -327,6 +337,11 @@ BAD = [
         no_list,
         "`lists` must be a folder with lists of buildings, one a line; found no test_models.txt in {data}; the paper's "
         "are released with its code",
+    ),
+    (
+        no_text,
+        "`lists`: val must name buildings that are in `data`, found '\N{REPLACEMENT CHARACTER}"
+        "\N{REPLACEMENT CHARACTER}c\\x00e\\x00d\\x00a\\x00r\\x00'",
     ),
     (twice, "`lists` must name each building once, found 'allen' again"),
     (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +26,12 @@ def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDArr
     Raises:
         ValueError: lists what is wrong with the file, or attributes that it does not have.
     """
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with _open(path) as file:
         count, header = file.readline().strip(), file.readline().split()
         if not count.isdecimal():
             found = f"{count[:40]!r}; is it the official file?"
             raise ValueError(f"`data`: {path} must start with the number of its images, found {found}")
+        refuse(_header_problems(path, header))
         unknown = [name for name in wanted if name not in header]
         refuse(
             [f"`attributes` must be some of {path.name}, found {name!r}; {closest(name, header)}" for name in unknown]
@@ -43,7 +45,7 @@ def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDArr
                 odd.add(number, "values 1 and -1 alone", next(value for value in values if value not in VALUES))
             names.append(name)
             labels.append([VALUES.get(values[place], False) for place in places if place < len(values)])
-    refuse([*odd.problems, *_wrong_count(path, int(count), names), *_twice(path, names)])
+    refuse([*odd.problems, *_wrong_count(path, int(count), names), *_twice(path, names, "image")])
     return names, np.array(labels, dtype=np.bool_).reshape(len(names), len(wanted))
 
 
@@ -53,14 +55,16 @@ def read_partition(path: Path, names: Sequence[str]) -> NDArray[np.int64]:
     Raises:
         ValueError: lists what is wrong with the file, or images that it leaves out.
     """
+    listed: list[str] = []
     parts: dict[str, int] = {}
     odd = OddLines(path)
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with _open(path) as file:
         for number, (name, *values) in lines_of(file, 1):
             if len(values) != 1 or values[0] not in PARTS:
                 odd.add(number, "a name and 0, 1 or 2", " ".join(values) or "a name alone")
+            listed.append(name)
             parts[name] = list(PARTS).index(values[0]) if values and values[0] in PARTS else -1
-    refuse(odd.problems)
+    refuse([*odd.problems, *_twice(path, listed, "image")])
     absent = [name for name in names if name not in parts]
     if absent:
         raise ValueError(f"`data`: {path} must have a line for every image, found none for {some(absent)}")
@@ -68,6 +72,11 @@ def read_partition(path: Path, names: Sequence[str]) -> NDArray[np.int64]:
     empty = [word for part, word in enumerate(PARTS.values()) if not (found == part).any()]
     refuse([f"`data`: {path} must have images of every part, found none for {', '.join(empty)}"] if empty else [])
     return found
+
+
+def _open(path: Path) -> IO[str]:
+    """Some editors put a mark before the first letter; what is no text shows in the words."""
+    return path.open(encoding="utf-8-sig", errors="replace")
 
 
 def lines_of(file: Iterable[str], first: int) -> Iterator[tuple[int, list[str]]]:
@@ -96,12 +105,20 @@ class OddLines:
         return said
 
 
+def _header_problems(path: Path, header: Sequence[str]) -> list[str]:
+    if not header:
+        return [f"`data`: {path} must have the names of attributes in its second line, found none; is it cut off?"]
+    return _twice(path, header, "attribute")
+
+
 def _wrong_count(path: Path, count: int, names: Sequence[str]) -> list[str]:
+    if not names:
+        return [f"`data`: {path} must list images, found none"]
     if len(names) == count:
         return []
     return [f"`data`: {path} must list {count} images, as its first line says, found {len(names)}; is it cut off?"]
 
 
-def _twice(path: Path, names: Sequence[str]) -> list[str]:
+def _twice(path: Path, names: Sequence[str], what: str) -> list[str]:
     again = [name for name, times in Counter(names).items() if times > 1]
-    return [f"`data`: {path} must list each image once, found more often: {some(again)}"] if again else []
+    return [f"`data`: {path} must list each {what} once, found more often: {some(again)}"] if again else []

@@ -43,7 +43,8 @@ def _file(folder: Path, part: str) -> Path | None:
 
 
 def _names(path: Path) -> tuple[str, ...]:
-    lines = path.read_text(encoding="utf-8").splitlines()
+    # Some editors put a mark before the first letter; what is no text names no building, and is shown as such.
+    lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     return tuple(name for line in lines if (name := line.partition("#")[0].strip()))
 
 
