@@ -142,17 +142,21 @@ def test_a_phone_needs_no_sideways_scrolling(hostile_page: Path, see: See, schem
 
 def test_dark_mode_is_dark_and_follows_the_system(hostile_page: Path, see: See) -> None:
     seen = see(hostile_page, color_scheme="dark")
-    ink = seen.plotted("cost").locator(".xtick text").first
+    seen.plotted("cost")
 
     def brightness(style: str) -> int:
-        return sum(int(part) for part in style.removeprefix("rgb(").removesuffix(")").split(","))
+        shown = seen.page.evaluate(style)
+        return sum(int(part) for part in shown.removeprefix("rgb(").removesuffix(")").split(","))
 
     paper = "getComputedStyle(document.body).backgroundColor"
-    assert brightness(seen.page.evaluate(paper)) < 150
-    assert brightness(ink.evaluate("text => getComputedStyle(text).fill")) > 500
+    ink = "getComputedStyle(document.querySelector('#cost .xtick text')).fill"
+    assert brightness(paper) < 150
+    assert brightness(ink) > 500
+    before = seen.page.evaluate(ink)
     seen.page.emulate_media(color_scheme="light")
-    assert brightness(seen.page.evaluate(paper)) > 600
-    assert brightness(ink.evaluate("text => getComputedStyle(text).fill")) < 300
+    assert brightness(paper) > 600
+    seen.page.wait_for_function(f"{ink} !== {before!r}")  # plots are drawn anew when the browser tells of the change
+    assert brightness(ink) < 300
 
 
 def test_it_prints_with_every_plot(hostile_page: Path, see: See) -> None:
