@@ -133,6 +133,14 @@ def test_a_checkpoint_that_another_process_removed_is_no_obstacle(tmp_path, monk
     assert packed.scores == train_chunk(problem, Chunk((job,)), "cpu")[0].scores
 
 
+def test_a_gpu_beyond_those_there_are_is_refused(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert [device_name(name) for name in ("cuda", "cuda:1")] == ["cuda", "cuda:1"]
+    with pytest.raises(ValueError, match="`device` must be there, found 'cuda:2', and torch sees 2, from cuda:0"):
+        device_name("cuda:2")
+
+
 def test_unknown_executors_and_devices_are_refused(tmp_path):
     with pytest.raises(
         ValueError, match=r"`executor` must be one of 'serial', .*found 'procesess'; did you mean 'proc"
@@ -146,6 +154,9 @@ def test_unknown_executors_and_devices_are_refused(tmp_path):
     assert make_executor("processes:3")._workers == 3
     with pytest.raises(ValueError, match="`device` must be 'auto', 'cpu'"):
         device_name("gpu9000")
+    for wrong in ("meta", "maia"):
+        with pytest.raises(ValueError, match=rf"`device` must be there, found '{wrong}' \(.*\); use 'cpu' or 'auto'"):
+            device_name(wrong)
     own = Serial()
     assert make_executor(own) is own
     pytest.importorskip("cloudpickle")

@@ -154,4 +154,18 @@ def device_name(device: str | torch.device) -> str:
         raise ValueError(f"`device` must be 'auto', 'cpu', 'cuda', …, found {device!r}") from error
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"`device` must be there, found {str(device)!r} and no CUDA; use 'cpu' or 'auto'")
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        number = torch.cuda.device_count()
+        raise ValueError(f"`device` must be there, found {str(device)!r}, and torch sees {number}, from cuda:0")
+    if found.type not in ("cpu", "cuda"):
+        _try(found)
     return str(found)
+
+
+def _try(device: torch.device) -> None:
+    """Refuses a device that this torch knows by name alone."""
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError) as error:
+        said = str(error).split("\n")[0]
+        raise ValueError(f"`device` must be there, found {str(device)!r} ({said}); use 'cpu' or 'auto'") from error
