@@ -114,7 +114,38 @@ def test_wrong_input_is_refused_in_one_go(tagalong: Terminal) -> None:
     said = tagalong.refused("paper", "tune", "--size", "huge", "--seeds", "0", "--recipe", "rate=1")
     for words in ("--size must be 'small' or 'full'", "--seeds must be a number from 1", "found rate"):
         assert words in said
+    for option, value in (("recipe", "1"), ("size", "full")):
+        said = tagalong.refused("paper", "matrix", "--with", f"{option}={value}")
+        assert said.endswith(f"found '{option}'; use --{option}")
+    assert not Path("runs").exists()
     assert tagalong.refused("paper", "everything").startswith("No such command 'everything'")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--out", "file"], "--out must be a folder, found the file file"),
+        (["--device", "meta"], "--device must be there, found 'meta'"),
+        (["--executor", "cloud"], "--executor must be one of"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_decoded(
+    tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, more: list[str], words: str
+) -> None:
+    def load(*_: object, **__: object) -> None:
+        raise AssertionError("the problem was loaded")
+
+    monkeypatch.setattr("tagalong.problems.load_problem", load)
+    Path("file").touch()
+    assert words in tagalong.refused("paper", "main", "--problem", "celeba", *more)
+
+
+def test_too_large_a_problem_is_refused_in_one_sentence(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 112. GiB")
+
+    monkeypatch.setattr("tagalong.problems.load_problem", load)
+    assert tagalong.refused("paper", "main") == "not enough memory: Unable to allocate 112. GiB"
 
 
 def test_a_problem_that_is_not_there_says_what_stands_in_for_it(

@@ -98,8 +98,10 @@ def test_a_linear_probe_sees_black_hair_and_a_network_sees_hats(small) -> None:
 
 def test_wrong_options_are_refused_all_at_once() -> None:
     with pytest.raises(ValueError, match="`rows` must be") as caught:
-        faces(rows=3, pixels=4, noise=0.9, dtype="int8")
-    assert str(caught.value).count("must be") == 4
+        faces(rows=3, pixels=4, noise=0.9, dtype="int8", channels=0, seed="x")
+    assert str(caught.value).count("must be") == 6
+    with pytest.raises(ValueError, match=r"`noise` must be a share from 0 to 0\.25, found 'x'"):
+        faces(noise="x")
 
 
 def test_the_demo_draws_faces_with_attributes_that_there_are() -> None:

@@ -82,6 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "pip install" not in str(error):
             raise
         complain(sentence(error))
+    except MemoryError as error:
+        complain(f"not enough memory: {error or 'ask for less at once'}")
     except KeyboardInterrupt:
         return STATUS
     except BrokenPipeError:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from . import _study_options as options
-from ._arguments import typed_whole
+from ._arguments import check_folder, typed_whole
 from ._completion import one_of
 from ._interrupt import goes_on
 from ._sentences import called
-from ._study_arguments import listed, values
+from ._study_arguments import listed, of_problem, values
 
 if TYPE_CHECKING:
     from tagalong.paper import Experiment
@@ -118,6 +118,7 @@ def run(name: str, problem: str, size: str, shown: Shown, given: dict[str, Any],
     from ._paper_page import show_report
     from ._watch import watching
 
+    check_folder(given["out"])  # before minutes of drawing or decoding
     with called(task="--tasks"), watching(shown.json or shown.quiet) as progress:
         bench = open_bench(
             problem,
@@ -125,7 +126,7 @@ def run(name: str, problem: str, size: str, shown: Shown, given: dict[str, Any],
             out=given["out"],
             seeds=given["seeds"],
             tasks=listed(given["tasks"]),
-            options=values(given["with_"] or [], "with"),
+            options=of_problem(given["with_"] or [], "recipe", "size"),
             recipe=values(given["recipe"] or [], "recipe"),
             device=given["device"] or "auto",
             executor=given["executor"] or "serial",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _study_arguments as arguments
 from . import _study_options as options
-from ._arguments import whole_budgets
+from ._arguments import check_folder, whole_budgets
 from ._interrupt import goes_on
 from ._sentences import called
 
@@ -67,7 +67,8 @@ def run(
     }
     from ._watch import watching
 
-    chosen = {"size": size, **arguments.values(with_ or [], "with")}
+    check_folder(out)  # before minutes of drawing or decoding
+    chosen = {"size": size, **arguments.of_problem(with_ or [], "recipe")}
     with called(path=what, name="PROBLEM", split="the split", task="--tasks"), watching(json or quiet) as progress:
         problem = arguments.load(what, table, chosen, progress)
         if tasks is not None:

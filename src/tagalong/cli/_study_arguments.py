@@ -87,6 +87,14 @@ def values(texts: Sequence[str], option: str) -> dict[str, Any]:
     return found
 
 
+def of_problem(texts: Sequence[str], *options: str) -> dict[str, Any]:
+    """Options of a problem, one by one, but for those that are options of the command."""
+    found = values(texts, "with")
+    for name in (name for name in found if name in options):
+        raise ValueError(f"`with` must name what the command itself has no option for, found {name!r}; use `{name}`")
+    return found
+
+
 def with_recipe(problem: Problem, texts: Sequence[str]) -> Problem:
     """The problem with some settings of its recipe changed."""
     known, changed = sorted(one.name for one in fields(problem.recipe)), values(texts, "recipe")

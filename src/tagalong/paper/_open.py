@@ -52,11 +52,11 @@ def open_bench(
     from tagalong.study._executors import device_name, make_executor
     from tagalong.study._settings import folder_problem
 
-    make_executor(executor)  # before minutes of drawing or decoding
+    make_executor(executor)  # these two refuse what is not there, before minutes of drawing or decoding
+    device_name(device)
     made = load_problem(problem, **{**(options or {}), "size": size, "progress": progress})
     if recipe:
         made = replace(made, recipe=replace(made.recipe, **recipe))
-    device_name(device)  # these two refuse what is not there, before anything is written
     names = (made if tasks is None else made.only(tasks)).names
     if len(names) < FEWEST:
         raise ValueError(f"`tasks` must be {FEWEST} at least, so that there is something to group, found {names[0]!r}")

@@ -81,7 +81,7 @@ def celeba(
     given = {"rows": rows, "pixels": pixels, "channels": channels}
     chosen = SIZES[size] | {name: value for name, value in given.items() if value is not None}
     wanted = _wanted(attributes)
-    refuse(_problems(data, wanted, chosen))
+    refuse(_problems(data, wanted, chosen, seed))
     folder = Path(str(data))
     found = _read(folder, wanted).drawn(chosen["rows"], seed)
     decoded = Cache(found.images, found.names, chosen["pixels"], folder / CACHE if cache is None else Path(str(cache)))
@@ -163,7 +163,7 @@ def _wanted(attributes: Sequence[str] | str | None) -> tuple[str, ...]:
     return ATTRIBUTES if attributes is None else tuple(attributes)
 
 
-def _problems(data: Any, wanted: tuple[str, ...], chosen: dict[str, Any]) -> list[str]:
+def _problems(data: Any, wanted: tuple[str, ...], chosen: dict[str, Any], seed: Any) -> list[str]:
     problems = name_problems(wanted, "`attributes`")
     rows, pixels, channels = chosen["rows"], chosen["pixels"], chosen["channels"]
     if data is None:
@@ -174,6 +174,8 @@ def _problems(data: Any, wanted: tuple[str, ...], chosen: dict[str, Any]) -> lis
         problems.append(f"`pixels` must be a whole number from 8 to {LARGEST}, found {pixels!r}")
     if not isinstance(channels, int) or channels < 1:
         problems.append(f"`channels` must be a whole number from 1, found {channels!r}")
+    if not isinstance(seed, int):
+        problems.append(f"`seed` must be a whole number, found {seed!r}")
     return problems
 
 

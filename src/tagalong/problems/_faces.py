@@ -61,6 +61,7 @@ RECIPES = {
     "small": replace(PAPER_RECIPE, lr=2e-2, batch_size=40, epochs=4, patience=2, period=2),
     "full": PAPER_RECIPE,
 }
+LEAST = {"rows": 100, "pixels": 8, "channels": 1}
 
 
 def faces(
@@ -93,7 +94,7 @@ def faces(
         raise ValueError(f"`size` must be 'small' or 'full', or be left out, found {size!r}")
     given = {"rows": rows, "pixels": pixels, "channels": channels, "dtype": dtype}
     chosen = SIZES[size or "quick"] | {name: value for name, value in given.items() if value is not None}
-    refuse(_problems(chosen["rows"], chosen["pixels"], noise, chosen["dtype"]))
+    refuse(_problems(chosen, noise, seed))
     random = np.random.default_rng(derived(seed, "faces"))
     attributes, man, skin = draw_attributes(chosen["rows"], random)
     images = torch.from_numpy(draw_faces(attributes, man, skin, chosen["pixels"], random))
@@ -111,16 +112,18 @@ def faces(
     )
 
 
-def _problems(rows: Any, pixels: Any, noise: float, dtype: Any) -> list[str]:
-    problems = []
-    if not isinstance(rows, int) or rows < 100:
-        problems.append(f"`rows` must be a whole number from 100, found {rows!r}")
-    if not isinstance(pixels, int) or pixels < 8:
-        problems.append(f"`pixels` must be a whole number from 8, found {pixels!r}")
-    if not 0 <= noise <= 0.25:
+def _problems(chosen: Mapping[str, Any], noise: Any, seed: Any) -> list[str]:
+    problems = [
+        f"`{name}` must be a whole number from {least}, found {chosen[name]!r}"
+        for name, least in LEAST.items()
+        if not isinstance(chosen[name], int) or chosen[name] < least
+    ]
+    if not isinstance(noise, (int, float)) or not 0 <= noise <= 0.25:
         problems.append(f"`noise` must be a share from 0 to 0.25, found {noise!r}")
-    if dtype not in ("float32", "uint8"):
-        problems.append(f"`dtype` must be 'float32' or 'uint8', found {dtype!r}")
+    if chosen["dtype"] not in ("float32", "uint8"):
+        problems.append(f"`dtype` must be 'float32' or 'uint8', found {chosen['dtype']!r}")
+    if not isinstance(seed, int):
+        problems.append(f"`seed` must be a whole number, found {seed!r}")
     return problems
 
 
