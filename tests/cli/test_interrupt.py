@@ -125,6 +125,11 @@ def test_ctrl_c_is_as_usual_afterwards(tagalong: Terminal, hard: str, presses: l
             "networks are kept in out, the same",
         ),
         ("paper over-time --out out", "tagalong.paper.run_experiment", "finished networks are kept in out, the same"),
+        (
+            "paper over-time --seeds 1 --recipe epochs=1 --quiet --out out",
+            "tagalong.paper.Report.save",
+            "finished networks are kept in out, the same",
+        ),
         ("report out", "tagalong.report.write_report", "out is as it was, the same command draws the page"),
         ("verdict out", "tagalong.study.Results.load", "nothing was changed, the same command starts again"),
         ("predict out new.csv", "tagalong.study.Best.load", "nothing was changed, the same command starts again"),

@@ -134,9 +134,9 @@ def run(name: str, problem: str, size: str, shown: Shown, given: dict[str, Any],
         )
         try:
             report = run_experiment(name, bench, **more)
+            files: list[Path] = report.save(bench.out)
         except KeyboardInterrupt:
             raise goes_on(bench.out) from None
-    files: list[Path] = report.save(bench.out)
     if shown.json:
         print(json_module.dumps(report.to_document(), indent=1, allow_nan=False))
         return
