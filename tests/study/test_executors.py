@@ -65,6 +65,29 @@ def test_a_dead_process_is_reported_and_the_rest_is_kept(tmp_path):
     assert len(trained_by(Processes(workers=1), tmp_path / "run.sqlite", problem, JOBS[:2])) == 2
 
 
+class SaysWhatItHears(MLP):
+    """Writes down whether Ctrl-C can reach the process that makes an encoder: what it was started with, not later."""
+
+    def __init__(self, mark: Path) -> None:
+        super().__init__(4, hidden=(5,))
+        self.mark, self.home = mark, os.getpid()
+
+    def __call__(self, width: float = 1.0):
+        if os.getpid() != self.home:
+            self.mark.write_text(str(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+        return super().__call__(width)
+
+
+def test_processes_are_deaf_to_ctrl_c_from_their_first_moment_and_this_one_is_not(tmp_path):
+    pytest.importorskip("cloudpickle")
+    from tagalong.study._executors_processes import Processes
+
+    problem = replace(small_problem("ab"), encoder=SaysWhatItHears(tmp_path / "mark"))
+    trained_by(Processes(workers=1), tmp_path / "run.sqlite", problem, JOBS[:1])
+    assert (tmp_path / "mark").read_text() == "True"
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_ray_gives_the_same_networks_and_tries_again_after_a_lost_worker(tmp_path):
     ray = pytest.importorskip("ray")

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -59,7 +60,8 @@ class Processes:
 
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[Packed]]]:
         assert self._pool is not None
-        futures = self._under_way = {self._pool.submit(_work, chunk): chunk for chunk in chunks}
+        with _interrupts_held():  # this is what starts the processes
+            futures = self._under_way = {self._pool.submit(_work, chunk): chunk for chunk in chunks}
         try:
             for future in as_completed(futures):
                 packed = future.result()
@@ -89,6 +91,19 @@ def _devices(device: str, workers: int | None) -> list[str]:
         return [device] * (workers or os.cpu_count() or 1)
     number = torch.cuda.device_count()
     return [f"cuda:{i % number}" for i in range(workers or number)]
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits until the end; processes started here never hear it, so they cannot complain while they import."""
+    if not hasattr(signal, "pthread_sigmask"):  # not on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
