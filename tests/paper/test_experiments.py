@@ -425,8 +425,26 @@ def test_a_tie_on_validation_does_not_count_against_the_recipe() -> None:
 def test_capacity_draws_no_point_for_a_total_that_is_no_number() -> None:
     sizes = [Capacity("channels", n, n, 10, n) for n in (1.0, 2.0)]
     found = {("mtl", "channels", 1.0): [5.0, 6.0], ("mtl", "channels", 2.0): [5.0, math.nan]}
-    drawn = _capacity.points(sizes, found, {("tag", 2): [math.inf, 4.0], ("hoa", 2): [4.0, 4.0]})
-    assert [(point.method, point.error) for point in drawn] == [("mtl, channels", 5.5), ("hoa", 4.0)]
+    drawn = _capacity.points(
+        sizes, found, {("tag", 2): [math.inf, 4.0], ("hoa", 2): [4.0, 4.0]}, {("tag", 2): 1.6, ("hoa", 2): 1.5}
+    )
+    assert [(point.method, point.cost, point.error) for point in drawn] == [("mtl, channels", 1, 5.5), ("hoa", 1.5, 4)]
+
+
+def test_groups_have_fewer_parameters_than_as_many_networks_for_all_tasks(report: Reports) -> None:
+    for row in report("capacity").sheet("Groups of networks of the usual size").rows:
+        assert isinstance(row[2], Value)
+        assert 1 < row[2].mean < int(str(row[1]))
+
+
+def test_capacity_of_some_methods_alone(report: Reports, bench: Bench) -> None:
+    report("capacity")
+    idle = Bench(bench.problem, bench.out, bench.tasks, bench.seeds, bench.size, "cpu", NothingToTrain())
+    sheet = run_experiment("capacity", idle, methods=["gradnorm", "mtl"]).sheet("One larger network")
+    every = [row for row in report("capacity").sheet("One larger network").rows if row[0] != "uw"]
+    assert sorted(map(str, sheet.rows)) == sorted(map(str, every))
+    with pytest.raises(ValueError, match="`methods` must be of 'mtl', 'uw', 'gradnorm', found 'pcgrad'"):
+        run_experiment("capacity", idle, methods=["mtl", "pcgrad"])
 
 
 def test_n_times_the_channels_are_more_than_n_times_the_parameters(report: Reports) -> None:
