@@ -33,6 +33,7 @@ from tagalong.paper.experiments import (
 )
 from tagalong.paper.experiments._frequency import scheduled
 from tagalong.paper.printed import HYPERPARAMETERS
+from tagalong.study import Results
 
 Reports = Callable[..., Report]
 TRAINED = [experiment.name for experiment in EXPERIMENTS if experiment.trains]
@@ -425,8 +426,24 @@ def test_a_tie_on_validation_does_not_count_against_the_recipe() -> None:
 def test_capacity_draws_no_point_for_a_total_that_is_no_number() -> None:
     sizes = [Capacity("channels", n, n, 10, n) for n in (1.0, 2.0)]
     found = {("mtl", "channels", 1.0): [5.0, 6.0], ("mtl", "channels", 2.0): [5.0, math.nan]}
-    drawn = _capacity.points(sizes, found, {("tag", 2): [math.inf, 4.0], ("hoa", 2): [4.0, 4.0]})
+    groups = {("tag", 2): [math.inf, 4.0], ("hoa", 2): [4.0, 4.0]}
+    drawn = _capacity.points(sizes, found, groups, dict.fromkeys(groups, 1.5))
     assert [(point.method, point.error) for point in drawn] == [("mtl, channels", 5.5), ("hoa", 4.0)]
+
+
+def test_groups_stand_at_the_parameters_that_they_have(report: Reports, bench: Bench) -> None:
+    found = report("capacity")
+    sheet = found.sheet("Groups of networks")
+    weights = means(found, "Groups of networks", "parameters, ×")
+    report("main")
+    records = Results.load(bench.out / "main-results.json").records
+    usual = next(record.parameters for record in records if record.method == "mtl")
+    for (method, budget, *_), weight in zip(sheet.rows, weights, strict=True):
+        (real,) = {one.parameters for one in records if (one.method, one.budget) == (method, budget)}
+        assert weight == pytest.approx(real / usual)
+        assert weight < float(str(budget)), "no group has a head for every task"
+    drawn = {line.name: list(line.customdata) for line in found.figures["capacity"].data}
+    assert drawn["tag"] + drawn["hoa"] == pytest.approx(weights)
 
 
 def test_n_times_the_channels_are_more_than_n_times_the_parameters(report: Reports) -> None:

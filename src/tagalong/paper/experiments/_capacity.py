@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 
     from .._bench import Bench
 
+BUDGETS = "budgets are parameters against those of MTL; the paper counts n× channels, and n groups, as n×"
 TITLE = "Is one larger network as good as several small ones?"
 Found = dict[tuple[str, str, float], list[float]]
 Grouped = dict[tuple[str, int], list[float]]
+Weights = Mapping[tuple[str, int], float]  # parameters of all groups, against those of MTL
 
 
 def run(bench: Bench) -> Report:
@@ -41,15 +43,16 @@ def run(bench: Bench) -> Report:
             for method, rule in rules.items()
             for size in sizes
         }
-        groups = totals(bench.chosen, compared(lab, ["tag", "hoa"], bench.budgets, bench.seeds))
-    grouped = {(method, k): values for (method, k), values in groups.items() if k is not None}
+        records = compared(lab, ["tag", "hoa"], bench.budgets, bench.seeds)
+    grouped = {(method, k): values for (method, k), values in totals(bench.chosen, records).items() if k is not None}
+    weights = {(one.method, one.budget): one.parameters / sizes[0].parameters for one in records if one.budget}
     return Report(
         "capacity",
         TITLE,
-        sheets=[_larger(bench, sizes, found), _groups(bench, grouped)],
+        sheets=[_larger(bench, sizes, found), _groups(bench, grouped, weights)],
         claims=_claims(found, grouped, times),
-        figures={"capacity": _figure(bench, sizes, found, grouped)},
-        notes=[*bench.about, "budgets are parameters against those of MTL; the paper counts n× channels as n×"],
+        figures={"capacity": _figure(bench, sizes, found, grouped, weights)},
+        notes=[*bench.about, BUDGETS],
         numbers={"gradnorm": rules["gradnorm"]},
     )
 
@@ -73,11 +76,11 @@ def _larger(bench: Bench, sizes: Sequence[Capacity], found: Found) -> Sheet:
     return Sheet("One larger network", columns, rows)
 
 
-def _groups(bench: Bench, grouped: Grouped) -> Sheet:
-    rows = [(method, k, value(values, digits=digits_of(bench.chosen))) for (method, k), values in grouped.items()]
-    return Sheet(
-        "Groups of networks of the usual size", ("method", "groups", f"total {measure_of(bench.chosen)}"), rows
-    )
+def _groups(bench: Bench, grouped: Grouped, weights: Weights) -> Sheet:
+    digits = digits_of(bench.chosen)
+    rows = [(*label, Value(weights[label]), value(values, digits=digits)) for label, values in grouped.items()]
+    columns = ("method", "groups", "parameters, ×", f"total {measure_of(bench.chosen)}")
+    return Sheet("Groups of networks of the usual size", columns, rows)
 
 
 def _claims(found: Found, grouped: Grouped, times: Sequence[float]) -> list[Claim]:
@@ -98,16 +101,16 @@ def _claims(found: Found, grouped: Grouped, times: Sequence[float]) -> list[Clai
     ]
 
 
-def _figure(bench: Bench, sizes: Sequence[Capacity], found: Found, grouped: Grouped) -> Figure:
+def _figure(bench: Bench, sizes: Sequence[Capacity], found: Found, grouped: Grouped, weights: Weights) -> Figure:
     return error_against_cost(
-        points(sizes, found, grouped),
+        points(sizes, found, grouped, weights),
         title=TITLE,
-        cost="parameters, in networks of the usual size",
+        cost="parameters, against those of MTL",
         error=f"total {measure_of(bench.chosen)}",
     )
 
 
-def points(sizes: Sequence[Capacity], found: Found, grouped: Grouped) -> list[Point]:
+def points(sizes: Sequence[Capacity], found: Found, grouped: Grouped, weights: Weights) -> list[Point]:
     """What the figure shows: no point where a total is not a number, as after a training that diverged."""
     reached: dict[tuple[str, float], float] = {(size.by, size.times): size.reached for size in sizes}
     made = [
@@ -115,5 +118,5 @@ def points(sizes: Sequence[Capacity], found: Found, grouped: Grouped) -> list[Po
         for (method, by, times), values in found.items()
     ]
     for (method, k), values in grouped.items():
-        made.append(Point(method, str(k), float(k), value(values).mean, value(values).stderr))
+        made.append(Point(method, str(k), weights[method, k], value(values).mean, value(values).stderr))
     return [point for point in made if np.isfinite(point.error)]
