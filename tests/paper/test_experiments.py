@@ -182,9 +182,20 @@ def test_every_step_agrees_with_itself_and_speed_ups_start_at_one(report: Report
     found = report("frequency")
     title = "Quality and speed"
     assert means(found, title, "Pearson")[0] == pytest.approx(1)
-    assert means(found, title, "speed-up")[0] == means(found, title, "model")[0] == 1
+    assert means(found, title, "speed-up")[0] == means(found, title, "printed, by the model")[0] == 1
     assert all(-1 <= value <= 1 for value in means(found, title, "Pearson"))
     assert _frequency._cost_of_a_measurement({"every 1": 3.0, "never": 1.0}) == 2
+
+
+def test_only_columns_headed_printed_hold_what_the_paper_gives(
+    report: Reports, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = report("frequency").sheets[0]
+    monkeypatch.setattr(_frequency, "PAPER_COST", 7.0)
+    monkeypatch.setattr(_frequency, "SPEED", dict.fromkeys(SCHEDULES, _frequency.SPEED["every 1"]))
+    after = run_experiment("frequency", replace(bench, progress=NothingToTrain())).sheets[0]
+    changed = [name for name in before.columns if before.column(name) != after.column(name)]
+    assert changed == ["printed less error", "printed speed-up", "printed, by the model"]
 
 
 def test_measuring_less_is_as_good_only_where_something_could_be_lost() -> None:
@@ -242,7 +253,9 @@ def test_out_of_sample_groups_are_chosen_without_the_seed_that_scores_them(repor
 
 
 def test_the_figure_of_settings_has_errors_over_seeds_and_the_printed_numbers(report: Reports, bench: Bench) -> None:
-    drawn = {bar.name: bar for bar in report("hyperparameters").figures["hyperparameters"].data}
+    figure = report("hyperparameters").figures["hyperparameters"]
+    assert figure.layout.yaxis.title.text.startswith("less error than")
+    drawn = {bar.name: bar for bar in figure.data}
     for name in ("half the batch", "twice the lr"):
         assert list(drawn[f"{name}, printed"].y) == [HYPERPARAMETERS[k][name] for k in bench.budgets]
         assert any(drawn[name].error_y.array)
@@ -345,6 +358,13 @@ def test_the_paper_s_two_sets_and_drawn_ones_are_measured(report: Reports, bench
     drawn = _task_sets.random_sets(bench.problem.names, 8, seed=0)
     assert {len(tasks) for tasks in drawn} == {5}
     assert all(list(tasks) == [name for name in bench.problem.names if name in tasks] for tasks in drawn)
+
+
+def test_task_sets_name_every_task_they_draw_from_and_tell_of_the_data(report: Reports, bench: Bench) -> None:
+    notes = report("task-sets").notes
+    assert notes[1] == replace(bench, tasks=None).about[1]
+    assert "a8 Rosy_Cheeks" in notes[1]
+    assert set(bench.problem.notes) <= set(notes)
 
 
 def test_sets_are_drawn_from_the_tasks_that_were_asked_for(bench: Bench) -> None:

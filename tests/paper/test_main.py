@@ -111,6 +111,12 @@ def test_costs_add_up(records: list[Record], bench: Bench) -> None:
                 assert record.deciding.steps == 0
             if record.method == "tag":
                 assert record.deciding.networks == 1
+            if record.method == "random":
+                assert record.deciding == lab.cost([lab.job(bench.chosen.names, record.seed)])
+
+
+def test_it_says_why_random_groups_cost_something_to_decide(report: Reports) -> None:
+    assert any("counts as one training for random groups, as in the paper" in note for note in report("main").notes)
 
 
 def test_totals_are_sums_of_errors_in_percent(records: list[Record], report: Reports, bench: Bench) -> None:
