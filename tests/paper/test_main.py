@@ -109,7 +109,10 @@ def test_costs_add_up(records: list[Record], bench: Bench) -> None:
                 assert record.deciding == lab.cost(lab.job(subset, record.seed) for subset in subsets)
             if record.method in ("mtl", "stl", "uw"):
                 assert record.deciding.steps == 0
-            if record.method == "tag":
+            if record.method in ("tag", "cs"):
+                n, steps = len(bench.chosen.names), lab.cost([lab.job(bench.chosen.names, record.seed)]).steps
+                measured, passes = (-(-steps // 10), 1 + 3 * n) if record.method == "tag" else (steps, 1 + 2 * n)
+                assert record.deciding.steps == round(steps + measured * (passes - 3) / 3)
                 assert record.deciding.networks == 1
             if record.method == "random":
                 assert record.deciding == lab.cost([lab.job(bench.chosen.names, record.seed)])
