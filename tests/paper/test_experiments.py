@@ -462,7 +462,9 @@ def test_groups_stand_at_the_parameters_that_they_have(report: Reports, bench: B
         (real,) = {one.parameters for one in records if (one.method, one.budget) == (method, budget)}
         assert weight == pytest.approx(real / usual)
         assert weight < float(str(budget)), "no group has a head for every task"
-    drawn = {line.name: list(line.customdata) for line in found.figures["capacity"].data}
+    figure = found.figures["capacity"]
+    assert "stand side by side" in figure.layout.title.text, "points are moved"
+    drawn = {line.name: list(line.customdata) for line in figure.data}
     assert drawn["tag"] + drawn["hoa"] == pytest.approx(weights)
 
 

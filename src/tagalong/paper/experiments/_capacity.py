@@ -107,6 +107,7 @@ def _figure(bench: Bench, sizes: Sequence[Capacity], found: Found, grouped: Grou
         title=TITLE,
         cost="parameters, against those of MTL",
         error=f"total {measure_of(bench.chosen)}",
+        note=f"{bench.problem.name}, {bench.size}; beside each point its size or groups; equal ones stand side by side",
     )
 
 
