@@ -109,7 +109,11 @@ def _claims(found: Found, grouped: Grouped, times: Sequence[float]) -> list[Clai
 
 def _figure(bench: Bench, drawn: Sequence[Point]) -> Figure:
     return error_against_cost(
-        drawn, title=TITLE, cost="parameters, against MTL's", error=f"total {measure_of(bench.chosen)}"
+        drawn,
+        title=TITLE,
+        cost="parameters, against MTL's",
+        error=f"total {measure_of(bench.chosen)}",
+        note=f"{bench.problem.name}, {bench.size}; beside each point its size or groups; equal ones stand side by side",
     )
 
 
