@@ -16,6 +16,7 @@ from tagalong.group import select_groups
 from tagalong.learn import Capacity, train
 from tagalong.paper import EXPERIMENTS, Bench, Report, Value, _natural, run_experiment
 from tagalong.paper._affinities import every_step
+from tagalong.paper._judge import all_lower
 from tagalong.paper._published import Published
 from tagalong.paper._speed import SCHEDULES
 from tagalong.paper._totals import grouping_totals, results_of, subset_table
@@ -337,6 +338,28 @@ def test_first_steps_are_more_alike_only_where_seeds_agree() -> None:
     assert _over_time.more_alike([unlike] * 3, [alike] * 3).appeared == "no"
     assert _over_time.more_alike([alike, unlike], [unlike, alike]).appeared == "within noise"
     assert _over_time.more_alike([alike], [unlike]).appeared == "within noise", "one seed"
+
+
+def test_noise_alone_refutes_no_claim_that_rests_on_many_comparisons() -> None:
+    noise = np.random.default_rng(0).standard_normal((500, 2, 20, 3))
+    answers = [
+        all_lower("each is lower", {str(i): (mine[i].tolist(), other[i].tolist()) for i in range(20)}).appeared
+        for mine, other in noise
+    ]
+    assert answers.count("no") / len(answers) < 0.07
+    assert answers.count("yes") == 0
+    refuted = {"a": ([2.0, 2.1, 2.05], [1.0, 1.0, 1.0]), "b": ([0.0, 0.1, 0.05], [1.0, 1.0, 1.0])}
+    assert all_lower("each is lower", refuted).appeared == "no"
+
+
+def test_a_single_negative_mean_is_no_clear_sign() -> None:
+    def start(seed: int, shift: float) -> Affinity:
+        steps = np.random.default_rng(seed).standard_normal((7, 3, 3)) + shift
+        return Affinity.from_history(steps, list("abc"))
+
+    assert _over_time.positive([start(0, 0.1), start(1, 0.1)]).appeared == "within noise"
+    assert _over_time.positive([start(seed, 50.0) for seed in range(3)]).appeared == "yes"
+    assert _over_time.positive([start(seed, -50.0) for seed in range(3)]).appeared == "no"
 
 
 def test_over_time_draws_the_totals_of_its_tables(report: Reports) -> None:

@@ -14,7 +14,7 @@ from .._affinities import measured, named, pooled
 from .._judge import correlated, lower, negative, pearson, value
 from .._published import Published
 from .._report import Appeared, Cell, Claim, Report, Sheet, Value
-from .._totals import results_of
+from .._totals import kind_of, results_of
 from ..figures import bars
 from ..printed import PARTNER, PARTNER_PEARSON, SPREAD
 
@@ -46,7 +46,10 @@ def run(bench: Bench) -> Report:
         sheets=[_gains(bench, gains), _names(bench, partners), _spreads(bench, affinity)],
         claims=_claims(bench, affinity, partners, gains, correlation),
         figures={"partner": _figure(bench, gains), "partner-spread": _spread_figure(bench, affinity)},
-        notes=[*bench.about, "gains: how much of the test error with a random partner is gone, in percent"],
+        notes=[
+            *bench.about,
+            f"gains: how much of the {kind_of(bench.chosen)} with a random partner is gone, in percent",
+        ],
         numbers={"pearson": None if np.isnan(correlation) else correlation, "printed_pearson": PARTNER_PEARSON},
     )
 
@@ -92,7 +95,7 @@ def _gains(bench: Bench, gains: Gains) -> Sheet:
             row += [value(gains[kind][task]), None if printed is None else Value(printed[number])]
         rows.append(row)
     columns = ("task", *(name for kind in KINDS for name in (kind, f"printed {kind}")))
-    return Sheet("Less test error than with a random partner, %", columns, rows)
+    return Sheet(f"Less {kind_of(bench.chosen)} than with a random partner, %", columns, rows)
 
 
 def _names(bench: Bench, partners: Partners) -> Sheet:
@@ -175,7 +178,7 @@ def _figure(bench: Bench, gains: Gains) -> Figure:
         {kind: [one.mean for one in values] for kind, values in found.items()},
         [bench.short(task) for task in names],
         title=TITLE,
-        value="less test error, %",
+        value=f"less {kind_of(bench.chosen)}, %",
         errors={kind: [one.stderr or 0.0 for one in values] for kind, values in found.items()},
     )
 
