@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tagalong.affinity import Affinity
+from tagalong.learn import Diverged
 from tagalong.study import Lab
 
 from .._affinities import measured, named, pooled
@@ -48,6 +50,7 @@ def run(bench: Bench) -> Report:
         figures={"partner": _figure(bench, gains), "partner-spread": _spread_figure(bench, affinity)},
         notes=[
             *bench.about,
+            *_diverged(bench, errors),
             f"gains: how much of the {kind_of(bench.chosen)} with a random partner is gone, in percent",
         ],
         numbers={"pearson": None if np.isnan(correlation) else correlation, "printed_pearson": PARTNER_PEARSON},
@@ -55,15 +58,31 @@ def run(bench: Bench) -> Report:
 
 
 def pair_errors(lab: Lab, seeds: Sequence[int]) -> Errors:
-    """For each task its test result with every partner."""
+    """For each task its test result with every partner, but those with which a network diverged.
+
+    Raises:
+        Diverged: all networks of a task did.
+    """
     pairs = lab.subsets(largest=2, smallest=2)
-    lab.networks([lab.job(pair, seed) for seed in seeds for pair in pairs], "all pairs")
+    lab.networks([lab.job(pair, seed) for seed in seeds for pair in pairs], "all pairs", diverged=True)
     found: Errors = {task: {} for task in lab.problem.names}
     for pair in pairs:
         for task, values in results_of(lab, pair, seeds).items():
-            (other,) = pair - {task}
-            found[task][other] = values
+            if np.isfinite(values).all():
+                (other,) = pair - {task}
+                found[task][other] = values
+    if lost := [task for task, partners in found.items() if not partners]:
+        raise Diverged(f"every pair with {', '.join(lost)} diverged; lower `recipe.lr`")
     return found
+
+
+def _diverged(bench: Bench, errors: Errors) -> list[str]:
+    lost = [
+        f"{bench.short(task)} with {bench.short(other)}"
+        for task, other in combinations(bench.chosen.names, 2)
+        if other not in errors[task]
+    ]
+    return [f"diverged with some seed and left out: {', '.join(lost)}"] if lost else []
 
 
 def _partners(errors: Mapping[str, Sequence[float]], affinity: Affinity, task: str) -> dict[str, str]:
