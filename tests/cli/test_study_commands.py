@@ -200,11 +200,14 @@ def test_ctrl_c_says_what_is_kept_and_the_run_goes_on(tagalong: Terminal, table:
         text=True,
         start_new_session=True,
     )
-    while not Path("out/partial").exists() or not list(Path("out/partial").iterdir()):
-        assert child.poll() is None
-        time.sleep(0.05)
-    os.killpg(child.pid, signal.SIGINT)  # as a terminal does: all processes of the command
-    _, err = child.communicate(timeout=60)
+    try:
+        while not Path("out/partial").exists() or not list(Path("out/partial").iterdir()):
+            assert child.poll() is None
+            time.sleep(0.05)
+        os.killpg(child.pid, signal.SIGINT)  # as a terminal does: all processes of the command
+        _, err = child.communicate(timeout=60)
+    finally:
+        child.kill()
     assert child.returncode == 130
     assert "finished networks are kept in out" in err
     assert "Traceback" not in err

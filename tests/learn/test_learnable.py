@@ -57,6 +57,8 @@ def test_sound_data_has_no_problems() -> None:
         ({"val": split(20, ill=lambda labels: labels + 1)}, "labels of 'ill' must be whole numbers 0 to 1, found 2"),
         ({"test": split(30, kind=lambda labels: labels / 2)}, "whole numbers 0 to 2, found 0.5"),
         ({"train": split(60, kind=lambda labels: labels.clamp(max=1))}, "'kind' has the class 2 that train lacks"),
+        ({"test": split(30, age=lambda labels: labels * 1e20)}, "'age' must be at most 1e+18 in size (standardised"),
+        ({"val": split(20, ill=lambda labels: labels / 0)}, "found 10 rows beyond; if that stands for a missing label"),
         ({"val": split(20, ill=lambda labels: labels.long())}, "the target of 'ill' must be floating point"),
     ],
 )

@@ -13,6 +13,7 @@ from tagalong.learn import Diverged, Problem, Recipe, Task
 from tagalong.paper import Bench, Report, Value, run_experiment
 from tagalong.paper._judge import all_lower
 from tagalong.paper._totals import subset_table
+from tagalong.paper.experiments import _partner
 from tagalong.study import Outcome
 
 
@@ -21,7 +22,7 @@ def lab_with(lost: set[frozenset[str]]) -> Any:
     names = ("a", "b", "c")
     subsets = [frozenset(names[place] for place in range(3) if number >> place & 1) for number in range(1, 8)]
 
-    def networks(jobs: list[frozenset[str]], *, diverged: bool) -> dict[frozenset[str], Any]:
+    def networks(jobs: list[frozenset[str]], what: str = "", *, diverged: bool) -> dict[frozenset[str], Any]:
         assert diverged
         value = {job: math.nan if job in lost else float(len(job)) for job in jobs}
         outcomes = {job: {task: Outcome(value[job], value[job]) for task in job} for job in jobs}
@@ -31,9 +32,11 @@ def lab_with(lost: set[frozenset[str]]) -> Any:
         tasks = property(lambda self: tuple(sorted(self)))
 
     problem = SimpleNamespace(names=names, tasks=[SimpleNamespace(error_name="mae") for _ in names])
-    return SimpleNamespace(
-        subsets=lambda: subsets, job=lambda subset, seed: Job(subset), networks=networks, problem=problem
-    )
+
+    def sized(smallest: int = 1, largest: int = 3) -> list[frozenset[str]]:
+        return [subset for subset in subsets if smallest <= len(subset) <= largest]
+
+    return SimpleNamespace(subsets=sized, job=lambda subset, seed: Job(subset), networks=networks, problem=problem)
 
 
 def test_a_diverged_subset_is_never_chosen() -> None:
@@ -54,6 +57,13 @@ def test_a_claim_with_a_part_that_diverged_is_not_tested_but_can_be_wrong() -> N
     lost, better, worse = ([1.0, math.nan], [2.0, 2.1]), ([1.0, 1.1], [2.0, 2.1]), ([3.0, 3.1], [2.0, 2.1])
     assert all_lower("better", {"a": better, "b": lost}).appeared == "not tested"
     assert all_lower("better", {"a": worse, "b": lost}).appeared == "no"
+
+
+def test_a_diverged_pair_is_nobody_s_partner() -> None:
+    found = _partner.pair_errors(lab_with({frozenset("ab")}), [0, 1])
+    assert found == {"a": {"c": [2.0, 2.0]}, "b": {"c": [2.0, 2.0]}, "c": {"a": [2.0, 2.0], "b": [2.0, 2.0]}}
+    with pytest.raises(Diverged, match=r"every pair with a diverged; lower `recipe.lr`"):
+        _partner.pair_errors(lab_with({frozenset("ab"), frozenset("ac")}), [0])
 
 
 def exploding(outputs: Tensor, targets: Tensor) -> Tensor:

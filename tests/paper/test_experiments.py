@@ -16,6 +16,7 @@ from tagalong.group import select_groups
 from tagalong.learn import Capacity, train
 from tagalong.paper import EXPERIMENTS, Bench, Report, Value, _natural, run_experiment
 from tagalong.paper._affinities import every_step
+from tagalong.paper._judge import all_lower
 from tagalong.paper._published import Published
 from tagalong.paper._speed import SCHEDULES
 from tagalong.paper._totals import grouping_totals, results_of, subset_table
@@ -33,6 +34,7 @@ from tagalong.paper.experiments import (
 )
 from tagalong.paper.experiments._frequency import scheduled
 from tagalong.paper.printed import HYPERPARAMETERS
+from tagalong.study import Results
 
 Reports = Callable[..., Report]
 TRAINED = [experiment.name for experiment in EXPERIMENTS if experiment.trains]
@@ -181,9 +183,20 @@ def test_every_step_agrees_with_itself_and_speed_ups_start_at_one(report: Report
     found = report("frequency")
     title = "Quality and speed"
     assert means(found, title, "Pearson")[0] == pytest.approx(1)
-    assert means(found, title, "speed-up")[0] == means(found, title, "model")[0] == 1
+    assert means(found, title, "speed-up")[0] == means(found, title, "printed, by the model")[0] == 1
     assert all(-1 <= value <= 1 for value in means(found, title, "Pearson"))
     assert _frequency._cost_of_a_measurement({"every 1": 3.0, "never": 1.0}) == 2
+
+
+def test_only_columns_headed_printed_hold_what_the_paper_gives(
+    report: Reports, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = report("frequency").sheets[0]
+    monkeypatch.setattr(_frequency, "PAPER_COST", 7.0)
+    monkeypatch.setattr(_frequency, "SPEED", dict.fromkeys(SCHEDULES, _frequency.SPEED["every 1"]))
+    after = run_experiment("frequency", replace(bench, progress=NothingToTrain())).sheets[0]
+    changed = [name for name in before.columns if before.column(name) != after.column(name)]
+    assert changed == ["printed less error", "printed speed-up", "printed, by the model"]
 
 
 def test_measuring_less_is_as_good_only_where_something_could_be_lost() -> None:
@@ -241,7 +254,9 @@ def test_out_of_sample_groups_are_chosen_without_the_seed_that_scores_them(repor
 
 
 def test_the_figure_of_settings_has_errors_over_seeds_and_the_printed_numbers(report: Reports, bench: Bench) -> None:
-    drawn = {bar.name: bar for bar in report("hyperparameters").figures["hyperparameters"].data}
+    figure = report("hyperparameters").figures["hyperparameters"]
+    assert figure.layout.yaxis.title.text.startswith("less error than")
+    drawn = {bar.name: bar for bar in figure.data}
     for name in ("half the batch", "twice the lr"):
         assert list(drawn[f"{name}, printed"].y) == [HYPERPARAMETERS[k][name] for k in bench.budgets]
         assert any(drawn[name].error_y.array)
@@ -325,6 +340,28 @@ def test_first_steps_are_more_alike_only_where_seeds_agree() -> None:
     assert _over_time.more_alike([alike], [unlike]).appeared == "within noise", "one seed"
 
 
+def test_noise_alone_refutes_no_claim_that_rests_on_many_comparisons() -> None:
+    noise = np.random.default_rng(0).standard_normal((500, 2, 20, 3))
+    answers = [
+        all_lower("each is lower", {str(i): (mine[i].tolist(), other[i].tolist()) for i in range(20)}).appeared
+        for mine, other in noise
+    ]
+    assert answers.count("no") / len(answers) < 0.07
+    assert answers.count("yes") == 0
+    refuted = {"a": ([2.0, 2.1, 2.05], [1.0, 1.0, 1.0]), "b": ([0.0, 0.1, 0.05], [1.0, 1.0, 1.0])}
+    assert all_lower("each is lower", refuted).appeared == "no"
+
+
+def test_a_single_negative_mean_is_no_clear_sign() -> None:
+    def start(seed: int, shift: float) -> Affinity:
+        steps = np.random.default_rng(seed).standard_normal((7, 3, 3)) + shift
+        return Affinity.from_history(steps, list("abc"))
+
+    assert _over_time.positive([start(0, 0.1), start(1, 0.1)]).appeared == "within noise"
+    assert _over_time.positive([start(seed, 50.0) for seed in range(3)]).appeared == "yes"
+    assert _over_time.positive([start(seed, -50.0) for seed in range(3)]).appeared == "no"
+
+
 def test_over_time_draws_the_totals_of_its_tables(report: Reports) -> None:
     found = report("over-time")
     figure = found.figures["over-time"]
@@ -344,6 +381,13 @@ def test_the_paper_s_two_sets_and_drawn_ones_are_measured(report: Reports, bench
     drawn = _task_sets.random_sets(bench.problem.names, 8, seed=0)
     assert {len(tasks) for tasks in drawn} == {5}
     assert all(list(tasks) == [name for name in bench.problem.names if name in tasks] for tasks in drawn)
+
+
+def test_task_sets_name_every_task_they_draw_from_and_tell_of_the_data(report: Reports, bench: Bench) -> None:
+    notes = report("task-sets").notes
+    assert notes[1] == replace(bench, tasks=None).about[1]
+    assert "a8 Rosy_Cheeks" in notes[1]
+    assert set(bench.problem.notes) <= set(notes)
 
 
 def test_sets_are_drawn_from_the_tasks_that_were_asked_for(bench: Bench) -> None:
@@ -425,8 +469,37 @@ def test_a_tie_on_validation_does_not_count_against_the_recipe() -> None:
 def test_capacity_draws_no_point_for_a_total_that_is_no_number() -> None:
     sizes = [Capacity("channels", n, n, 10, n) for n in (1.0, 2.0)]
     found = {("mtl", "channels", 1.0): [5.0, 6.0], ("mtl", "channels", 2.0): [5.0, math.nan]}
-    drawn = _capacity.points(sizes, found, {("tag", 2): [math.inf, 4.0], ("hoa", 2): [4.0, 4.0]})
-    assert [(point.method, point.error) for point in drawn] == [("mtl, channels", 5.5), ("hoa", 4.0)]
+    drawn = _capacity.points(
+        sizes, found, {("tag", 2): [math.inf, 4.0], ("hoa", 2): [4.0, 4.0]}, {("tag", 2): 1.6, ("hoa", 2): 1.5}
+    )
+    assert [(point.method, point.cost, point.error) for point in drawn] == [("mtl, channels", 1, 5.5), ("hoa", 1.5, 4)]
+
+
+def test_capacity_of_some_methods_alone(report: Reports, bench: Bench) -> None:
+    report("capacity")
+    idle = Bench(bench.problem, bench.out, bench.tasks, bench.seeds, bench.size, "cpu", NothingToTrain())
+    sheet = run_experiment("capacity", idle, methods=["gradnorm", "mtl"]).sheet("One larger network")
+    every = [row for row in report("capacity").sheet("One larger network").rows if row[0] != "uw"]
+    assert sorted(map(str, sheet.rows)) == sorted(map(str, every))
+    with pytest.raises(ValueError, match="`methods` must be of 'mtl', 'uw', 'gradnorm', found 'pcgrad'"):
+        run_experiment("capacity", idle, methods=["mtl", "pcgrad"])
+
+
+def test_groups_stand_at_the_parameters_that_they_have(report: Reports, bench: Bench) -> None:
+    found = report("capacity")
+    sheet = found.sheet("Groups of networks")
+    weights = means(found, "Groups of networks", "parameters, ×")
+    report("main")
+    records = Results.load(bench.out / "main-results.json").records
+    usual = next(record.parameters for record in records if record.method == "mtl")
+    for (method, budget, *_), weight in zip(sheet.rows, weights, strict=True):
+        (real,) = {one.parameters for one in records if (one.method, one.budget) == (method, budget)}
+        assert weight == pytest.approx(real / usual)
+        assert weight < float(str(budget)), "no group has a head for every task"
+    figure = found.figures["capacity"]
+    assert "stand side by side" in figure.layout.title.text, "points are moved"
+    drawn = {line.name: list(line.customdata) for line in figure.data}
+    assert drawn["tag"] + drawn["hoa"] == pytest.approx(weights)
 
 
 def test_n_times_the_channels_are_more_than_n_times_the_parameters(report: Reports) -> None:

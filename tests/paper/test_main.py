@@ -109,8 +109,17 @@ def test_costs_add_up(records: list[Record], bench: Bench) -> None:
                 assert record.deciding == lab.cost(lab.job(subset, record.seed) for subset in subsets)
             if record.method in ("mtl", "stl", "uw"):
                 assert record.deciding.steps == 0
-            if record.method == "tag":
+            if record.method in ("tag", "cs"):
+                n, steps = len(bench.chosen.names), lab.cost([lab.job(bench.chosen.names, record.seed)]).steps
+                measured, passes = (-(-steps // 10), 1 + 3 * n) if record.method == "tag" else (steps, 1 + 2 * n)
+                assert record.deciding.steps == round(steps + measured * (passes - 3) / 3)
                 assert record.deciding.networks == 1
+            if record.method == "random":
+                assert record.deciding == lab.cost([lab.job(bench.chosen.names, record.seed)])
+
+
+def test_it_says_why_random_groups_cost_something_to_decide(report: Reports) -> None:
+    assert any("counts as one training for random groups, as in the paper" in note for note in report("main").notes)
 
 
 def test_totals_are_sums_of_errors_in_percent(records: list[Record], report: Reports, bench: Bench) -> None:

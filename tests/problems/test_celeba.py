@@ -147,6 +147,7 @@ def test_the_paper_s_main_experiment_runs_on_the_command_line(
     assert "celeba, small: 210 rows to learn from, 30 for validation, 60 for test" in out
     assert "a2 Black_Hair, a5 Goatee, a7 No_Beard" in out
     assert "other data" not in out
+    assert "columns headed printed are the paper's, at full size; at small size ours mean nothing" in out
     assert main(["paper", "main", *wanted, "--json"]) == 0
     again, err = capsys.readouterr()
     assert err == ""

@@ -13,7 +13,7 @@ from . import _study_options as options
 from ._arguments import check_folder
 from ._interrupt import interruptible
 from ._manual import Command, Commands
-from ._paper_experiments import main_command, training_command
+from ._paper_experiments import training_command
 from ._terminal import put, say, screen, table
 
 if TYPE_CHECKING:
@@ -104,14 +104,13 @@ def _computed(report: Report, out: Path | None, json: bool, quiet: bool) -> None
 
 for _experiment in EXPERIMENTS:
     if _experiment.trains:
-        _command = main_command if _experiment.name == "main" else training_command(_experiment)
         _help = f"{_experiment.summary[0].upper()}{_experiment.summary[1:]}".rstrip(".?")
         paper.command(
             _experiment.name,
             cls=Command,
             help=_help + ("?" if _experiment.summary.endswith("?") else "."),
             epilog=f"Example: `tagalong paper {_experiment.name} --seeds 1 --out runs/try`",
-        )(interruptible(_command))
+        )(interruptible(training_command(_experiment)))
 
 
 def _show(found: tuple[Selection, ...], quiet: bool) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json as json_module
+import inspect
 from collections.abc import Callable
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -62,82 +63,78 @@ PublishedOption = Annotated[
 ]
 
 
+LargerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--methods",
+        metavar="A,B,…",
+        help="Whose networks get larger: mtl,uw,gradnorm by default, on Taskonomy mtl,gradnorm.",
+        show_default=False,
+        autocompletion=one_of("mtl", "uw", "gradnorm"),
+    ),
+]
+COMMON: dict[str, tuple[Any, Any]] = {
+    "problem": (ProblemOption, "faces"),
+    "size": (SizeOption, "small"),
+    "seeds": (SeedsOption, None),
+    "tasks": (options.TasksOption, None),
+    "with_": (options.WithOption, None),
+    "recipe": (options.RecipeOption, None),
+    "executor": (options.ExecutorOption, None),
+    "device": (options.DeviceOption, None),
+    "out": (options.OutOption, None),
+    "json": (options.JsonOption, False),
+    "quiet": (options.QuietOption, False),
+}
+OWN: dict[str, dict[str, tuple[Any, Any]]] = {
+    "main": {"as_published": (PublishedOption, False)},
+    "capacity": {"methods": (LargerOption, None)},
+}
+
+
 def training_command(experiment: Experiment) -> Callable[..., None]:
-    """The command of an experiment that trains."""
+    """The command of an experiment that trains: the options that all of them have, and its own."""
+    own = OWN.get(experiment.name, {})
 
-    def command(
-        problem: ProblemOption = "faces",
-        size: SizeOption = "small",
-        seeds: SeedsOption = None,
-        tasks: options.TasksOption = None,
-        with_: options.WithOption = None,
-        recipe: options.RecipeOption = None,
-        executor: options.ExecutorOption = None,
-        device: options.DeviceOption = None,
-        out: options.OutOption = None,
-        json: options.JsonOption = False,
-        quiet: options.QuietOption = False,
-    ) -> None:
-        given: dict[str, Any] = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe}
-        given |= {"executor": executor, "device": device, "out": out}
-        run(experiment.name, problem, size, Shown(json, quiet), given)
+    def command(**typed: Any) -> None:
+        read = {name: listed(typed[name]) if isinstance(typed[name], str) else typed[name] for name in own}
+        run(experiment.name, typed, **read)
 
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+        for name, (annotation, default) in {**COMMON, **own}.items()
+    ]
+    vars(command)["__signature__"] = inspect.Signature(parameters)  # what typer reads
     return command
 
 
-def main_command(
-    problem: ProblemOption = "faces",
-    size: SizeOption = "small",
-    seeds: SeedsOption = None,
-    tasks: options.TasksOption = None,
-    with_: options.WithOption = None,
-    recipe: options.RecipeOption = None,
-    as_published: PublishedOption = False,
-    executor: options.ExecutorOption = None,
-    device: options.DeviceOption = None,
-    out: options.OutOption = None,
-    json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-) -> None:
-    given: dict[str, Any] = {"seeds": seeds, "tasks": tasks, "with_": with_, "recipe": recipe}
-    given |= {"executor": executor, "device": device, "out": out}
-    run("main", problem, size, Shown(json, quiet), given, as_published=as_published)
-
-
-class Shown(NamedTuple):
-    """How much of a report is shown."""
-
-    json: bool = False
-    quiet: bool = False
-
-
-def run(name: str, problem: str, size: str, shown: Shown, given: dict[str, Any], **more: Any) -> None:
+def run(name: str, typed: dict[str, Any], **own: Any) -> None:
     """Runs an experiment and shows what came out; networks that are in the folder are not trained again."""
     from tagalong.paper import open_bench, run_experiment
 
     from ._paper_page import show_report
     from ._watch import watching
 
-    check_folder(given["out"])  # before minutes of drawing or decoding
-    with called(task="--tasks"), watching(shown.json or shown.quiet) as progress:
+    check_folder(typed["out"])  # before minutes of drawing or decoding
+    with called(task="--tasks"), watching(typed["json"] or typed["quiet"]) as progress:
         bench = open_bench(
-            problem,
-            size,
-            out=given["out"],
-            seeds=given["seeds"],
-            tasks=listed(given["tasks"]),
-            options=of_problem(given["with_"] or [], "recipe", "size"),
-            recipe=values(given["recipe"] or [], "recipe"),
-            device=given["device"] or "auto",
-            executor=given["executor"] or "serial",
+            typed["problem"],
+            typed["size"],
+            out=typed["out"],
+            seeds=typed["seeds"],
+            tasks=listed(typed["tasks"]),
+            options=of_problem(typed["with_"] or [], "recipe", "size"),
+            recipe=values(typed["recipe"] or [], "recipe"),
+            device=typed["device"] or "auto",
+            executor=typed["executor"] or "serial",
             progress=progress,
         )
         try:
-            report = run_experiment(name, bench, **more)
+            report = run_experiment(name, bench, **own)
             files: list[Path] = report.save(bench.out)
         except KeyboardInterrupt:
             raise goes_on(bench.out) from None
-    if shown.json:
-        print(json_module.dumps(report.to_document(), indent=1, allow_nan=False))
+    if typed["json"]:
+        print(dumps(report.to_document(), indent=1, allow_nan=False))
         return
-    show_report(report, files, shown.quiet, resumes=True)
+    show_report(report, files, typed["quiet"], resumes=True)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tagalong._names import counted
+
 from ._problem import Problem
 from ._rows import Rows, Split, held
 from ._split import PARTS
 from ._task import Task
 
 ROWS_AT_ONCE = 4096
+LARGEST = 1e18  # the square of a much larger number is no float32
 
 
 def data_problems(problem: Problem) -> list[str]:
@@ -39,6 +42,9 @@ def _task_problems(problem: Problem, task: Task) -> list[str]:
     if whole:
         found = str(targets[whole[0]].dtype).removeprefix("torch.")
         return [f"the target of {task.name!r} must be floating point (NaN where a label is missing), found {found}"]
+    beyond = [part for part, labels in targets.items() if bool((labels.abs() > LARGEST).any())]
+    if beyond and task.kind != "custom" and task.loss is None:
+        return [_too_large(task, part, targets[part]) for part in beyond]
     values = {part: torch.unique(labels[labels.isfinite()]) for part, labels in targets.items()}
     unlabelled = [part for part in PARTS if not len(values[part]) and len(problem.splits[part])]
     if unlabelled:
@@ -48,6 +54,14 @@ def _task_problems(problem: Problem, task: Task) -> list[str]:
     if len(values["train"]) == 1:
         return [f"`train`: {task.name!r} must vary, found {float(values['train'][0]):g} wherever it is known"]
     return [] if task.kind == "regression" or task.loss is not None else _class_problems(task, values)
+
+
+def _too_large(task: Task, part: str, labels: Tensor) -> str:
+    rows = int((labels.abs() > LARGEST).reshape(len(labels), -1).any(1).sum())
+    return (
+        f"`{part}`: labels of {task.name!r} must be at most {LARGEST:g} in size (standardised, if they are), found "
+        f"{counted(rows, 'row')} beyond; if that stands for a missing label, leave it empty"
+    )
 
 
 def _class_problems(task: Task, values: dict[str, Tensor]) -> list[str]:

@@ -97,9 +97,10 @@ class Bench:
     @property
     def about_printed(self) -> list[str]:
         """What a report says whose tables hold numbers of the paper's."""
-        if self.printed is None or self.printed == self.problem.name:
-            return []
-        return ["columns headed printed are the paper's, on CelebA: other data, so only the pattern compares"]
+        start = "columns headed printed are the paper's"
+        if self.printed is not None and self.printed != self.problem.name:
+            return [f"{start}, on CelebA: other data, so only the pattern compares"]
+        return [f"{start}, at full size; at small size ours mean nothing"] if self.printed and self.small else []
 
     @contextmanager
     def lab(self, problem: Problem | None = None, **recipe: Any) -> Iterator[Lab]:

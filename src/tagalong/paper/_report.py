@@ -54,7 +54,7 @@ Cell = str | int | Value | None
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table. Columns headed "printed" hold the paper's numbers, all others ours.
+    """A table. Columns headed "printed" or "published" hold the paper's numbers, all others ours.
 
     Attributes:
         title: above it.

@@ -35,9 +35,14 @@ def in_percent(problem: Problem) -> bool:
     return all(task.error_name == "error rate" for task in problem.tasks)
 
 
+def kind_of(problem: Problem) -> str:
+    """What results are."""
+    return "test error" if in_percent(problem) else "test loss"
+
+
 def measure_of(problem: Problem) -> str:
-    """What a total is."""
-    return "test error, %" if in_percent(problem) else "test loss"
+    """What a total is, with its unit."""
+    return f"{kind_of(problem)}{', %' if in_percent(problem) else ''}"
 
 
 def digits_of(problem: Problem) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,7 @@ from tagalong.study import Lab
 
 from .._judge import all_lower, value
 from .._report import Cell, Claim, Report, Sheet, Value
-from .._totals import compared, digits_of, measure_of, total, totals
+from .._totals import Label, compared, digits_of, measure_of, total, totals
 from ..figures import Point, error_against_cost
 from ..printed import CAPACITY
 from ._tune import tuned_gradnorm
@@ -23,17 +23,25 @@ if TYPE_CHECKING:
     from .._bench import Bench
 
 TITLE = "Is one larger network as good as several small ones?"
+METHODS = {"mtl": "plain", "uw": "uw", "gradnorm": "gradnorm"}
 Found = dict[tuple[str, str, float], list[float]]
-Grouped = dict[tuple[str, int], list[float]]
+Grouped = dict[Label, list[float]]
 
 
-def run(bench: Bench) -> Report:
-    """Trains MTL, UW and GradNorm with n× the channels and n× the parameters (Taskonomy: MTL and GradNorm)."""
+def run(bench: Bench, methods: Sequence[str] | None = None) -> Report:
+    """Trains larger networks with n× the channels and n× the parameters.
+
+    Args:
+        bench: where it runs.
+        methods: of "mtl", "uw" and "gradnorm"; by default all, on Taskonomy MTL and GradNorm, as in the paper.
+    """
+    chosen = methods or [method for method in METHODS if method != "uw" or bench.printed != "taskonomy"]
+    if unknown := [method for method in chosen if method not in METHODS]:
+        known = ", ".join(map(repr, METHODS))
+        raise ValueError(f"`methods` must be of {known}, found {', '.join(map(repr, unknown))}")
     times = [float(k) for k in bench.budgets]
     with bench.lab() as lab:
-        rules = {"mtl": "plain", "uw": "uw", "gradnorm": tuned_gradnorm(bench, lab)}
-        if bench.printed == "taskonomy":
-            del rules["uw"]
+        rules = {method: tuned_gradnorm(bench, lab) if method == "gradnorm" else METHODS[method] for method in chosen}
         sizes = [Capacity("channels", 1.0, 1.0, parameters_of(bench.chosen, bench.chosen.names), 1.0)]
         sizes += capacities(bench.chosen, times=times)
         found: Found = {
@@ -41,16 +49,17 @@ def run(bench: Bench) -> Report:
             for method, rule in rules.items()
             for size in sizes
         }
-        groups = totals(bench.chosen, compared(lab, ["tag", "hoa"], bench.budgets, bench.seeds))
-    grouped = {(method, k): values for (method, k), values in groups.items() if k is not None}
+        records = [one for one in compared(lab, ["tag", "hoa"], bench.budgets, bench.seeds) if one.budget is not None]
+    grouped = totals(bench.chosen, records)
+    reached = {(one.method, one.budget): one.parameters / sizes[0].parameters for one in records}
     return Report(
         "capacity",
         TITLE,
-        sheets=[_larger(bench, sizes, found), _groups(bench, grouped)],
+        sheets=[_larger(bench, sizes, found), _groups(bench, grouped, reached)],
         claims=_claims(found, grouped, times),
-        figures={"capacity": _figure(bench, sizes, found, grouped)},
-        notes=[*bench.about, "budgets are parameters against those of MTL; the paper counts n× channels as n×"],
-        numbers={"gradnorm": rules["gradnorm"]},
+        figures={"capacity": _figure(bench, points(sizes, found, grouped, reached))},
+        notes=[*bench.about, "parameters are against MTL's; the paper counts n× the channels, and n groups, as n×"],
+        numbers={"rules": rules},
     )
 
 
@@ -73,16 +82,16 @@ def _larger(bench: Bench, sizes: Sequence[Capacity], found: Found) -> Sheet:
     return Sheet("One larger network", columns, rows)
 
 
-def _groups(bench: Bench, grouped: Grouped) -> Sheet:
-    rows = [(method, k, value(values, digits=digits_of(bench.chosen))) for (method, k), values in grouped.items()]
-    return Sheet(
-        "Groups of networks of the usual size", ("method", "groups", f"total {measure_of(bench.chosen)}"), rows
-    )
+def _groups(bench: Bench, grouped: Grouped, reached: Mapping[Label, float]) -> Sheet:
+    digits = digits_of(bench.chosen)
+    rows = [(*label, Value(reached[label]), value(values, digits=digits)) for label, values in grouped.items()]
+    columns = ("method", "groups", "parameters, ×", f"total {measure_of(bench.chosen)}")
+    return Sheet("Groups of networks of the usual size", columns, rows)
 
 
 def _claims(found: Found, grouped: Grouped, times: Sequence[float]) -> list[Claim]:
     groups = {
-        f"{group} against {method} at {n:g}× {by}": (grouped[group, int(n)], found[method, by, n])
+        f"{group} against {method} at {n:g}× {by}": (grouped[group, k], found[method, by, n])
         for group, k in grouped
         for method, by, n in found
         if n == k
@@ -98,22 +107,23 @@ def _claims(found: Found, grouped: Grouped, times: Sequence[float]) -> list[Clai
     ]
 
 
-def _figure(bench: Bench, sizes: Sequence[Capacity], found: Found, grouped: Grouped) -> Figure:
+def _figure(bench: Bench, drawn: Sequence[Point]) -> Figure:
     return error_against_cost(
-        points(sizes, found, grouped),
+        drawn,
         title=TITLE,
-        cost="parameters, in networks of the usual size",
+        cost="parameters, against MTL's",
         error=f"total {measure_of(bench.chosen)}",
+        note=f"{bench.problem.name}, {bench.size}; beside each point its size or groups; equal ones stand side by side",
     )
 
 
-def points(sizes: Sequence[Capacity], found: Found, grouped: Grouped) -> list[Point]:
+def points(sizes: Sequence[Capacity], found: Found, grouped: Grouped, reached: Mapping[Label, float]) -> list[Point]:
     """What the figure shows: no point where a total is not a number, as after a training that diverged."""
-    reached: dict[tuple[str, float], float] = {(size.by, size.times): size.reached for size in sizes}
+    larger: dict[tuple[str, float], float] = {(size.by, size.times): size.reached for size in sizes}
     made = [
-        Point(f"{method}, {by}", f"{times:g}×", reached[by, times], value(values).mean, value(values).stderr)
+        Point(f"{method}, {by}", f"{times:g}×", larger[by, times], value(values).mean, value(values).stderr)
         for (method, by, times), values in found.items()
     ]
     for (method, k), values in grouped.items():
-        made.append(Point(method, str(k), float(k), value(values).mean, value(values).stderr))
+        made.append(Point(method, str(k), reached[method, k], value(values).mean, value(values).stderr))
     return [point for point in made if np.isfinite(point.error)]

@@ -112,7 +112,8 @@ def _sheet(bench: Bench, gains: Gains, alike: dict[str, float], times: dict[str,
         less, faster = (Value(printed) if comparable else None for printed in SPEED[name])
         row: list[Cell] = [name, value(gains[name]), less, Value(alike[name], digits=3)]
         rows.append([*row, Value(seen), faster, Value(modelled)])
-    columns = ("measured", "less error, %", "printed less error", "Pearson", "speed-up", "printed speed-up", "model")
+    model = "printed, by the model" if comparable else "model"
+    columns = ("measured", "less error, %", "printed less error", "Pearson", "speed-up", "printed speed-up", model)
     note = "less error: than random groups, over all budgets; Pearson: with every step, less the mean onto each target"
     return Sheet("Quality and speed by schedule", columns, rows, note)
 

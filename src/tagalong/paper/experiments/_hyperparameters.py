@@ -160,4 +160,6 @@ def _figure(bench: Bench, totals: Scores, left_out: Scores) -> Figure:
     for name in OTHERS if bench.printed == "celeba" else ():
         series[f"{name}, printed"] = [HYPERPARAMETERS[k][name] for k in bench.budgets]
     places = [f"{k} groups" for k in bench.budgets]
-    return bars(series, places, title=TITLE, value="less than the base setting's own groups, %", errors=errors)
+    return bars(
+        series, places, title=TITLE, value="less error than with the base setting's own groups, %", errors=errors
+    )

@@ -84,8 +84,9 @@ def _choices(bench: Bench) -> list[str]:
         f"groups are chosen on validation losses relative to a reference network (hoa, optimal){theirs}. oracle, the "
         "paper's Optimal, has the lowest total on test data",
         "groups are chosen from all seeds together, as one choice for all of them; costs are those of one seed",
-        "costs are in trainings of the one network for all tasks, by steps; deciding is paid once for all budgets. A "
-        "step of UW, GradNorm or PCGrad counts as one, though it takes longer; tuning α is not counted",
+        "costs are in trainings of the one network for all tasks, by steps; deciding is paid once for all budgets, "
+        "and counts as one training for random groups, as in the paper. A step of UW, GradNorm or PCGrad counts as "
+        "one, though it takes longer; tuning α is not counted",
     ]
 
 

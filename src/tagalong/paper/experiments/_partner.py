@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tagalong.affinity import Affinity
+from tagalong.learn import Diverged
 from tagalong.study import Lab
 
 from .._affinities import measured, named, pooled
 from .._judge import correlated, lower, negative, pearson, value
 from .._published import Published
 from .._report import Appeared, Cell, Claim, Report, Sheet, Value
-from .._totals import results_of
+from .._totals import kind_of, results_of
 from ..figures import bars
 from ..printed import PARTNER, PARTNER_PEARSON, SPREAD
 
@@ -46,21 +48,41 @@ def run(bench: Bench) -> Report:
         sheets=[_gains(bench, gains), _names(bench, partners), _spreads(bench, affinity)],
         claims=_claims(bench, affinity, partners, gains, correlation),
         figures={"partner": _figure(bench, gains), "partner-spread": _spread_figure(bench, affinity)},
-        notes=[*bench.about, "gains: how much of the test error with a random partner is gone, in percent"],
+        notes=[
+            *bench.about,
+            *_diverged(bench, errors),
+            f"gains: how much of the {kind_of(bench.chosen)} with a random partner is gone, in percent",
+        ],
         numbers={"pearson": None if np.isnan(correlation) else correlation, "printed_pearson": PARTNER_PEARSON},
     )
 
 
 def pair_errors(lab: Lab, seeds: Sequence[int]) -> Errors:
-    """For each task its test result with every partner."""
+    """For each task its test result with every partner, but those with which a network diverged.
+
+    Raises:
+        Diverged: all networks of a task did.
+    """
     pairs = lab.subsets(largest=2, smallest=2)
-    lab.networks([lab.job(pair, seed) for seed in seeds for pair in pairs], "all pairs")
+    lab.networks([lab.job(pair, seed) for seed in seeds for pair in pairs], "all pairs", diverged=True)
     found: Errors = {task: {} for task in lab.problem.names}
     for pair in pairs:
         for task, values in results_of(lab, pair, seeds).items():
-            (other,) = pair - {task}
-            found[task][other] = values
+            if np.isfinite(values).all():
+                (other,) = pair - {task}
+                found[task][other] = values
+    if lost := [task for task, partners in found.items() if not partners]:
+        raise Diverged(f"every pair with {', '.join(lost)} diverged; lower `recipe.lr`")
     return found
+
+
+def _diverged(bench: Bench, errors: Errors) -> list[str]:
+    lost = [
+        f"{bench.short(task)} with {bench.short(other)}"
+        for task, other in combinations(bench.chosen.names, 2)
+        if other not in errors[task]
+    ]
+    return [f"diverged with some seed and left out: {', '.join(lost)}"] if lost else []
 
 
 def _partners(errors: Mapping[str, Sequence[float]], affinity: Affinity, task: str) -> dict[str, str]:
@@ -92,7 +114,7 @@ def _gains(bench: Bench, gains: Gains) -> Sheet:
             row += [value(gains[kind][task]), None if printed is None else Value(printed[number])]
         rows.append(row)
     columns = ("task", *(name for kind in KINDS for name in (kind, f"printed {kind}")))
-    return Sheet("Less test error than with a random partner, %", columns, rows)
+    return Sheet(f"Less {kind_of(bench.chosen)} than with a random partner, %", columns, rows)
 
 
 def _names(bench: Bench, partners: Partners) -> Sheet:
@@ -175,7 +197,7 @@ def _figure(bench: Bench, gains: Gains) -> Figure:
         {kind: [one.mean for one in values] for kind, values in found.items()},
         [bench.short(task) for task in names],
         title=TITLE,
-        value="less test error, %",
+        value=f"less {kind_of(bench.chosen)}, %",
         errors={kind: [one.stderr or 0.0 for one in values] for kind, values in found.items()},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,7 @@ def run(bench: Bench) -> Report:
             for place, tasks in enumerate(paper or sets[:2])
         },
         notes=[
-            *bench.about[:1],
+            *replace(bench, tasks=names).about,
             f"{len(sets)} sets of {len(sets[0])} tasks, drawn from {len(names)}; {DESTRUCTIVE}: labels of other rows, "
             "with a large weight, in the first set",
         ],

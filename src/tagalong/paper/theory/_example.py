@@ -72,7 +72,8 @@ def after_steps(panel: Panel, *, unit: bool = True) -> tuple[float, float]:
 
     Args:
         panel: which.
-        unit: whether all gradients have unit length, which gives the printed numbers, or that of g_a, as printed.
+        unit: whether all gradients have unit length, which gives the printed numbers to within 0.03, or that of g_a,
+            as printed.
     """
     found = gradients(panel, unit=unit)
     start = found["a"] if panel.combined else np.zeros(2)
