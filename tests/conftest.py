@@ -1,5 +1,6 @@
 import random
 import shutil
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,13 @@ def _fixed_seeds() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 - the meter must protect the legacy generator, so tests draw from it
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c() -> None:
+    """A script that starts the tests in the background makes them, and all they start, deaf to Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
