@@ -19,7 +19,8 @@ class Ray:
     """Trains chunks with Ray.
 
     Uses the connection there is: call `ray.init(address="auto")` first to work on a cluster (every node needs
-    tagalong and what the problem imports). Without one it starts Ray on this machine and ends it after the study.
+    tagalong and what the problem imports). Without one it joins the cluster that runs here, as Ray does, or else starts
+    Ray on this machine, and leaves it after the study.
 
     Args:
         retries: how often a chunk is tried again after its worker was lost.
