@@ -65,7 +65,8 @@ for _ in range(args.steps):
     optimizer.step()
     optimizer.zero_grad()
 
-if rank == 0:
-    print(meter.affinity())
 dist.barrier()  # nobody leaves while another rank still needs it
+affinity = meter.affinity()  # the same on every rank
 dist.destroy_process_group()
+if rank == 0:
+    print(affinity)

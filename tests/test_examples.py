@@ -26,11 +26,24 @@ def run(example: Path, folder: Path, *arguments: str) -> str:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"needs {package}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    launcher = TORCHRUN if "torchrun" in text else []
+    launcher = [*TORCHRUN, _leaving_at_once(folder)] if "torchrun" in text else []
     command = [sys.executable, "-W", "error", *launcher, str(example), "--steps", "60", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def _leaving_at_once(folder: Path) -> str:
+    """Runs a script and ends: gloo's threads, torn down in any order, may abort a process that ends well."""
+    script = folder / "leaving_at_once.py"
+    script.write_text(
+        "import os, runpy, sys\n"
+        "sys.argv = sys.argv[1:]\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "sys.stdout.flush()\n"
+        "os._exit(0)\n"
+    )
+    return str(script)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
