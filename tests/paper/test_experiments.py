@@ -19,7 +19,7 @@ from tagalong.paper._affinities import every_step
 from tagalong.paper._judge import all_lower
 from tagalong.paper._published import Published
 from tagalong.paper._speed import SCHEDULES
-from tagalong.paper._totals import grouping_totals, results_of, subset_table
+from tagalong.paper._totals import grouping_totals, one_row, results_of, subset_table
 from tagalong.paper.experiments import (
     _capacity,
     _destructive,
@@ -483,6 +483,27 @@ def test_capacity_of_some_methods_alone(report: Reports, bench: Bench) -> None:
     assert sorted(map(str, sheet.rows)) == sorted(map(str, every))
     with pytest.raises(ValueError, match="`methods` must be of 'mtl', 'uw', 'gradnorm', found 'pcgrad'"):
         run_experiment("capacity", idle, methods=["mtl", "pcgrad"])
+
+
+def test_a_few_test_rows_are_not_clear_however_alike_seeds_are(report: Reports, bench: Bench) -> None:
+    row = one_row(bench.chosen)
+    assert row == 100 / len(bench.problem.splits["test"])
+    for count, appeared in ((1, "within noise"), (3, "within noise"), (4, "yes"), (40, "yes")):
+        claim = all_lower("lower", {"one": ([5.0] * 3, [5.0 + count * row] * 3)}, row=row)
+        assert claim.appeared == appeared, f"z = 1.96 calls √n rows clear from four of them on, found {count}"
+    assert all_lower("lower", {"one": ([5.0] * 3, [5.0 + row] * 3)}).appeared == "yes", "of losses nothing is counted"
+    shown = [cell for line in report("no-early-stopping").sheet("Total").rows for cell in line[1:]]
+    counts = [len(bench.seeds) * cell.mean / row for cell in shown if isinstance(cell, Value)]
+    assert counts == pytest.approx([round(count) for count in counts]), "errors are whole numbers of rows"
+
+
+def test_no_early_stopping_of_some_methods_alone(report: Reports, bench: Bench) -> None:
+    every = report("no-early-stopping").sheet("Total").rows
+    idle = Bench(bench.problem, bench.out, bench.tasks, bench.seeds, bench.size, "cpu", NothingToTrain())
+    rows = run_experiment("no-early-stopping", idle, methods=["gradnorm", "pcgrad"]).sheet("Total").rows
+    assert list(map(str, rows)) == [str(row) for row in every if row[0] in ("mtl", "gradnorm", "pcgrad")]
+    with pytest.raises(ValueError, match=r"`methods` must be of 'mtl', 'uw', .*, found 'tag'"):
+        run_experiment("no-early-stopping", idle, methods=["tag"])
 
 
 def test_groups_stand_at_the_parameters_that_they_have(report: Reports, bench: Bench) -> None:

@@ -61,8 +61,6 @@ PublishedOption = Annotated[
         show_default=False,
     ),
 ]
-
-
 LargerOption = Annotated[
     str | None,
     typer.Option(
@@ -71,6 +69,16 @@ LargerOption = Annotated[
         help="Whose networks get larger: mtl,uw,gradnorm by default, on Taskonomy mtl,gradnorm.",
         show_default=False,
         autocompletion=one_of("mtl", "uw", "gradnorm"),
+    ),
+]
+AugmentedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--methods",
+        metavar="A,B,…",
+        help="What is compared with MTL: uw,gradnorm,pcgrad,pcgrad-uw by default.",
+        show_default=False,
+        autocompletion=one_of("uw", "gradnorm", "pcgrad", "pcgrad-uw"),
     ),
 ]
 COMMON: dict[str, tuple[Any, Any]] = {
@@ -89,6 +97,7 @@ COMMON: dict[str, tuple[Any, Any]] = {
 OWN: dict[str, dict[str, tuple[Any, Any]]] = {
     "main": {"as_published": (PublishedOption, False)},
     "capacity": {"methods": (LargerOption, None)},
+    "no-early-stopping": {"methods": (AugmentedOption, None)},
 }
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tagalong.study._interval import CONFIDENCE, seed_half_width
+from tagalong.study._interval import CONFIDENCE, half_width, seed_half_width
 
 from ._report import Appeared, Claim, Value
 
@@ -23,52 +24,60 @@ def value(found: Sequence[float], *, digits: int = 2, served: bool = True) -> Va
     return Value(float(np.mean(found)), stderr, served, digits)
 
 
-def lower(mine: Sequence[float], other: Sequence[float], among: int = 1) -> Appeared:
+def lower(mine: Sequence[float], other: Sequence[float], among: int = 1, row: float = 0.0) -> Appeared:
     """Whether one is clearly lower than the other, seed by seed; "no" where it is clearly higher.
 
-    "not tested" where a seed has no number, as after a training that diverged. For `among` see `negative`.
+    "not tested" where a seed has no number, as after a training that diverged. For `among` and `row` see `negative`.
 
     Example:
         >>> lower([1.0, 1.1], [2.0, 2.2]), lower([1.0, 2.5], [2.0, 2.8]), lower([3.0, 3.1], [2.0, 2.1])
         ('yes', 'within noise', 'no')
     """
-    return negative(np.subtract(mine, other).tolist(), among)
+    return negative(np.subtract(mine, other).tolist(), among, row)
 
 
-def negative(found: Sequence[float], among: int = 1) -> Appeared:
+def negative(found: Sequence[float], among: int = 1, row: float = 0.0) -> Appeared:
     """Whether numbers, one for each seed, are clearly below zero; with one seed nothing is clear.
 
     Args:
         found: the numbers.
         among: so many comparisons, of which a single "no" refutes a claim. By chance one of many is soon above zero, so
             that "no" needs more then (Bonferroni); all of them below zero by chance is no likelier than one.
+        row: what one test row adds to a number, where errors are counted. Some more rows with every seed are soon met
+            by chance, however little seeds differ: a difference of n rows has at least the standard error of √n rows.
 
     Example:
         >>> negative([-1.0, -1.1]), negative([-1.0]), negative([-1.0, float("nan")])
         ('yes', 'within noise', 'not tested')
         >>> negative([1.0, 1.1]), negative([1.0, 1.1], among=10)
         ('no', 'within noise')
+        >>> negative([-1.0, -1.1], row=0.5), negative([-1.0, -1.1], row=0.1)
+        ('within noise', 'yes')
     """
     if not np.isfinite(found).all():
         return "not tested"
     mean = float(np.mean(found))
     confidence = CONFIDENCE if mean < 0 else 1 - (1 - CONFIDENCE) / among
-    if len(found) < 2 or not abs(mean) > max(seed_half_width(found, confidence=confidence), TINY):
+    if len(found) < 2:
+        return "within noise"
+    half = half_width(seed_half_width(found, confidence=confidence), math.sqrt(abs(mean) * row), confidence)
+    if not abs(mean) > max(half, TINY):
         return "within noise"
     return "yes" if mean < 0 else "no"
 
 
-def all_lower(text: str, pairs: Pairs, unit: str = "") -> Claim:
+def all_lower(text: str, pairs: Pairs, unit: str = "", *, row: float = 0.0) -> Claim:
     """A claim that in every pair the first is lower than the second; as weak as its weakest part.
 
     Args:
         text: the claim.
         pairs: by name, values of every seed.
         unit: of the values, in the explanation.
+        row: what one test row adds to a value, see `negative`.
     """
     if not pairs:
         return Claim(text, "not tested", "nothing to compare")
-    found = {name: lower(mine, other, len(pairs)) for name, (mine, other) in pairs.items()}
+    found = {name: lower(mine, other, len(pairs), row) for name, (mine, other) in pairs.items()}
     weakest = next(answer for answer in WEAKEST_FIRST if answer in found.values())
     parts = tuple(
         f"{name}: {_mean(mine)} against {_mean(other)}{unit} ({found[name]})" for name, (mine, other) in pairs.items()

@@ -12,10 +12,10 @@ from tagalong.study import Lab
 
 from .._judge import all_lower, value
 from .._report import Cell, Claim, Report, Sheet, Value
-from .._totals import Label, compared, digits_of, measure_of, total, totals
+from .._totals import Label, compared, digits_of, measure_of, one_row, total, totals
 from ..figures import Point, error_against_cost
 from ..printed import CAPACITY
-from ._tune import tuned_gradnorm
+from ._tune import rules_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .._bench import Bench
 
 TITLE = "Is one larger network as good as several small ones?"
-METHODS = {"mtl": "plain", "uw": "uw", "gradnorm": "gradnorm"}
+METHODS = ("mtl", "uw", "gradnorm")
 Found = dict[tuple[str, str, float], list[float]]
 Grouped = dict[Label, list[float]]
 
@@ -36,19 +36,12 @@ def run(bench: Bench, methods: Sequence[str] | None = None) -> Report:
         methods: of "mtl", "uw" and "gradnorm"; by default all, on Taskonomy MTL and GradNorm, as in the paper.
     """
     chosen = methods or [method for method in METHODS if method != "uw" or bench.printed != "taskonomy"]
-    if unknown := [method for method in chosen if method not in METHODS]:
-        known = ", ".join(map(repr, METHODS))
-        raise ValueError(f"`methods` must be of {known}, found {', '.join(map(repr, unknown))}")
     times = [float(k) for k in bench.budgets]
     with bench.lab() as lab:
-        rules = {method: tuned_gradnorm(bench, lab) if method == "gradnorm" else METHODS[method] for method in chosen}
+        rules = rules_of(bench, lab, chosen, METHODS)
         sizes = [Capacity("channels", 1.0, 1.0, parameters_of(bench.chosen, bench.chosen.names), 1.0)]
         sizes += capacities(bench.chosen, times=times)
-        found: Found = {
-            (method, size.by, size.times): _totals(lab, rule, size, bench.seeds)
-            for method, rule in rules.items()
-            for size in sizes
-        }
+        found = _totals(lab, rules, sizes, bench.seeds)
         records = [one for one in compared(lab, ["tag", "hoa"], bench.budgets, bench.seeds) if one.budget is not None]
     grouped = totals(bench.chosen, records)
     reached = {(one.method, one.budget): one.parameters / sizes[0].parameters for one in records}
@@ -56,17 +49,21 @@ def run(bench: Bench, methods: Sequence[str] | None = None) -> Report:
         "capacity",
         TITLE,
         sheets=[_larger(bench, sizes, found), _groups(bench, grouped, reached)],
-        claims=_claims(found, grouped, times),
+        claims=_claims(found, grouped, times, one_row(bench.chosen)),
         figures={"capacity": _figure(bench, points(sizes, found, grouped, reached))},
         notes=[*bench.about, "parameters are against MTL's; the paper counts n× the channels, and n groups, as n×"],
         numbers={"rules": rules},
     )
 
 
-def _totals(lab: Lab, rule: str, size: Capacity, seeds: Sequence[int]) -> list[float]:
-    jobs = [lab.job(lab.problem.names, seed, rule, size.width) for seed in seeds]
-    rows = lab.networks(jobs, f"{size.times:g}× {size.by}", diverged=True)
-    return [total(lab.problem, rows[job].test) for job in jobs]
+def _totals(lab: Lab, rules: Mapping[str, str], sizes: Sequence[Capacity], seeds: Sequence[int]) -> Found:
+    jobs = {
+        (method, size.by, size.times): [lab.job(lab.problem.names, seed, rule, size.width) for seed in seeds]
+        for method, rule in rules.items()
+        for size in sizes
+    }
+    rows = lab.networks([job for some in jobs.values() for job in some], "larger networks", diverged=True)
+    return {label: [total(lab.problem, rows[job].test) for job in some] for label, some in jobs.items()}
 
 
 def _larger(bench: Bench, sizes: Sequence[Capacity], found: Found) -> Sheet:
@@ -89,7 +86,7 @@ def _groups(bench: Bench, grouped: Grouped, reached: Mapping[Label, float]) -> S
     return Sheet("Groups of networks of the usual size", columns, rows)
 
 
-def _claims(found: Found, grouped: Grouped, times: Sequence[float]) -> list[Claim]:
+def _claims(found: Found, grouped: Grouped, times: Sequence[float], row: float) -> list[Claim]:
     groups = {
         f"{group} against {method} at {n:g}× {by}": (grouped[group, k], found[method, by, n])
         for group, k in grouped
@@ -102,8 +99,8 @@ def _claims(found: Found, grouped: Grouped, times: Sequence[float]) -> list[Clai
         for n in times
     }
     return [
-        all_lower("groups of TAG and HOA do better than larger networks", groups),
-        all_lower("more channels do worse than the usual ones (said of CelebA)", wider),
+        all_lower("groups of TAG and HOA do better than larger networks", groups, row=row),
+        all_lower("more channels do worse than the usual ones (said of CelebA)", wider, row=row),
     ]
 
 

@@ -11,7 +11,7 @@ from tagalong.study.methods import Combined, Method, Tag
 from .._affinities import AS_PUBLISHED
 from .._judge import all_lower, value
 from .._report import Claim, Report
-from .._totals import PaperOptimal, compared, measure_of, refuse_many, totals
+from .._totals import PaperOptimal, compared, measure_of, one_row, refuse_many, totals
 from ..figures import Point, error_against_cost
 from ._main_tables import group_sheets, pcgrad_sheet, printed_sheets, total_sheet
 from ._tune import tuned_gradnorm
@@ -110,27 +110,27 @@ def _point(line: Line, found: dict[Label, list[float]], training: bool) -> Point
 
 
 def _claims(bench: Bench, found: dict[Label, list[float]], results: Results) -> list[Claim]:
-    def pairs(mine: str, others: list[Label | str]) -> dict[str, tuple[list[float], list[float]]]:
-        made = {}
+    def better(text: str, mine: str, others: list[Label | str]) -> Claim:
+        pairs = {}
         for budget in bench.budgets:
             for other in others:
                 label = (other, budget) if isinstance(other, str) else other
-                made[f"{label[0]}, {budget} groups"] = found[mine, budget], found[label]
-        return made
+                pairs[f"{label[0]}, {budget} groups"] = found[mine, budget], found[label]
+        return all_lower(text, pairs, row=one_row(bench.chosen))
 
     single: list[Label | str] = [label for label in found if label[1] is None and label[0] not in ("mtl", "stl")]
     rules = "UW, GradNorm and PCGrad do" if len(single) > 1 else "GradNorm does"
     claims = [
-        all_lower("TAG does better than MTL", pairs("tag", [("mtl", None)])),
-        all_lower("TAG does better than STL", pairs("tag", [("stl", None)])),
-        all_lower("TAG does better than random groups", pairs("tag", ["random"])),
+        better("TAG does better than MTL", "tag", [("mtl", None)]),
+        better("TAG does better than STL", "tag", [("stl", None)]),
+        better("TAG does better than random groups", "tag", ["random"]),
     ]
     if bench.printed != "taskonomy":  # there the paper has TAG's groups equal to those of CS, and HOA ahead of them
-        claims += [all_lower(f"TAG does better than {name.upper()}", pairs("tag", [name])) for name in ("cs", "hoa")]
+        claims += [better(f"TAG does better than {name.upper()}", "tag", [name]) for name in ("cs", "hoa")]
     return [
         *claims,
-        all_lower(f"{rules} worse than TAG's groups", pairs("tag", single)),
-        all_lower(f"{rules} worse than HOA's groups", pairs("hoa", single)),
+        better(f"{rules} worse than TAG's groups", "tag", single),
+        better(f"{rules} worse than HOA's groups", "hoa", single),
         _faster(bench, results),
     ]
 

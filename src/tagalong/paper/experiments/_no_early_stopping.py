@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._judge import all_lower, value
 from .._report import Cell, Report, Sheet
-from .._totals import digits_of, measure_of, total
+from .._totals import digits_of, measure_of, one_row, total
 from ..figures import bars
-from ._tune import tuned_gradnorm
+from ._tune import rules_of
 
 if TYPE_CHECKING:
     from .._bench import Bench
 
 TITLE = "Do training augmentations beat MTL when nothing stops early?"
+METHODS = ("mtl", "uw", "gradnorm", "pcgrad", "pcgrad-uw")
 
 
-def run(bench: Bench) -> Report:
-    """MTL, UW, GradNorm and PCGrad with early stopping and the best weights, and without either."""
+def run(bench: Bench, methods: Sequence[str] | None = None) -> Report:
+    """MTL, UW, GradNorm and PCGrad with early stopping and the best weights, and without either.
+
+    Args:
+        bench: where it runs.
+        methods: of "uw", "gradnorm", "pcgrad" and "pcgrad-uw", all by default; MTL is always there.
+    """
     with bench.lab() as lab:
-        rules = {"mtl": "plain", "uw": "uw", "gradnorm": tuned_gradnorm(bench, lab)}
-    rules |= {"pcgrad": "pcgrad", "pcgrad-uw": "pcgrad-uw"}
+        rules = rules_of(bench, lab, list(dict.fromkeys(["mtl", *(methods or METHODS)])), METHODS)
     stopped = _totals(bench, rules)
     trained = _totals(bench, rules, patience=None, keep="last")
     digits = digits_of(bench.chosen)
@@ -28,14 +34,15 @@ def run(bench: Bench) -> Report:
         [name, *(value(found[name], digits=digits) for found in (stopped, trained))] for name in rules
     ]
     columns = ("method", "best weights", "last weights")
-    others = {name: values for name, values in trained.items() if name != "mtl"}
+    last = {name: (values, trained["mtl"]) for name, values in trained.items() if name != "mtl"}
+    both, row = {name: (stopped[name], trained[name]) for name in rules}, one_row(bench.chosen)
     return Report(
         "no-early-stopping",
         TITLE,
         sheets=[Sheet(f"Total {measure_of(bench.chosen)}", columns, rows, "the paper prints no numbers for this")],
         claims=[
-            all_lower("without early stopping every method does worse", {n: (stopped[n], trained[n]) for n in rules}),
-            all_lower("without it each augmentation beats MTL", {n: (v, trained["mtl"]) for n, v in others.items()}),
+            all_lower("without early stopping every method does worse", both, row=row),
+            all_lower("without it each augmentation beats MTL", last, row=row),
         ],
         figures={
             "no-early-stopping": bars(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tagalong.learn import Diverged
 from tagalong.study import Lab
 
 from .._report import Cell, Claim, Report, Sheet, Value
@@ -33,7 +33,7 @@ def run(bench: Bench) -> Report:
         found[size] = []
         for rate in rates:
             with bench.lab(lr=rate, batch_size=size) as lab:
-                found[size].append(_validated(lab, seeds, "plain"))
+                found[size] += _validated(lab, seeds, ["plain"])
     with bench.lab() as lab:
         alphas = alpha_totals(lab, seeds)
     best = best_setting(rates, found, recipe.lr, recipe.batch_size)
@@ -85,7 +85,7 @@ def _same(one: tuple[int, float], other: tuple[int, float]) -> bool:
 
 def alpha_totals(lab: Lab, seeds: Sequence[int]) -> dict[float, float]:
     """The total on validation for each α of GradNorm; infinite where training diverged."""
-    return {alpha: _validated(lab, seeds, f"gradnorm:{alpha:g}") for alpha in ALPHAS}
+    return dict(zip(ALPHAS, _validated(lab, seeds, [f"gradnorm:{alpha:g}" for alpha in ALPHAS]), strict=True))
 
 
 def best_alpha(found: dict[float, float]) -> float:
@@ -103,13 +103,23 @@ def tuned_gradnorm(bench: Bench, lab: Lab) -> str:
     return f"gradnorm:{best_alpha(alpha_totals(lab, bench.seeds[:1])):g}"
 
 
-def _validated(lab: Lab, seeds: Sequence[int], rule: str) -> float:
-    jobs = [lab.job(lab.problem.names, seed, rule) for seed in seeds]
-    try:
-        rows = lab.networks(jobs, "settings")
-    except Diverged:
-        return float("inf")
-    return float(np.mean([total(lab.problem, row.val) for row in rows.values()]))
+def rules_of(bench: Bench, lab: Lab, methods: Sequence[str], known: Sequence[str]) -> dict[str, str]:
+    """How each of these methods trains all tasks together; GradNorm with the tuned α.
+
+    Raises:
+        ValueError: a method is not one of the known ones.
+    """
+    if unknown := [method for method in methods if method not in known]:
+        raise ValueError(f"`methods` must be of {', '.join(map(repr, known))}, found {', '.join(map(repr, unknown))}")
+    tuned = {"mtl": "plain"} | ({"gradnorm": tuned_gradnorm(bench, lab)} if "gradnorm" in methods else {})
+    return {method: tuned.get(method, method) for method in methods}
+
+
+def _validated(lab: Lab, seeds: Sequence[int], rules: Sequence[str]) -> list[float]:
+    jobs = {rule: [lab.job(lab.problem.names, seed, rule) for seed in seeds] for rule in rules}
+    rows = lab.networks([job for some in jobs.values() for job in some], "settings", diverged=True)
+    means = (float(np.mean([total(lab.problem, rows[job].val) for job in some])) for some in jobs.values())
+    return [mean if math.isfinite(mean) else math.inf for mean in means]
 
 
 def _grid(rates: list[float], found: dict[int, list[float]], measure: str, digits: int) -> Sheet:
