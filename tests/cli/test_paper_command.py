@@ -127,6 +127,8 @@ def test_wrong_input_is_refused_in_one_go(tagalong: Terminal) -> None:
         (["--out", "file"], "--out must be a folder, found the file file"),
         (["--device", "meta"], "--device must be there, found 'meta'"),
         (["--executor", "cloud"], "--executor must be one of"),
+        (["--methods", "mtl,tag"], "--methods must be of 'mtl', 'uw', 'gradnorm', found 'tag'"),
+        (["--methods", " ,"], "--methods must be of 'mtl', 'uw', 'gradnorm', found none"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_decoded(
@@ -137,7 +139,7 @@ def test_what_cannot_be_is_refused_before_anything_is_decoded(
 
     monkeypatch.setattr("tagalong.problems.load_problem", load)
     Path("file").touch()
-    assert words in tagalong.refused("paper", "main", "--problem", "celeba", *more)
+    assert words in tagalong.refused("paper", "capacity", "--problem", "celeba", *more)
 
 
 def test_too_large_a_problem_is_refused_in_one_sentence(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,11 +120,13 @@ def training_command(experiment: Experiment) -> Callable[..., None]:
 def run(name: str, typed: dict[str, Any], **own: Any) -> None:
     """Runs an experiment and shows what came out; networks that are in the folder are not trained again."""
     from tagalong.paper import open_bench, run_experiment
+    from tagalong.paper._experiments import check_methods
 
     from ._paper_page import show_report
     from ._watch import watching
 
     check_folder(typed["out"])  # before minutes of drawing or decoding
+    check_methods(name, own.get("methods"))
     with called(task="--tasks"), watching(typed["json"] or typed["quiet"]) as progress:
         bench = open_bench(
             typed["problem"],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -58,8 +60,35 @@ def run_experiment(name: str, bench: Bench | None = None, **options: Any) -> Rep
     known = {experiment.name: experiment for experiment in EXPERIMENTS if experiment.name != "selection"}
     if name not in known:
         raise ValueError(f"`name` must be one of {', '.join(map(repr, known))}, found {name!r}")
-    room = importlib.import_module(f".experiments._{name.replace('-', '_')}", __package__)
+    room = _room(name)
+    if hasattr(room, "METHODS"):
+        check_methods(name, options.get("methods"))
     found: Report = room.run(bench, **options) if known[name].trains else room.run(**options)
     if bench is None or not found.holds_printed:
         return found
     return replace(found, notes=[*found.notes, *bench.about_printed])
+
+
+def check_methods(name: str, methods: Sequence[str] | None) -> None:
+    """Refuses methods that an experiment does not know, and none at all; nothing is loaded or trained for that.
+
+    Args:
+        name: of an experiment.
+        methods: what is asked for; None: the usual ones.
+
+    Example:
+        >>> check_methods("capacity", ["mtl", "tag"])
+        Traceback (most recent call last):
+        ValueError: `methods` must be of 'mtl', 'uw', 'gradnorm', found 'tag'
+    """
+    if methods is None:
+        return
+    known: Sequence[str] = _room(name).METHODS
+    unknown = [method for method in methods if method not in known]
+    if unknown or not methods:
+        found = ", ".join(map(repr, unknown)) or "none"
+        raise ValueError(f"`methods` must be of {', '.join(map(repr, known))}, found {found}")
+
+
+def _room(name: str) -> ModuleType:
+    return importlib.import_module(f".experiments._{name.replace('-', '_')}", __package__)

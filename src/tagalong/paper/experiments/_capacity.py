@@ -38,7 +38,7 @@ def run(bench: Bench, methods: Sequence[str] | None = None) -> Report:
     chosen = methods or [method for method in METHODS if method != "uw" or bench.printed != "taskonomy"]
     times = [float(k) for k in bench.budgets]
     with bench.lab() as lab:
-        rules = rules_of(bench, lab, chosen, METHODS)
+        rules = rules_of(bench, lab, chosen)
         sizes = [Capacity("channels", 1.0, 1.0, parameters_of(bench.chosen, bench.chosen.names), 1.0)]
         sizes += capacities(bench.chosen, times=times)
         found = _totals(lab, rules, sizes, bench.seeds)

@@ -26,7 +26,7 @@ def run(bench: Bench, methods: Sequence[str] | None = None) -> Report:
         methods: of "uw", "gradnorm", "pcgrad" and "pcgrad-uw", all by default; MTL is always there.
     """
     with bench.lab() as lab:
-        rules = rules_of(bench, lab, list(dict.fromkeys(["mtl", *(methods or METHODS)])), METHODS)
+        rules = rules_of(bench, lab, list(dict.fromkeys(["mtl", *(methods or METHODS)])))
     stopped = _totals(bench, rules)
     trained = _totals(bench, rules, patience=None, keep="last")
     digits = digits_of(bench.chosen)
