@@ -91,6 +91,13 @@ def test_nothing_is_claimed_of_methods_that_diverged(wild: Bench) -> None:
     assert {claim.appeared for claim in report.claims} == {"not tested"}
 
 
+def test_validation_prefers_nothing_where_every_setting_diverged(wild: Bench) -> None:
+    found = run_experiment("tune", wild)
+    assert found.numbers == {"lr": None, "batch_size": None, "alpha": None}
+    assert all(map(math.isinf, cells(found, "GradNorm", "total")))
+    assert {sheet.note for sheet in found.sheets} == {"-: diverged"}
+
+
 def test_where_everything_diverges_it_says_what_to_do(wild: Bench) -> None:
     with pytest.raises(Diverged, match=r"lower `recipe.lr`"):
         run_experiment("hyperparameters", wild)

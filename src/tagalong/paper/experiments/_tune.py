@@ -55,8 +55,18 @@ def run(bench: Bench) -> Report:
             ),
         },
         notes=[*bench.about, f"tuned with seed {seeds[0]} alone"],
-        numbers={"lr": best[2], "batch_size": best[1], "alpha": best_alpha(alphas)},
+        numbers=_preferred(best, alphas),
     )  # fmt: skip
+
+
+def _preferred(best: tuple[float, int, float], alphas: dict[float, float]) -> dict[str, float | None]:
+    """What validation prefers; nothing where every training diverged."""
+    known, alpha = math.isfinite(best[0]), best_alpha(alphas)
+    return {
+        "lr": best[2] if known else None,
+        "batch_size": best[1] if known else None,
+        "alpha": alpha if math.isfinite(alphas[alpha]) else None,
+    }
 
 
 def best_setting(
@@ -89,8 +99,13 @@ def alpha_totals(lab: Lab, seeds: Sequence[int]) -> dict[float, float]:
 
 
 def best_alpha(found: dict[float, float]) -> float:
-    """The α with the lowest total, the smallest of equals."""
-    return min(found, key=lambda alpha: (found[alpha], alpha))
+    """The α with the lowest total, the smallest of equals, whatever the order in which errors were summed.
+
+    Example:
+        >>> best_alpha({0.1: 0.1 + 0.2, 0.5: 0.3, 1.0: 0.4})
+        0.1
+    """
+    return min(found, key=lambda alpha: (round(found[alpha], 9), alpha))
 
 
 def tuned_gradnorm(bench: Bench, lab: Lab) -> str:
@@ -127,7 +142,8 @@ def _grid(rates: list[float], found: dict[int, list[float]], measure: str, digit
 
 def _alphas(found: dict[float, float], measure: str, digits: int) -> Sheet:
     rows = [(f"{alpha:g}", Value(value, digits=digits)) for alpha, value in found.items()]
-    return Sheet(f"GradNorm: total {measure}", ("α", "total"), rows)
+    note = "" if all(map(math.isfinite, found.values())) else "-: diverged"
+    return Sheet(f"GradNorm: total {measure}", ("α", "total"), rows, note)
 
 
 def claim(rate: float, size: int, best: tuple[float, int, float]) -> Claim:
