@@ -13,7 +13,7 @@ from tagalong.learn import Diverged, Problem, Recipe, Task
 from tagalong.paper import Bench, Report, Value, run_experiment
 from tagalong.paper._judge import all_lower
 from tagalong.paper._totals import subset_table
-from tagalong.paper.experiments import _partner
+from tagalong.paper.experiments import _capacity, _hyperparameters, _partner
 from tagalong.study import Outcome
 
 
@@ -53,6 +53,17 @@ def test_a_task_without_a_network_is_named() -> None:
         subset_table(lab_with(lost), [0])
 
 
+def test_too_few_networks_for_the_groups_are_no_matter_of_a_budget() -> None:
+    lost = {frozenset(names) for names in ("ab", "ac", "bc", "abc")}  # one network for each task is left
+    lab = lab_with(lost)
+    lab.problem.recipe = Recipe(lr=0.5, batch_size=8)
+    bench: Any = SimpleNamespace(budgets=(2, 3))
+    with pytest.raises(Diverged, match=r"4 of 7 subsets diverged .* 0.5 .* 8, and no 2 .* lower `recipe.lr`"):
+        _hyperparameters._best(bench, lab, [0])
+    bench.budgets = (3,)
+    assert set(_hyperparameters._best(bench, lab, [0])) == {3}
+
+
 def test_a_claim_with_a_part_that_diverged_is_not_tested_but_can_be_wrong() -> None:
     lost, better, worse = ([1.0, math.nan], [2.0, 2.1]), ([1.0, 1.1], [2.0, 2.1]), ([3.0, 3.1], [2.0, 2.1])
     assert all_lower("better", {"a": better, "b": lost}).appeared == "not tested"
@@ -89,6 +100,15 @@ def test_nothing_is_claimed_of_methods_that_diverged(wild: Bench) -> None:
     report = run_experiment("no-early-stopping", wild)
     assert all(map(math.isnan, cells(report, "Total", "last weights")))
     assert {claim.appeared for claim in report.claims} == {"not tested"}
+
+
+def test_no_larger_networks_are_trained_where_mtl_diverges(wild: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def larger(*_: object) -> None:
+        raise AssertionError("larger networks were trained")
+
+    monkeypatch.setattr(_capacity, "_totals", larger)
+    with pytest.raises(Diverged, match=r"all tasks together: .* lower `recipe.lr`"):
+        run_experiment("capacity", wild, methods=["mtl"])
 
 
 def test_validation_prefers_nothing_where_every_setting_diverged(wild: Bench) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tagalong.group import Grouping, select_groups
+from tagalong.learn import Diverged
 from tagalong.study import Lab
 
 from .._judge import all_lower, value
@@ -67,8 +68,17 @@ def run(bench: Bench) -> Report:
 
 
 def _best(bench: Bench, lab: Lab, seeds: Sequence[int]) -> dict[int, Grouping]:
-    table = subset_table(lab, seeds)
-    return {k: select_groups(table, k, objective="min") for k in bench.budgets}
+    table, recipe = subset_table(lab, seeds), lab.problem.recipe
+    try:
+        return {k: select_groups(table, k, objective="min") for k in bench.budgets}
+    except ValueError as error:
+        lost, count = len(lab.subsets()) - len(table), len(lab.subsets())
+        if not lost:
+            raise
+        raise Diverged(
+            f"{lost} of {count} subsets diverged with a learning rate of {recipe.lr:g} and batches of "
+            f"{recipe.batch_size}, and no {bench.budgets[0]} of the others serve all tasks; lower `recipe.lr`"
+        ) from error
 
 
 def _totals(lab: Lab, chosen: Chosen, seeds: Sequence[int]) -> dict[tuple[str, int], list[float]]:
