@@ -529,3 +529,11 @@ def test_n_times_the_channels_are_more_than_n_times_the_parameters(report: Repor
     assert sizes["1× channels"] == 1
     assert all(sizes[f"{n}× channels"] > n for n in (2, 3, 4))
     assert all(abs(sizes[f"{n}× parameters"] - n) < abs(sizes[f"{n}× channels"] - n) for n in (2, 3, 4))
+
+
+def test_two_tasks_are_too_few_to_correlate(bench: Bench, tmp_path: Path) -> None:
+    pair = Bench(bench.problem, tmp_path, ("Goatee", "No_Beard"), bench.seeds, bench.size, "cpu")
+    found = run_experiment("validation", pair)
+    assert found.claims[0].appeared == "not tested", "two points are always on a line"
+    assert found.numbers["pearson"] is None
+    assert "too few to correlate" in found.figures["validation"].layout.title.text

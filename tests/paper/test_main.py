@@ -4,13 +4,15 @@ import importlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tagalong.paper import Bench, Report, Value, run_experiment
 from tagalong.paper._totals import in_percent, result, totals
-from tagalong.paper.experiments import _tune
+from tagalong.paper.experiments import _main, _tune
 from tagalong.study import Record, Results
 
 Reports = Callable[..., Report]
@@ -181,3 +183,22 @@ def test_networks_that_diverge_leave_gaps_and_claims_that_are_not_tested(
     assert answers["TAG does better than MTL"].appeared != "not tested"
     assert found.sheet("Total").note.endswith("no total where a network diverged")
     assert not any("nan" in claim.because for claim in found.claims)
+
+
+@pytest.mark.parametrize(
+    ("printed", "count", "appeared"),
+    [
+        ("celeba", 5, "not tested"),
+        (None, 2, "not tested"),
+        (None, 9, "no"),
+        ("celeba", 9, "no"),
+        ("taskonomy", 5, "no"),
+    ],
+)
+def test_with_fewer_tasks_than_the_paper_s_its_speed_up_is_not_tested(
+    printed: str | None, count: int, appeared: str
+) -> None:
+    bench: Any = SimpleNamespace(printed=printed, budgets=(2,), chosen=SimpleNamespace(names=("task",) * count))
+    lines = [SimpleNamespace(method=name, budget=2, deciding_cost=cost) for name, cost in (("hoa", 5.0), ("tag", 2.0))]
+    results: Any = SimpleNamespace(table=lambda: lines)
+    assert _main._faster(bench, results).appeared == appeared

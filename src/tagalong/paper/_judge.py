@@ -98,15 +98,15 @@ def _summary(parts: tuple[str, ...], answers: Sequence[Appeared]) -> str:
 
 
 def pearson(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> float:
-    """The correlation over pairs that are both finite; NaN where there is none.
+    """The correlation over pairs that are both finite; NaN where there is none, and of two: it is always 1 or -1.
 
     Example:
-        >>> round(pearson([1, 2, 3], [2, 4, 7]), 3)
-        0.993
+        >>> round(pearson([1, 2, 3], [2, 4, 7]), 3), pearson([1, 2], [2, 4])
+        (0.993, nan)
     """
     x, y = np.asarray(first, float).ravel(), np.asarray(second, float).ravel()
     known = np.isfinite(x) & np.isfinite(y)
-    if known.sum() < 2 or not (np.ptp(x[known]) and np.ptp(y[known])):
+    if known.sum() < 3 or not (np.ptp(x[known]) and np.ptp(y[known])):
         return float("nan")
     return float(np.corrcoef(x[known], y[known])[0, 1])
 

@@ -136,7 +136,7 @@ def _figure(bench: Bench, found: dict[str, Affinity]) -> Figure:
     points = Scatter(x=1000 * x, y=1000 * y, mode="markers", marker=marker_style(0), text=pairs, hoverinfo="text")
     grid = {"gridcolor": "#eeeeee", "zerolinecolor": "#999999"}
     layout = {
-        "title": heading(TITLE, f"Pearson {pearson(x, y):.3f}"),
+        "title": heading(TITLE, "too few to correlate" if np.isnan(alike := pearson(x, y)) else f"Pearson {alike:.3f}"),
         "xaxis": {"title": {"text": "affinity × 1000 on train loss"}, **grid},
         "yaxis": {"title": {"text": "affinity × 1000 on validation loss"}, **grid},
         "margin": {"t": 110},
