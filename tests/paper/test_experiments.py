@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -495,6 +497,26 @@ def test_a_few_test_rows_are_not_clear_however_alike_seeds_are(report: Reports, 
     shown = [cell for line in report("no-early-stopping").sheet("Total").rows for cell in line[1:]]
     counts = [len(bench.seeds) * cell.mean / row for cell in shown if isinstance(cell, Value)]
     assert counts == pytest.approx([round(count) for count in counts]), "errors are whole numbers of rows"
+
+
+@pytest.mark.parametrize(("count", "clear"), [(1, False), (3, False), (40, True)])
+def test_a_few_rows_tell_no_groups_apart_either(
+    report: Reports, bench: Bench, monkeypatch: pytest.MonkeyPatch, count: int, clear: bool
+) -> None:
+    row = one_row(bench.chosen)
+    totals = {"train": [5.0] * 3, "validation": [5.0 + count * row] * 3}
+    errors = {(loss, k): found for loss, found in totals.items() for k in bench.budgets}
+    apart: Any = {loss: {k: SimpleNamespace(groups=()) for k in bench.budgets} for loss in totals}
+    apart["train"][2] = SimpleNamespace(groups=("others",))
+    claim = _validation._claims(0.5, bench, errors, apart, [5.0] * 3)[1]
+    assert claim.appeared == ("no" if clear else "within noise")
+    report("hyperparameters")
+    scores = {("base", k): totals["train"] for k in bench.budgets}
+    scores |= {(name, k): totals["validation"] for name in _hyperparameters.OTHERS for k in bench.budgets}
+    judged = _hyperparameters.claims
+    monkeypatch.setattr(_hyperparameters, "claims", lambda left_out, *row: judged(scores, *row))
+    claims = run_experiment("hyperparameters", bench).claims
+    assert [claim.appeared for claim in claims] == ["yes" if clear else "within noise", "within noise"]
 
 
 def test_no_early_stopping_of_some_methods_alone(report: Reports, bench: Bench) -> None:
