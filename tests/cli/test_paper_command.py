@@ -125,6 +125,8 @@ def test_wrong_input_is_refused_in_one_go(tagalong: Terminal) -> None:
     ("more", "words"),
     [
         (["--out", "file"], "--out must be a folder, found the file file"),
+        (["--out", "file/run"], "--out must be a folder, found the file file"),
+        (["--out", "locked/run"], "--out must be a folder that can be written to, found locked, which cannot"),
         (["--device", "meta"], "--device must be there, found 'meta'"),
         (["--executor", "cloud"], "--executor must be one of"),
         (["--methods", "mtl,tag"], "--methods must be of 'mtl', 'uw', 'gradnorm', found 'tag'"),
@@ -139,6 +141,8 @@ def test_what_cannot_be_is_refused_before_anything_is_decoded(
 
     monkeypatch.setattr("tagalong.problems.load_problem", load)
     Path("file").touch()
+    Path("locked").mkdir()
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != "locked")  # root may write everywhere
     assert words in tagalong.refused("paper", "capacity", "--problem", "celeba", *more)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -88,9 +89,14 @@ def whole_budgets(text: str, tasks: int) -> list[int]:
 
 
 def check_folder(out: Path | None) -> None:
-    """Refuses a file where a folder is meant."""
-    if out is not None and out.exists() and not out.is_dir():
-        raise ValueError(f"`out` must be a folder, found the file {out}")
+    """Refuses a file where a folder is meant, on the way there too, and a folder that cannot be written to."""
+    if out is None:
+        return
+    there = next(folder for folder in (out, *out.parents, Path()) if folder.exists())
+    if not there.is_dir():
+        raise ValueError(f"`out` must be a folder, found the file {there}")
+    if not os.access(there, os.W_OK):
+        raise ValueError(f"`out` must be a folder that can be written to, found {there}, which cannot")
 
 
 def weights(texts: Sequence[str]) -> dict[str, float] | None:
