@@ -146,6 +146,11 @@ def test_what_cannot_be_is_refused_before_anything_is_decoded(
     assert words in tagalong.refused("paper", "capacity", "--problem", "celeba", *more)
 
 
+def test_where_networks_diverge_it_names_the_option_that_mends_it(tagalong: Terminal, tmp_path: Path) -> None:
+    wild = ("--recipe", "lr=1e30", "--tasks", "Goatee,No_Beard", "--seeds", "1", "--out", str(tmp_path / "run"))
+    assert tagalong.refused("paper", "over-time", *wild, "--quiet").endswith("diverged; lower --recipe lr")
+
+
 def test_too_large_a_problem_is_refused_in_one_sentence(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     def load(*_: object, **__: object) -> None:
         raise MemoryError("Unable to allocate 112. GiB")

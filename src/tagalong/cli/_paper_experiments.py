@@ -99,6 +99,7 @@ OWN: dict[str, dict[str, tuple[Any, Any]]] = {
     "capacity": {"methods": (LargerOption, None)},
     "no-early-stopping": {"methods": (AugmentedOption, None)},
 }
+TYPED = {"task": "--tasks", "recipe.lr": "--recipe lr"}
 
 
 def training_command(experiment: Experiment) -> Callable[..., None]:
@@ -127,7 +128,7 @@ def run(name: str, typed: dict[str, Any], **own: Any) -> None:
 
     check_folder(typed["out"])  # before minutes of drawing or decoding
     check_methods(name, own.get("methods"))
-    with called(task="--tasks"), watching(typed["json"] or typed["quiet"]) as progress:
+    with called(**TYPED), watching(typed["json"] or typed["quiet"]) as progress:
         bench = open_bench(
             typed["problem"],
             typed["size"],
