@@ -228,6 +228,8 @@ def test_two_losses_group_equally_well_only_where_both_groupings_gain() -> None:
     assert _validation.equally_well([5.0, 5.2], [6.0, 6.2], [7.0, 7.2]) == "no"
     assert _validation.equally_well([5.0, 9.2], [7.1, 6.0], [7.0, 7.2]) == "within noise"
     assert _validation.equally_well([5.0], [5.0], [7.0]) == "within noise", "one seed"
+    assert _validation.equally_well([5.0, 5.0], [5.1, 5.1], [7.0, 7.0]) == "no"
+    assert _validation.equally_well([5.0, 5.0], [5.1, 5.1], [7.0, 7.0], row=0.1) == "yes", "one row is not clear"
 
 
 def test_the_claim_about_single_tasks_says_whose_choice_it_is(report: Reports) -> None:
@@ -263,13 +265,14 @@ def test_the_figure_of_settings_has_errors_over_seeds_and_the_printed_numbers(re
         assert len(drawn[f"{name}, out of sample"].error_y.array) == len(bench.budgets)
 
 
-def carried(base: list[float], batch: list[float], rate: list[float]) -> list[str]:
+def carried(base: list[float], batch: list[float], rate: list[float], row: float = 0.0) -> list[str]:
     scores = {("base", 2): base, ("half the batch", 2): batch, ("twice the lr", 2): rate}
-    return [claim.appeared for claim in _hyperparameters.claims(scores)]
+    return [claim.appeared for claim in _hyperparameters.claims(scores, row)]
 
 
 def test_groups_change_with_the_setting_only_where_seeds_left_out_are_clear() -> None:
     assert carried([5.0, 5.1, 5.2], [6.0, 6.1, 6.2], [7.0, 7.1, 7.2]) == ["yes", "yes"]
+    assert carried([5.0, 5.1, 5.2], [6.0, 6.1, 6.2], [7.0, 7.1, 7.2], row=0.5) == ["within noise"] * 2, "two rows"
     assert carried([5.0, 5.1, 5.2], [5.0, 5.3, 5.1], [5.1, 4.9, 5.3]) == ["within noise", "within noise"]
     assert carried([6.0, 6.1, 6.2], [5.0, 5.1, 5.2], [4.0, 4.1, 4.2]) == ["no", "no"]
     assert carried([5.0, math.nan], [6.0, 6.1], [7.0, 7.1]) == ["not tested"] * 2

@@ -15,7 +15,7 @@ from .._affinities import measured, named, pooled
 from .._bench import FEW
 from .._judge import correlated, lower, pearson, value
 from .._report import Appeared, Cell, Claim, Report, Sheet, Value
-from .._totals import digits_of, measure_of, results_of
+from .._totals import digits_of, measure_of, one_row, results_of
 from ._destructive import DESTRUCTIVE, with_destructive_task
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def run(bench: Bench) -> Report:
         "task-sets",
         TITLE,
         sheets=[_sheet(together, alone, len(pairs)), _harm(bench, without, within), *_maps(bench, found, paper)],
-        claims=[_maintained(together), changes(together, alone, lower(without, within))],
+        claims=[_maintained(together), changes(together, alone, lower(without, within, row=one_row(bench.chosen)))],
         figures={
             f"task-sets-{place + 1}": affinity_heatmap(
                 named(bench, found[tasks]), centre="target", title=f"Trained with {', '.join(map(bench.short, tasks))}"

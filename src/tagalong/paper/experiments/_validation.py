@@ -13,7 +13,7 @@ from tagalong.group import Grouping, select_groups
 from .._affinities import between_tasks, every_step, named, pooled
 from .._judge import correlated, lower, pearson, value
 from .._report import Appeared, Cell, Claim, Report, Sheet, Value
-from .._totals import digits_of, grouping_totals, measure_of, results_of
+from .._totals import digits_of, grouping_totals, measure_of, one_row, results_of
 from ..printed import EVERY_STEP_ERROR, VALIDATION_ERROR, VALIDATION_PEARSON
 
 if TYPE_CHECKING:
@@ -95,12 +95,13 @@ def _claims(
 ) -> list[Claim]:
     train, validation = (np.mean([errors[loss, k] for k in bench.budgets], axis=0).tolist() for loss in PRINTED_MEAN)
     same = all(set(one.groups) == set(groupings["validation"][k].groups) for k, one in groupings["train"].items())
+    row = one_row(bench.chosen) / len(bench.budgets)  # in a mean over budgets, where one of them has it
     single = sum(len(g.trains) == 1 for grouping in groupings["validation"].values() for g in grouping.groups)
     return [
         correlated("train and validation affinities agree (Pearson 0.98)", raw, yes=0.9, no=0.7),
         Claim(
             "their groups do equally well",
-            "yes" if same else equally_well(train, validation, together),
+            "yes" if same else equally_well(train, validation, together, row),
             f"{np.mean(train):.4g} and {np.mean(validation):.4g} on average over budgets, one network for all tasks "
             f"{np.mean(together):.4g}; yes needs the same groups, or both clearly better than that network",
         ),
@@ -112,16 +113,19 @@ def _claims(
     ]
 
 
-def equally_well(one: Sequence[float], other: Sequence[float], together: Sequence[float]) -> Appeared:
+def equally_well(one: Sequence[float], other: Sequence[float], together: Sequence[float], row: float = 0.0) -> Appeared:
     """Whether two ways of grouping are as good, from totals of every seed; where neither gains, nothing is shown.
+
+    For `row` see `negative`.
 
     Example:
         >>> equally_well([5.0, 5.1], [5.1, 5.0], [7.0, 7.1]), equally_well([5.0, 5.1], [5.1, 5.0], [5.0, 5.1])
         ('yes', 'within noise')
     """
-    if "yes" in (lower(one, other), lower(other, one)):
+    if "yes" in (lower(one, other, row=row), lower(other, one, row=row)):
         return "no"
-    return "yes" if lower(one, together) == lower(other, together) == "yes" else "within noise"
+    gains = {lower(found, together, row=row) for found in (one, other)}
+    return "yes" if gains == {"yes"} else "within noise"
 
 
 def _figure(bench: Bench, found: dict[str, Affinity]) -> Figure:
