@@ -319,7 +319,35 @@ def test_reversals_are_told_with_their_share_of_all_comparisons(report: Reports,
         count = len(every_step(lab, [0])[0].steps) // steps
     assert numbers["comparisons"] == n * (n - 1) * (n - 2) // 2 * (count - 1)
     assert f"{numbers['reversals'] / numbers['comparisons']:.0%}" in claim.because
-    assert _over_time._order_changes(epochs[:1]).appeared == "not tested"
+    assert _over_time.order_changes(epochs[:1], [epochs[:1, None]]).appeared == "not tested"
+
+
+def test_the_order_changes_only_where_noise_alone_would_not_change_it_as_often() -> None:
+    def answer(moves: float, noise: float, seeds: int = 3) -> str:
+        found = []
+        for seed in range(seeds):
+            random = np.random.default_rng(seed)
+            true = np.repeat(
+                np.repeat(np.arange(16.0).reshape(1, 4, 4), 5, 0) + moves * random.normal(size=(5, 4, 4)), 8, 0
+            )
+            history = true + noise * random.normal(size=(40, 4, 4))
+            found.append(Affinity.from_history(history, list("abcd")))
+        epochs = _over_time.per_epoch(found[0], 8)
+        return _over_time.order_changes(epochs, [_over_time.halves(one, 8) for one in found]).appeared
+
+    assert answer(moves=100.0, noise=1.0) == "yes"
+    assert answer(moves=0.0, noise=100.0) == "within noise", "the same order all the time"
+    assert answer(moves=0.0, noise=0.0) == "no"
+    assert answer(moves=100.0, noise=1.0, seeds=1) == "within noise", "one seed"
+
+
+def test_halves_of_epochs_add_up_to_the_epochs(bench: Bench) -> None:
+    with bench.lab() as lab:
+        affinity = every_step(lab, [0])[0]
+    steps = -(-len(bench.chosen.train) // bench.chosen.recipe.batch_size)
+    halves = _over_time.halves(affinity, steps)
+    np.testing.assert_allclose(halves.sum(1), _over_time.per_epoch(affinity, steps))
+    assert np.abs(halves).sum(axis=(2, 3)).all(), "steps in either half"
 
 
 def test_the_first_steps_are_compared_with_all_later_ones(bench: Bench) -> None:
