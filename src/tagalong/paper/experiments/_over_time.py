@@ -43,7 +43,9 @@ def run(bench: Bench) -> Report:
         TITLE,
         sheets=[_epochs(bench, epochs, task, affinity) for task in onto] + [_start(starts, laters)],
         claims=[positive(starts), more_alike(starts, laters), order_changes(epochs, split)],
-        figures={"over-time": _figure(named(bench, affinity), epochs, [bench.short(task) for task in onto])},
+        figures={
+            "over-time": _figure(named(bench, affinity), epochs, [bench.short(task) for task in onto], bench.seeds[0])
+        },
         notes=[
             *bench.about,
             f"totals and reversals: seed {bench.seeds[0]}, {len(affinity.steps)} steps in {len(epochs)} epochs",
@@ -187,7 +189,7 @@ def order_changes(epochs: Floats, found: Sequence[Floats]) -> Claim:
     return Claim(text, "yes" if lower(noise, later) == "yes" else "within noise", because)
 
 
-def _figure(affinity: Affinity, epochs: Floats, onto: Sequence[str]) -> Figure:
+def _figure(affinity: Affinity, epochs: Floats, onto: Sequence[str], seed: int) -> Figure:
     tasks = affinity.tasks
     shown = {
         f"onto {target}": {
@@ -197,4 +199,4 @@ def _figure(affinity: Affinity, epochs: Floats, onto: Sequence[str]) -> Figure:
         }
         for target in onto
     }
-    return panels(shown, tasks, title=TITLE, across="epoch", value="total affinity × 1000 in an epoch")
+    return panels(shown, tasks, title=f"{TITLE} Seed {seed}", across="epoch", value="total affinity × 1000 in an epoch")
