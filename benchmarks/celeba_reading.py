@@ -38,7 +38,7 @@ from tagalong.problems._celeba_decode import decode
 from tagalong.problems._celeba_images import find_images
 from tagalong.problems._celeba_workers import cores
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "problems"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from official_celeba import file_name, write_celeba
 
 DRAWN = 1000

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -230,6 +228,8 @@ def test_two_losses_group_equally_well_only_where_both_groupings_gain() -> None:
     assert _validation.equally_well([5.0, 5.2], [6.0, 6.2], [7.0, 7.2]) == "no"
     assert _validation.equally_well([5.0, 9.2], [7.1, 6.0], [7.0, 7.2]) == "within noise"
     assert _validation.equally_well([5.0], [5.0], [7.0]) == "within noise", "one seed"
+    assert _validation.equally_well([5.0, 5.0], [5.1, 5.1], [7.0, 7.0]) == "no"
+    assert _validation.equally_well([5.0, 5.0], [5.1, 5.1], [7.0, 7.0], row=0.1) == "yes", "one row is not clear"
 
 
 def test_the_claim_about_single_tasks_says_whose_choice_it_is(report: Reports) -> None:
@@ -265,13 +265,14 @@ def test_the_figure_of_settings_has_errors_over_seeds_and_the_printed_numbers(re
         assert len(drawn[f"{name}, out of sample"].error_y.array) == len(bench.budgets)
 
 
-def carried(base: list[float], batch: list[float], rate: list[float]) -> list[str]:
+def carried(base: list[float], batch: list[float], rate: list[float], row: float = 0.0) -> list[str]:
     scores = {("base", 2): base, ("half the batch", 2): batch, ("twice the lr", 2): rate}
-    return [claim.appeared for claim in _hyperparameters.claims(scores)]
+    return [claim.appeared for claim in _hyperparameters.claims(scores, row)]
 
 
 def test_groups_change_with_the_setting_only_where_seeds_left_out_are_clear() -> None:
     assert carried([5.0, 5.1, 5.2], [6.0, 6.1, 6.2], [7.0, 7.1, 7.2]) == ["yes", "yes"]
+    assert carried([5.0, 5.1, 5.2], [6.0, 6.1, 6.2], [7.0, 7.1, 7.2], row=0.5) == ["within noise"] * 2, "two rows"
     assert carried([5.0, 5.1, 5.2], [5.0, 5.3, 5.1], [5.1, 4.9, 5.3]) == ["within noise", "within noise"]
     assert carried([6.0, 6.1, 6.2], [5.0, 5.1, 5.2], [4.0, 4.1, 4.2]) == ["no", "no"]
     assert carried([5.0, math.nan], [6.0, 6.1], [7.0, 7.1]) == ["not tested"] * 2
@@ -318,7 +319,35 @@ def test_reversals_are_told_with_their_share_of_all_comparisons(report: Reports,
         count = len(every_step(lab, [0])[0].steps) // steps
     assert numbers["comparisons"] == n * (n - 1) * (n - 2) // 2 * (count - 1)
     assert f"{numbers['reversals'] / numbers['comparisons']:.0%}" in claim.because
-    assert _over_time._order_changes(epochs[:1]).appeared == "not tested"
+    assert _over_time.order_changes(epochs[:1], [epochs[:1, None]]).appeared == "not tested"
+
+
+def test_the_order_changes_only_where_noise_alone_would_not_change_it_as_often() -> None:
+    def answer(moves: float, noise: float, seeds: int = 3) -> str:
+        found = []
+        for seed in range(seeds):
+            random = np.random.default_rng(seed)
+            true = np.repeat(
+                np.repeat(np.arange(16.0).reshape(1, 4, 4), 5, 0) + moves * random.normal(size=(5, 4, 4)), 8, 0
+            )
+            history = true + noise * random.normal(size=(40, 4, 4))
+            found.append(Affinity.from_history(history, list("abcd")))
+        epochs = _over_time.per_epoch(found[0], 8)
+        return _over_time.order_changes(epochs, [_over_time.halves(one, 8) for one in found]).appeared
+
+    assert answer(moves=100.0, noise=1.0) == "yes"
+    assert answer(moves=0.0, noise=100.0) == "within noise", "the same order all the time"
+    assert answer(moves=0.0, noise=0.0) == "no"
+    assert answer(moves=100.0, noise=1.0, seeds=1) == "within noise", "one seed"
+
+
+def test_halves_of_epochs_add_up_to_the_epochs(bench: Bench) -> None:
+    with bench.lab() as lab:
+        affinity = every_step(lab, [0])[0]
+    steps = -(-len(bench.chosen.train) // bench.chosen.recipe.batch_size)
+    halves = _over_time.halves(affinity, steps)
+    np.testing.assert_allclose(halves.sum(1), _over_time.per_epoch(affinity, steps))
+    assert np.abs(halves).sum(axis=(2, 3)).all(), "steps in either half"
 
 
 def test_the_first_steps_are_compared_with_all_later_ones(bench: Bench) -> None:
@@ -497,26 +526,6 @@ def test_a_few_test_rows_are_not_clear_however_alike_seeds_are(report: Reports, 
     shown = [cell for line in report("no-early-stopping").sheet("Total").rows for cell in line[1:]]
     counts = [len(bench.seeds) * cell.mean / row for cell in shown if isinstance(cell, Value)]
     assert counts == pytest.approx([round(count) for count in counts]), "errors are whole numbers of rows"
-
-
-@pytest.mark.parametrize(("count", "clear"), [(1, False), (3, False), (40, True)])
-def test_a_few_rows_tell_no_groups_apart_either(
-    report: Reports, bench: Bench, monkeypatch: pytest.MonkeyPatch, count: int, clear: bool
-) -> None:
-    row = one_row(bench.chosen)
-    totals = {"train": [5.0] * 3, "validation": [5.0 + count * row] * 3}
-    errors = {(loss, k): found for loss, found in totals.items() for k in bench.budgets}
-    apart: Any = {loss: {k: SimpleNamespace(groups=()) for k in bench.budgets} for loss in totals}
-    apart["train"][2] = SimpleNamespace(groups=("others",))
-    claim = _validation._claims(0.5, bench, errors, apart, [5.0] * 3)[1]
-    assert claim.appeared == ("no" if clear else "within noise")
-    report("hyperparameters")
-    scores = {("base", k): totals["train"] for k in bench.budgets}
-    scores |= {(name, k): totals["validation"] for name in _hyperparameters.OTHERS for k in bench.budgets}
-    judged = _hyperparameters.claims
-    monkeypatch.setattr(_hyperparameters, "claims", lambda left_out, *row: judged(scores, *row))
-    claims = run_experiment("hyperparameters", bench).claims
-    assert [claim.appeared for claim in claims] == ["yes" if clear else "within noise", "within noise"]
 
 
 def test_no_early_stopping_of_some_methods_alone(report: Reports, bench: Bench) -> None:

@@ -93,6 +93,18 @@ def test_noise_common_to_all_sources_cancels_around_the_level_of_a_target() -> N
     assert np.isfinite(layers(around_level)["sure"].z).sum() == 6
 
 
+def test_two_heat_maps_beside_each_other_have_one_unit_and_one_scale() -> None:
+    large, small = (Affinity.from_matrix(np.array([[9, 2], [-4, 9]]) * size, ["age", "ill"]) for size in (1e-3, 1e-6))
+    one, other = affinity_heatmap(large, beside=small), affinity_heatmap(small, beside=large)
+    for figure in (one, other):
+        assert layers(figure)["sure"].zmax == pytest.approx(4)
+        assert "10⁻³" in layers(figure)["sure"].colorbar.title.text
+    assert layers(one)["sure"].text[1][0] == layers(affinity_heatmap(large))["sure"].text[1][0] == "-4.00"
+    assert layers(other)["sure"].z[1][0] == pytest.approx(-0.004)
+    with pytest.raises(TypeError, match="`beside` must be an Affinity, found list"):
+        affinity_heatmap(large, beside=[[1]])  # type: ignore[arg-type]
+
+
 def test_task_names_are_shown_literally() -> None:
     n = len(ODD)
     figure = affinity_heatmap(Affinity.from_matrix(np.ones((n, n)), ODD), title="<i>R&D</i>")

@@ -141,6 +141,8 @@ def test_a_phone_needs_no_sideways_scrolling(hostile_page: Path, see: See, schem
 
 
 def test_dark_mode_is_dark_and_follows_the_system(hostile_page: Path, see: See) -> None:
+    from playwright.sync_api import expect
+
     seen = see(hostile_page, color_scheme="dark")
     seen.plotted("cost")
 
@@ -155,7 +157,8 @@ def test_dark_mode_is_dark_and_follows_the_system(hostile_page: Path, see: See) 
     before = seen.page.evaluate(ink)
     seen.page.emulate_media(color_scheme="light")
     assert brightness(paper) > 600
-    seen.page.wait_for_function(f"{ink} !== {before!r}")  # plots are drawn anew when the browser tells of the change
+    tick = seen.page.locator("#cost .xtick text").first
+    expect(tick).not_to_have_css("fill", before, timeout=30_000)  # drawn anew when the browser tells of the change
     assert brightness(ink) < 300
 
 

@@ -44,7 +44,8 @@ def negative(found: Sequence[float], among: int = 1, row: float = 0.0) -> Appear
         among: so many comparisons, of which a single "no" refutes a claim. By chance one of many is soon above zero, so
             that "no" needs more then (Bonferroni); all of them below zero by chance is no likelier than one.
         row: what one test row adds to a number, where errors are counted. Some more rows with every seed are soon met
-            by chance, however little seeds differ: a difference of n rows has at least the standard error of √n rows.
+            by chance, however little seeds differ: a difference of n rows counts with the standard error of √n rows,
+            the least there is where every seed has the same rows wrong.
 
     Example:
         >>> negative([-1.0, -1.1]), negative([-1.0]), negative([-1.0, float("nan")])

@@ -61,7 +61,7 @@ def total(problem: Problem, outcomes: Mapping[str, Outcome]) -> float:
 
 
 def one_row(problem: Problem) -> float:
-    """What one test row more adds to a total of errors in percent; nothing that is known to one of losses."""
+    """What one wrong test row adds to a total of errors in percent; 0 for losses, of which it adds any amount."""
     return 100 / len(problem.splits["test"]) if in_percent(problem) else 0.0
 
 

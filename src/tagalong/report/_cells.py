@@ -21,16 +21,26 @@ class Cells:
         beyond: how far each affinity lies from the centre of the colours.
         error: the standard error of that distance.
         centre: "zero" or "target".
+        size: the largest affinity between two tasks, which the unit of the numbers follows.
+        reach: the largest distance from the centre, where the colours end.
     """
 
     affinity: Affinity
     beyond: Floats
     error: Floats
     centre: Centre
+    size: float
+    reach: float
 
     @classmethod
-    def of(cls, affinity: Affinity, centre: Centre) -> Cells:
-        return cls(affinity, *from_centre(affinity, centre), centre)
+    def of(cls, affinity: Affinity, centre: Centre, beside: Affinity | None = None) -> Cells:
+        """The cells of an affinity, in the unit and colours of the larger one where another is looked at beside it."""
+        beyond, error = from_centre(affinity, centre)
+        size, reach = largest(affinity.mean), largest(beyond)
+        if beside is not None:
+            size = max(size, largest(beside.mean))
+            reach = max(reach, largest(from_centre(beside, centre)[0]))
+        return cls(affinity, beyond, error, centre, size, reach)
 
     def unsure(self, i: int, j: int) -> bool:
         """Whether a pair lies within two standard errors of the centre."""
@@ -49,20 +59,20 @@ class Cells:
 
     @property
     def limit(self) -> float:
-        """The largest of them between two tasks, 1 if there is none."""
-        return largest(self.colour) or 1.0
+        """Where the colours end, in the same unit; 1 if nothing lies off the centre."""
+        return self.reach / 10.0**self.power or 1.0
 
     @property
     def power(self) -> int:
         """The power of ten in which the numbers are written."""
-        return power_of_thousand(largest(self.affinity.mean))
+        return power_of_thousand(self.size)
 
     def number(self, i: int, j: int) -> str:
         """What is written into a cell."""
         mean, unit = self.affinity.mean[i, j], 10.0**self.power
         if not np.isfinite(mean):
             return ""
-        digits = 2 if largest(self.affinity.mean) < 10 * unit else 1
+        digits = 2 if self.size < 10 * unit else 1
         return f"{mean / unit:.{digits}f}" + ("~" if self.unsure(i, j) else "")
 
     def note(self, i: int, j: int) -> str:

@@ -22,7 +22,7 @@ _DIVERGING = (
 _DISTINCT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
-_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x", "cross", "star", "hexagon")
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x", "cross", "star", "hourglass")
 
 BETTER, WORSE = "#2166ac", "#b2182b"  # the ends of the scale
 GREY, INK, BLANK = "#e4e4e4", "#404040", "#ffffff"

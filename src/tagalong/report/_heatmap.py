@@ -34,6 +34,7 @@ def affinity_heatmap(
     centre: Centre = "zero",
     values: bool | None = None,
     grouping: Grouping | None = None,
+    beside: Affinity | None = None,
     title: str = "Who helps whom",
 ) -> Figure:
     """Rows are sources, columns are targets; blue helps, red hurts; around a target: more or less than others do.
@@ -49,6 +50,8 @@ def affinity_heatmap(
             numbers in the cells are the affinities in either case.
         values: whether to write the numbers into the cells; by default up to 16 tasks.
         grouping: puts tasks that it serves together beside each other, and frames them.
+        beside: another affinity whose heat map is looked at beside this one: both get the unit and the colours of the
+            larger one, so that they compare.
         title: the heading, as plain text.
 
     Returns:
@@ -62,9 +65,11 @@ def affinity_heatmap(
     from plotly.graph_objects import Figure, Heatmap
 
     need_affinity(affinity)
+    if beside is not None:
+        need_affinity(beside, "beside")
     if grouping is not None and affinity.tasks != (order := tuple(task_order(grouping))):
         affinity = affinity.only(order)
-    cells = Cells.of(affinity, centre)
+    cells = Cells.of(affinity, centre, beside)
     written = len(affinity.tasks) <= WRITTEN if values is None else values
     layers = [Heatmap(**_layer(cells, kind, written), **style) for kind, style in _styles(cells).items()]
     frames = [] if grouping is None else _frames(grouping)

@@ -90,8 +90,8 @@ def what_was_measured(affinity: Affinity) -> str:
     return literal(", ".join(parts))
 
 
-def need_affinity(value: object) -> None:
+def need_affinity(value: object, name: str = "affinity") -> None:
     if not isinstance(value, Affinity):
         raise TypeError(
-            f"`affinity` must be an Affinity, found {type(value).__name__}; make one with Affinity.from_matrix"
+            f"`{name}` must be an Affinity, found {type(value).__name__}; make one with Affinity.from_matrix"
         )

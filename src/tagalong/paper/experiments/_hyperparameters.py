@@ -106,7 +106,7 @@ def claims(left_out: Scores, row: float = 0.0) -> list[Claim]:
 
     Args:
         left_out: totals in the base setting, each with a seed that had no say in the choice of groups.
-        row: what one test row adds to a total; with the same network at every budget it counts as often.
+        row: what one test row adds to a total, see `negative`.
     """
     budgets = sorted({k for _, k in left_out})
     sums = {name: np.sum([left_out[name, k] for k in budgets], axis=0) for name in ("base", *OTHERS) if budgets}
@@ -114,7 +114,7 @@ def claims(left_out: Scores, row: float = 0.0) -> list[Claim]:
         because = "needs two seeds or more, a budget, and finite results: groups are scored with seeds left out"
         return [Claim(text, "not tested", because) for text in CLAIMS]
     base, batch, rate = (found.tolist() for found in sums.values())
-    unit, row = " in all over budgets, out of sample", row * len(budgets)
+    unit = " in all over budgets, out of sample"
     return [
         all_lower(CLAIMS[0], {name: (base, sums[name].tolist()) for name in OTHERS}, unit, row=row),
         all_lower(CLAIMS[1], {"half the batch against twice the lr": (batch, rate)}, unit, row=row),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tagalong._names import counted
+
 from .._judge import all_lower, value
 from .._report import Cell, Report, Sheet
 from .._totals import digits_of, measure_of, one_row, total
@@ -56,7 +58,7 @@ def run(bench: Bench, methods: Sequence[str] | None = None) -> Report:
                 },
             )
         },
-        notes=[*bench.about, f"without early stopping: {bench.chosen.recipe.epochs} epochs each"],
+        notes=[*bench.about, f"without early stopping: {counted(bench.chosen.recipe.epochs, 'epoch')} each"],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -15,10 +16,12 @@ from .._affinities import measured, named, pooled
 from .._bench import FEW
 from .._judge import correlated, lower, pearson, value
 from .._report import Appeared, Cell, Claim, Report, Sheet, Value
-from .._totals import digits_of, measure_of, results_of
+from .._totals import digits_of, measure_of, one_row, results_of
 from ._destructive import DESTRUCTIVE, with_destructive_task
 
 if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
     from tagalong.learn import Problem
 
     from .._bench import Bench
@@ -50,13 +53,8 @@ def run(bench: Bench) -> Report:
         "task-sets",
         TITLE,
         sheets=[_sheet(together, alone, len(pairs)), _harm(bench, without, within), *_maps(bench, found, paper)],
-        claims=[_maintained(together), changes(together, alone, lower(without, within))],
-        figures={
-            f"task-sets-{place + 1}": affinity_heatmap(
-                named(bench, found[tasks]), centre="target", title=f"Trained with {', '.join(map(bench.short, tasks))}"
-            )
-            for place, tasks in enumerate(paper or sets[:2])
-        },
+        claims=[_maintained(together), changes(together, alone, lower(without, within, row=one_row(bench.chosen)))],
+        figures=_figures(bench, {tasks: named(bench, found[tasks]) for tasks in paper or sets[:2]}),
         notes=[
             *replace(bench, tasks=names).about,
             f"{len(sets)} sets of {len(sets[0])} tasks, drawn from {len(names)}; {DESTRUCTIVE}: labels of other rows, "
@@ -182,3 +180,15 @@ def changes(together: dict[str, float], alone: dict[str, float], harms: Appeared
         return Claim(text, "not tested", because)
     changed: Appeared = "yes" if alone["raw"] < together["raw"] else "no"
     return Claim(text, changed if harms == "yes" else "within noise", because)
+
+
+def _figures(bench: Bench, found: Mapping[Tasks, Affinity]) -> dict[str, Figure]:
+    """A heat map of each of two sets, in the colours of both, so that they compare."""
+    return {
+        f"task-sets-{place + 1}": affinity_heatmap(
+            affinity, centre="target", beside=beside, title=f"Trained with {', '.join(map(bench.short, tasks))}"
+        )
+        for place, ((tasks, affinity), beside) in enumerate(
+            zip(found.items(), reversed([*found.values()]), strict=True)
+        )
+    }

@@ -95,12 +95,13 @@ def _claims(
 ) -> list[Claim]:
     train, validation = (np.mean([errors[loss, k] for k in bench.budgets], axis=0).tolist() for loss in PRINTED_MEAN)
     same = all(set(one.groups) == set(groupings["validation"][k].groups) for k, one in groupings["train"].items())
+    row = one_row(bench.chosen) / len(bench.budgets)  # in a mean over budgets, where one of them has it
     single = sum(len(g.trains) == 1 for grouping in groupings["validation"].values() for g in grouping.groups)
     return [
         correlated("train and validation affinities agree (Pearson 0.98)", raw, yes=0.9, no=0.7),
         Claim(
             "their groups do equally well",
-            "yes" if same else equally_well(train, validation, together, one_row(bench.chosen)),
+            "yes" if same else equally_well(train, validation, together, row),
             f"{np.mean(train):.4g} and {np.mean(validation):.4g} on average over budgets, one network for all tasks "
             f"{np.mean(together):.4g}; yes needs the same groups, or both clearly better than that network",
         ),
@@ -115,11 +116,7 @@ def _claims(
 def equally_well(one: Sequence[float], other: Sequence[float], together: Sequence[float], row: float = 0.0) -> Appeared:
     """Whether two ways of grouping are as good, from totals of every seed; where neither gains, nothing is shown.
 
-    Args:
-        one: totals of the one, means over budgets.
-        other: of the other.
-        together: of one network for all tasks.
-        row: what one test row adds to a total.
+    For `row` see `negative`.
 
     Example:
         >>> equally_well([5.0, 5.1], [5.1, 5.0], [7.0, 7.1]), equally_well([5.0, 5.1], [5.1, 5.0], [5.0, 5.1])
@@ -127,7 +124,7 @@ def equally_well(one: Sequence[float], other: Sequence[float], together: Sequenc
     """
     if "yes" in (lower(one, other, row=row), lower(other, one, row=row)):
         return "no"
-    gains = {lower(mine, together, row=row) for mine in (one, other)}
+    gains = {lower(found, together, row=row) for found in (one, other)}
     return "yes" if gains == {"yes"} else "within noise"
 
 

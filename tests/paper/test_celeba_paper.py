@@ -1,0 +1,28 @@
+"""The paper's experiments on files of CelebA's formats, from reading to results."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from official_celeba import write_celeba
+from tagalong.paper import EXPERIMENTS, Value, open_bench, run_experiment
+
+FIVE = ["5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard"]
+
+
+def test_every_experiment_runs_on_written_files(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    write_celeba(tmp_path, 200)
+    nine = open_bench("celeba", "small", out=tmp_path / "run", options={"data": tmp_path}, seeds=1, device="cpu")
+    for name in (experiment.name for experiment in EXPERIMENTS if experiment.trains):
+        report = run_experiment(name, nine if name == "task-sets" else replace(nine, tasks=FIVE))
+        report.save(nine.out)
+        assert "celeba, small: 140 rows to learn from, 20 for validation, 40 for test" in report.notes[0], name
+        found = [cell for sheet in report.sheets for row in sheet.rows for cell in row if isinstance(cell, Value)]
+        assert found, name
+        assert not any(math.isnan(cell.mean) for cell in found), name
+        assert json.loads((nine.out / f"{name}.json").read_text())["claims"], name
+        assert all((nine.out / f"{figure}.html").is_file() for figure in report.figures), name
