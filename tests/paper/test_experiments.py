@@ -274,6 +274,12 @@ def test_groups_change_with_the_setting_only_where_seeds_left_out_are_clear() ->
     assert carried([5.0, 5.1, 5.2], [6.0, 6.1, 6.2], [7.0, 7.1, 7.2]) == ["yes", "yes"]
     assert carried([5.0, 5.1, 5.2], [6.0, 6.1, 6.2], [7.0, 7.1, 7.2], row=0.5) == ["within noise"] * 2, "two rows"
     assert carried([5.0, 5.1, 5.2], [5.0, 5.3, 5.1], [5.1, 4.9, 5.3]) == ["within noise", "within noise"]
+    more = {"base": 0, "half the batch": 2, "twice the lr": 4}
+    thrice = {
+        (name, k): [5 + 0.1 * (rows + seed) for seed in range(3)] for name, rows in more.items() for k in (2, 3, 4)
+    }
+    claims = _hyperparameters.claims(thrice, row=0.1)
+    assert {claim.appeared for claim in claims} == {"within noise"}, "two rows of a network that serves three times"
     assert carried([6.0, 6.1, 6.2], [5.0, 5.1, 5.2], [4.0, 4.1, 4.2]) == ["no", "no"]
     assert carried([5.0, math.nan], [6.0, 6.1], [7.0, 7.1]) == ["not tested"] * 2
     assert carried([], [], []) == ["not tested"] * 2, "one seed: none is left out"

@@ -29,8 +29,8 @@ def run(bench: Bench, methods: Sequence[str] | None = None) -> Report:
     """
     with bench.lab() as lab:
         rules = rules_of(bench, lab, list(dict.fromkeys(["mtl", *(methods or METHODS)])))
-    stopped = _totals(bench, rules)
-    trained = _totals(bench, rules, patience=None, keep="last")
+    stopped = _totals(bench, rules, "with early stopping")
+    trained = _totals(bench, rules, "all epochs", patience=None, keep="last")
     digits = digits_of(bench.chosen)
     rows: list[list[Cell]] = [
         [name, *(value(found[name], digits=digits) for found in (stopped, trained))] for name in rules
@@ -66,8 +66,8 @@ def _named(*found: dict[str, list[float]]) -> list[tuple[str, dict[str, list[flo
     return list(zip(("early stopping, best weights", "all epochs, last weights"), found, strict=True))
 
 
-def _totals(bench: Bench, rules: dict[str, str], **recipe: Any) -> dict[str, list[float]]:
+def _totals(bench: Bench, rules: dict[str, str], what: str, **recipe: Any) -> dict[str, list[float]]:
     with bench.lab(**recipe) as lab:
         jobs = {name: [lab.job(lab.problem.names, seed, rule) for seed in bench.seeds] for name, rule in rules.items()}
-        rows = lab.networks([job for some in jobs.values() for job in some], "all epochs", diverged=True)
+        rows = lab.networks([job for some in jobs.values() for job in some], what, diverged=True)
         return {name: [total(lab.problem, rows[job].test) for job in some] for name, some in jobs.items()}
