@@ -24,7 +24,7 @@ demo: $(READY)
 	$(BIN)/tagalong demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2  # threads of one worker would wait for those of the other
 
 lint: $(READY)
 	$(BIN)/ruff check .
