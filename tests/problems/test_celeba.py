@@ -8,10 +8,10 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
-from official_celeba import FORTY, HIGH, WIDE, file_name, jpeg, part, write_celeba
 from PIL import Image
 from torch.nn.functional import interpolate
 
+from official_celeba import FORTY, HIGH, WIDE, file_name, jpeg, part, write_celeba
 from tagalong import Study
 from tagalong.cli import main
 from tagalong.learn import Problem, parameters_of, why_not_batched

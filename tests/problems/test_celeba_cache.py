@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from official_celeba import file_name, jpeg, write_celeba
 from PIL import Image
 
+from official_celeba import file_name, jpeg, write_celeba
 from tagalong.problems import _celeba_cache, _celeba_workers, _needs, celeba
 
 IMAGES, PIXELS, PIECE = 600, 16, 128
