@@ -130,14 +130,16 @@ def test_in_partner_no_partner_beats_the_best_or_falls_below_the_worst(report: R
 
 
 def test_a_gain_over_random_partners_must_be_clear_over_seeds() -> None:
-    def judged(*chosen: list[float]) -> str:
-        return _partner.better_than_random(chosen).appeared
+    def judged(*chosen: list[float], row: float = 0.0) -> str:
+        return _partner.better_than_random(chosen, [row] * len(chosen)).appeared
 
     assert judged([1.0, 1.1], [0.8, 0.9], [1.2, 1.1]) == "yes"
     assert judged([9.0, -8.0], [1.0, 0.5], [2.0, 1.0]) == "within noise"
     assert judged([-1.0, -1.1], [-0.8, -0.9], [-1.2, -1.1]) == "no"
     assert judged([1.0], [2.0], [1.5]) == "within noise", "one seed"
     assert judged([0.0, 0.0], [0.0, 0.0]) == "not tested", "two tasks: no choice"
+    assert judged([1.0, 1.1], [0.8, 0.9], [1.2, 1.1], row=1.0) == "within noise", "a test row for each task"
+    assert judged([1.0, 1.1], [0.8, 0.9], [1.2, 1.1], row=0.1) == "yes", "ten for each"
 
 
 def test_the_worst_partner_is_the_one_with_the_lowest_gain_whatever_its_name() -> None:
@@ -146,6 +148,15 @@ def test_the_worst_partner_is_the_one_with_the_lowest_gain_whatever_its_name() -
     assert _partner.worst_chosen(high, high, low) == "no"
     assert _partner.worst_chosen(high, unsure, low) == "within noise"
     assert _partner.worst_chosen([0.0, 0.0], [0.0, 0.0], [0.0, 0.0]) == "not tested", "two tasks"
+    assert _partner.worst_chosen(high, high, low, row=3.0) == "within noise", "not two test rows"
+
+
+def test_one_test_row_adds_the_same_to_a_gain_and_to_its_row(bench: Bench) -> None:
+    task, *others = bench.chosen.names
+    row = one_row(bench.chosen)
+    added = {other: [4.0, 6.0] for other in others} | {others[0]: [4.0 + row, 6.0 + row]}
+    less = np.subtract(_partner.gain(added, others[1]), _partner.gain(added, others[0]))
+    assert less == pytest.approx(_partner._rows(bench, {task: added})[task])
 
 
 def test_partner_shows_every_published_spread_and_the_noise_of_every_gain(report: Reports, bench: Bench) -> None:
@@ -205,6 +216,8 @@ def test_measuring_less_is_as_good_only_where_something_could_be_lost() -> None:
     assert _frequency.as_good([0.0, 0.0], [0.0, 0.0]) == "within noise", "as bad as random groups"
     assert _frequency.as_good([9.0, -4.0], [5.1, 5.2]) == "within noise", "nothing is known about it"
     assert _frequency.as_good([5.0], [5.0]) == "within noise", "one seed"
+    assert _frequency.as_good([5.0, 5.1], [5.1, 5.2], row=0.1) == "yes", "worse by one test row"
+    assert _frequency.as_good([5.0, 5.3], [5.1, 5.2], row=3.0) == "within noise", "two test rows better than random"
 
 
 def test_printed_numbers_stand_right_beside_ours(report: Reports) -> None:

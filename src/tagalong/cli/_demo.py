@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from . import _study_options as options
-from ._arguments import whole_budgets
+from ._arguments import names, whole_budgets
 from ._run import compare
-from ._study_arguments import listed
 
 METHODS = (
     *("mtl", "stl", "random", "uw", "gradnorm", "pcgrad"),
@@ -54,7 +53,7 @@ def demo(
     compare(
         problem,
         out or Path("runs") / f"demo-{what.value}{'-fast' if fast else ''}",
-        methods=listed(methods) or (FAST if fast else METHODS),
+        methods=(FAST if fast else METHODS) if methods is None else names(methods),
         budgets=usual if budgets is None else whole_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         executor=executor or "serial",

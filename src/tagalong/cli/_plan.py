@@ -9,11 +9,11 @@ import typer
 
 from tagalong._names import counted
 
-from . import _study_arguments as arguments
 from . import _study_options as options
-from ._arguments import whole_budgets
+from ._arguments import names, whole_budgets
 from ._terminal import say, screen
 
+METHODS = ("mtl", "stl", "tag")
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="An affinity: JSON or CSV, the row helps the column.", show_default=False)
 ]
@@ -54,7 +54,8 @@ def plan(
     affinity = table.scores
     wanted = [2, 3] if budgets is None else whole_budgets(budgets, len(affinity.tasks))
     usual = [budget for budget in wanted if budget <= len(affinity.tasks)] if budgets is None else wanted
-    made = make_plan(affinity, usual, arguments.listed(methods) or ("mtl", "stl", "tag"), 3 if seeds is None else seeds)
+    chosen = METHODS if methods is None else names(methods)
+    made = make_plan(affinity, usual, chosen, 3 if seeds is None else seeds)
     path = made.to_csv(out or Path("plan.csv"))
     if json:
         from json import dumps

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _study_arguments as arguments
 from . import _study_options as options
-from ._arguments import check_folder, whole_budgets
+from ._arguments import check_folder, names, whole_budgets
 from ._interrupt import goes_on
 from ._sentences import called
 
@@ -76,7 +76,7 @@ def run(
     compare(
         arguments.with_recipe(problem, recipe or []),
         out or Path("runs") / problem.name,
-        methods=arguments.listed(methods) or METHODS,
+        methods=METHODS if methods is None else names(methods),
         budgets=None if budgets is None else whole_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         effort=effort,

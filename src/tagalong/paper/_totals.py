@@ -35,14 +35,19 @@ def in_percent(problem: Problem) -> bool:
     return all(task.error_name == "error rate" for task in problem.tasks)
 
 
+def noun_of(problem: Problem) -> str:
+    """What results are, in a word."""
+    return "error" if in_percent(problem) else "loss"
+
+
 def kind_of(problem: Problem) -> str:
     """What results are."""
-    return "test error" if in_percent(problem) else "test loss"
+    return f"test {noun_of(problem)}"
 
 
-def measure_of(problem: Problem) -> str:
+def measure_of(problem: Problem, part: str = "test") -> str:
     """What a total is, with its unit."""
-    return f"{kind_of(problem)}{', %' if in_percent(problem) else ''}"
+    return f"{part} {noun_of(problem)}{', %' if in_percent(problem) else ''}"
 
 
 def digits_of(problem: Problem) -> int:

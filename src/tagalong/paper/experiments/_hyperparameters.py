@@ -13,7 +13,7 @@ from tagalong.study import Lab
 
 from .._judge import all_lower, value
 from .._report import Cell, Claim, Report, Sheet, Value
-from .._totals import digits_of, grouping_totals, measure_of, one_row, subset_table, train_subsets
+from .._totals import digits_of, grouping_totals, measure_of, noun_of, one_row, subset_table, train_subsets
 from ..figures import bars
 from ..printed import HYPERPARAMETERS
 
@@ -132,7 +132,7 @@ def _sheet(bench: Bench, totals: Scores) -> Sheet:
     columns = ["groups", f"best total {measure_of(bench.chosen)}"]
     for name in OTHERS:
         columns += [f"{name}, %", f"printed {name}"]
-    note = "chosen and scored by the same test errors, as in the paper: nothing can be above zero"
+    note = "chosen and scored by the same test results, as in the paper: nothing can be above zero"
     return Sheet("Groups of other settings in the base setting, against its own best", tuple(columns), rows, note)
 
 
@@ -173,5 +173,9 @@ def _figure(bench: Bench, totals: Scores, left_out: Scores) -> Figure:
         series[f"{name}, printed"] = [HYPERPARAMETERS[k][name] for k in bench.budgets]
     places = [f"{k} groups" for k in bench.budgets]
     return bars(
-        series, places, title=TITLE, value="less error than with the base setting's own groups, %", errors=errors
+        series,
+        places,
+        title=TITLE,
+        value=f"less {noun_of(bench.chosen)} than with the base setting's own groups, %",
+        errors=errors,
     )

@@ -11,7 +11,7 @@ import numpy as np
 from tagalong.study import Lab
 
 from .._report import Cell, Claim, Report, Sheet, Value
-from .._totals import digits_of, in_percent, total
+from .._totals import digits_of, measure_of, total
 from ..figures import lines
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run(bench: Bench) -> Report:
     with bench.lab() as lab:
         alphas = alpha_totals(lab, seeds)
     best = best_setting(rates, found, recipe.lr, recipe.batch_size)
-    measure = f"validation {'error, %' if in_percent(bench.chosen) else 'loss'}"
+    measure = measure_of(bench.chosen, "validation")
     digits = digits_of(bench.chosen)
     return Report(
         "tune",
