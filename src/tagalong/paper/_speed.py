@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 # Of the nine printed speed-ups; a measurement of n = 9 tasks is worth so many plain steps.
@@ -43,3 +44,27 @@ def speed_up(schedule: Schedule, measurement: float) -> float:
         3.19
     """
     return Schedule().cost(measurement) / schedule.cost(measurement)
+
+
+def costs_giving(printed: Mapping[str, float]) -> tuple[float, float]:
+    """The lowest and the highest cost of a measurement that give these speed-ups to the second digit.
+
+    Args:
+        printed: speed-ups by the name of their schedule.
+
+    Example:
+        >>> low, high = costs_giving({"every 10": 3.19, "last 25 %": 2.34})
+        >>> round(low, 3), round(high, 3)
+        (3.207, 3.226)
+    """
+
+    def cost(schedule: Schedule, faster: float) -> float:
+        share = (schedule.last - schedule.first) / schedule.every
+        return (faster * schedule.last - 1) / (1 - faster * share)
+
+    # Where every step until the end is measured the speed-up is the same whatever a measurement costs.
+    telling = {SCHEDULES[name]: found for name, found in printed.items() if SCHEDULES[name][:2] != (1, 0.0)}
+    return (
+        max(cost(schedule, found - 0.005) for schedule, found in telling.items()),
+        min(cost(schedule, found + 0.005) for schedule, found in telling.items()),
+    )

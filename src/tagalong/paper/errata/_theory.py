@@ -27,13 +27,14 @@ def _proposition() -> Erratum:
     cases = COUNTEREXAMPLE.cases
     alone = [float(cases.after(gradient)[0]) for gradient in (cases.g_b, cases.g_c)]
     joint = [float(cases.after(cases.g_a + gradient)[0]) for gradient in (cases.g_b, cases.g_c)]
-    bound = float(BOUNDS[0].value(cases.alpha, cases.beta, cases.eta)[0])
+    bound, corrected = float(BOUNDS[0].value(cases.alpha, cases.beta, cases.eta)[0]), BOUNDS[-1]
     return Erratum(
         "Proposition 1",
         "the task with more affinity is the better partner",
         f"b has more affinity ({alone[0]:.4f} < {alone[1]:.4f}), cos(g_a, g_c) = {COUNTEREXAMPLE.cosine:.4f} ≤ "
         f"{bound:.4f}, yet c is the better partner ({joint[1]:.4f} < {joint[0]:.4f})",
-        "the proof loses the term −(η/2)·β‖g_b‖²; see `tagalong paper theory`",
+        f"the proof loses the term −(η/2)·β‖g_b‖²; with it the bound is {corrected.formula}, −1 at most, so that it "
+        "proves nothing; see `tagalong paper theory`",
     )
 
 
