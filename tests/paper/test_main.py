@@ -3,6 +3,8 @@
 import importlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tagalong.affinity import Affinity
+from tagalong.group import select_groups
+from tagalong.learn import Job, train
 from tagalong.paper import Bench, Report, Value, run_experiment
 from tagalong.paper._totals import in_percent, result, totals
 from tagalong.paper.experiments import _main, _tune
@@ -165,6 +170,27 @@ def test_as_published_only_the_step_differs(report: Reports) -> None:
     kept = [place for place, row in enumerate(ours.rows) if not str(row[0]).startswith("tag")]
     assert len(kept) < len(ours.rows)
     assert [ours.rows[place] for place in kept] == [published.rows[place] for place in kept]
+
+
+def test_as_published_tag_groups_by_steps_with_momentum_per_learning_rate(report: Reports, bench: Bench) -> None:
+    report("main", as_published=True)
+    records = Results.load(bench.out / "main-as-published-results.json").records
+    job = Job(bench.chosen.names)
+    plain: dict[str, Any] = {"estimator": "lookahead", "update": "sgd", "every": 10}
+    published = plain | {"update": "optimizer", "per_lr": True}
+    measured = {}
+    for name, meter in {"plain": plain, "published": published}.items():
+        trained = [train(bench.chosen, replace(job, seed=seed), meter=meter).affinity for seed in bench.seeds]
+        measured[name] = reduce(Affinity.merge, [affinity for affinity in trained if affinity is not None])
+    larger = np.abs(measured["published"].mean) / np.abs(measured["plain"].mean)
+    assert np.median(larger) > 1 / (2 * bench.chosen.recipe.lr), "per learning rate"
+    differ = 0
+    for budget in bench.budgets:
+        tag = next(one for one in records if (one.method, one.budget) == ("tag", budget))
+        chosen = {name: set(select_groups(affinity, budget).groups) for name, affinity in measured.items()}
+        assert set(tag.groups) == chosen["published"], budget
+        differ += chosen["published"] != chosen["plain"]
+    assert differ, "else the step of equation 1 would do as well here"
 
 
 def test_networks_that_diverge_leave_gaps_and_claims_that_are_not_tested(
