@@ -18,7 +18,7 @@ from tagalong.paper import EXPERIMENTS, Bench, Report, Value, _natural, run_expe
 from tagalong.paper._affinities import every_step
 from tagalong.paper._judge import all_lower
 from tagalong.paper._published import Published
-from tagalong.paper._speed import SCHEDULES
+from tagalong.paper._speed import SCHEDULES, speed_up
 from tagalong.paper._totals import grouping_totals, one_row, results_of, subset_table
 from tagalong.paper.experiments import (
     _capacity,
@@ -197,6 +197,16 @@ def test_every_step_agrees_with_itself_and_speed_ups_start_at_one(report: Report
     assert means(found, title, "speed-up")[0] == means(found, title, "printed, by the model")[0] == 1
     assert all(-1 <= value <= 1 for value in means(found, title, "Pearson"))
     assert _frequency._cost_of_a_measurement({"every 1": 3.0, "never": 1.0}) == 2
+
+
+def test_speed_ups_are_timed_but_for_windows_and_the_table_says_so(report: Reports) -> None:
+    found = report("frequency")
+    assert "speed-up: timed, of windows by the model" in found.sheets[0].note
+    cost = found.numbers["measurement_in_plain_steps"]
+    shown = dict(zip(SCHEDULES, means(found, "Quality and speed", "speed-up"), strict=True))
+    for name in SCHEDULES:
+        modelled = shown[name] == pytest.approx(speed_up(SCHEDULES[name], cost), rel=1e-12)
+        assert modelled == ("%" in name or name == "every 1"), name
 
 
 def test_only_columns_headed_printed_hold_what_the_paper_gives(

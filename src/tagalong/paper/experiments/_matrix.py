@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .._bench import Bench
 
 TITLE = "Which groups stand out in the affinities?"
+NOTE = f"every two tasks help each other by {SHARE:g} of the usual spread or more, above the worst partner"
 NAMED = {
     "celeba_tag": ({"a1", "a7"}, {"a2", "a3", "a4"}, {"a5", "a6", "a7"}),
     "taskonomy_tag": ({"s", "d", "n"}, {"t", "k"}),
@@ -44,9 +45,7 @@ def run(bench: Bench) -> Report:
         (name, _listed(natural_groups(affinity)), _listed(NAMED.get(f"{name.partition(' ')[0]}_tag", ())))
         for name, affinity in matrices.items()
     ]
-    sheet = Sheet(
-        "Groups that stand out", ("matrix", "found", "printed"), rows, "every two tasks help each other clearly"
-    )
+    sheet = Sheet("Groups that stand out", ("matrix", "found", "printed"), rows, NOTE)
     claims = [*_published_claims(), *own_claims(NAMED.get(f"{bench.printed}_tag", ()), each)]
     return Report(
         "matrix", TITLE, [sheet, _numbers(ours)], claims, figures, bench.about, {"affinity": ours.mean.tolist()}
