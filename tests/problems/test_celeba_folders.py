@@ -138,6 +138,14 @@ def test_a_page_instead_of_a_list(data: Path, capsys: pytest.CaptureFixture[str]
     assert "must start with the number of its images, found '<!DOCTYPE html><html>'" in refused(data, capsys)
 
 
+def test_an_attribute_list_cut_off_with_the_count_put_right(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (data / ATTRIBUTES).read_text().splitlines()
+    (data / ATTRIBUTES).write_text("\n".join([str(IMAGES - 3), *lines[1:-3]]) + "\n")
+    said = refused(data, capsys)
+    assert f"{ATTRIBUTES} must have a line for every image of" in said
+    assert "found none for 000038.jpg, 000039.jpg, 000040.jpg; is it cut off?" in said
+
+
 def test_partition_lines_that_are_missing_or_odd(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(data / PARTITION, 2, lambda line: None)
     (data / "img_align_celeba" / "000007.jpg").unlink()

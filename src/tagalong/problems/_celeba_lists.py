@@ -53,7 +53,7 @@ def read_partition(path: Path, names: Sequence[str]) -> NDArray[np.int64]:
     """The part of each image: 0 train, 1 validation, 2 test.
 
     Raises:
-        ValueError: lists what is wrong with the file, or images that it leaves out.
+        ValueError: lists what is wrong with the file, images that it leaves out, or more than there are attributes of.
     """
     listed: list[str] = []
     parts: dict[str, int] = {}
@@ -65,13 +65,21 @@ def read_partition(path: Path, names: Sequence[str]) -> NDArray[np.int64]:
             listed.append(name)
             parts[name] = list(PARTS).index(values[0]) if values and values[0] in PARTS else -1
     refuse([*odd.problems, *_twice(path, listed, "image")])
-    absent = [name for name in names if name not in parts]
-    if absent:
-        raise ValueError(f"`data`: {path} must have a line for every image, found none for {some(absent)}")
+    refuse(_unlike(path, listed, names))
     found = np.array([parts[name] for name in names], dtype=np.int64)
     empty = [word for part, word in enumerate(PARTS.values()) if not (found == part).any()]
     refuse([f"`data`: {path} must have images of every part, found none for {', '.join(empty)}"] if empty else [])
     return found
+
+
+def _unlike(path: Path, listed: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Where the images of this list are not those that have attributes."""
+    absent, others = sorted({*names} - {*listed}), sorted({*listed} - {*names})
+    problems = [f"`data`: {path} must have a line for every image, found none for {some(absent)}"] if absent else []
+    if others:
+        found = f"none for {some(others)}; is it cut off?"
+        problems.append(f"`data`: {ATTRIBUTES_LIST} must have a line for every image of {path}, found {found}")
+    return problems
 
 
 def _open(path: Path) -> IO[str]:
