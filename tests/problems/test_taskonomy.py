@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tagalong.cli import main
 from tagalong.learn import Problem, ReadRows, why_not_batched
 from tagalong.problems import TASKONOMY_RECIPE, load_problem, taskonomy
 from taskonomy_small import HOLE, LISTS, view_arrays, view_file, write_taskonomy, write_view
@@ -378,6 +379,20 @@ def test_wrong_options_are_refused_at_once(written: Path) -> None:
         load_problem("taskonomy", data=written, tasks=["depths"])
     with pytest.raises(ValueError, match="/nowhere, which is no folder"):
         taskonomy(written / "nowhere")
+    with pytest.raises(ValueError, match="`tasks` must be a list of names, found 5"):
+        taskonomy(written, tasks=5)  # type: ignore[arg-type]
+
+
+def test_folders_whose_names_are_numbers_are_folders(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(data.parent)
+    assert main(["run", "taskonomy", "--with", "data=2018"]) == 2
+    assert "found 2018, which is no folder" in capsys.readouterr().err
+    data.rename("2018")
+    usual = taskonomy("2018").fingerprint
+    assert load_problem("taskonomy", data=2018, lists=2018, cache=7, check="decode").fingerprint == usual
+    assert Path("7").is_dir()
 
 
 def test_the_paper_s_recipe_and_size_are_the_default(written: Path) -> None:

@@ -89,11 +89,11 @@ def taskonomy(
     chosen = _chosen(tasks)
     given = {"pixels": pixels, "channels": channels}
     refuse(_problems(data, chosen, size, per_building, {**given, "check": check}))
-    assert data is not None
     settings = SIZES[size] | {name: value for name, value in given.items() if value is not None}
     domains = domains_of(chosen)
-    folders = find_folders(Path(data), domains)
-    found = read_lists(Path(data if lists is None else lists))
+    place = Path(str(data))
+    folders = find_folders(place, domains)
+    found = read_lists(place if lists is None else Path(str(lists)))
     buildings = _buildings(found, folders, domains)
     views = {
         part: usable_views(buildings[part], domains, settings["pixels"], None if part == "train" else per_building)
@@ -104,7 +104,7 @@ def taskonomy(
     tried = {part: reader.unreadable() for part, reader in readers.items()}
     refuse([f"`data`: {part} must have images that can be read; {why}" for part, why in tried.items() if why])
     if check == "decode":
-        readers = _decoded(readers, Path(data) / CACHE if cache is None else Path(cache), progress or Silent())
+        readers = _decoded(readers, place / CACHE if cache is None else Path(str(cache)), progress or Silent())
         views = {part: reader.views for part, reader in readers.items()}
     rows = {part: _rows(reader) for part, reader in readers.items()}
     return Problem(
