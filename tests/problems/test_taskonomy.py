@@ -237,6 +237,9 @@ def test_decoding_before_training_skips_and_counts_what_is_damaged_inside(
     for file in (data / "tagalong-cache").iterdir():
         file.write_text(file.read_text()[:-1])
     assert taskonomy(data, check="decode").notes == problem.notes  # decoded again
+    for file in (data / "tagalong-cache").iterdir():
+        file.write_text("5")  # what is JSON, and not ours
+    assert taskonomy(data, check="decode").notes == problem.notes
     shutil.copy(written / broken.relative_to(data), broken)
     mended = taskonomy(data, check="decode")
     assert "train: images skipped: 3 damaged inside" in mended.notes
