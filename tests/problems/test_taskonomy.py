@@ -300,6 +300,12 @@ def all_damaged(data: Path) -> None:
         Image.new("RGB", (256, 256)).save(view_file(data, "cedar", view, "segment_semantic"))
 
 
+def eight_bits(data: Path) -> None:
+    for view in range(3):
+        path = view_file(data, "dale", view, "depth_zbuffer")
+        Image.fromarray((np.asarray(Image.open(path)) // 256).astype(np.uint8)).save(path)
+
+
 def no_list(data: Path) -> None:
     (data / "test_models.txt").unlink()
 
@@ -336,6 +342,11 @@ BAD = [
         all_damaged,
         "`data`: val must have images that can be read; "
         "{data}/segment_semantic/cedar/point_7_view_0_domain_segmentsemantic.png: expected one channel, found mode RGB",
+    ),
+    (
+        eight_bits,
+        "`data`: test must have images that can be read; "
+        "{data}/depth_zbuffer/dale/point_7_view_0_domain_depth_zbuffer.png: expected 16 bits, found mode L",
     ),
     (
         no_list,

@@ -26,7 +26,7 @@ CLASSES = 18  # 0: uncertain, 1: background, 2 to 17: objects
 FARTHEST = 2**13  # depth in units of 1/512 m: from 16 m on, and where the mesh has holes (65,535), it counts as unknown
 CENTRED = {"depth": (1500.0, 1000.0), "edges": (718.0, 1070.0), "keypoints": (50.0, 100.0)}
 MASKED = ("depth", "normals")
-COLOURS, NUMBERS, ONE = ("RGB", "RGBA"), ("I", "I;16", "I;16B", "L"), ("L", "P")  # modes of images
+COLOURS, NUMBERS, ONE = ("RGB", "RGBA"), ("I", "I;16", "I;16B"), ("L", "P")  # modes of images
 CHANNELS = {"depth": 2, "normals": 4, "edges": 1, "keypoints": 1}
 DAMAGED = (OSError, SyntaxError, ValueError)  # what a damaged PNG makes Pillow raise, and what is wrong in it
 TRIED = 8
@@ -133,7 +133,7 @@ class ViewReader:
     def _numbers(self, row: int, task: str) -> Pixels:
         from PIL.Image import Resampling, fromarray
 
-        with self._open(row, DOMAINS[task], NUMBERS, "numbers") as image:
+        with self._open(row, DOMAINS[task], NUMBERS, "16 bits") as image:
             numbers = fromarray(np.asarray(image, dtype=np.float32))
             return np.asarray(numbers.resize((self.pixels, self.pixels), Resampling.BILINEAR))
 
