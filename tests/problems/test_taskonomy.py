@@ -306,6 +306,13 @@ def eight_bits(data: Path) -> None:
         Image.fromarray((np.asarray(Image.open(path)) // 256).astype(np.uint8)).save(path)
 
 
+def masked_everywhere(data: Path) -> None:
+    for view in range(3):
+        Image.fromarray(np.full((256, 256), HOLE, np.uint16)).save(view_file(data, "cedar", view, "depth_zbuffer"))
+        Image.new("L", (256, 256)).save(view_file(data, "dale", view, "segment_semantic"))
+    damage_inside(view_file(data, "cedar", 1, "rgb"))
+
+
 def no_list(data: Path) -> None:
     (data / "test_models.txt").unlink()
 
@@ -347,6 +354,12 @@ BAD = [
         eight_bits,
         "`data`: test must have images that can be read; "
         "{data}/depth_zbuffer/dale/point_7_view_0_domain_depth_zbuffer.png: expected 16 bits, found mode L",
+    ),
+    (
+        masked_everywhere,
+        "several problems:\n`data`: val must have labels of every task, found no pixel known for depth, normals; add "
+        "buildings to its list\n`data`: test must have labels of every task, found no pixel known for segmentation; "
+        "add buildings to its list",
     ),
     (
         no_list,

@@ -25,7 +25,7 @@ from ._taskonomy_images import ViewReader
 from ._taskonomy_lists import Lists, read_lists, some
 from ._taskonomy_losses import TASKS
 from ._taskonomy_network import Decoders, Xception
-from ._taskonomy_notes import OUTSIDE, about_views, refuse_empty
+from ._taskonomy_notes import OUTSIDE, about_views, refuse_empty, refuse_unlabelled
 from ._taskonomy_views import usable_views
 
 TASKONOMY_RECIPE = Recipe(
@@ -106,6 +106,7 @@ def taskonomy(
     if check == "decode":
         readers = _decoded(readers, place / CACHE if cache is None else Path(str(cache)), progress or Silent())
         views = {part: reader.views for part, reader in readers.items()}
+    refuse_unlabelled({part: reader.unlabelled() for part, reader in readers.items()})
     rows = {part: _rows(reader) for part, reader in readers.items()}
     return Problem(
         "taskonomy",

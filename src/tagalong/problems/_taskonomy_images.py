@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -97,6 +97,17 @@ class ViewReader:
         except Unreadable as error:
             return str(error)
         return None
+
+    def unlabelled(self) -> list[str]:
+        """Tasks without a single label; that is usually known from the first view."""
+        left = list(self.tasks)
+        for row in range(len(self)):
+            if not left:
+                break
+            with suppress(Unreadable):
+                _, targets = self._images(row, left)
+                left = [task for task in left if not targets[task].isfinite().any()]
+        return left
 
     def _count(self, error: Unreadable) -> None:
         with _counting:
