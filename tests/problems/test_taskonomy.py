@@ -410,6 +410,14 @@ def test_wrong_options_are_refused_at_once(written: Path) -> None:
         taskonomy(written, tasks=5)  # type: ignore[arg-type]
 
 
+def test_tasks_may_be_named_between_commas(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for domain in ("segment_semantic", "normal", "keypoints2d"):
+        shutil.rmtree(data / domain)
+    assert taskonomy(data, tasks="edges, depth").names == ("depth", "edges")
+    assert main(["run", "taskonomy", "--with", f"data={data}", "--with", "tasks=depth,edge"]) == 2
+    assert "must be tasks of taskonomy, found 'edge'; did you mean 'edges'?" in capsys.readouterr().err
+
+
 def test_folders_whose_names_are_numbers_are_folders(
     data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,7 +52,7 @@ CHECKS = ("header", "decode")
 def taskonomy(
     data: str | os.PathLike[str] | None = None,
     lists: str | os.PathLike[str] | None = None,
-    tasks: Sequence[str] | None = None,
+    tasks: Sequence[str] | str | None = None,
     size: Literal["small", "full"] = "full",
     pixels: int | None = None,
     channels: float | None = None,
@@ -69,7 +69,7 @@ def taskonomy(
             is downloaded here.
         lists: a folder with the lists of buildings, `train_models.txt`, `val_models.txt` and `test_models.txt`, one
             building a line; None: they are in `data`.
-        tasks: some of the five; only their domains are read.
+        tasks: some of the five; only their domains are read. A text is read as names between commas.
         size: "full": the paper's network, recipe and 256 pixels; "small": all of it narrow, at 64 pixels, in seconds.
         pixels: of a side, a multiple of 16; larger images are reduced.
         channels: what the channels of encoder and decoders are multiplied by.
@@ -121,11 +121,11 @@ def taskonomy(
     )
 
 
-def _chosen(tasks: Sequence[str] | None) -> tuple[str, ...]:
+def _chosen(tasks: Sequence[str] | str | None) -> tuple[str, ...]:
     known = tuple(task.name for task in TASKS)
     if tasks is None:
         return known
-    wanted = named(tasks)
+    wanted = tuple(map(str.strip, tasks.split(","))) if isinstance(tasks, str) else named(tasks)
     unknown = [name for name in wanted if name not in known]
     refuse([f"`tasks` must be tasks of taskonomy, found {name!r}; {closest(name, known)}" for name in unknown])
     return tuple(name for name in known if name in wanted)
