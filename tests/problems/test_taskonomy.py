@@ -397,6 +397,18 @@ def test_everything_wrong_with_buildings_is_said_at_once(data: Path) -> None:
     assert all(word in str(caught.value) for word in ("'fir'", "'dale'"))
 
 
+def test_of_many_buildings_that_lack_a_domain_a_few_are_named(data: Path) -> None:
+    shutil.rmtree(data / "normal")
+    added = [f"elm{number}" for number in range(3)]
+    for name in added:
+        (data / "rgb" / name).mkdir()
+    (data / "train_models.txt").write_text("\n".join(["allen", "birch", *added]))
+    with pytest.raises(ValueError, match="found no normal") as caught:
+        taskonomy(data)
+    assert len(str(caught.value).splitlines()) == 1 + 5 + 1
+    assert str(caught.value).endswith("\n`data`: 2 more buildings with such flaws")
+
+
 def test_wrong_options_are_refused_at_once(written: Path) -> None:
     with pytest.raises(ValueError, match="`data` must be the folder") as caught:
         taskonomy(size="huge", pixels=100, channels=0, per_building=0, check="all")  # type: ignore[arg-type]

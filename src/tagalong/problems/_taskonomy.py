@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from tagalong._names import named, refuse
+from tagalong._names import counted, named, refuse
 from tagalong._progress import Progress, Silent
 from tagalong.learn import Problem, ReadRows, Recipe
 from tagalong.learn._split import PARTS
@@ -22,7 +22,7 @@ from ._needs import require
 from ._taskonomy_check import decodable
 from ._taskonomy_folder import Building, Folders, domains_of, find_folders, open_building
 from ._taskonomy_images import ViewReader
-from ._taskonomy_lists import Lists, read_lists, some
+from ._taskonomy_lists import MOST_NAMED, Lists, read_lists, some
 from ._taskonomy_losses import TASKS
 from ._taskonomy_network import Decoders, Xception
 from ._taskonomy_notes import OUTSIDE, about_views, refuse_empty, refuse_unlabelled
@@ -152,8 +152,8 @@ def _problems(data: Any, tasks: Sequence[str], size: Any, per_building: Any, giv
 
 
 def _buildings(lists: Lists, folders: Mapping[str, Folders], domains: Sequence[str]) -> dict[str, list[Building]]:
-    """The buildings of each list, opened; all that is wrong with them at once."""
-    problems = []
+    """The buildings of each list, opened; what is wrong with them at once, of many buildings with the first few."""
+    problems, flaws = [], []
     opened: dict[str, list[Building]] = {part: [] for part in PARTS}
     for part, names in lists.items():
         missing = [name for name in names if name not in folders]
@@ -164,8 +164,10 @@ def _buildings(lists: Lists, folders: Mapping[str, Folders], domains: Sequence[s
             if isinstance(found, Building):
                 opened[part].append(found)
             elif found:
-                problems.append(found)
-    refuse(problems)
+                flaws.append(found)
+    left_out = len(flaws) - MOST_NAMED
+    more = [f"`data`: {counted(left_out, 'more building')} with such flaws"] if left_out > 0 else []
+    refuse([*problems, *flaws[:MOST_NAMED], *more])
     return opened
 
 
