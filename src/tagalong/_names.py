@@ -42,6 +42,8 @@ def named(tasks: Iterable[str]) -> tuple[str, ...]:
     """The names as a tuple; a single string is refused, since it would be read letter by letter."""
     if isinstance(tasks, str):
         raise ValueError(f"`tasks` must be a list of names, found the string {tasks!r}; write [{tasks!r}]")
+    if not isinstance(tasks, Iterable):
+        raise ValueError(f"`tasks` must be a list of names, found {tasks!r}")
     return tuple(tasks)
 
 

@@ -146,6 +146,15 @@ def test_what_cannot_be_is_refused_before_anything_is_decoded(
     assert words in tagalong.refused("paper", "capacity", "--problem", "celeba", *more)
 
 
+@pytest.mark.parametrize("command", ["paper main", "run faces"])
+def test_what_is_named_was_typed(tagalong: Terminal, command: str) -> None:
+    small = (*command.split(), "--size", "small")
+    assert tagalong.refused(*small, "--with", "seed=x") == "--with seed must be a whole number, found 'x'"
+    said = tagalong.refused(*small, "--executor", "processes:0")
+    assert said == "workers of --executor must be a whole number from 1, found 0"
+    assert not Path("runs").exists()
+
+
 def test_where_networks_diverge_it_names_the_option_that_mends_it(tagalong: Terminal, tmp_path: Path) -> None:
     wild = ("--recipe", "lr=1e30", "--tasks", "Goatee,No_Beard", "--seeds", "1", "--out", str(tmp_path / "run"))
     assert tagalong.refused("paper", "over-time", *wild, "--quiet").endswith("diverged; lower --recipe lr")

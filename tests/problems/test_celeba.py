@@ -117,6 +117,8 @@ def test_wrong_options_are_refused_all_at_once(data: Path) -> None:
         ValueError, match=r"`attributes` must be some of list_attr_celeba\.txt, found 'Goate'.*'Goatee'"
     ):
         celeba(data, attributes=["Goate"])
+    with pytest.raises(ValueError, match="`attributes` must be names between commas or a list of them, found 5"):
+        celeba(data, attributes=5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="`size` must be 'small' or 'full', found 'huge'"):
         celeba(data, size="huge")
 

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from official_celeba import file_name, jpeg, write_celeba
+from tagalong.cli import main
 from tagalong.problems import _celeba_cache, _celeba_workers, _needs, celeba
 
 IMAGES, PIXELS, PIECE = 600, 16, 128
@@ -227,18 +228,41 @@ def test_a_folder_that_cannot_be_written_to_asks_for_another(
     assert len(celeba(whole, pixels=PIXELS).train) == 420  # what is decoded is only read
 
 
+def test_a_lock_that_is_none_is_named(data: Path) -> None:
+    celeba(data, pixels=PIXELS)
+    file = only(data / "tagalong-cache")
+    lock = file.with_suffix(".lock")
+    file.unlink()
+    lock.write_bytes(b"no lock of SQLite's" * 100)
+    with pytest.raises(ValueError, match="file is not a database") as caught:
+        celeba(data, pixels=PIXELS)
+    todo = "delete it or name another folder"
+    said = f"`cache` must be a folder where {lock} can be locked (file is not a database); {todo}"
+    assert str(caught.value) == said
+    lock.unlink()
+    lock.mkdir()
+    with pytest.raises(ValueError, match="can be locked"):
+        celeba(data, pixels=PIXELS)
+    lock.rmdir()
+    assert len(celeba(data, pixels=PIXELS).train) == 420
+
+
 def test_a_full_disk_is_noticed_before(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_celeba_cache.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10, 10, 400_000))
     with pytest.raises(ValueError, match=r"`cache` must have room for 0\.0 GB, found 0\.0 GB free in"):
         celeba(data, pixels=PIXELS)
 
 
-def test_a_decoder_that_dies_is_reported(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoder_that_dies_is_reported(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("raise SystemExit('no room to breathe')\n")
     monkeypatch.setattr(_celeba_workers, "SCRIPT", broken)
     with pytest.raises(RuntimeError, match="a process that decodes images died: no room to breathe"):
         celeba(data, pixels=PIXELS)
+    assert main(["run", "celeba", "--with", f"data={data}", "--out", str(tmp_path / "run")]) == 1
+    assert "tagalong: a process that decodes images died: no room to breathe" in capsys.readouterr().err
     monkeypatch.undo()
     assert len(celeba(data, pixels=PIXELS).train) == 420
 

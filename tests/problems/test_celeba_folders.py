@@ -1,6 +1,7 @@
 """Data folders that are not as they should be: one clear message each, before anything is decoded."""
 
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -169,6 +170,17 @@ def test_a_truncated_archive(data: Path, capsys: pytest.CaptureFixture[str], kep
     said = refused(data / "archived", capsys)
     assert "`data` must hold a whole archive, found" in said
     assert "img_align_celeba.zip" in said
+
+
+def test_an_archive_with_images_in_another_folder_or_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_celeba(tmp_path, 7, zipped="photos/")
+    archive = tmp_path / "img_align_celeba.zip"
+    start = f"`data`: {archive} must have images outside folders or in img_align_celeba/, found "
+    listed = ", ".join(f"photos/00000{number}.jpg" for number in range(1, 6))
+    assert refused(tmp_path, capsys) == f"{start}{listed} and 2 more"
+    with zipfile.ZipFile(archive, "w"):
+        pass
+    assert refused(tmp_path, capsys) == f"{start}none"
 
 
 def test_an_attribute_that_does_not_vary(data: Path) -> None:

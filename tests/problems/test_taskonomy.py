@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tagalong.cli import main
 from tagalong.learn import Problem, ReadRows, why_not_batched
 from tagalong.problems import TASKONOMY_RECIPE, load_problem, taskonomy
 from taskonomy_small import HOLE, LISTS, view_arrays, view_file, write_taskonomy, write_view
@@ -236,6 +237,9 @@ def test_decoding_before_training_skips_and_counts_what_is_damaged_inside(
     for file in (data / "tagalong-cache").iterdir():
         file.write_text(file.read_text()[:-1])
     assert taskonomy(data, check="decode").notes == problem.notes  # decoded again
+    for file in (data / "tagalong-cache").iterdir():
+        file.write_text("5")  # what is JSON, and not ours
+    assert taskonomy(data, check="decode").notes == problem.notes
     shutil.copy(written / broken.relative_to(data), broken)
     mended = taskonomy(data, check="decode")
     assert "train: images skipped: 3 damaged inside" in mended.notes
@@ -296,6 +300,19 @@ def all_damaged(data: Path) -> None:
         Image.new("RGB", (256, 256)).save(view_file(data, "cedar", view, "segment_semantic"))
 
 
+def eight_bits(data: Path) -> None:
+    for view in range(3):
+        path = view_file(data, "dale", view, "depth_zbuffer")
+        Image.fromarray((np.asarray(Image.open(path)) // 256).astype(np.uint8)).save(path)
+
+
+def masked_everywhere(data: Path) -> None:
+    for view in range(3):
+        Image.fromarray(np.full((256, 256), HOLE, np.uint16)).save(view_file(data, "cedar", view, "depth_zbuffer"))
+        Image.new("L", (256, 256)).save(view_file(data, "dale", view, "segment_semantic"))
+    damage_inside(view_file(data, "cedar", 1, "rgb"))
+
+
 def no_list(data: Path) -> None:
     (data / "test_models.txt").unlink()
 
@@ -334,6 +351,17 @@ BAD = [
         "{data}/segment_semantic/cedar/point_7_view_0_domain_segmentsemantic.png: expected one channel, found mode RGB",
     ),
     (
+        eight_bits,
+        "`data`: test must have images that can be read; "
+        "{data}/depth_zbuffer/dale/point_7_view_0_domain_depth_zbuffer.png: expected 16 bits, found mode L",
+    ),
+    (
+        masked_everywhere,
+        "several problems:\n`data`: val must have labels of every task, found no pixel known for depth, normals; add "
+        "buildings to its list\n`data`: test must have labels of every task, found no pixel known for segmentation; "
+        "add buildings to its list",
+    ),
+    (
         no_list,
         "`lists` must be a folder with lists of buildings, one a line; found no test_models.txt in {data}; the paper's "
         "are released with its code",
@@ -369,6 +397,18 @@ def test_everything_wrong_with_buildings_is_said_at_once(data: Path) -> None:
     assert all(word in str(caught.value) for word in ("'fir'", "'dale'"))
 
 
+def test_of_many_buildings_that_lack_a_domain_a_few_are_named(data: Path) -> None:
+    shutil.rmtree(data / "normal")
+    added = [f"elm{number}" for number in range(3)]
+    for name in added:
+        (data / "rgb" / name).mkdir()
+    (data / "train_models.txt").write_text("\n".join(["allen", "birch", *added]))
+    with pytest.raises(ValueError, match="found no normal") as caught:
+        taskonomy(data)
+    assert len(str(caught.value).splitlines()) == 1 + 5 + 1
+    assert str(caught.value).endswith("\n`data`: 2 more buildings with such flaws")
+
+
 def test_wrong_options_are_refused_at_once(written: Path) -> None:
     with pytest.raises(ValueError, match="`data` must be the folder") as caught:
         taskonomy(size="huge", pixels=100, channels=0, per_building=0, check="all")  # type: ignore[arg-type]
@@ -378,6 +418,28 @@ def test_wrong_options_are_refused_at_once(written: Path) -> None:
         load_problem("taskonomy", data=written, tasks=["depths"])
     with pytest.raises(ValueError, match="/nowhere, which is no folder"):
         taskonomy(written / "nowhere")
+    with pytest.raises(ValueError, match="`tasks` must be a list of names, found 5"):
+        taskonomy(written, tasks=5)  # type: ignore[arg-type]
+
+
+def test_tasks_may_be_named_between_commas(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for domain in ("segment_semantic", "normal", "keypoints2d"):
+        shutil.rmtree(data / domain)
+    assert taskonomy(data, tasks="edges, depth").names == ("depth", "edges")
+    assert main(["run", "taskonomy", "--with", f"data={data}", "--with", "tasks=depth,edge"]) == 2
+    assert "must be tasks of taskonomy, found 'edge'; did you mean 'edges'?" in capsys.readouterr().err
+
+
+def test_folders_whose_names_are_numbers_are_folders(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(data.parent)
+    assert main(["run", "taskonomy", "--with", "data=2018"]) == 2
+    assert "found 2018, which is no folder" in capsys.readouterr().err
+    data.rename("2018")
+    usual = taskonomy("2018").fingerprint
+    assert load_problem("taskonomy", data=2018, lists=2018, cache=7, check="decode").fingerprint == usual
+    assert Path("7").is_dir()
 
 
 def test_the_paper_s_recipe_and_size_are_the_default(written: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from concurrent.futures import BrokenExecutor
 from typing import Annotated
 
 import typer
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what follows the name of the program; taken from `sys.argv` by default.
 
     Returns:
-        The exit status: 0, 2 for wrong input, 130 if interrupted.
+        The exit status: 0, 1 if a worker died or nobody reads, 2 for wrong input, 130 if interrupted.
 
     Example:
         >>> main(["--version"]) == 0
@@ -82,6 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "pip install" not in str(error):
             raise
         complain(sentence(error))
+    except BrokenExecutor as error:  # a worker was killed, or has no room: nothing that the user typed
+        complain(sentence(error))
+        return 1
     except MemoryError as error:
         complain(f"not enough memory: {error or 'ask for less at once'}")
     except KeyboardInterrupt:

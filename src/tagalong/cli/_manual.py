@@ -52,6 +52,7 @@ FILES = (
 )
 STATUS = (
     ("0", "all went well"),
+    ("1", "a worker process died, or nobody reads what is printed"),
     ("2", "wrong input, said in a sentence before anything is trained"),
     ("130", "stopped by Ctrl-C; what is finished is kept, and the same command goes on"),
 )

@@ -99,7 +99,7 @@ OWN: dict[str, dict[str, tuple[Any, Any]]] = {
     "capacity": {"methods": (LargerOption, None)},
     "no-early-stopping": {"methods": (AugmentedOption, None)},
 }
-TYPED = {"task": "--tasks", "recipe.lr": "--recipe lr"}
+TYPED = {"task": "--tasks", "recipe.lr": "--recipe lr", "seed": "--with seed", "workers": "workers of --executor"}
 
 
 def training_command(experiment: Experiment) -> Callable[..., None]:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tagalong.learn import Problem
 
 METHODS = ("mtl", "stl", "tag", "auto")
-TYPED = {"options": "--set", "recipe.lr": "--recipe lr"}
+TYPED = {"options": "--set", "recipe.lr": "--recipe lr", "workers": "workers of --executor"}
+LOADED = {"split": "the split", "task": "--tasks", "seed": "--with seed"}
 
 
 def run(
@@ -69,7 +70,7 @@ def run(
 
     check_folder(out)  # before minutes of drawing or decoding
     chosen = {"size": size, **arguments.of_problem(with_ or [], "recipe")}
-    with called(path=what, name="PROBLEM", split="the split", task="--tasks"), watching(json or quiet) as progress:
+    with called(path=what, name="PROBLEM", **LOADED), watching(json or quiet) as progress:
         problem = arguments.load(what, table, chosen, progress)
         if tasks is not None:
             problem = problem.only(arguments.listed(tasks) or [])

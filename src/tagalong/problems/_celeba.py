@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -160,6 +160,8 @@ def _encoder(size: str, channels: int, rows: int) -> CelebANet:
 def _wanted(attributes: Sequence[str] | str | None) -> tuple[str, ...]:
     if isinstance(attributes, str):
         return tuple(name.strip() for name in attributes.split(",") if name.strip())
+    if attributes is not None and not isinstance(attributes, Iterable):
+        raise ValueError(f"`attributes` must be names between commas or a list of them, found {attributes!r}")
     return ATTRIBUTES if attributes is None else tuple(attributes)
 
 

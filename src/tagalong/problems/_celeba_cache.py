@@ -160,17 +160,28 @@ def alone(path: Path) -> Iterator[None]:
     """One process at a time, the others wait; the lock ends with its process, however that ends.
 
     A lock of SQLite's, which works on every system.
+
+    Raises:
+        ValueError: there can be no lock: the file is none, is another user's, or its disk has no locks.
     """
-    connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+    try:
+        connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+    except sqlite3.Error as error:
+        raise _no_lock(path, error) from error
     try:
         while True:
             try:
                 connection.execute("BEGIN EXCLUSIVE")
                 break
-            except sqlite3.OperationalError as error:
+            except sqlite3.Error as error:
                 if "locked" not in str(error):
-                    raise
+                    raise _no_lock(path, error) from error
                 time.sleep(WAIT)
         yield
     finally:
         connection.close()
+
+
+def _no_lock(path: Path, error: sqlite3.Error) -> ValueError:
+    todo = "delete it or name another folder"
+    return ValueError(f"`cache` must be a folder where {path} can be locked ({error}); {todo}")

@@ -49,7 +49,7 @@ def find_images(data: Path) -> Images:
     """The images of the folder, or where there is none with images, of the archive.
 
     Raises:
-        ValueError: there is neither, or the archive is not whole.
+        ValueError: there is neither, or the archive is not whole or has no images where they should be.
     """
     for folder in (place for place in _places(data, FOLDER) if place.is_dir()):
         for prefix in ("", FOLDER):  # some archives unpack into a folder of that name once more
@@ -66,7 +66,11 @@ def find_images(data: Path) -> Images:
         raise ValueError(
             f"`data` must hold a whole archive, found {archives[0]} ({error}); it may be cut off: get it again"
         ) from error
-    return Images(archives[0], {file.name: str(file) for file in files if file.parent.name in ("", FOLDER)})
+    members = {file.name: str(file) for file in files if file.parent.name in ("", FOLDER)}
+    if not members:
+        found = some([str(file) for file in files]) or "none"
+        raise ValueError(f"`data`: {archives[0]} must have images outside folders or in {FOLDER}/, found {found}")
+    return Images(archives[0], members)
 
 
 def missing_images(images: Images, names: Iterable[str], listed: str) -> list[str]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -58,7 +58,7 @@ def decode_all(orders: Sequence[Order], source: Path, target: Path, pixels: int)
         pixels: of a side.
 
     Raises:
-        RuntimeError: a process died.
+        BrokenExecutor: a process died.
     """
     setting = {"source": str(source), "target": str(target), "pixels": pixels}
     with tempfile.TemporaryFile() as said, _processes(min(cores(), len(orders)), setting, said) as free:
@@ -70,7 +70,7 @@ def decode_all(orders: Sequence[Order], source: Path, target: Path, pixels: int)
             except (OSError, ValueError) as error:
                 said.seek(0)
                 last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
-                raise RuntimeError(f"a process that decodes images died: {last or 'it was killed'}") from error
+                raise BrokenExecutor(f"a process that decodes images died: {last or 'it was killed'}") from error
             finally:
                 free.put(process)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from tagalong._names import named, refuse
+from tagalong._names import counted, named, refuse
 from tagalong._progress import Progress, Silent
 from tagalong.learn import Problem, ReadRows, Recipe
 from tagalong.learn._split import PARTS
@@ -22,10 +22,10 @@ from ._needs import require
 from ._taskonomy_check import decodable
 from ._taskonomy_folder import Building, Folders, domains_of, find_folders, open_building
 from ._taskonomy_images import ViewReader
-from ._taskonomy_lists import Lists, read_lists, some
+from ._taskonomy_lists import MOST_NAMED, Lists, read_lists, some
 from ._taskonomy_losses import TASKS
 from ._taskonomy_network import Decoders, Xception
-from ._taskonomy_notes import OUTSIDE, about_views, refuse_empty
+from ._taskonomy_notes import OUTSIDE, about_views, refuse_empty, refuse_unlabelled
 from ._taskonomy_views import usable_views
 
 TASKONOMY_RECIPE = Recipe(
@@ -52,7 +52,7 @@ CHECKS = ("header", "decode")
 def taskonomy(
     data: str | os.PathLike[str] | None = None,
     lists: str | os.PathLike[str] | None = None,
-    tasks: Sequence[str] | None = None,
+    tasks: Sequence[str] | str | None = None,
     size: Literal["small", "full"] = "full",
     pixels: int | None = None,
     channels: float | None = None,
@@ -69,7 +69,7 @@ def taskonomy(
             is downloaded here.
         lists: a folder with the lists of buildings, `train_models.txt`, `val_models.txt` and `test_models.txt`, one
             building a line; None: they are in `data`.
-        tasks: some of the five; only their domains are read.
+        tasks: some of the five; only their domains are read. A text is read as names between commas.
         size: "full": the paper's network, recipe and 256 pixels; "small": all of it narrow, at 64 pixels, in seconds.
         pixels: of a side, a multiple of 16; larger images are reduced.
         channels: what the channels of encoder and decoders are multiplied by.
@@ -89,11 +89,11 @@ def taskonomy(
     chosen = _chosen(tasks)
     given = {"pixels": pixels, "channels": channels}
     refuse(_problems(data, chosen, size, per_building, {**given, "check": check}))
-    assert data is not None
     settings = SIZES[size] | {name: value for name, value in given.items() if value is not None}
     domains = domains_of(chosen)
-    folders = find_folders(Path(data), domains)
-    found = read_lists(Path(data if lists is None else lists))
+    place = Path(str(data))
+    folders = find_folders(place, domains)
+    found = read_lists(place if lists is None else Path(str(lists)))
     buildings = _buildings(found, folders, domains)
     views = {
         part: usable_views(buildings[part], domains, settings["pixels"], None if part == "train" else per_building)
@@ -104,8 +104,9 @@ def taskonomy(
     tried = {part: reader.unreadable() for part, reader in readers.items()}
     refuse([f"`data`: {part} must have images that can be read; {why}" for part, why in tried.items() if why])
     if check == "decode":
-        readers = _decoded(readers, Path(data) / CACHE if cache is None else Path(cache), progress or Silent())
+        readers = _decoded(readers, place / CACHE if cache is None else Path(str(cache)), progress or Silent())
         views = {part: reader.views for part, reader in readers.items()}
+    refuse_unlabelled({part: reader.unlabelled() for part, reader in readers.items()})
     rows = {part: _rows(reader) for part, reader in readers.items()}
     return Problem(
         "taskonomy",
@@ -120,11 +121,11 @@ def taskonomy(
     )
 
 
-def _chosen(tasks: Sequence[str] | None) -> tuple[str, ...]:
+def _chosen(tasks: Sequence[str] | str | None) -> tuple[str, ...]:
     known = tuple(task.name for task in TASKS)
     if tasks is None:
         return known
-    wanted = named(tasks)
+    wanted = tuple(map(str.strip, tasks.split(","))) if isinstance(tasks, str) else named(tasks)
     unknown = [name for name in wanted if name not in known]
     refuse([f"`tasks` must be tasks of taskonomy, found {name!r}; {closest(name, known)}" for name in unknown])
     return tuple(name for name in known if name in wanted)
@@ -151,8 +152,8 @@ def _problems(data: Any, tasks: Sequence[str], size: Any, per_building: Any, giv
 
 
 def _buildings(lists: Lists, folders: Mapping[str, Folders], domains: Sequence[str]) -> dict[str, list[Building]]:
-    """The buildings of each list, opened; all that is wrong with them at once."""
-    problems = []
+    """The buildings of each list, opened; what is wrong with them at once, of many buildings with the first few."""
+    problems, flaws = [], []
     opened: dict[str, list[Building]] = {part: [] for part in PARTS}
     for part, names in lists.items():
         missing = [name for name in names if name not in folders]
@@ -163,8 +164,10 @@ def _buildings(lists: Lists, folders: Mapping[str, Folders], domains: Sequence[s
             if isinstance(found, Building):
                 opened[part].append(found)
             elif found:
-                problems.append(found)
-    refuse(problems)
+                flaws.append(found)
+    left_out = len(flaws) - MOST_NAMED
+    more = [f"`data`: {counted(left_out, 'more building')} with such flaws"] if left_out > 0 else []
+    refuse([*problems, *flaws[:MOST_NAMED], *more])
     return opened
 
 

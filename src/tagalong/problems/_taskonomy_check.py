@@ -37,8 +37,8 @@ def decodable(reader: ViewReader, folder: Path, progress: Progress) -> ViewReade
     """
     file = folder / f"taskonomy-{_key(reader)}.json"
     rows: Sequence[int] = range(len(reader))
-    with suppress(OSError, ValueError):  # not there yet, or not whole: then all are decoded
-        known = json.loads(file.read_text())
+    with suppress(OSError, ValueError, TypeError):  # not there yet, or not whole: then all are decoded
+        known = dict(json.loads(file.read_text()))
         rows = [row for row in rows if reader.views.name(row) in known]
     if not rows:
         return reader

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ CLASSES = 18  # 0: uncertain, 1: background, 2 to 17: objects
 FARTHEST = 2**13  # depth in units of 1/512 m: from 16 m on, and where the mesh has holes (65,535), it counts as unknown
 CENTRED = {"depth": (1500.0, 1000.0), "edges": (718.0, 1070.0), "keypoints": (50.0, 100.0)}
 MASKED = ("depth", "normals")
-COLOURS, NUMBERS, ONE = ("RGB", "RGBA"), ("I", "I;16", "I;16B", "L"), ("L", "P")  # modes of images
+COLOURS, NUMBERS, ONE = ("RGB", "RGBA"), ("I", "I;16", "I;16B"), ("L", "P")  # modes of images
 CHANNELS = {"depth": 2, "normals": 4, "edges": 1, "keypoints": 1}
 DAMAGED = (OSError, SyntaxError, ValueError)  # what a damaged PNG makes Pillow raise, and what is wrong in it
 TRIED = 8
@@ -98,6 +98,17 @@ class ViewReader:
             return str(error)
         return None
 
+    def unlabelled(self) -> list[str]:
+        """Tasks without a single label; that is usually known from the first view."""
+        left = list(self.tasks)
+        for row in range(len(self)):
+            if not left:
+                break
+            with suppress(Unreadable):
+                _, targets = self._images(row, left)
+                left = [task for task in left if not targets[task].isfinite().any()]
+        return left
+
     def _count(self, error: Unreadable) -> None:
         with _counting:
             if error.path in self.damaged:
@@ -133,7 +144,7 @@ class ViewReader:
     def _numbers(self, row: int, task: str) -> Pixels:
         from PIL.Image import Resampling, fromarray
 
-        with self._open(row, DOMAINS[task], NUMBERS, "numbers") as image:
+        with self._open(row, DOMAINS[task], NUMBERS, "16 bits") as image:
             numbers = fromarray(np.asarray(image, dtype=np.float32))
             return np.asarray(numbers.resize((self.pixels, self.pixels), Resampling.BILINEAR))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tagalong._names import counted, refuse
 
@@ -23,6 +23,19 @@ def refuse_empty(views: Mapping[str, Views]) -> None:
     """
     start = "must have images that can be used, found none"
     refuse([f"`data`: {part} {start}: {_skipped(found)}" for part, found in views.items() if not len(found)])
+
+
+def refuse_unlabelled(unlabelled: Mapping[str, Sequence[str]]) -> None:
+    """Refuses parts that have nothing to learn a task from, to choose by, or to report.
+
+    Args:
+        unlabelled: for each part its tasks without a label.
+
+    Raises:
+        ValueError: names them.
+    """
+    start, todo = "must have labels of every task, found no pixel known for", "add buildings to its list"
+    refuse([f"`data`: {part} {start} {', '.join(found)}; {todo}" for part, found in unlabelled.items() if found])
 
 
 def about_views(

@@ -167,5 +167,5 @@ def _try(device: torch.device) -> None:
     try:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
-        said = str(error).split("\n")[0]
+        said = re.split(r"\n|\.(?:\s|$)", str(error))[0]  # torch goes on at length
         raise ValueError(f"`device` must be there, found {str(device)!r} ({said}); use 'cpu' or 'auto'") from error

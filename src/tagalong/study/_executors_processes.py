@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,7 +68,7 @@ class Processes:
                 advance(len(packed))
                 yield futures.pop(future), packed
         except BrokenProcessPool as error:
-            raise RuntimeError(
+            raise BrokenExecutor(
                 "a worker process died; finished networks are kept, so run the study again (a script that trains in "
                 'processes must guard its first lines with `if __name__ == "__main__":`)'
             ) from error
