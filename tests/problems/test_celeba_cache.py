@@ -125,6 +125,21 @@ def test_killed_half_way_it_goes_on_to_the_same_bytes(whole: Path, tmp_path: Pat
     assert {file.suffix for file in cache.iterdir()} == {".npy", ".lock"}
 
 
+def test_stopped_half_way_it_says_what_is_kept(whole: Path, tmp_path: Path) -> None:
+    class Stopped(Counting):
+        def advance(self, n: int) -> None:
+            super().advance(n)
+            if n:
+                raise KeyboardInterrupt
+
+    cache = tmp_path / "cache"
+    with pytest.raises(KeyboardInterrupt, match=r"decoded images are kept in .*cache, the same command goes on"):
+        celeba(whole, cache=cache, pixels=PIXELS, progress=Stopped())
+    assert only(cache, ".done").read_text()
+    celeba(whole, cache=cache, pixels=PIXELS)
+    assert only(cache).read_bytes() == only(whole / "tagalong-cache").read_bytes()
+
+
 def test_of_two_processes_one_decodes_and_the_other_waits(whole: Path, tmp_path: Path) -> None:
     with child(whole, tmp_path, pieces=1) as first:
         assert [said(first), said(first)] == ["begins", "halted"]

@@ -12,7 +12,7 @@ from PIL import Image
 
 from tagalong.cli import main
 from tagalong.learn import Problem, ReadRows, why_not_batched
-from tagalong.problems import TASKONOMY_RECIPE, load_problem, taskonomy
+from tagalong.problems import TASKONOMY_RECIPE, _taskonomy_check, load_problem, taskonomy
 from taskonomy_small import HOLE, LISTS, view_arrays, view_file, write_taskonomy, write_view
 
 TASKS = ("segmentation", "depth", "normals", "edges", "keypoints")
@@ -243,8 +243,28 @@ def test_decoding_before_training_skips_and_counts_what_is_damaged_inside(
     shutil.copy(written / broken.relative_to(data), broken)
     mended = taskonomy(data, check="decode")
     assert "train: images skipped: 3 damaged inside" in mended.notes
-    listed = [json.loads(file.read_text()) for file in (data / "tagalong-cache").iterdir()]
+    listed = [json.loads(file.read_text())["flaws"] for file in (data / "tagalong-cache").iterdir()]
     assert sorted(name for found in listed for name in found) == [f"birch/point_7_view_{view}" for view in range(3)]
+
+
+def test_decoding_that_was_stopped_goes_on_where_it_was(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopped(Watched):
+        def advance(self, n: int) -> None:
+            super().advance(n)
+            if self.views == 4:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(_taskonomy_check, "AT_ONCE", 2)
+    for view in (0, 2):
+        damage_inside(view_file(data, "birch", view, "rgb"))  # one before it is stopped, one after
+    with pytest.raises(KeyboardInterrupt):
+        load_problem("taskonomy", data=data, check="decode", progress=Stopped())
+    watched = Watched()
+    problem = load_problem("taskonomy", data=data, check="decode", progress=watched)
+    assert watched.views == 12 - 4 + 1, "the others, and the one that was damaged"
+    assert "train: images skipped: 2 damaged inside" in problem.notes
+    shutil.rmtree(data / "tagalong-cache")
+    assert taskonomy(data, check="decode").fingerprint == problem.fingerprint
 
 
 def test_decoding_changes_nothing_where_all_is_whole(written: Path, tmp_path: Path) -> None:

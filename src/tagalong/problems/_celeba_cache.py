@@ -96,6 +96,9 @@ class Cache:
                         record.write(f"{order.offset} {answer.checksum}\n")
                         record.flush()
                     progress.advance(len(order.members))
+        except KeyboardInterrupt:
+            kept = f"decoded images are kept in {self.path.parent}, the same command goes on from there"
+            raise KeyboardInterrupt(f"stopped; {kept}") from None
         finally:
             progress.done()
         self._finish(damaged)

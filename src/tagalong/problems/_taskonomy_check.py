@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -27,8 +27,8 @@ AT_ONCE = 256  # views of which the pool knows: there may be millions, and Ctrl-
 def decodable(reader: ViewReader, folder: Path, progress: Progress) -> ViewReader:
     """The same reader without the views that cannot be decoded.
 
-    Decoding is done once: what it finds is kept in a file of the folder, by view, and later those views alone are
-    decoded again, since their files may have been replaced.
+    Decoding is done once, and killed on the way it goes on where it was: what it finds is kept in a file of the folder,
+    by view. Later those views alone are decoded again, since their files may have been replaced.
 
     Args:
         reader: of all views.
@@ -36,19 +36,21 @@ def decodable(reader: ViewReader, folder: Path, progress: Progress) -> ViewReade
         progress: is told how far it is.
     """
     file = folder / f"taskonomy-{_key(reader)}.json"
-    rows: Sequence[int] = range(len(reader))
-    with suppress(OSError, ValueError, TypeError):  # not there yet, or not whole: then all are decoded
-        known = dict(json.loads(file.read_text()))
-        rows = [row for row in rows if reader.views.name(row) in known]
+    decoded, flaws = _kept(file)
+    rows = [*_rows(reader.views, flaws), *range(decoded, len(reader))]
     if not rows:
         return reader
     progress.start(len(rows), "decoding images", "views")
     try:
-        flaws = dict(_flaws(reader, rows, progress))
+        for some, whys in _decode(reader, rows):
+            decoded = max(decoded, some[-1] + 1)
+            named = {reader.views.name(row): why for row, why in zip(some, whys, strict=True)}
+            flaws = {name: why for name, why in (flaws | named).items() if why}
+            write_atomic(file, json.dumps({"decoded": decoded, "flaws": flaws}, indent=1).encode())
+            progress.advance(len(some))
     finally:
         progress.done()
-    write_atomic(file, json.dumps({reader.views.name(row): why for row, why in flaws.items()}, indent=1).encode())
-    return replace(reader, views=_without(reader.views, flaws)) if flaws else reader
+    return replace(reader, views=_without(reader.views, _rows(reader.views, flaws))) if flaws else reader
 
 
 def _key(reader: ViewReader) -> str:
@@ -58,12 +60,24 @@ def _key(reader: ViewReader) -> str:
     return digest.hexdigest()[:16]
 
 
-def _flaws(reader: ViewReader, rows: Sequence[int], progress: Progress) -> Iterator[tuple[int, str]]:
+def _kept(file: Path) -> tuple[int, dict[str, str | None]]:
+    """How many views were decoded before, and what was wrong with some; of what is not ours or not whole, none."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        known = json.loads(file.read_text())
+        return int(known["decoded"]), dict(known["flaws"])
+    return 0, {}
+
+
+def _rows(views: Views, names: Mapping[str, object]) -> list[int]:
+    return [row for row in range(len(views)) if views.name(row) in names] if names else []
+
+
+def _decode(reader: ViewReader, rows: Sequence[int]) -> Iterator[tuple[Sequence[int], list[str | None]]]:
+    """Some rows at a time, with what is wrong with each."""
     with ThreadPoolExecutor(THREADS) as pool:
         for first in range(0, len(rows), AT_ONCE):
             some = rows[first : first + AT_ONCE]
-            yield from ((row, why) for row, why in zip(some, pool.map(reader.flaw, some), strict=True) if why)
-            progress.advance(len(some))
+            yield some, list(pool.map(reader.flaw, some))
 
 
 def _without(views: Views, rows: Iterable[int]) -> Views:
