@@ -23,6 +23,10 @@ def test_every_experiment_runs_on_written_files(tmp_path: Path) -> None:
         assert "celeba, small: 140 rows to learn from, 20 for validation, 40 for test" in report.notes[0], name
         found = [cell for sheet in report.sheets for row in sheet.rows for cell in row if isinstance(cell, Value)]
         assert found, name
+        if name == "main":
+            printed = [cell for cell in report.sheet("2 groups, as printed").column("printed a7") if cell is not None]
+            shown = {(cell.mean, cell.stderr, cell.served) for cell in printed}
+            assert {(4.79, 0.006, True), (4.71, 0.0, True), (4.78, 0.015, True)} <= shown
         assert not any(math.isnan(cell.mean) for cell in found), name
         assert json.loads((nine.out / f"{name}.json").read_text())["claims"], name
         assert all((nine.out / f"{figure}.html").is_file() for figure in report.figures), name

@@ -6,7 +6,7 @@ from tagalong.group import select_groups
 from tagalong.paper import Published, run_experiment
 from tagalong.paper._natural import natural_groups
 from tagalong.paper._speed import PAPER_COST, SCHEDULES, costs_giving, speed_up
-from tagalong.paper.errata import columns_and_totals, errata, served_wrongly
+from tagalong.paper.errata import columns_and_totals, errata, printed_twice, served_wrongly
 from tagalong.paper.printed import BASELINES, CAPACITY, OPTIMAL, SPEED
 
 # (where, printed, found) of every total that its columns do not give
@@ -65,6 +65,15 @@ KNOWN = (
 @pytest.mark.parametrize(("where", "printed", "found"), KNOWN)
 def test_what_was_known_before_is_listed(where: str, printed: str, found: str) -> None:
     assert any(where in one.where and printed in one.printed and found in one.found for one in errata())
+
+
+def test_one_network_is_printed_with_two_results() -> None:
+    (one,) = printed_twice()
+    assert one.where == "CelebA, TAG 3 groups and HOA 4 groups"
+    assert "{a2, a3, a5, a6, a7, a8, a9} a2 11.11, a3 4.08" in one.printed
+    assert "; and a2 11.25, a3 4.15" in one.printed
+    assert one.why.startswith("the 12 other networks")
+    assert one in errata()
 
 
 def test_gains_are_too_large_for_accuracy() -> None:

@@ -6,6 +6,7 @@ from ._selector import selector as selector
 from ._setting import setting as setting
 from ._tables import columns_and_totals as columns_and_totals
 from ._tables import misprints as misprints
+from ._tables import printed_twice as printed_twice
 from ._tables import served_wrongly as served_wrongly
 from ._theory import theory as theory
 
@@ -17,5 +18,5 @@ def errata() -> list[Erratum]:
         >>> len(errata()) > 20
         True
     """
-    tables = [*columns_and_totals(), *served_wrongly(), *misprints()]
+    tables = [*columns_and_totals(), *served_wrongly(), *printed_twice(), *misprints()]
     return [*headlines(), *tables, *setting(), *selector(), *theory()]

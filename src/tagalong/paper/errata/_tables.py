@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from .._printed import PRINTED, Printed
+from .._printed import PRINTED, Printed, PrintedGroup
 from .._selection import selections
 from ..printed import BASELINES, CAPACITY, OPTIMAL
 from ._erratum import Erratum
@@ -82,6 +82,34 @@ def served_wrongly() -> list[Erratum]:
         why = "the published matrix, solved exactly"
         found += [Erratum(where, "as in its table", remark, why) for remark in one.remarks]
     return found
+
+
+def printed_twice() -> list[Erratum]:
+    """Networks for the same tasks that are printed with different results."""
+    of: dict[tuple[str, frozenset[str]], list[tuple[str, PrintedGroup]]] = {}
+    for dataset, method, budget, printed in _groupings():
+        for group in printed.groups:
+            of.setdefault((dataset, frozenset(group.results)), []).append((f"{method} {budget} groups", group))
+    repeated = {network: places for network, places in of.items() if len(places) > 1}
+    unlike = {
+        network: places
+        for network, places in repeated.items()
+        if any(group.results != places[0][1].results for _, group in places)
+    }
+    why = f"the {len(repeated) - len(unlike)} other networks in several tables have the same results in each"
+    return [
+        Erratum(
+            f"{NAMES[dataset]}, {' and '.join(where for where, _ in places)}",
+            f"for {{{', '.join(sorted(tasks))}}} " + "; and ".join(_listed(group) for _, group in places),
+            "one network has one result",
+            why,
+        )
+        for (dataset, tasks), places in unlike.items()
+    ]
+
+
+def _listed(group: PrintedGroup) -> str:
+    return ", ".join(f"{task} {found:.2f}" for task, found in group.results.items())
 
 
 def misprints() -> list[Erratum]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,10 +12,10 @@ from tagalong.study import Lab, Record
 from tagalong.study._summary import Line, summarise
 
 from .._judge import value
-from .._printed import PRINTED
+from .._printed import PRINTED, PrintedGroup
 from .._report import Cell, Sheet, Value
 from .._totals import digits_of, measure_of, result, results_of, totals
-from ..printed import BASELINES, OPTIMAL, PCGRAD_GAIN
+from ..printed import BASELINES, OPTIMAL, PCGRAD_GAIN, Baseline
 
 if TYPE_CHECKING:
     from .._bench import Bench
@@ -102,27 +102,19 @@ def printed_sheets(bench: Bench) -> list[Sheet]:
         return []
     names, digits = [bench.short(task) for task in bench.chosen.names], digits_of(bench.chosen)
     columns = ("method", *(f"printed {name}" for name in names))
-    rows: list[list[Cell]] = []
-    for method, line in BASELINES[bench.printed].items():
+
+    def cells(line: Baseline | PrintedGroup, served: Container[str]) -> list[Cell]:
         errors = line.stderr or {}
-        rows.append(
-            [
-                method,
-                *(Value(line.results[n], errors.get(n), digits=digits) if n in line.results else None for n in names),
-            ]
-        )
+        return [
+            Value(line.results[n], errors.get(n), n in served, digits) if n in line.results else None for n in names
+        ]
+
+    rows = [[method, *cells(line, line.results)] for method, line in BASELINES[bench.printed].items()]
     sheets = [Sheet("Baselines, as printed", columns, rows)]
     tables = {name: PRINTED[f"{bench.printed}_{name}"] for name in ("cs", "hoa", "tag")}
     tables["optimal"] = OPTIMAL[bench.printed]
     for budget in bench.budgets:
-        rows = [
-            [
-                method,
-                *(Value(g.results[n], served=n in g.bold, digits=digits) if n in g.results else None for n in names),
-            ]
-            for method, table in tables.items()
-            for g in table[budget].groups
-        ]
+        rows = [[method, *cells(g, g.bold)] for method, table in tables.items() for g in table[budget].groups]
         sheets.append(Sheet(f"{budget} groups, as printed", columns, rows))
     return sheets
 
