@@ -230,6 +230,15 @@ def test_measuring_less_is_as_good_only_where_something_could_be_lost() -> None:
     assert _frequency.as_good([5.0, 5.3], [5.1, 5.2], row=3.0) == "within noise", "two test rows better than random"
 
 
+def test_nothing_is_gained_where_random_groups_make_no_errors(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        _frequency, "random_totals", lambda lab, budgets, seeds: {k: [0.0] * len(seeds) for k in budgets}
+    )
+    found = run_experiment("frequency", bench)
+    assert all(math.isnan(cell.mean) for cell in found.sheets[0].column("less error, %") if isinstance(cell, Value))
+    assert {claim.appeared for claim in found.claims} == {"not tested"}
+
+
 def test_printed_numbers_stand_right_beside_ours(report: Reports) -> None:
     columns = report("frequency").sheets[0].columns
     for ours, printed in (("less error, %", "printed less error"), ("speed-up", "printed speed-up")):
