@@ -512,10 +512,11 @@ def test_compiled_model_is_left_without_a_trace(backend: str, kind: str, device:
 
 
 @pytest.mark.usefixtures("compiling")
-def test_compiled_function_needs_the_model() -> None:
+@pytest.mark.parametrize("backend", ["aot_eager", "eager"])
+def test_compiled_function_needs_the_model(backend: str) -> None:
     """Hooks do not run inside compiled code, so the meter could not see which buffers to protect."""
     network, optimizer = fresh(lambda: hard_sharing(nn.BatchNorm1d(6), Heads(lambda: nn.Linear(6, 1))), "sgd", "cpu")
-    run = torch.compile(network.losses, backend="aot_eager")
+    run = torch.compile(network.losses, backend=backend)
     batch = batches(1)[0]
     with pytest.raises(ValueError, match="pass `model=`"):
         metered(network, optimizer)(lambda: run(batch))

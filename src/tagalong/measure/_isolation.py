@@ -48,9 +48,13 @@ class ModuleState:
 
     Args:
         writes: Told of every module, to find out what else of it is written.
+
+    Attributes:
+        compiled: Whether torch.compile met modules that it kept from being saved here.
     """
 
     def __init__(self, writes: Writes | None = None) -> None:
+        self.compiled = False
         self._attributes: dict[int, tuple[nn.Module, frozenset[str], dict[str, Any]]] = {}
         self._containers: list[tuple[Any, Any]] = []
         self._bound: list[tuple[nn.Module, dict[str, Tensor | None]]] = []

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from ._isolation import ModuleState, RandomState, Replayer
+from ._isolation import ModuleState, RandomState, Replayer, compiled
 from ._losses import TaskLosses
 from ._watching import watching
 from ._writes import Writes
@@ -74,6 +74,10 @@ class Stage:
 
     def modules(self) -> list[nn.Module]:
         return self._modules.modules()
+
+    @property
+    def compiled(self) -> bool:
+        return self._modules.compiled or compiled(self.modules())
 
     @property
     def buffer_bytes(self) -> int:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from ._graph import reach
-from ._isolation import compiled
 from ._setup import Setup
 from ._stage import Stage
 
@@ -25,7 +24,7 @@ def structure_problems(stage: Stage, setup: Setup, tasks: Sequence[str]) -> Iter
             f"there is only one task, {list(tasks)}; affinity is between tasks: return the loss of each by name, not "
             "their sum, or name all tasks with `tasks=[...]` if a batch holds only some."
         )
-    if not setup.models and (found.compiled or compiled(stage.modules())):
+    if not setup.models and (found.compiled or stage.compiled):
         yield (
             f"the {what} calls compiled code, whose modules cannot be watched; pass `model=` with all modules that "
             "the closure calls."

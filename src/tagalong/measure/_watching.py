@@ -13,6 +13,7 @@ from ._isolation import ModuleState
 
 _lock = threading.RLock()
 _states: list[tuple[int, ModuleState]] = []  # by thread: what another one does is not this closure's doing
+_compiling = [False]  # whether torch.compile has met a module since anyone watches; a list can be written from within
 
 
 @contextmanager
@@ -26,11 +27,13 @@ def watching(state: ModuleState) -> Iterator[None]:
     mine = threading.get_ident(), state
     with _lock:
         if not _states:
+            _compiling[0] = False
             _install()
         _states.append(mine)
     handle = register_module_forward_pre_hook(lambda module, _: _save(module))
     try:
         yield
+        state.compiled |= _compiling[0]
     finally:
         handle.remove()
         with _lock:
@@ -41,6 +44,7 @@ def watching(state: ModuleState) -> Iterator[None]:
 
 def _save(module: nn.Module) -> None:
     if torch.compiler.is_compiling():  # what is compiled cannot be watched, and is refused later
+        _compiling[0] = True
         return
     here = threading.get_ident()
     for thread, state in tuple(_states):
