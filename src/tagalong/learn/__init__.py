@@ -21,9 +21,8 @@ from ._rows import Rows as Rows
 from ._rows import Split as Split
 from ._scaling import Preparation as Preparation
 from ._scaling import Scaling as Scaling
-from ._scaling import read_preparation as read_preparation
 from ._table import Table as Table
-from ._table_problem import problem_from_csv as problem_from_csv
+from ._table import read_preparation as read_preparation
 from ._task import Task as Task
 from ._trained import Job as Job
 from ._trained import Score as Score

@@ -13,17 +13,15 @@ from torch import Tensor
 from tagalong._names import name_problems, noted, refuse
 
 from ._assemble import Prepare, assemble, choose_parts
-from ._problem import Encoder, Problem
+from ._network import Encoder
 from ._recipe import Recipe
-from ._scaling import Scaling
+from ._scaling import Scaling, read_inputs
 from ._split import Rows, are_shares, share_problems
-from ._targets import LARGEST, Target, as_column, by_name, coded_classes, read_target
+from ._targets import Target, as_column, by_name, coded_classes, read_target
 from ._task import Task
 
-ROWS_AT_ONCE = 4096
 
-
-def problem_from_arrays(
+def fields_from_arrays(
     inputs: Any,
     targets: Any,
     tasks: Sequence[Task | str],
@@ -35,16 +33,8 @@ def problem_from_arrays(
     groups: Any = None,
     seed: int = 0,
     notes: Sequence[str] = (),
-) -> Problem:
-    """See `Problem.from_arrays`.
-
-    Flat inputs are standardised with the statistics of the train rows, as regression targets are; images are left
-    alone, and so are whole numbers given together with an encoder (which may embed them). Inputs become float32;
-    float64 tensors stay.
-
-    Raises:
-        ValueError: lists everything that is wrong with the data.
-    """
+) -> dict[str, Any]:
+    """The fields of a problem; see `Problem.from_arrays`."""
     raw, known, labels = _read(inputs, targets, tasks, groups, split, encoder)
     parts = choose_parts(known, len(raw), split, labels, seed)
     prepare = scaled(raw, known, input_dtype(inputs, raw))
@@ -85,67 +75,6 @@ def _read(
     read = [] if few else [read_target(task, column) for task, column in zip(tasks, columns.values(), strict=False)]
     refuse(problems + few + [problem for target in read if isinstance(target, list) for problem in target])
     return raw, [target for target in read if isinstance(target, Target)], labels
-
-
-def read_inputs(inputs: Any, whole: bool = False, argument: str = "`inputs`") -> Tensor:
-    """Inputs as a tensor of finite numbers; flat ones keep every digit, since they are yet to be standardised.
-
-    Args:
-        inputs: [rows, …]: a tensor, an array, a DataFrame, nested lists.
-        whole: keep whole numbers as they are.
-        argument: what to call the inputs in errors.
-
-    Raises:
-        ValueError: text, values that are not finite (the columns are named), a wrong shape.
-    """
-    columns = list(inputs.columns) if hasattr(inputs, "columns") else None
-    tensor = inputs.detach() if isinstance(inputs, Tensor) else _as_tensor(inputs, columns, argument)
-    if tensor.dim() < 2:
-        found = f"the shape {list(tensor.shape)}"
-        raise ValueError(f"{argument} must be [rows, features] or [rows, …], found {found}; try reshape(-1, 1)")
-    if tensor.is_complex():
-        raise ValueError(f"{argument} must be real numbers, found complex ones")
-    if tensor.is_floating_point():
-        refuse(_not_finite(tensor, columns, argument))
-        kept = tensor.dtype == torch.float64 and (isinstance(inputs, Tensor) or tensor.dim() == 2)
-        return tensor if kept else tensor.float()
-    return tensor if (whole or tensor.dim() > 2) and tensor.dtype != torch.bool else tensor.double()
-
-
-def _as_tensor(inputs: Any, columns: list[Any] | None, argument: str) -> Tensor:
-    array = np.asarray(inputs)
-    if array.dtype.kind in "fiub":
-        if array.dtype.kind in "iu" and array.dtype != np.uint8:
-            array = array.astype(np.int64)
-        return torch.as_tensor(array if array.flags.writeable else array.copy())
-    if array.ndim == 2:
-        # A DataFrame with some columns of another kind comes as objects.
-        read = [as_column(column) for column in array.T]
-        text = [_column_name(number, columns) for number, column in enumerate(read) if column.dtype == object]
-        if not text:
-            return torch.as_tensor(np.stack(read, axis=1))
-        raise ValueError(f"{argument} must be numbers, found text in column {', '.join(text)}; try `Problem.from_csv`")
-    raise ValueError(f"{argument} must be an array of numbers, found {type(inputs).__name__} of {array.dtype}")
-
-
-def _not_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> list[str]:
-    if tensor.dim() > 2:
-        whole = torch.cat([torch.isfinite(part).flatten(1).all(1) for part in tensor.split(ROWS_AT_ONCE)])
-        rows = (~whole).nonzero().flatten().tolist()
-        return (
-            [f"{argument} must be finite, found NaN or inf in {len(rows)} rows, the first is {rows[0]}"] if rows else []
-        )
-    counts = (~torch.isfinite(tensor)).sum(0).tolist()
-    named = [f"{_column_name(number, columns)} ({count} rows)" for number, count in enumerate(counts) if count]
-    if not named:
-        largest = float(tensor.abs().max()) if tensor.numel() else 0.0
-        return [f"{argument} must be at most {LARGEST:g} in size, found {largest:g}"] if largest > LARGEST else []
-    shown = ", ".join(named[:10]) + (f" and {len(named) - 10} more" if len(named) > 10 else "")
-    return [f"{argument} must be finite, found NaN or inf in column {shown}; fill them in or leave them out"]
-
-
-def _column_name(number: int, columns: list[Any] | None) -> str:
-    return str(number) if columns is None else repr(columns[number])
 
 
 def _columns(targets: Any, names: tuple[str, ...]) -> dict[str, Any]:

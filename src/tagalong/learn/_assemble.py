@@ -12,8 +12,7 @@ from torch import Tensor
 
 from tagalong._names import refuse
 
-from ._network import MLP
-from ._problem import Encoder, Problem
+from ._network import MLP, Encoder
 from ._recipe import Recipe
 from ._rows import Split
 from ._scaling import Preparation
@@ -35,8 +34,8 @@ def assemble(
     encoder: Encoder | None = None,
     recipe: Recipe | None = None,
     notes: Sequence[str] = (),
-) -> Problem:
-    """A problem from labels and a way to make inputs that looks at train rows only.
+) -> dict[str, Any]:
+    """The fields of a problem from labels and a way to make inputs that looks at train rows only.
 
     Args:
         name: of the problem.
@@ -59,18 +58,18 @@ def assemble(
         index = torch.as_tensor(rows)
         return Split(inputs[index], labels, None if clusters is None else clusters[index])
 
-    return Problem(
-        name,
-        tuple(target.task for target in targets),
-        part(parts.train),
-        part(parts.val),
-        part(parts.test),
-        encoder=MLP(inputs.shape[1]) if encoder is None else encoder,
-        recipe=recipe or Recipe(),
-        scales=scales,
-        table=table,
-        notes=(*notes, *more, *_class_notes(targets), *one_class_notes(targets, parts)),
-    )
+    return {
+        "name": name,
+        "tasks": tuple(target.task for target in targets),
+        "train": part(parts.train),
+        "val": part(parts.val),
+        "test": part(parts.test),
+        "encoder": MLP(inputs.shape[1]) if encoder is None else encoder,
+        "recipe": recipe or Recipe(),
+        "scales": scales,
+        "table": table,
+        "notes": (*notes, *more, *_class_notes(targets), *one_class_notes(targets, parts)),
+    }
 
 
 def choose_parts(

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from ._masks import SharedMasks
-from ._problem import Encoder, Problem
 from ._seeds import derived, drawing, reseed
 from ._task import Task
+
+if TYPE_CHECKING:
+    from ._problem import Problem
+
+Encoder = nn.Module | Callable[..., nn.Module]
 
 
 class Network(nn.Module):

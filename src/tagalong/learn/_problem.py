@@ -6,17 +6,19 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from tagalong._names import name_problems, named, refuse
 
+from ._arrays import fields_from_arrays
+from ._network import Encoder, make_encoder
 from ._recipe import Recipe
 from ._rows import Rows, Split
-from ._task import Task
-
-Encoder = nn.Module | Callable[..., nn.Module]
+from ._table_problem import fields_from_table
+from ._task import Kind, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +78,7 @@ class Problem:
         split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
         groups: Any = None,
         seed: int = 0,
+        notes: Sequence[str] = (),
     ) -> Problem:
         """A problem from arrays; NaN among the targets is a missing label.
 
@@ -89,19 +92,93 @@ class Problem:
             split: shares of train, validation and test, or three arrays of row numbers.
             groups: one label per row; rows of a group never straddle a split.
             seed: of the split.
-        """
-        from ._arrays import problem_from_arrays
+            notes: what a report should say about the data.
 
-        return problem_from_arrays(
-            inputs, targets, tasks, name=name, encoder=encoder, recipe=recipe, split=split, groups=groups, seed=seed
+        Flat inputs are standardised with the statistics of the train rows, as regression targets are; images are left
+        alone, and so are whole numbers given together with an encoder (which may embed them). Inputs become float32;
+        float64 tensors stay.
+
+        Raises:
+            ValueError: lists everything that is wrong with the data.
+        """
+        fields = fields_from_arrays(
+            inputs,
+            targets,
+            tasks,
+            name=name,
+            encoder=encoder,
+            recipe=recipe,
+            split=split,
+            groups=groups,
+            seed=seed,
+            notes=notes,
         )
+        return Problem(**fields)
 
     @staticmethod
-    def from_csv(path: Any, targets: Sequence[str], **options: Any) -> Problem:
-        """A problem from a table as people have it; see `tagalong.learn.problem_from_csv` for the options."""
-        from ._table_problem import problem_from_csv
+    def from_csv(
+        path: Any,
+        targets: Sequence[Task | str],
+        *,
+        features: Sequence[str] | None = None,
+        ignore: Sequence[str] = (),
+        categorical: Sequence[str] = (),
+        kinds: Mapping[str, Kind] | None = None,
+        errors: Mapping[str, str] | None = None,
+        split_column: str | None = None,
+        group_column: str | None = None,
+        features_file: str | Path | None = None,
+        name: str | None = None,
+        recipe: Recipe | None = None,
+        encoder: Encoder | None = None,
+        split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
+        seed: int = 0,
+    ) -> Problem:
+        """A problem from a table.
 
-        return problem_from_csv(path, targets, **options)
+        Missing cells are empty, NA, N/A, NaN, null, "?" or "."; a missing label is left out of its task. A feature
+        column of numbers with missing values is filled with the median of the train rows and gets a second input that
+        says where; numbers are standardised. A categorical column becomes one input per level (the 50 most frequent of
+        the train rows) and one for all else. Columns without a name are left out.
+
+        Args:
+            path: of a CSV file (commas, semicolons, tabs or bars), or a DataFrame, or columns by name.
+            targets: the columns to be learnt, by name (their kind is guessed, see `kinds`) or as `Task`.
+            features: the columns to learn from; None: all that have no other role.
+            ignore: columns that are not learnt from.
+            categorical: feature columns that are one-hot.
+            kinds: of targets given by name: "binary", "multiclass" or "regression".
+            errors: of targets given by name: see `Task.error`.
+            split_column: holds train, val or test for each row.
+            group_column: rows with the same value never straddle a split.
+            features_file: an npy or npz file with the inputs of each row, instead of feature columns.
+            name: of the problem; None: the file's.
+            recipe: how to train.
+            encoder: see `Problem`; None: two hidden layers.
+            split: shares of train, validation and test, or three arrays of row numbers.
+            seed: of the split.
+
+        Raises:
+            ValueError: lists everything that is wrong with the table.
+        """
+        fields = fields_from_table(
+            path,
+            targets,
+            features=features,
+            ignore=ignore,
+            categorical=categorical,
+            kinds=kinds,
+            errors=errors,
+            split_column=split_column,
+            group_column=group_column,
+            features_file=features_file,
+            name=name,
+            recipe=recipe,
+            encoder=encoder,
+            split=split,
+            seed=seed,
+        )
+        return Problem(**fields)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -134,8 +211,6 @@ class Problem:
 
     def make_encoder(self, width: float = 1.0) -> nn.Module:
         """A fresh encoder, `width` times as wide; drawn from torch's random numbers as they stand."""
-        from ._network import make_encoder
-
         return make_encoder(self.encoder, width)
 
     @cached_property

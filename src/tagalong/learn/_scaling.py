@@ -13,9 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ._targets import Label
+from tagalong._names import refuse
+
+from ._targets import LARGEST, Label, as_column
 
 Classes = Mapping[str, Sequence[Label]]
+ROWS_AT_ONCE = 4096
 
 
 class Preparation(Protocol):
@@ -33,17 +36,6 @@ class Preparation(Protocol):
 
     def to_document(self) -> dict[str, Any]:
         """Plain values for JSON; `read_preparation` reads them back."""
-
-
-def read_preparation(document: Mapping[str, Any]) -> Preparation:
-    """A `Scaling` or a `Table` from its document."""
-    from ._table import Table
-
-    kinds: dict[str, Any] = {"scaling": Scaling, "table": Table}
-    if document.get("kind") not in kinds:
-        raise ValueError(f"`document` must be of kind 'scaling' or 'table', found {document.get('kind')!r}")
-    prepared: Preparation = kinds[document["kind"]].from_document(document)
-    return prepared
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +85,6 @@ class Scaling:
         Raises:
             ValueError: rows of another shape, or values that are not finite.
         """
-        from ._arrays import read_inputs
-
         raw = read_inputs(load_array(rows) if isinstance(rows, (str, Path)) else rows, argument="`rows`")
         if tuple(raw.shape[1:]) != self.shape:
             found = list(raw.shape[1:])
@@ -149,3 +139,64 @@ def load_array(path: str | Path, argument: str = "`rows`") -> NDArray[Any]:
             raise ValueError(f"{argument} must hold one array, found {len(loaded.files)}: {', '.join(loaded.files)}")
         only: NDArray[Any] = loaded[loaded.files[0]]
         return only
+
+
+def read_inputs(inputs: Any, whole: bool = False, argument: str = "`inputs`") -> Tensor:
+    """Inputs as a tensor of finite numbers; flat ones keep every digit, since they are yet to be standardised.
+
+    Args:
+        inputs: [rows, …]: a tensor, an array, a DataFrame, nested lists.
+        whole: keep whole numbers as they are.
+        argument: what to call the inputs in errors.
+
+    Raises:
+        ValueError: text, values that are not finite (the columns are named), a wrong shape.
+    """
+    columns = list(inputs.columns) if hasattr(inputs, "columns") else None
+    tensor = inputs.detach() if isinstance(inputs, Tensor) else _as_tensor(inputs, columns, argument)
+    if tensor.dim() < 2:
+        found = f"the shape {list(tensor.shape)}"
+        raise ValueError(f"{argument} must be [rows, features] or [rows, …], found {found}; try reshape(-1, 1)")
+    if tensor.is_complex():
+        raise ValueError(f"{argument} must be real numbers, found complex ones")
+    if tensor.is_floating_point():
+        refuse(_not_finite(tensor, columns, argument))
+        kept = tensor.dtype == torch.float64 and (isinstance(inputs, Tensor) or tensor.dim() == 2)
+        return tensor if kept else tensor.float()
+    return tensor if (whole or tensor.dim() > 2) and tensor.dtype != torch.bool else tensor.double()
+
+
+def _as_tensor(inputs: Any, columns: list[Any] | None, argument: str) -> Tensor:
+    array = np.asarray(inputs)
+    if array.dtype.kind in "fiub":
+        if array.dtype.kind in "iu" and array.dtype != np.uint8:
+            array = array.astype(np.int64)
+        return torch.as_tensor(array if array.flags.writeable else array.copy())
+    if array.ndim == 2:
+        # A DataFrame with some columns of another kind comes as objects.
+        read = [as_column(column) for column in array.T]
+        text = [_column_name(number, columns) for number, column in enumerate(read) if column.dtype == object]
+        if not text:
+            return torch.as_tensor(np.stack(read, axis=1))
+        raise ValueError(f"{argument} must be numbers, found text in column {', '.join(text)}; try `Problem.from_csv`")
+    raise ValueError(f"{argument} must be an array of numbers, found {type(inputs).__name__} of {array.dtype}")
+
+
+def _not_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> list[str]:
+    if tensor.dim() > 2:
+        whole = torch.cat([torch.isfinite(part).flatten(1).all(1) for part in tensor.split(ROWS_AT_ONCE)])
+        rows = (~whole).nonzero().flatten().tolist()
+        return (
+            [f"{argument} must be finite, found NaN or inf in {len(rows)} rows, the first is {rows[0]}"] if rows else []
+        )
+    counts = (~torch.isfinite(tensor)).sum(0).tolist()
+    named = [f"{_column_name(number, columns)} ({count} rows)" for number, count in enumerate(counts) if count]
+    if not named:
+        largest = float(tensor.abs().max()) if tensor.numel() else 0.0
+        return [f"{argument} must be at most {LARGEST:g} in size, found {largest:g}"] if largest > LARGEST else []
+    shown = ", ".join(named[:10]) + (f" and {len(named) - 10} more" if len(named) > 10 else "")
+    return [f"{argument} must be finite, found NaN or inf in column {shown}; fill them in or leave them out"]
+
+
+def _column_name(number: int, columns: list[Any] | None) -> str:
+    return str(number) if columns is None else repr(columns[number])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ._scaling import Classes
+from ._scaling import Classes, Preparation, Scaling
 from ._split import Rows
 from ._table_columns import CategoryColumn, NumberColumn, column_from_document
 from ._table_read import Columns, read_columns
@@ -78,3 +78,12 @@ class Table:
     def from_document(document: Mapping[str, Any]) -> Table:
         """The table that `to_document` described."""
         return Table(tuple(map(column_from_document, document["columns"])), document["classes"])
+
+
+def read_preparation(document: Mapping[str, Any]) -> Preparation:
+    """A `Scaling` or a `Table` from its document."""
+    kinds: dict[str, Any] = {"scaling": Scaling, "table": Table}
+    if document.get("kind") not in kinds:
+        raise ValueError(f"`document` must be of kind 'scaling' or 'table', found {document.get('kind')!r}")
+    prepared: Preparation = kinds[document["kind"]].from_document(document)
+    return prepared

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from tagalong._names import name_problems, noted, refuse
 
-from ._arrays import encoder_problems, group_labels, input_dtype, read_inputs, scaled
+from ._arrays import encoder_problems, group_labels, input_dtype, scaled
 from ._assemble import Prepare, assemble, choose_parts
-from ._problem import Encoder, Problem
+from ._network import Encoder
 from ._recipe import Recipe
-from ._scaling import load_array
+from ._scaling import load_array, read_inputs
 from ._split import PARTS, Rows, are_shares, share_problems
 from ._table import Table
 from ._table_columns import NumberColumn
@@ -33,7 +33,7 @@ PART_NAMES = {
 }  # fmt: skip
 
 
-def problem_from_csv(
+def fields_from_table(
     path: Any,
     targets: Sequence[Task | str],
     *,
@@ -50,34 +50,8 @@ def problem_from_csv(
     encoder: Encoder | None = None,
     split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
     seed: int = 0,
-) -> Problem:
-    """A problem from a table.
-
-    Missing cells are empty, NA, N/A, NaN, null, "?" or "."; a missing label is left out of its task. A feature column
-    of numbers with missing values is filled with the median of the train rows and gets a second input that says where;
-    numbers are standardised. A categorical column becomes one input per level (the 50 most frequent of the train rows)
-    and one for all else. Columns without a name are left out.
-
-    Args:
-        path: of a CSV file (commas, semicolons, tabs or bars), or a DataFrame, or columns by name.
-        targets: the columns to be learnt, by name (their kind is guessed, see `kinds`) or as `Task`.
-        features: the columns to learn from; None: all that have no other role.
-        ignore: columns that are not learnt from.
-        categorical: feature columns that are one-hot.
-        kinds: of targets given by name: "binary", "multiclass" or "regression".
-        errors: of targets given by name: see `Task.error`.
-        split_column: holds train, val or test for each row.
-        group_column: rows with the same value never straddle a split.
-        features_file: an npy or npz file with the inputs of each row, instead of feature columns.
-        name: of the problem; None: the file's.
-        recipe: how to train.
-        encoder: see `Problem`; None: two hidden layers.
-        split: shares of train, validation and test, or three arrays of row numbers.
-        seed: of the split.
-
-    Raises:
-        ValueError: lists everything that is wrong with the table.
-    """
+) -> dict[str, Any]:
+    """The fields of a problem; see `Problem.from_csv`."""
     columns = read_columns(path)
     wanted = Wanted(
         by_name(_several(targets, "targets")),

@@ -16,7 +16,7 @@ from ._targets import LARGEST, Column
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was asked for, by the argument's name: see `problem_from_csv`."""
+    """What was asked for, by the argument's name: see `Problem.from_csv`."""
 
     targets: tuple[str, ...]
     features: tuple[str, ...] | None

@@ -12,8 +12,7 @@ from torch import nn
 
 from tagalong._names import refuse
 from tagalong.learn import Problem, Recipe, Task
-from tagalong.learn._arrays import problem_from_arrays
-from tagalong.learn._problem import Encoder
+from tagalong.learn._network import Encoder
 from tagalong.learn._seeds import derived
 
 from ._attributes import draw_attributes, mislabelled
@@ -100,7 +99,7 @@ def faces(
     images = torch.from_numpy(draw_faces(attributes, man, skin, chosen["pixels"], random))
     labels = mislabelled(attributes, noise, random)
     whole = chosen["dtype"] == "uint8"
-    return problem_from_arrays(
+    return Problem.from_arrays(
         images if whole else Centred()(images),
         {name: flags.astype(np.float64) for name, flags in labels.items()},
         [Task(name, "multiclass", classes=2) if size else Task(name) for name in labels],

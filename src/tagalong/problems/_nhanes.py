@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from tagalong._names import named, refuse
-from tagalong.learn import MLP, Problem, Recipe, Task, problem_from_csv
+from tagalong.learn import MLP, Problem, Recipe, Task
 from tagalong.learn._table_read import Columns, read_columns
 from tagalong.learn._table_roles import closest
 
@@ -103,7 +103,7 @@ def nhanes(
     if size not in RECIPES:
         raise ValueError(f"`size` must be 'small' or 'full', found {size!r}")
     columns = _adults(read_columns(_path() if data is None else data, "`data`"))
-    problem = problem_from_csv(
+    problem = Problem.from_csv(
         columns | {task: _target(task, columns) for task in chosen},
         [Task(task, kind="regression") for task in chosen],
         features=NUMBERS,

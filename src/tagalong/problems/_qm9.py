@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from tagalong._names import named, refuse
 from tagalong.learn import MLP, Problem, Recipe, Task
-from tagalong.learn._arrays import problem_from_arrays
 from tagalong.learn._seeds import derived
 from tagalong.learn._table_read import Columns, read_columns
 from tagalong.learn._table_roles import closest
@@ -67,7 +66,7 @@ def qm9(
         raise ValueError(f"`rows` must be a whole number from 100, or None for all, found {rows!r}")
     columns, molecules = _read(_folder() if data is None else Path(data), rows, seed)
     inputs = describe(*molecules)
-    return problem_from_arrays(
+    return Problem.from_arrays(
         inputs,
         {task: _target(task, columns, inputs) for task in chosen},
         [Task(task, kind="regression") for task in chosen],

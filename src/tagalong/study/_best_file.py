@@ -156,6 +156,6 @@ def _served(entry: dict[str, Any]) -> Served:
 
 
 def _table(document: dict[str, Any] | None) -> Any:
-    from tagalong.learn._scaling import read_preparation
+    from tagalong.learn import read_preparation
 
     return None if document is None else read_preparation(document)
