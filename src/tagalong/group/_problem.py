@@ -129,7 +129,7 @@ class Solution:
     prices: Floats | None = None
 
 
-class Infeasible(Exception):
+class Infeasible(ValueError):
     """No choice of networks serves all tasks within the budget."""
 
 
