@@ -43,6 +43,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/verdict_rates.py
 	$(BIN)/python benchmarks/celeba_reading.py
 	$(BIN)/python benchmarks/lookahead_precision.py --faces 3000 --pixels 12 --epochs 2 --batches 8
+	$(BIN)/python benchmarks/house.py
 
 # The demo trains for a minute or so, or uses what it trained before.
 screenshot: $(READY)
