@@ -1,7 +1,7 @@
 """A training killed after any epoch goes on to the numbers of an undisturbed one."""
 
 import logging
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from learn_small import TASKS, encoder, same, small_problem
 
 from tagalong.learn import Job, Problem, Recipe, Trained, train
+from tagalong.learn._recipe import UNSAID
 
 RULES = ["uw", "pcgrad", "pcgrad-uw", "gradnorm", "mgda", "gradvac", "excess-mtl", "dwa", "famo", "torchjd:Random"]
 
@@ -79,6 +80,23 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
         train(small_problem(Recipe(lr=0.1)), Job(TASKS), checkpoint=path)
     with pytest.raises(ValueError, match=r"with a meter, found .* without a meter"):
         train(problem, Job(TASKS), checkpoint=path, meter={})
+
+
+@dataclass(frozen=True)
+class LaterRecipe(Recipe):
+    warm_up: int = 0
+
+
+def test_a_checkpoint_goes_on_where_recipes_have_got_a_setting_that_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, path = small_problem(), tmp_path / "a.pt"
+    stop_after_one_epoch(problem, Job(TASKS), path)
+    monkeypatch.setitem(UNSAID, "warm_up", 0)
+    later = replace(problem, recipe=LaterRecipe(**asdict(problem.recipe)))
+    epochs: list[int] = []
+    assert_equal(train(later, Job(TASKS), checkpoint=path, progress=epochs.append), train(problem, Job(TASKS)))
+    assert epochs[0] == 2
 
 
 def test_a_broken_checkpoint_is_left_aside_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

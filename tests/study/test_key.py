@@ -1,12 +1,23 @@
-from dataclasses import replace
-from functools import partial
+import subprocess
+import sys
+import types
+from dataclasses import dataclass, replace
+from functools import partial, wraps
+from pathlib import Path
 
 import pytest
 import torch
 from study_small import RECIPE, small_problem
 from torch import nn
 
-from tagalong.learn import MLP, Job, Recipe, Task
+from tagalong._version import NUMERICS, is_own
+from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, build_network
+from tagalong.learn._recipe import UNSAID
+from tagalong.measure import Every, Window
+from tagalong.measure._estimators import Cosine
+from tagalong.problems._celeba_network import Centred, Residual
+from tagalong.problems._taskonomy_losses import absolute_error, rotated_error
+from tagalong.problems._taskonomy_network import Block, Colours, Separable
 from tagalong.study._key import Keys
 
 JOB = Job(("a", "b"), 0)
@@ -14,6 +25,10 @@ JOB = Job(("a", "b"), 0)
 
 def key(problem=None, job=JOB, device="cpu"):
     return Keys(problem or small_problem(), device).of(job)
+
+
+def architecture(encoder):
+    return Keys(replace(small_problem(), encoder=encoder), "cpu").architecture
 
 
 def with_loss(loss):
@@ -142,10 +157,317 @@ class Attending(nn.Module):
 
 
 def test_what_layers_do_counts_and_not_only_their_text():
-    def architecture(encoder):
-        return Keys(replace(small_problem(), encoder=encoder), "cpu").architecture
-
     assert architecture(Powered) == architecture(Powered)
     encoders = [Powered, lambda: Powered(2), lambda: Powered(act=torch.sin), Shifted]
     encoders += [lambda: Attending(1), lambda: Attending(2)]
     assert len({architecture(encoder) for encoder in encoders}) == len(encoders)
+
+
+SOURCE = """
+import numpy
+import torch
+from functools import partial
+from torch import nn
+
+
+class Net(nn.Module):
+    sign = -1
+
+    def __init__(self, power=2):
+        super().__init__()
+        self.layer, self._power = nn.Linear(4, 3), power
+
+    @staticmethod
+    def shift():
+        return 1
+
+    def forward(self, rows):
+        return self.sign * self.layer(rows) ** self._power + self.shift()
+
+
+class Scaled:
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, outputs, targets):
+        return self.by * (outputs[:, 0] - targets).abs()
+
+    def squared(self, outputs, targets):
+        return self(outputs, targets) ** 2
+
+
+class Holder:
+    def __init__(self, by):
+        self.by = by
+
+    def loss(self, outputs, targets):
+        return self.by * (outputs[:, 0] - targets).abs()
+
+
+def plain(outputs, targets):
+    return (outputs[:, 0] - targets).abs()
+
+
+def closed(kind):
+    import torch as held
+
+    return lambda outputs, targets: held.abs(outputs[:, 0] - targets) * kind(2).by
+
+
+LOSSES = [plain, Scaled(2), Scaled(2).squared, Holder(2).loss, partial(Scaled(2).squared), closed(Scaled)]
+"""
+
+
+def module(name, source=SOURCE):
+    """A module of this name with this source."""
+    made = types.ModuleType(name)
+    exec(source, vars(made))
+    return made
+
+
+def test_where_a_class_or_function_lives_does_not_matter():
+    here, there = module("here"), module("package.there")
+    assert here.Net.__module__ != there.Net.__module__
+    assert architecture(here.Net) == architecture(there.Net)
+    for first, second in zip(here.LOSSES, there.LOSSES, strict=True):
+        assert key(with_loss(first)) == key(with_loss(second))
+    assert len({key(with_loss(loss)) for loss in here.LOSSES}) == len(here.LOSSES)
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("sign = -1", "sign = 1"),
+        ("return 1", "return 2"),
+        ("power=2", "power=3"),
+        ("rows) ** self._power", "rows) * self._power"),
+    ],
+)
+def test_what_a_users_layer_computes_matters(text, other):
+    assert SOURCE.count(text) == 1
+    assert architecture(module("here").Net) != architecture(module("here", SOURCE.replace(text, other)).Net)
+
+
+@pytest.mark.parametrize(("text", "other"), [("self.by * (", "self.by + ("), ("targets) ** 2", "targets) ** 3")])
+def test_what_a_users_loss_computes_matters(text, other):
+    here, there = module("here"), module("here", SOURCE.replace(text, other))
+    assert key(with_loss(here.Scaled(2).squared)) != key(with_loss(there.Scaled(2).squared))
+
+
+def test_a_function_that_bears_the_name_of_another_is_not_taken_for_it():
+    @wraps(nn.functional.l1_loss)
+    def loss(outputs, targets):
+        return nn.functional.l1_loss(outputs[:, 0], targets, reduction="none")
+
+    @wraps(nn.functional.l1_loss)
+    def twice(outputs, targets):
+        return 2 * nn.functional.l1_loss(outputs[:, 0], targets, reduction="none")
+
+    named = [with_loss(found) for found in (nn.functional.l1_loss, loss, twice)]
+    assert len(set(map(key, named))) == 3
+
+
+def test_losses_that_are_modules_count_with_what_they_hold():
+    weights = torch.ones(2000)
+    others = weights.clone()
+    others[1000] = 2  # where a printed tensor shows dots
+    losses = [nn.L1Loss(reduction="none"), nn.MSELoss(reduction="none"), nn.HuberLoss("none"), nn.HuberLoss("none", 2)]
+    losses += [nn.BCEWithLogitsLoss(found, reduction="none") for found in (weights, others)]
+    assert len({key(with_loss(loss)) for loss in losses}) == len(losses)
+    assert key(with_loss(nn.L1Loss())) == key(with_loss(nn.L1Loss()))
+
+
+def changed_encoder(change):
+    encoder = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).double()
+    for parameter in encoder.parameters():
+        nn.init.constant_(parameter, 0.5)
+    change(encoder)
+    return encoder
+
+
+def test_frozen_shared_and_evaluated_layers_are_others():
+    def share(encoder):
+        encoder[1] = encoder[0]
+
+    def tie(encoder):
+        encoder[1].weight = encoder[0].weight
+
+    def freeze(encoder):
+        encoder[0].requires_grad_(False)
+
+    changes = (lambda encoder: None, share, tie, freeze, lambda encoder: encoder[0].eval())
+    assert len({architecture(changed_encoder(change)) for change in changes}) == len(changes)
+
+
+OURS = """
+from torch import nn
+
+
+class Scale(nn.Module):
+    def __init__(self, by):
+        super().__init__()
+        self.layer, self.by, self._kept = nn.Linear(4, 3), by, 1
+
+    def forward(self, rows):
+        return self.layer(rows) * self.by
+
+    def extra_repr(self):
+        return f"by={self.by}"
+"""
+
+
+@pytest.mark.parametrize("name", ["tagalong.learn.layers", "tagalong_paper.celeba", "tagalong_paper"])
+def test_our_own_layers_are_known_by_name_and_settings(name):
+    assert is_own(name)
+    ours = module(name, OURS)
+    grown = OURS.replace("_kept", "_held").replace("self.layer(rows) *", "self.verbose * self.layer(rows) *")
+    grown = grown.replace("super().__init__()", "super().__init__(); self.verbose = True")
+    assert architecture(lambda: ours.Scale(2)) == architecture(lambda: module("tagalong.other", grown).Scale(2))
+    assert architecture(lambda: ours.Scale(2)) != architecture(lambda: ours.Scale(3))
+    assert architecture(lambda: ours.Scale(2)) != architecture(lambda: module("tagalong_extras", OURS).Scale(2))
+
+
+@pytest.mark.parametrize(("name", "draws"), [("tagalong_paper.celeba", False), ("tagalong_extras", True)])
+def test_our_own_layers_are_known_to_draw_nothing(name, draws):
+    problem = replace(small_problem(), encoder=lambda: module(name, OURS).Scale(2))
+    assert build_network(problem, problem.names, 0).draws["encoder"] is draws
+
+
+def subclasses(kind):
+    return {kind}.union(*map(subclasses, kind.__subclasses__()))
+
+
+def with_this_layer(layer):
+    """The key of a network whose loss is this layer, with weights that say nothing."""
+    for parameter in layer.parameters():
+        nn.init.constant_(parameter, 0.5)
+    return key(with_loss(layer))
+
+
+def test_every_layer_of_ours_shows_its_settings():
+    layers = [
+        Residual(nn.Linear(4, 4)),
+        Residual(nn.Linear(4, 4), nn.ReLU()),
+        Separable(2, 4),
+        Separable(2, 5),
+        Separable(4, 5),
+        Block(4, 4, 1),
+        Block(4, 4, 2),
+        Block(4, 4, 1, halve=True),
+        Block(4, 4, 1, rectified=False),
+        Block(4, 5, 1),
+        Centred(),
+        Colours(),
+    ]
+    assert len(set(map(with_this_layer, layers))) == len(layers)
+    ours = {kind.__name__ for kind in subclasses(nn.Module) if is_own(kind.__module__)} - {"Scale"}
+    assert ours == {"Network", *(type(layer).__name__ for layer in layers)}, "whose settings are told apart here?"
+
+
+def test_the_release_does_not_matter_nor_the_process():
+    script = """
+import sys
+from tagalong import _version
+
+_version.__version__ = "99.0.0"
+sys.path[:0] = sys.argv[1:]
+from test_key import SOURCE, Powered, architecture, key, module, with_loss
+
+print(key(), architecture(Powered), *(key(with_loss(loss)) for loss in module("elsewhere").LOSSES))
+"""
+    folder = Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder), str(folder.parent)], capture_output=True, text=True, check=True
+    )
+    losses = [key(with_loss(loss)) for loss in module("here").LOSSES]
+    assert done.stdout.split() == [key(), architecture(Powered), *losses]
+
+
+def test_other_numerics_are_other_networks():
+    problem = small_problem()
+    assert Keys(problem, "cpu").definition(JOB)["numerics"] == NUMERICS
+    assert Keys(problem, "cpu", numerics=NUMERICS + 1).of(JOB) != key(problem)
+
+
+@dataclass(frozen=True)
+class LaterRecipe(Recipe):
+    warm_up: int = 0
+
+
+def test_a_later_setting_of_recipes_changes_keys_only_where_it_is_used(monkeypatch):
+    monkeypatch.setitem(UNSAID, "warm_up", 0)
+    given = {name: getattr(RECIPE, name) for name in RECIPE.__dataclass_fields__}
+    assert key(small_problem(recipe=LaterRecipe(**given))) == key()
+    assert key(small_problem(recipe=LaterRecipe(**given, warm_up=1))) != key()
+    monkeypatch.delitem(UNSAID, "warm_up")
+    assert key(small_problem(recipe=LaterRecipe(**given))) != key(), "better trained again than taken for another"
+
+
+def test_schedules_and_estimators_count_with_their_settings():
+    def measured(**settings):
+        return Keys(small_problem(), "cpu").measured(JOB, settings)
+
+    made = [
+        lambda: {"every": Every(4)},
+        lambda: {"every": Every(5)},
+        lambda: {"every": Window(16, "last")},
+        lambda: {"estimator": Cosine()},
+        lambda: {"estimator": [Cosine(kernels_only=True)]},
+    ]
+    assert all(measured(**make()) == measured(**make()) for make in made)
+    assert len({measured(**make()) for make in made}) == len(made)
+
+
+def constant(*layers):
+    made = nn.Sequential(*layers).double()
+    for place, parameter in enumerate(made.parameters()):
+        nn.init.constant_(parameter, 0.25 * (place + 1))
+    return made
+
+
+def recorded_problem(**changes):
+    """Nothing in it is drawn, and none of its code is a user's, whose key depends on the release of Python."""
+    inputs = torch.arange(24, dtype=torch.float64).reshape(6, 4) / 8
+    split = Split(inputs, {"a": inputs[:, 0].clone(), "b": (inputs[:, 1] > 1).double()})
+    tasks = (
+        Task("a", "regression", head=lambda features: constant(nn.Linear(features, 1))),
+        Task("b", error="auroc", class_weights=(1, 2), head=lambda features: constant(nn.Linear(features, 1))),
+    )
+    encoder = constant(nn.Linear(4, 3), nn.ReLU(), nn.Dropout(0.1))
+    return replace(Problem("recorded", tasks, split, split, split, encoder, recipe=Recipe(lr=0.125)), **changes)
+
+
+RECORDED = {
+    "data": "3b5eff8956761b04",
+    "architecture": "b98d9efd27c9bb30",
+    "plain": "df6800b310067b1e1b1b9b65ce97b68fed02681001192797acbb486cdd00755b",
+    "early": "e52c12728cb13f1fc62299c03a6da5a6b4eac939d66dc168d0bf9d224b5a1552",
+    "measured": "0bfdaf19e1ee13f58e38b85860bba4d34499c934ec1a4046940ee37f91ed530b",
+    "recipe": "d1db06767d234d7f3c1c4994fc85192ac4abfcb4b65155d0664c28d1e33d2b66",
+    "ours": "24d5ea5393a38936ee6afe36208280e86cbe512b5db04ef48e19fb10302a5b5d",
+    "our loss": "96510edd56032b528a1f249bb68acb87151bbca17ac27d84096330c1ba19e7b2",
+    "torch's loss": "3438e177179d995603dbcaff9fa5dea50e21372dfb47922a3fc43be9fa44277f",
+}
+
+
+def recorded():
+    plain = recorded_problem()
+    custom = (Task("a", "custom", loss=rotated_error, head=plain.tasks[0].head), *plain.tasks[1:])
+    other = (Task("a", "custom", loss=nn.functional.l1_loss, error=absolute_error, head=custom[0].head), *custom[1:])
+    job = Job(("a", "b"), 0)
+    return {
+        "data": plain.fingerprint,
+        "architecture": Keys(plain, "cpu").architecture,
+        "plain": Keys(plain, "cpu").of(job),
+        "early": Keys(plain, "cuda:1").of(Job(("b",), 3, "pcgrad", 2.0, 5)),
+        "measured": Keys(plain, "cpu").measured(job, {"every": Every(4), "estimator": "cosine"}),
+        "recipe": Keys(recorded_problem(recipe=Recipe("sgd", amp="bf16", patience=None)), "cpu").of(job),
+        "ours": Keys(recorded_problem(encoder=constant(nn.Linear(4, 3), Residual(nn.Linear(3, 3)))), "cpu").of(job),
+        "our loss": Keys(recorded_problem(tasks=custom), "cpu").of(job),
+        "torch's loss": Keys(recorded_problem(tasks=other), "cpu").of(job),
+    }
+
+
+def test_keys_are_those_that_runs_have_in_their_stores():
+    """Where this fails, every network in every run would be trained again: add one to `NUMERICS` if that is meant."""
+    assert recorded() == RECORDED

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from tagalong._version import is_own
+
 from ._masks import SharedMasks
 from ._seeds import derived, drawing, reseed
 from ._task import Task
@@ -134,7 +136,8 @@ def _may_draw(part: nn.Module) -> bool:
         return True
     if isinstance(part, (nn.MultiheadAttention, nn.RNNBase, nn.Transformer)):
         return True
-    return not type(part).__module__.startswith(("torch.nn", "tagalong."))  # a user's may call functional.dropout
+    module = type(part).__module__
+    return not (module.startswith("torch.nn") or is_own(module))  # a user's may call functional.dropout
 
 
 class MLP:

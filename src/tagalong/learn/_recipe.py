@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import Any, Literal
 
@@ -15,6 +15,24 @@ from tagalong._names import from_zero, refuse
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 SCHEDULES = ("constant", "cosine", "step", "windows")
+# Settings that `Recipe.definition` leaves out. Frozen: defaults of `Recipe` may change, these never do. A new setting
+# gets the value here with which training is as it was before, so that networks trained before are found again.
+UNSAID: dict[str, Any] = {
+    "optimizer": "adamw",
+    "lr": 1e-3,
+    "momentum": 0.9,
+    "weight_decay": 0.01,
+    "batch_size": 256,
+    "epochs": 100,
+    "patience": 10,
+    "keep": "best",
+    "schedule": "constant",
+    "period": 15,
+    "factor": 0.5,
+    "window": 500_000,
+    "lowest_lr": 0.0,
+    "amp": None,
+}
 
 
 @dataclass(frozen=True)
@@ -88,6 +106,17 @@ class Recipe:
         for name in ("momentum", "weight_decay", "lowest_lr"):
             if not from_zero(getattr(self, name)):
                 yield f"`{name}` must be a number from 0, found {getattr(self, name)!r}"
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """The settings that tell it from other recipes; a setting that is added later is left out where it changes
+        nothing, so that keys of networks stay as they are.
+
+        Example:
+            >>> Recipe(lr=0.1).definition
+            {'lr': 0.1}
+        """
+        return {name: value for name, value in asdict(self).items() if name not in UNSAID or value != UNSAID[name]}
 
     def stops(self, epochs: int, waited: int, rate: float | None = None) -> bool:
         """Whether training is over after so many epochs, the last `waited` of them without improvement.

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from tagalong._names import refuse
+from tagalong._version import NUMERICS
 from tagalong.affinity import Affinity
 from tagalong.measure import AffinityMeter
 
@@ -136,9 +137,12 @@ class _Training:
 
     @property
     def identity(self) -> str:
-        """What is trained, on what and how."""
+        """What is trained, on what and how; like keys it says nothing of settings that change nothing."""
+        job, recipe = self.job, ", ".join(f"{name}={value!r}" for name, value in self.recipe.definition.items())
+        network = f"tasks={job.tasks!r}, seed={job.seed}, rule={job.rule!r}, width={job.width}, epochs={job.epochs}"
         meter = "without a meter" if self.meter is None else "with a meter"
-        return f"{self.job} of {self.problem.name} {self.problem.fingerprint} by {self.recipe} {meter}"
+        of = f"{self.problem.name} {self.problem.fingerprint}"
+        return f"({network}) of {of} by Recipe({recipe}) with numerics {NUMERICS}, {meter}"
 
     @property
     def over(self) -> bool:

@@ -5,35 +5,51 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from functools import cached_property, partial
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from itertools import chain
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from tagalong._version import __version__
+from tagalong._version import NUMERICS, is_own
 from tagalong.learn import Job, Problem, build_network
 
 FUNCTIONS = (FunctionType, BuiltinFunctionType)
+PLAIN = (type(None), bool, int, float, str, torch.dtype, np.generic, np.ndarray, Tensor, partial, *FUNCTIONS)
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+TORCH_KEEPS = frozenset(vars(nn.Module()))  # what every module has, whatever it computes
+NO_REPR: Any = object.__repr__
+DEEPEST = 6  # functions may hold themselves
 
 
 class Keys:
     """Keys of the networks of one problem on one kind of device.
 
-    A key follows from the data, the tasks, the rule, the seed, the recipe, the architecture with its first weights,
-    the width, the kind of device and the version; never from the method that asked, so that methods share networks.
+    A key follows from the data, the tasks, the losses, the rule, the seed, the recipe, the architecture with its first
+    weights, the width, the kind of device and `NUMERICS`; never from the method that asked, so that methods share
+    networks, nor from the release of tagalong or from where a class lives, so that both can change while networks are
+    found again. `NUMERICS` changes only when numbers do.
+
+    - Layers of tagalong are known by the name of their class, by what they hold, and by their `extra_repr`, which says
+      every setting that changes what they compute; their code and other attributes may change.
+    - Layers of torch are known by the name of their class, by what they hold, and by their plain public attributes.
+    - Layers of anybody else count with their code and all their plain attributes, private ones too.
+    - Functions at the top level of tagalong's and torch's modules are known by their name, others by their code.
+    - Of a recipe only `Recipe.definition` counts, so that settings that are added later change nothing by being there.
 
     Args:
         problem: whose networks.
         device: "cpu", "cuda", …; which of several does not matter.
+        numerics: which numbers the code trains to, see `NUMERICS`.
     """
 
-    def __init__(self, problem: Problem, device: torch.device | str) -> None:
-        self.problem, self.device = problem, torch.device(device).type
+    def __init__(self, problem: Problem, device: torch.device | str, numerics: int = NUMERICS) -> None:
+        self.problem, self.device, self.numerics = problem, torch.device(device).type, numerics
         self._known: dict[Job, str] = {}
 
     def of(self, job: Job) -> str:
@@ -58,22 +74,17 @@ class Keys:
             "data": self.problem.fingerprint,
             "losses": _digest([self._task(name) for name in self.problem.names])[:16],
             "architecture": self.architecture,
-            "recipe": asdict(self.problem.recipe),
+            "recipe": self.problem.recipe.definition,
             "device": self.device,
-            "version": __version__,
+            "numerics": self.numerics,
         }
 
     @cached_property
     def architecture(self) -> str:
-        """Layers, their code and first weights, in 16 letters: a pretrained encoder is another one."""
+        """Layers, their settings and first weights, in 16 letters: a pretrained encoder is another one."""
         network = build_network(self.problem, self.problem.names, seed=0)
-        digest = hashlib.sha256(str(network).encode())
-        parts = (*network.encoder.modules(), *network.heads.modules())
-        digest.update(json.dumps([_layer(part) for part in parts]).encode())
-        for name, tensor in network.state_dict().items():
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()[:16]
+        (_, *layers), tensors = _layers(network), _tensors(network)  # the first one only holds encoder and heads
+        return _digest([layers, tensors])[:16]
 
     def _task(self, name: str) -> list[Any]:
         task = self.problem.task(name)
@@ -81,49 +92,123 @@ class Keys:
 
 
 def _digest(document: Any) -> str:
-    return hashlib.sha256(json.dumps(document, sort_keys=True, default=repr).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(document, sort_keys=True, default=_identity).encode()).hexdigest()
+
+
+def _layers(module: nn.Module) -> list[list[Any]]:
+    return [[name, *_layer(part)] for name, part in module.named_modules()]
+
+
+def _tensors(module: nn.Module) -> list[list[Any]]:
+    """Parameters and buffers, those that are shared once; frozen ones train to other numbers."""
+    found = chain(module.named_parameters(), module.named_buffers())
+    return [[name, _tensor(tensor), tensor.requires_grad] for name, tensor in found]
+
+
+def _tensor(tensor: Tensor) -> list[Any]:
+    content = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+    return [str(tensor.dtype), list(tensor.shape), hashlib.sha256(content).hexdigest()]
 
 
 def _layer(module: nn.Module) -> list[Any]:
-    """What a layer's weights and its text need not show: plain settings, such as heads of attention, and own code."""
-    settings = {name: value for name, value in vars(module).items() if not name.startswith("_") and name != "training"}
-    known = [[name, _identity(value)] for name, value in sorted(settings.items()) if _tells(value)]
-    own = [kind for kind in type(module).__mro__ if not kind.__module__.startswith(("torch.", "builtins", "tagalong."))]
-    code = [
-        [name, _identity(part)]
-        for kind in own
-        for name, part in sorted(vars(kind).items())
-        if isinstance(part, FunctionType)
-    ]
-    return [known, code]
+    """The name of a layer's class, its settings, whether it trains, and a user's code; see `Keys`."""
+    kind = type(module)
+    settings: Any
+    if is_own(kind.__module__):
+        settings = module.extra_repr()
+    else:
+        users = not _is_known(kind.__module__)
+        settings = [
+            [name, _identity(value)]
+            for name, value in sorted(vars(module).items())
+            if name not in TORCH_KEEPS and (users or not name.startswith("_")) and _tells(value)
+        ]
+    return [kind.__qualname__, settings, module.training, _code(kind)]
+
+
+def _code(kind: type) -> list[Any]:
+    """The methods and constants of a user's class, and of those that it derives from."""
+    own = [part for part in kind.__mro__ if not _is_known(part.__module__)]
+    return [[name, _identity(value)] for part in own for name, value in _members(part)]
+
+
+def _members(kind: type) -> Iterator[tuple[str, Any]]:
+    for name, value in sorted(vars(kind).items()):
+        if isinstance(value, (staticmethod, classmethod)):
+            value = value.__func__
+        elif isinstance(value, (property, cached_property)):
+            value = value.fget if isinstance(value, property) else value.func
+        if isinstance(value, FunctionType) or (not name.startswith("__") and _tells(value)):
+            yield name, value
+
+
+def _is_known(module: str) -> bool:
+    """Whether code of this module is ours, torch's or Python's own: its name says what it does."""
+    return is_own(module) or module.partition(".")[0] in ("torch", "builtins")
 
 
 def _tells(value: Any) -> bool:
-    """Whether a value can be told from another by its text, in any process."""
-    if isinstance(value, (tuple, list)):
+    """Whether a value can be told from another, in any process."""
+    if isinstance(value, (tuple, list, set, frozenset)):
         return all(map(_tells, value))
-    return value is None or isinstance(value, (bool, int, float, str, torch.dtype, partial, *FUNCTIONS))
+    if isinstance(value, Mapping):
+        return all(map(_tells, chain(value.keys(), value.values())))
+    return isinstance(value, PLAIN) or (is_dataclass(value) and not isinstance(value, type))
 
 
 def _identity(value: Any, depth: int = 0) -> Any:
-    """A loss or error by its code and what it holds, so that two lambdas or two settings are not taken for one."""
-    if depth > 4:  # functions that hold themselves
+    """A value by what it is and holds, never by its place: two lambdas or two settings are not taken for one."""
+    if depth > DEEPEST:
         return "…"
+    deeper = partial(_identity, depth=depth + 1)
+    if isinstance(value, (tuple, list)):
+        return [*map(deeper, value)]
+    if isinstance(value, (set, frozenset)):  # in another order in another process
+        return sorted(json.dumps(deeper(part)) for part in value)
+    if isinstance(value, Mapping):
+        return [[deeper(key), deeper(part)] for key, part in value.items()]
+    if isinstance(value, np.generic):
+        return repr(value.item())
+    if isinstance(value, (np.ndarray, Tensor)):
+        return _array(value)
     if isinstance(value, partial):
-        parts = [value.func, *value.args, *sorted(value.keywords.items())]
-        return ["partial", *(_identity(part, depth + 1) for part in parts)]
+        return ["partial", *map(deeper, (value.func, *value.args, *sorted(value.keywords.items())))]
     if isinstance(value, MethodType):
-        return [_identity(value.__func__, depth + 1), _identity(value.__self__, depth + 1)]
-    if isinstance(value, frozenset):  # its text is in another order in another process
-        return sorted(map(repr, value))
-    if isinstance(value, tuple):
-        return [_identity(part, depth + 1) for part in value]
+        return [deeper(value.__func__), deeper(value.__self__)]
     if isinstance(value, CodeType):
-        return [value.co_code.hex(), list(value.co_names), [_identity(part, depth + 1) for part in value.co_consts]]
+        return [value.co_code.hex(), list(value.co_names), [*map(deeper, value.co_consts)]]
     if isinstance(value, FunctionType):
-        settings = (value.__defaults__, tuple(sorted((value.__kwdefaults__ or {}).items())))
-        held = [value.__code__, settings, *(cell.cell_contents for cell in value.__closure__ or ())]
-        return [value.__qualname__, *(_identity(part, depth + 1) for part in held)]
-    if callable(value) and not isinstance(value, type) and getattr(value, "__dict__", None):
-        return [type(value).__qualname__, *(_identity(part, depth + 1) for part in sorted(vars(value).items()))]
+        return _function(value, deeper)
+    return _object(value, deeper)
+
+
+def _array(value: np.ndarray[Any, Any] | Tensor) -> Any:
+    if isinstance(value, Tensor):
+        return _tensor(value)
+    return [str(value.dtype), list(value.shape), hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
+
+
+def _function(value: FunctionType, deeper: partial[Any]) -> Any:
+    named = "<" not in value.__qualname__ and not hasattr(value, "__wrapped__")
+    # What functools.wraps makes bears another function's name and module; its globals are its own.
+    if named and _is_known(value.__globals__.get("__name__", "")):
+        return value.__qualname__
+    settings = (value.__defaults__, tuple(sorted((value.__kwdefaults__ or {}).items())))
+    held = [value.__code__, settings, *(cell.cell_contents for cell in value.__closure__ or ())]
+    return [value.__qualname__, *map(deeper, held)]
+
+
+def _object(value: Any, deeper: partial[Any]) -> Any:
+    kind = type(value)
+    if isinstance(value, nn.Module):
+        return [_layers(value), _tensors(value)]
+    if isinstance(value, type):
+        return value.__qualname__
+    if isinstance(value, ModuleType):
+        return value.__name__
+    held = getattr(value, "__dict__", {})
+    if kind.__repr__ is NO_REPR or (held and callable(value)):
+        hidden = "_" if is_own(kind.__module__) else "__"  # __module__, where somebody copied it
+        shown = sorted(name for name in held if name == "__wrapped__" or not name.startswith(hidden))
+        return [kind.__qualname__, _code(kind) if callable(value) else [], *([n, deeper(held[n])] for n in shown)]
     return ADDRESS.sub("", repr(value))
