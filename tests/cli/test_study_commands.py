@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from terminal import Terminal, environment
 
+from old_run import old_run
+
 pytestmark = pytest.mark.usefixtures("one_thread")
 QUICK = ("--recipe", "epochs=2", "--recipe", "batch_size=64", "--device", "cpu")
 
@@ -142,6 +144,33 @@ def test_what_is_typed_wrong_is_said_in_a_sentence(
     assert words in said
     assert all(sign.isprintable() or sign == "\n" for sign in said)
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--out", "old"],
+        ["demo", "faces", "--fast", "--out", "old"],
+        ["paper", "main", "--out", "old"],
+        ["paper", "over-time", "--seeds", "1", "--out", "old"],
+    ],
+)
+def test_a_folder_of_the_old_layout_is_refused(tagalong: Terminal, table: Path, arguments: list[str]) -> None:
+    old_run(Path("old"))
+    assert tagalong.refused(*arguments) == (
+        "--out: old holds a run of an earlier tagalong, whose networks this one cannot use; "
+        "choose another folder, or delete this one"
+    )
+    assert {path.name for path in Path("old").iterdir()} == {"run.sqlite", "networks"}
+
+
+def test_networks_of_the_old_layout_are_refused(tagalong: Terminal, table: Path) -> None:
+    old_run(Path("old"))
+    said = tagalong.refused("predict", "old", "table.csv")
+    assert said == (
+        f"{Path('old', 'networks', 'networks.json')} has version 1, this tagalong reads 2; "
+        "run the study again in another folder"
+    )
 
 
 def test_a_folder_of_another_problem_is_refused(tagalong: Terminal, table: Path) -> None:

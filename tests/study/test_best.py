@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import types
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -170,6 +171,19 @@ Best.build(problem, [Group({"ill"}, {"ill"})], [state], 0).save(sys.argv[1])
     assert Best.load(tmp_path).predict(torch.zeros(5, 2))["ill"].shape == (5,)
 
 
+def test_networks_whose_code_has_gone_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = types.ModuleType("lost")
+    exec("from torch import nn\nclass Own(nn.Linear): pass", vars(lost))
+    half = Split(torch.randn(4, 2), {"ill": torch.tensor([0.0, 1.0, 0.0, 1.0])})
+    problem = Problem("toy", (Task("ill"),), half, half, half, lambda: lost.Own(2, 3))
+    state = build_network(problem, ["ill"], 0).state_dict()
+    with monkeypatch.context() as context:
+        context.setitem(sys.modules, "lost", lost)
+        Best.build(problem, [Group({"ill"}, {"ill"})], [state], 0).save(tmp_path)
+    with pytest.raises(ValueError, match=r"needs code that cannot be imported here \(No module named 'lost'"):
+        Best.load(tmp_path)
+
+
 def test_a_folder_without_networks_is_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"found no networks/networks\.json"):
         Best.load(tmp_path)
@@ -266,7 +280,8 @@ def test_a_damaged_folder_is_said(best: Best, tmp_path: Path) -> None:
     cases = {
         "{": "is not valid JSON",
         "[]": "must have the format 'tagalong-networks', found 'list'",
-        json.dumps(document | {"version": 9}): "has version 9, this tagalong reads 1",
+        json.dumps(document | {"version": 9}): "has version 9, this tagalong reads 2; update tagalong",
+        json.dumps(document | {"version": 1}): "has version 1, .* reads 2; run the study again in another folder",
         json.dumps({name: value for name, value in document.items() if name != "tasks"}): "is damaged: KeyError",
     }
     for content, said in cases.items():

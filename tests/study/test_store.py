@@ -6,6 +6,7 @@ import pytest
 import torch
 from study_small import small_problem
 
+from old_run import old_run
 from tagalong.affinity import Affinity
 from tagalong.learn import Job, Score, Trained, train
 from tagalong.study import Store, StoreError, _pieces
@@ -151,8 +152,20 @@ def test_a_file_of_another_kind_or_version_is_refused(tmp_path):
     connection = sqlite3.connect(later)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(StoreError, match=r"version 99, expected 1; update tagalong"):
+    with pytest.raises(StoreError, match=r"version 99, expected 2; update tagalong"):
         Store(later)
+
+
+def test_a_store_of_the_old_layout_is_refused_and_left_alone(tmp_path):
+    path = old_run(tmp_path / "mine") / "run.sqlite"
+    before = path.read_bytes()
+    with pytest.raises(StoreError) as error:
+        Store(path)
+    assert str(error.value) == (
+        f"`out`: {tmp_path / 'mine'} holds a run of an earlier tagalong, whose networks this one cannot use; "
+        "choose another folder, or delete this one"
+    )
+    assert path.read_bytes() == before
 
 
 def _write_many(path: Path, first: int, start) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from study_small import small_problem
 
+from old_run import old_run
 from tagalong.affinity import Affinity
 from tagalong.group import Grouping
 from tagalong.learn import MLP
@@ -155,6 +156,16 @@ def test_all_problems_are_named_at_once(tmp_path):
     with pytest.raises(ValueError, match="several problems") as error:
         Study(small_problem(), tmp_path).run(["tga", "hoa"], [9], seeds=0)
     assert all(name in str(error.value) for name in ("'tga'", "`budgets`", "`seeds`"))
+
+
+def test_a_folder_of_the_old_layout_is_refused_before_anything_is_written(tmp_path):
+    old_run(tmp_path / "old")
+    (tmp_path / "old" / "settings.json").write_text('{"problem": {"fingerprint": "0123456789abcdef", "name": "x"}}')
+    study = Study(small_problem(), tmp_path / "old", executor=Refusing())
+    for refused in (study.run, study.check):
+        with pytest.raises(ValueError, match=r"`out`: .*old holds a run of an earlier tagalong, .*; choose another"):
+            refused(["mtl"], seeds=1)
+    assert {path.name for path in (tmp_path / "old").iterdir()} == {"run.sqlite", "networks", "settings.json"}
 
 
 def test_a_folder_of_another_problem_is_refused(tmp_path):

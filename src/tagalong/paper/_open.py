@@ -50,10 +50,13 @@ def open_bench(
 
     from tagalong.problems import load_problem
     from tagalong.study._executors import device_name, make_executor
-    from tagalong.study._settings import folder_problem
+    from tagalong.study._settings import folder_problem, store_problem
 
-    make_executor(executor)  # these two refuse what is not there, before minutes of drawing or decoding
+    make_executor(executor)  # these three refuse what cannot be used, before minutes of drawing or decoding
     device_name(device)
+    folder = out or Path("runs") / f"paper-{problem}-{size}"
+    if wrong := store_problem(folder):
+        raise ValueError(wrong)
     made = load_problem(problem, **{**(options or {}), "size": size, "progress": progress})
     if recipe:
         made = replace(made, recipe=replace(made.recipe, **recipe))
@@ -61,7 +64,6 @@ def open_bench(
     if len(names) < FEWEST:
         raise ValueError(f"`tasks` must be {FEWEST} at least, so that there is something to group, found {names[0]!r}")
     few = FEW if size == "small" and set(FEW) <= set(made.names) else None
-    folder = out or Path("runs") / f"paper-{problem}-{size}"
     count = seeds or (1 if problem == "taskonomy" else SEEDS[size])
     bench = Bench(made, folder, few if tasks is None else tuple(tasks), range(count), size, device, progress, executor)
     if wrong := folder_problem(folder, made.fingerprint):

@@ -24,7 +24,7 @@ from ._best import Best, Served
 from ._document import read_document
 
 FORMAT = "tagalong-networks"
-VERSION = 1
+VERSION = 2  # 1: pickled classes that have moved since
 FOLDER, FILE, EXAMPLE = "networks", "networks.json", "example.pt"
 
 
@@ -89,9 +89,13 @@ def _read(out: Path) -> Best:
     folder = out / FOLDER if (out / FOLDER).is_dir() else out
     if not (folder / FILE).exists():
         raise NetworksFileError(f"`out` must be the folder of a finished run, found no {FOLDER}/{FILE} in {out}")
-    best: Best = read_document(
-        folder / FILE, FORMAT, VERSION, lambda document: _best(document, folder), NetworksFileError
-    )
+    try:
+        best: Best = read_document(
+            folder / FILE, FORMAT, VERSION, lambda document: _best(document, folder), NetworksFileError
+        )
+    except ImportError as error:
+        todo = "start Python where it can be, or run the study again"
+        raise NetworksFileError(f"{folder} needs code that cannot be imported here ({error}); {todo}") from error
     return best
 
 

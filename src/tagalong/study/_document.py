@@ -32,7 +32,8 @@ def read_document(
         raise error(f"{file} must have the format {what!r}, found {found!r}")
     if document.get("version") != version:
         number = document.get("version")
-        raise error(f"{file} has version {number!r}, this tagalong reads {version}; update tagalong")
+        todo = "run the study again in another folder" if number in range(version) else "update tagalong"
+        raise error(f"{file} has version {number!r}, this tagalong reads {version}; {todo}")
     try:
         return parse(document)
     except DAMAGE as reason:

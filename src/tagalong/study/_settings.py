@@ -18,15 +18,30 @@ from tagalong._version import __version__
 from tagalong.affinity._atomic import write_atomic
 from tagalong.learn import Problem
 
+from ._store import Store, StoreError
+
 FORMAT, VERSION = "tagalong-run", 1
 PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def store_problem(out: Path) -> str | None:
+    """Why the networks in this folder cannot be used; None if they can, or if there are none."""
+    path = out / "run.sqlite"
+    try:
+        if path.exists():
+            Store(path).close()
+    except StoreError as error:
+        return str(error)
+    return None
 
 
 def folder_problem(out: Path, fingerprint: str) -> str | None:
     """Why a run of the problem with this fingerprint cannot go on in this folder; None if it can."""
     if out.exists() and not out.is_dir():
         return f"`out` must be a folder, found the file {out}"
+    if wrong := store_problem(out):
+        return wrong
     path = out / "settings.json"
     if not path.exists():
         return None

@@ -20,7 +20,7 @@ from ._pieces import drop, get, put
 from ._record import Cost
 from ._row import Losses, Packed, Row, read_halves, read_scores, unpack_affinity, unpack_losses, unpack_weights
 
-VERSION = 1
+VERSION = 2  # 1: keys that held the release and where classes were, so that no network is found again
 PATIENCE = 120.0  # seconds to wait for another process that writes
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS networks (
@@ -38,7 +38,7 @@ COLUMNS = "key, definition, scores, steps, seconds, parameters, best_epoch"
 
 
 class StoreError(ValueError):
-    """A file that should be a store of networks is not, is damaged, or is of a newer version."""
+    """A file that should be a store of networks is not, is damaged, or is of another version."""
 
 
 class Store:
@@ -66,7 +66,7 @@ class Store:
         try:
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
             if version not in (0, VERSION):
-                raise StoreError(f"{self.path} has version {version}, expected {VERSION}; update tagalong")
+                raise StoreError(self._unlike(version))
             if not version:
                 self._connection.executescript(f"BEGIN IMMEDIATE;{SCHEMA}PRAGMA user_version = {VERSION};COMMIT;")
         except sqlite3.DatabaseError as error:
@@ -75,6 +75,14 @@ class Store:
             raise StoreError(
                 f"{self.path} is not a store of networks ({error}); remove it, or choose another folder"
             ) from error
+
+    def _unlike(self, version: int) -> str:
+        if version > VERSION:
+            return f"{self.path} has version {version}, expected {VERSION}; update tagalong"
+        return (
+            f"`out`: {self.path.parent} holds a run of an earlier tagalong, whose networks this one cannot use; "
+            "choose another folder, or delete this one"
+        )
 
     def close(self) -> None:
         """Closes the file."""
