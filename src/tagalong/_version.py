@@ -6,7 +6,7 @@ __version__ = "0.1.0"
 # order of rows, another first weight, another loss), and never for anything else: all networks are then trained again.
 NUMERICS = 1
 
-PACKAGES = ("tagalong", "tagalong_paper")
+OWN_PACKAGES = ("tagalong", "tagalong_paper")
 
 
 def is_own(module: str) -> bool:
@@ -16,4 +16,4 @@ def is_own(module: str) -> bool:
         >>> is_own("tagalong.learn"), is_own("tagalong_paper.celeba"), is_own("tagalong_extras")
         (True, True, False)
     """
-    return module.partition(".")[0] in PACKAGES
+    return module.partition(".")[0] in OWN_PACKAGES

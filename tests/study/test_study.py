@@ -14,6 +14,7 @@ from tagalong.group import Grouping
 from tagalong.learn import MLP
 from tagalong.study import Lab, Results, Store, Study
 from tagalong.study._executors import Serial
+from tagalong.study._settings import log_to
 from tagalong.study.methods import Tag
 
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "random"]
@@ -99,6 +100,20 @@ def test_the_files_of_a_run(tmp_path):
     assert not list(tmp_path.glob("partial/*"))
     assert results.best().predict(small_problem().test.inputs).keys() == {"a", "b", "c"}
     assert logging.getLogger("tagalong").handlers == [], "the log file is let go"
+
+
+def test_what_our_packages_log_is_in_the_log_of_the_run(tmp_path):
+    loggers = [logging.getLogger(name) for name in ("tagalong.study", "tagalong_paper.taskonomy", "tagalong_extras")]
+    with log_to(tmp_path / "run.log"):
+        for logger in loggers:
+            logger.info("said by %s", logger.name)
+    said = (tmp_path / "run.log").read_text()
+    assert [logger.name for logger in loggers if f"said by {logger.name}" in said] == [
+        "tagalong.study",
+        "tagalong_paper.taskonomy",
+    ]
+    assert logging.getLogger("tagalong_paper").handlers == []
+    assert logging.getLogger("tagalong_paper").level == logging.NOTSET
 
 
 def test_row_losses_of_records_average_to_their_losses(tmp_path):

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from tagalong._version import __version__
+from tagalong._version import OWN_PACKAGES, __version__
 from tagalong.affinity._atomic import write_atomic
 from tagalong.learn import Problem
 
@@ -107,16 +107,17 @@ def _git_hash() -> str | None:
 @contextmanager
 def log_to(path: Path) -> Iterator[None]:
     """What the library logs goes to this file as well."""
-    logger = logging.getLogger("tagalong")
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    before = logger.level
-    logger.addHandler(handler)
-    if not logger.isEnabledFor(logging.INFO):
-        logger.setLevel(logging.INFO)
+    levels = {logger: logger.level for logger in map(logging.getLogger, OWN_PACKAGES)}
+    for logger in levels:
+        logger.addHandler(handler)
+        if not logger.isEnabledFor(logging.INFO):
+            logger.setLevel(logging.INFO)
     try:
         yield
     finally:
-        logger.setLevel(before)
-        logger.removeHandler(handler)
+        for logger, level in levels.items():
+            logger.setLevel(level)
+            logger.removeHandler(handler)
         handler.close()
