@@ -96,6 +96,28 @@ def test_tasks_without_labels_in_a_batch_are_neither_source_nor_target() -> None
     assert not there.all()
 
 
+def flat(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A loss of exactly 0 that pulls all the same."""
+    return (outputs - outputs.detach()).squeeze(1)
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+@pytest.mark.parametrize("missing", [0.0, 0.8])
+def test_a_loss_of_zero_is_not_taken_for_missing_labels(missing: float, held_out: bool) -> None:
+    problem = small_problem(Recipe(lr=0.02, batch_size=8, epochs=1), missing=missing)
+    problem = replace(problem, tasks=(Task("age", "custom", loss=flat), *problem.tasks[1:]))
+    sources, targets = [], []
+    for step, rows in enumerate(batches(0, 0, 41, 8)):
+        draw = torch.Generator().manual_seed(derived(0, "held out", step))
+        looked_at = (problem.val, torch.randperm(24, generator=draw)[:8]) if held_out else (problem.train, rows)
+        for found, (split, some) in ((sources, (problem.train, rows)), (targets, looked_at)):
+            found.append([torch.isfinite(split.targets[task][some]).any().item() for task in TASKS])
+    affinity = train(problem, Job(TASKS), meter={"every": 1, "estimator": "cosine", "held_out": held_out}).affinity
+    assert affinity is not None
+    np.testing.assert_array_equal(affinity.count, np.array(sources, int).T @ np.array(targets, int))
+    assert affinity.count[0].all()
+
+
 def losses_by_hand(problem: Problem, network: Network, split: Split, rows: torch.Tensor) -> dict[str, torch.Tensor]:
     outputs = network.at_step(0)(split.inputs[rows])
     return {task: slow_loss(problem.task(task), outputs[task], split.targets[task][rows]) for task in TASKS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,8 +16,6 @@ from ._seeds import derived
 
 if TYPE_CHECKING:
     from ._trainer import _Training
-
-Closure = Callable[[], dict[str, Tensor]]
 
 
 class Measuring:
@@ -47,20 +45,21 @@ class Measuring:
             }
         )
 
-    def __call__(self, losses: Closure) -> dict[str, Tensor]:
+    def __call__(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The losses of this step, and a measurement if one is due."""
+        training = self._training
         held_out = self._held_out_losses if self._held_out else None
         if not self._gaps:
-            return self.meter(losses, held_out)
+            return self.meter(lambda: training.losses(inputs, targets), held_out)
         first: dict[str, Tensor] = {}
         labelled: list[str] = []
 
         def shown() -> dict[str, Tensor]:
-            found = losses()
+            found = training.losses_and_labels(inputs, targets)
             if not first:
-                first.update(found)
+                first.update({task: loss for task, (loss, _) in found.items()})
                 labelled.extend(_labelled(found))
-            return {task: found[task] for task in labelled}
+            return {task: found[task][0] for task in labelled}
 
         self.meter(shown, held_out)
         return first  # the meter gives back its first call, too, but without the tasks that have no labels here
@@ -72,9 +71,8 @@ class Measuring:
             rows = torch.randperm(len(training.val), generator=draw)[: training.recipe.batch_size]
             self._held_out_batch = training.steps, training.val.batch(rows)
         with evaluating(training.network):
-            found = training.losses(*self._held_out_batch[1])
-        labelled = _labelled(found)
-        return {task: found[task] for task in labelled}
+            found = training.losses_and_labels(*self._held_out_batch[1])
+        return {task: found[task][0] for task in _labelled(found)}
 
 
 def has_gaps(rows: Rows) -> bool:
@@ -82,7 +80,7 @@ def has_gaps(rows: Rows) -> bool:
     return not isinstance(rows, Split) or any(not target.isfinite().all() for target in rows.targets.values())
 
 
-def _labelled(losses: Mapping[str, Tensor]) -> list[str]:
-    """The tasks with labels in a batch: a loss of exactly 0 means that there are none."""
-    values = torch.stack([loss.detach() for loss in losses.values()]).tolist()
-    return [task for task, value in zip(losses, values, strict=True) if value != 0]
+def _labelled(found: Mapping[str, tuple[Tensor, Tensor]]) -> list[str]:
+    """The tasks with labels in a batch."""
+    counts = torch.stack([labels for _, labels in found.values()]).tolist()
+    return [task for task, count in zip(found, counts, strict=True) if count]

@@ -27,8 +27,14 @@ def outputs_on(network: Network, inputs: Tensor, at_once: int | None = None) -> 
 
 def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
     """The mean over the rows that have a label; 0 if none has."""
+    return loss_and_labels(task, outputs, targets)[0]
+
+
+def loss_and_labels(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean loss over the rows that have a label, and how many have one."""
     losses, present = task.row_losses(outputs, targets)
-    return losses.sum() / present.sum().clamp(min=1)
+    labels = present.sum()
+    return losses.sum() / labels.clamp(min=1), labels
 
 
 @torch.no_grad()

@@ -25,7 +25,7 @@ from ._checkpoint import load_checkpoint, save_checkpoint
 from ._measuring import Measuring
 from ._network import build_network
 from ._problem import Problem
-from ._scoring import losses_on, mean_loss, scores_on
+from ._scoring import loss_and_labels, losses_on, scores_on
 from ._seeds import batches, derived, reseed
 from ._trained import UNKNOWN, Job, Score, Trained
 from ._windows import LossWindows
@@ -175,7 +175,7 @@ class _Training:
             return self.losses(inputs, targets)
 
         self.optimizer.zero_grad()
-        found = losses() if self.measuring is None else self.measuring(losses)
+        found = losses() if self.measuring is None else self.measuring(inputs, targets)
         self.balancer.backward(found, self.scaler)
         if self.scaler is None:
             self.optimizer.step()
@@ -189,9 +189,13 @@ class _Training:
 
     def losses(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The loss of each task on some rows, with this step's dropout masks."""
+        return {task: loss for task, (loss, _) in self.losses_and_labels(inputs, targets).items()}
+
+    def losses_and_labels(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+        """The same, each with the number of labels that it is the mean over."""
         with self._precision():
             outputs = self.network.at_step(self.steps)(inputs)
-            return {task.name: mean_loss(task, outputs[task.name], targets[task.name]) for task in self.tasks}
+            return {task.name: loss_and_labels(task, outputs[task.name], targets[task.name]) for task in self.tasks}
 
     def _validate(self) -> None:
         self.curve.append([float(loss) for loss in losses_on(self.network, self.tasks, self.val)])
