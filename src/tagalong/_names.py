@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 from typing import Any
 
@@ -45,6 +45,19 @@ def named(tasks: Iterable[str]) -> tuple[str, ...]:
     if not isinstance(tasks, Iterable):
         raise ValueError(f"`tasks` must be a list of names, found {tasks!r}")
     return tuple(tasks)
+
+
+def listed(given: Any, argument: str, what: str, example: str) -> tuple[Any, ...]:
+    """The entries of a list as a tuple; a string and a single value are refused.
+
+    Example:
+        >>> listed(3, "budgets", "numbers of networks", "[2, 3]")
+        Traceback (most recent call last):
+        ValueError: `budgets` must be a list of numbers of networks, found 3; write [2, 3]
+    """
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise ValueError(f"`{argument}` must be a list of {what}, found {given!r}; write {example}")
+    return tuple(given)
 
 
 def counted(number: int, noun: str) -> str:

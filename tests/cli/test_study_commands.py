@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from terminal import Terminal, environment
 
 from old_run import old_run
+from tagalong.affinity import Affinity
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 QUICK = ("--recipe", "epochs=2", "--recipe", "batch_size=64", "--device", "cpu")
@@ -198,6 +200,24 @@ def test_a_plan_filled_in_gives_a_verdict(tagalong: Terminal) -> None:
     assert "tagalong verdict plan.csv --out own" in Path("own/report.html").read_text(encoding="utf-8")
     assert tagalong("verdict", "own", "--quiet").out == tagalong("verdict", "plan.csv", "--quiet").out
     assert "page.html" in tagalong("report", "own", "--out", "page.html", "--quiet").out
+
+
+def test_a_plan_takes_an_affinity_for_each_method(tagalong: Terminal) -> None:
+    matrices = {"lookahead": [[0, 5, 1], [5, 0, 0], [0, 0, 0]], "cosine": [[0, 0, 0], [0, 0, 5], [1, 5, 0]]}
+    for name, matrix in matrices.items():
+        affinity = replace(Affinity.from_matrix(matrix, ["a", "b", "c"]), settings={"estimator": name})
+        affinity.save(f"{name}.json")
+    assert "for mtl, stl, tag, cs;" in tagalong("plan", "lookahead.json", "cosine.json", "--budgets", "2").out
+    rows = Path("plan.csv").read_text().splitlines()
+    assert "a+b,0,a,tag:2,,,,," in rows
+    assert "b+c,0,c,cs:2,,,,," in rows
+    assert "for mtl, stl, cs;" in tagalong("plan", "cosine.json").out
+    said = tagalong.refused("plan", "lookahead.json", "--methods", "tag,cs")
+    assert "must include one measured with the estimator 'cosine' or 'cosine_kernels' for 'cs'" in " ".join(
+        said.split()
+    )
+    said = tagalong.refused("plan", "cosine.json", "cosine.json")
+    assert "affinity must hold one for 'cs', found 2: 'cosine', 'cosine'; choose one" in " ".join(said.split())
 
 
 def test_problems_are_listed(tagalong: Terminal) -> None:

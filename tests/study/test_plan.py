@@ -1,16 +1,22 @@
 """A plan as a table to fill in, and the verdict on a filled one."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from told_small import TASKS, losses_of, rows_of
 
 from tagalong.affinity import Affinity
-from tagalong.study import External, Plan, plan, verdict_from_csv
+from tagalong.group import select_groups
+from tagalong.study import External, Plan, Study, plan, verdict_from_csv
 
 AFFINITY = Affinity.from_matrix([[0, 5, 0, 0], [5, 0, 0, 0], [0, 0, 0, 5], [0, 0, 5, 0]], TASKS)
+LOOKAHEAD = replace(AFFINITY, settings={"estimator": "lookahead"})
+CROSSED = [[0, 0, 0, 5], [0, 0, 5, 0], [0, 5, 0, 0], [5, 0, 0, 0]]
+COSINE = replace(Affinity.from_matrix(CROSSED, TASKS), settings={"estimator": "cosine"})
 
 
 def made(methods: tuple[str, ...] = ("stl", "tag"), seeds: int = 3) -> Plan:
@@ -158,3 +164,85 @@ def test_wrong_plans_are_refused_with_every_problem_at_once() -> None:
         plan(None, [2], ["optimal"], tasks=[f"t{number}" for number in range(13)])
     with pytest.raises(ValueError, match="`budgets` must hold at least one"):
         plan(None, [], ["hoa"], tasks=["a", "b"])
+
+
+@pytest.mark.parametrize("given", [[LOOKAHEAD, COSINE], (COSINE, LOOKAHEAD), [AFFINITY, COSINE]])
+def test_each_method_groups_by_the_affinity_of_its_estimator(given: Any) -> None:
+    for methods in (["tag", "cs"], None):
+        found = plan(given, [2, 3], methods).groupings
+        for budget in (2, 3):
+            assert found["tag", budget] == select_groups(LOOKAHEAD, budget).groups
+            assert found["cs", budget] == select_groups(COSINE, budget).groups
+        assert found["tag", 2] != found["cs", 2]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "method"),
+    [
+        ("lookahead", "tag"),
+        ("gradient", "tag"),
+        ("own", "tag"),
+        (None, "tag"),
+        ("cosine", "cs"),
+        ("cosine_kernels", "cs"),
+    ],
+)
+def test_an_affinity_decides_the_method_of_its_estimator(estimator: str | None, method: str) -> None:
+    affinity = replace(AFFINITY, settings={} if estimator is None else {"estimator": estimator})
+    assert plan(affinity, [2]).methods == ("mtl", "stl", method)
+    other = "cs" if method == "tag" else "tag"
+    with pytest.raises(ValueError, match=f"for '{other}', found .*; measure it or leave '{other}' out") as refused:
+        plan(affinity, [2], ["tag", "cs"])
+    assert "\n" not in str(refused.value)
+
+
+def test_an_affinity_for_each_method_and_one_alone() -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"^`affinity` must include one measured with the estimator 'cosine' or 'cosine_kernels' for 'cs', "
+        r"found 'lookahead'; measure it or leave 'cs' out$",
+    ):
+        plan(LOOKAHEAD, [2], ["tag", "cs"])
+    with pytest.raises(
+        ValueError,
+        match=r"^`affinity` must hold one for 'tag', found 2: 'lookahead', one without an estimator; choose one$",
+    ):
+        plan([LOOKAHEAD, AFFINITY], [2], ["tag"])
+    assert "tag" not in plan([LOOKAHEAD, AFFINITY], [2], ["stl"]).methods
+    with pytest.raises(ValueError, match="between the same tasks, found a, b, c, d and a, b, c"):
+        plan([LOOKAHEAD, COSINE.only(TASKS[:3])], [2])
+    assert plan([LOOKAHEAD, COSINE.only(TASKS[:3])], [2], tasks=TASKS[:3]).tasks == TASKS[:3]
+    with pytest.raises(ValueError, match="`affinity` must be an Affinity, a list of them, or None, found 7"):
+        plan(7, [2])  # type: ignore[arg-type]
+
+
+def test_a_study_takes_several_affinities(tmp_path: Path) -> None:
+    assert Study(TASKS, tmp_path).plan([LOOKAHEAD, COSINE], budgets=[2]).methods == ("mtl", "stl", "tag", "cs")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"budgets": 3}, "`budgets` must be a list of numbers of networks, found 3; write [2, 3]"),
+        ({"budgets": "23"}, "`budgets` must be a list of numbers of networks, found '23'; write [2, 3]"),
+        ({"methods": "tag"}, "`methods` must be a list of names, found 'tag'; write ['stl', 'tag']"),
+        ({"methods": 3}, "`methods` must be a list of names, found 3; write ['stl', 'tag']"),
+        ({"seeds": "3"}, "`seeds` must be a number from 1 or distinct whole numbers, found '3'"),
+        ({"seeds": 2.5}, "`seeds` must be a number from 1 or distinct whole numbers, found 2.5"),
+        ({"seeds": True}, "`seeds` must be a number from 1 or distinct whole numbers, found True"),
+    ],
+)
+def test_wrong_types_are_refused_in_a_sentence(tmp_path: Path, given: dict[str, Any], said: str) -> None:
+    study = Study(TASKS, tmp_path / "study")
+    for ask in (plan, study.plan):
+        with pytest.raises(ValueError, match=r"^`\w+` must be") as refused:
+            ask(AFFINITY, **{"budgets": [2], **given})
+        assert str(refused.value) == said
+    assert not study.out.exists()
+
+
+def test_a_table_s_budgets_are_a_list(tmp_path: Path) -> None:
+    path = made(("optimal",)).to_csv(tmp_path / "plan.csv")
+    fill(path, drop=("serves", "decides"))
+    with pytest.raises(ValueError, match="`budgets` must be a list of numbers of networks, found 3"):
+        verdict_from_csv(path, budgets=3)  # type: ignore[arg-type]

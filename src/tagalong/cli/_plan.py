@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,9 +13,16 @@ from . import _study_options as options
 from ._arguments import names, whole_budgets
 from ._terminal import say, screen
 
-METHODS = ("mtl", "stl", "tag")
-File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="An affinity: JSON or CSV, the row helps the column.", show_default=False)
+if TYPE_CHECKING:
+    from tagalong.affinity import Affinity
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE",
+        help="An affinity: JSON or CSV, the row helps the column. One of cosines decides cs, any other tag.",
+        show_default=False,
+    ),
 ]
 CsvOption = Annotated[
     Path | None,
@@ -31,7 +38,7 @@ CsvOption = Annotated[
 
 
 def plan(
-    file: File,
+    files: Files,
     budgets: options.BudgetsOption = None,
     methods: options.MethodsOption = None,
     seeds: options.SeedsOption = None,
@@ -43,19 +50,16 @@ def plan(
 
     Train each with your own script, fill in its validation and test losses, and ask `tagalong verdict`.
     """
-    from tagalong.group import read_table
     from tagalong.study import plan as make_plan
 
     if seeds is not None and seeds < 1:
         raise ValueError(f"`seeds` must be a number from 1, found {seeds}")
-    table = read_table(file)
-    if table.kind not in ("affinity", "square"):
-        raise ValueError(f"{file} must hold an affinity, found results of groups; see tagalong verdict")
-    affinity = table.scores
-    wanted = [2, 3] if budgets is None else whole_budgets(budgets, len(affinity.tasks))
-    usual = [budget for budget in wanted if budget <= len(affinity.tasks)] if budgets is None else wanted
-    chosen = METHODS if methods is None else names(methods)
-    made = make_plan(affinity, usual, chosen, 3 if seeds is None else seeds)
+    affinities = [_affinity(file) for file in files]
+    tasks = len(affinities[0].tasks)
+    wanted = [2, 3] if budgets is None else whole_budgets(budgets, tasks)
+    usual = [budget for budget in wanted if budget <= tasks] if budgets is None else wanted
+    chosen = None if methods is None else names(methods)
+    made = make_plan(affinities, usual, chosen, 3 if seeds is None else seeds)
     path = made.to_csv(out or Path("plan.csv"))
     if json:
         from json import dumps
@@ -72,3 +76,13 @@ def plan(
         f"{counted(len(made.networks), 'network')} to train, for {', '.join(made.methods)}; fill in {path}, then",
     )
     say(console, f"tagalong verdict {path}")
+
+
+def _affinity(file: Path) -> Affinity:
+    from tagalong.group import read_table
+
+    table = read_table(file)
+    if table.kind not in ("affinity", "square"):
+        raise ValueError(f"{file} must hold an affinity, found results of groups; see tagalong verdict")
+    affinity: Affinity = table.scores
+    return affinity

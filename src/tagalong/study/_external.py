@@ -133,7 +133,7 @@ class AskTell:
 
     def plan(
         self,
-        affinity: Affinity | None = None,
+        affinity: Affinity | Sequence[Affinity] | None = None,
         *,
         methods: Sequence[str] | None = None,
         budgets: Sequence[int] | None = None,
@@ -142,17 +142,18 @@ class AskTell:
         """Sets what `ask` will ask for, or goes on with the same plan.
 
         Args:
-            affinity: measured in your own loop; decides the groups of `tag`.
-            methods: "stl", "tag", "cs", "hoa", "optimal"; "mtl" is always among them. By default `stl`, and `tag` with
-                an affinity, `hoa` without.
+            affinity: measured in your own loop, one or several; decides the groups of `tag`, one of cosines those of
+                `cs`.
+            methods: "stl", "tag", "cs", "hoa", "optimal"; "mtl" is always among them. By default `stl`, and what the
+                affinities decide, `hoa` without any.
             budgets: how many networks there may be; by default 2, 3 and 4, as far as there are tasks.
             seeds: how many, or which.
         """
         tasks = _names(self.problem)
-        wanted = ("stl", "hoa" if affinity is None else "tag") if methods is None else methods
+        wanted = ("stl", "hoa") if methods is None and affinity is None else methods
         usual = [budget for budget in (2, 3, 4) if budget <= len(tasks)] or [1]
         chosen = make_plan(affinity, usual if budgets is None else budgets, wanted, seeds, tasks=tasks)
-        self._external = External(chosen, self.out)
+        self._external, self._has_run = External(chosen, self.out), False
         return chosen
 
     def ask(self) -> tuple[tuple[str, ...], int] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tagalong._names import refuse
+from tagalong._names import listed, refuse
 from tagalong.group import Group, select_groups
 
 from ._change import TOGETHER, Label
@@ -34,10 +34,11 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
     Raises:
         ValueError: what is missing, all in one sentence.
     """
+    sizes = None if budgets is None else listed(budgets, "budgets", "numbers of networks", "[2, 3]")
     file = Path(path)
     lines, columns = read_lines(file)
     networks = networks_in(lines, file)
-    plan = _plan(networks, columns, budgets)
+    plan = _plan(networks, columns, sizes)
     ledger = Ledger(plan)
     for (_, seed), by_task in networks.items():
         told = check_told(

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from tagalong._names import name_problems, refuse
+from tagalong._names import listed, name_problems, named, noted, refuse
 from tagalong.affinity import Affinity
 from tagalong.group import Group, select_groups
 
 from ._change import TOGETHER, Label
 from ._relative import Losses, Reference, Subset, relative_table
 
-MEASURED = ("tag", "cs")  # decided by an affinity
+ESTIMATORS = {"tag": ("lookahead", "gradient"), "cs": ("cosine", "cosine_kernels")}
+MEASURED = tuple(ESTIMATORS)  # decided by an affinity
 TRIED = ("hoa", "optimal")  # decided by validation losses of other networks
 METHODS = ("mtl", "stl", *MEASURED, *TRIED)
 MOST = 12  # tasks of which all subsets are trained
@@ -90,9 +91,9 @@ class Plan:
 
 
 def plan(
-    affinity: Affinity | None,
+    affinity: Affinity | Sequence[Affinity] | None,
     budgets: Sequence[int],
-    methods: Sequence[str] = ("mtl", "stl", "tag"),
+    methods: Sequence[str] | None = None,
     seeds: int | Sequence[int] = 3,
     *,
     tasks: Sequence[str] | None = None,
@@ -100,11 +101,17 @@ def plan(
     """Which networks to train for a verdict on these methods.
 
     Args:
-        affinity: decides the groups of `tag` or `cs`; None if neither is asked for.
+        affinity: one, or several. One measured with "cosine" (or "cosine_kernels") decides the groups of `cs`; any
+            other, such as "lookahead", "gradient" or a matrix of unknown origin, those of `tag`. None if neither is
+            asked for.
         budgets: how many networks there may be.
-        methods: "stl", "tag", "cs", "hoa" (all pairs first), "optimal" (all subsets); "mtl" is always among them.
+        methods: "stl", "tag", "cs", "hoa" (all pairs first), "optimal" (all subsets); "mtl" is always among them. By
+            default `stl`, and those of `tag` and `cs` that there is an affinity for.
         seeds: how many, or which.
         tasks: their names; by default those of the affinity.
+
+    Raises:
+        ValueError: with every problem at once; a method that has no affinity, or two, is one.
 
     Example:
         >>> affinity = Affinity.from_matrix([[0, 5, 1], [5, 0, 0], [0, 0, 0]], ["age", "ill", "fit"])
@@ -114,47 +121,109 @@ def plan(
         age ill
         age fit
     """
-    names = tuple(tasks if tasks is not None else (() if affinity is None else affinity.tasks))
-    numbers = tuple(range(seeds)) if isinstance(seeds, (int, np.integer)) else tuple(seeds)
-    wanted = tuple(dict.fromkeys(["mtl", *methods]))
-    refuse(_problems(affinity, names, wanted, tuple(budgets), numbers))
-    made = Plan(names, wanted, tuple(sorted(set(map(int, budgets)))), tuple(map(int, numbers)))
+    problems: list[str] = []
+    given = noted(problems, _affinities, affinity)
+    names = noted(problems, _tasks, given or (), tasks)
+    wanted = ("stl", *(_served(given or ()) or ("tag",))) if methods is None else methods
+    chosen = noted(problems, listed, wanted, "methods", "names", "['stl', 'tag']") or ()
+    sizes = noted(problems, listed, budgets, "budgets", "numbers of networks", "[2, 3]")
+    numbers = noted(problems, _seeds, seeds)
+    if given is not None and names is not None:
+        problems += name_problems(names) + _method_problems(chosen, len(names))
+        problems += _affinity_problems(given, names, chosen)
+        problems += [] if sizes is None else _budget_problems(sizes, len(names), chosen)
+    refuse(problems)
+    made = Plan(names, tuple(dict.fromkeys(["mtl", *chosen])), tuple(sorted(set(map(int, sizes)))), numbers)
     groupings: dict[Label, tuple[Group, ...]] = {TOGETHER: (Group(names, names),)}
-    if "stl" in wanted:
+    if "stl" in made.methods:
         groupings["stl", None] = tuple(Group({task}, {task}) for task in names)
     for method in MEASURED:
-        if method in wanted and affinity is not None:
-            found = select_groups(affinity.only(names), budgets=made.budgets)
+        if method in made.methods:
+            (measured,) = (one for one in given if _serves(one) == method)
+            found = select_groups(measured.only(names), budgets=made.budgets)
             groupings |= {(method, int(budget)): grouping.groups for budget, grouping in found.items()}
     return replace(made, groupings=groupings)
 
 
-def _problems(
-    affinity: Affinity | None,
-    tasks: tuple[str, ...],
-    methods: tuple[str, ...],
-    budgets: tuple[int, ...],
-    seeds: tuple[int, ...],
-) -> list[str]:
-    problems = name_problems(tasks)
+def _served(affinities: Sequence[Affinity]) -> tuple[str, ...]:
+    """The methods whose groups these affinities decide."""
+    found = {_serves(affinity) for affinity in affinities}
+    return tuple(method for method in MEASURED if method in found)
+
+
+def _serves(affinity: Affinity) -> str:
+    # what is not known to be a cosine is taken for what `tag` groups by: a matrix without settings, an own estimator
+    return "cs" if affinity.settings.get("estimator") in ESTIMATORS["cs"] else "tag"
+
+
+def _affinities(given: Affinity | Sequence[Affinity] | None) -> tuple[Affinity, ...]:
+    found = () if given is None else (given,) if isinstance(given, Affinity) else given
+    if not isinstance(found, Sequence) or not all(isinstance(one, Affinity) for one in found):
+        raise ValueError(
+            f"`affinity` must be an Affinity, a list of them, or None, found {given!r}; see Affinity.from_matrix"
+        )
+    return tuple(found)
+
+
+def _tasks(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> tuple[str, ...]:
+    if tasks is None and len({frozenset(affinity.tasks) for affinity in affinities}) > 1:
+        found = " and ".join(", ".join(affinity.tasks) for affinity in affinities)
+        raise ValueError(f"`affinity` must hold affinities between the same tasks, found {found}")
+    return named(tasks if tasks is not None else affinities[0].tasks if affinities else ())
+
+
+def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    found: Any = range(seeds) if isinstance(seeds, (int, np.integer)) and not isinstance(seeds, bool) else seeds
+    if isinstance(found, Iterable) and not isinstance(found, str):
+        found = list(found)
+        if found and all(_whole(seed, 0) for seed in found) and len(set(found)) == len(found):
+            return tuple(map(int, found))
+    raise ValueError(f"`seeds` must be a number from 1 or distinct whole numbers, found {found!r}")
+
+
+def _method_problems(methods: Sequence[str], tasks: int) -> list[str]:
+    problems = []
     unknown = [method for method in methods if method not in METHODS]
     if unknown:
         problems.append(f"`methods` must be among {_listed(METHODS)}, found {_listed(unknown)}")
-    measured = [method for method in methods if method in MEASURED]
-    if measured and affinity is None:
-        problems.append(f"`affinity` must be given for {_listed(measured)}, found None; measure it or leave them out")
-    lacking = [] if affinity is None else [task for task in tasks if task not in affinity.tasks]
-    if measured and lacking:
-        problems.append(f"`affinity` must know every task, found nothing about {_listed(lacking)}")
-    wrong = [budget for budget in budgets if not _whole(budget, 1, len(tasks))]
+    if "optimal" in methods and tasks > MOST:
+        problems.append(f"`methods`: 'optimal' trains all {2**tasks - 1} subsets; use 'hoa' above {MOST} tasks")
+    return problems
+
+
+def _affinity_problems(affinities: Sequence[Affinity], tasks: Sequence[str], methods: Sequence[str]) -> list[str]:
+    measured = [method for method in MEASURED if method in methods]
+    if measured and not affinities:
+        return [f"`affinity` must be given for {_listed(measured)}, found None; measure it or leave them out"]
+    problems = []
+    for method in measured:
+        mine = [affinity for affinity in affinities if _serves(affinity) == method]
+        if not mine:
+            wanted = " or ".join(map(repr, ESTIMATORS[method]))
+            problems.append(
+                f"`affinity` must include one measured with the estimator {wanted} for {method!r}, found "
+                f"{_origins(affinities)}; measure it or leave {method!r} out"
+            )
+        if len(mine) > 1:
+            problems.append(f"`affinity` must hold one for {method!r}, found {len(mine)}: {_origins(mine)}; choose one")
+        lacking = [task for task in tasks if any(task not in affinity.tasks for affinity in mine)]
+        if lacking:
+            problems.append(f"`affinity` must know every task, found nothing about {_listed(lacking)}")
+    return list(dict.fromkeys(problems))
+
+
+def _origins(affinities: Sequence[Affinity]) -> str:
+    known = [affinity.settings.get("estimator") for affinity in affinities]
+    return ", ".join("one without an estimator" if name is None else repr(name) for name in known)
+
+
+def _budget_problems(budgets: Sequence[int], tasks: int, methods: Sequence[str]) -> list[str]:
+    problems = []
+    wrong = [budget for budget in budgets if not _whole(budget, 1, tasks)]
     if wrong:
-        problems.append(f"`budgets` must be whole numbers from 1 to {len(tasks)}, the number of tasks, found {wrong}")
+        problems.append(f"`budgets` must be whole numbers from 1 to {tasks}, the number of tasks, found {wrong}")
     if not budgets and any(method in MEASURED + TRIED for method in methods):
         problems.append("`budgets` must hold at least one number of networks, found none")
-    if not seeds or not all(_whole(seed, 0) for seed in seeds) or len(set(seeds)) < len(seeds):
-        problems.append(f"`seeds` must be a number from 1 or distinct whole numbers, found {list(seeds)}")
-    if "optimal" in methods and len(tasks) > MOST:
-        problems.append(f"`methods`: 'optimal' trains all {2 ** len(tasks) - 1} subsets; use 'hoa' above {MOST} tasks")
     return problems
 
 
@@ -162,5 +231,5 @@ def _whole(value: object, least: int, most: float = float("inf")) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(least <= value <= most)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _listed(names: Iterable[object]) -> str:
     return ", ".join(map(repr, names))
