@@ -235,3 +235,60 @@ def test_a_damaged_store_says_so(tmp_path):
     path.mkdir()
     with pytest.raises(ValueError, match=r"run\.sqlite: unable to open database file; choose another folder"):
         Study(small_problem(), tmp_path).run(["mtl", "stl"], seeds=1)
+
+
+def test_results_after_a_run_are_those_of_the_run_and_write_nothing(tmp_path):
+    study = Study(small_problem(), tmp_path)
+    ran = study.run(["mtl", "stl"], seeds=2)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for found in (study.results(), Study(small_problem(), tmp_path).results()):
+        assert found.records == ran.records
+        assert found.verdict() == ran.verdict()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_results_are_those_of_the_run_until_somebody_asks(tmp_path):
+    study = Study(small_problem(), tmp_path)
+    study.plan(methods=["stl"], seeds=1)
+    ran = study.run(["mtl"], seeds=1)
+    assert study.results().records == ran.records
+    assert study.ask() == (("a", "b", "c"), 0)
+    with pytest.raises(ValueError, match="results of 4 networks are missing"):
+        study.results()
+
+
+def test_there_are_no_results_before_a_run_or_a_plan(tmp_path):
+    out = tmp_path / "new"
+    for what in (small_problem(), ["a", "b"]):
+        with pytest.raises(
+            ValueError, match=r"there are no results in .*new yet; `run` the study, or `ask` and `tell`"
+        ):
+            Study(what, out).results()
+    assert not out.exists()
+
+
+def test_results_of_another_problem_are_refused(tmp_path):
+    Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
+    with pytest.raises(ValueError, match="holds a run of another problem"):
+        Study(small_problem(seed=1), tmp_path).results()
+    with pytest.raises(ValueError, match="`out` must hold results for x, y, found those for a, b, c; use a new one"):
+        Study(["x", "y"], tmp_path).results()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"budgets": 3}, r"`budgets` must be a list of numbers of networks, found 3; write \[2, 3\]"),
+        ({"budgets": "23"}, "`budgets` must be a list of numbers of networks, found '23'"),
+        ({"methods": "tag"}, r"`methods` must be a list of names, found 'tag'; write \['tag'\]"),
+        ({"seeds": "3"}, "`seeds` must be how many .* or a list of distinct whole numbers, found '3'"),
+        ({"seeds": 2.5}, "`seeds` must be how many .* or a list of distinct whole numbers, found 2.5"),
+    ],
+)
+def test_wrong_types_are_refused_in_a_sentence(tmp_path, given, said):
+    study = Study(small_problem(), tmp_path / "run")
+    for ask in (study.run, study.check):
+        with pytest.raises(ValueError, match=said) as refused:
+            ask(**{"methods": ["tag"], **given})
+        assert "\n" not in str(refused.value)
+    assert not study.out.exists()

@@ -15,6 +15,7 @@ from ._page import draw_page
 from ._plan import Plan
 from ._plan import plan as make_plan
 from ._results import Results
+from ._settings import folder_problem
 from ._told import Ledger, Losses, check_told
 from ._told_file import has_plan, plan_document, read, write
 
@@ -130,6 +131,7 @@ class AskTell:
     problem: Problem | Sequence[str]
     out: Path
     _external: External | None = None
+    _has_run = False  # and nobody has asked or told since
 
     def plan(
         self,
@@ -165,14 +167,32 @@ class AskTell:
         self._told.tell(tasks, seed, val=val, test=test, **more)
 
     def results(self) -> Results:
-        """What was told, compared, once nothing is left to ask; it is saved as `results.json`."""
+        """The results of `run`, or what was told, compared, once nothing is left to ask, and saved as `results.json`.
+
+        Raises:
+            ValueError: networks are still to be told; or there was neither a run nor anything to tell.
+        """
+        if self._has_run or (self._external is None and not has_plan(self.out)):
+            return self._results_of_run()
         results = self._told.results()
         results.save(self.out / "results.json")
         draw_page(self.out)
         return results
 
+    def _results_of_run(self) -> Results:
+        if not (self.out / "results.json").exists():
+            raise ValueError(f"there are no results in {self.out} yet; `run` the study, or `ask` and `tell`")
+        if isinstance(self.problem, Problem) and (wrong := folder_problem(self.out, self.problem.fingerprint)):
+            raise ValueError(wrong)
+        results, tasks = Results.load(self.out), _names(self.problem)
+        if results.problem.tasks != tasks:
+            found = ", ".join(results.problem.tasks)
+            raise ValueError(f"`out` must hold results for {', '.join(tasks)}, found those for {found}; use a new one")
+        return results
+
     @property
     def _told(self) -> External:
+        self._has_run = False
         if self._external is None:
             if has_plan(self.out):
                 self._external = External(None, self.out)

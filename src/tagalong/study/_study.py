@@ -114,6 +114,7 @@ class Study(AskTell):
             results = self._compared(lab, asked, settings)
             draw_page(self.out)
             logger.info("finished: %d networks in the store", len(store))
+        self._has_run = True
         return results
 
     def check(self, methods: Sequence[str | Method], budgets: Sequence[int] | None = None, **more: Any) -> None:
