@@ -1,5 +1,7 @@
 """The leaderboard: estimators in the tables, pairs, and those of other packages."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -76,3 +78,19 @@ def test_a_meter_estimator_is_measured_in_a_training_of_all_tasks() -> None:
     assert estimate.gains.shape == (2, 2)
     assert estimate.cost > 0
     np.testing.assert_array_equal(measured(load_truth("nhanes"), problem, Drop, seed=0).gains, estimate.gains)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"budgets": 3}, r"`budgets` must be a list, found 3; write \[3\]"),
+        ({"budgets": "23"}, "`budgets` must be a list, found '23'"),
+        ({"tables": "nhanes"}, r"`tables` must be a list, found 'nhanes'; write \['nhanes'\]"),
+        ({"seeds": "3"}, "`seeds` must be at least 1, found '3'"),
+        ({"seeds": 2.5}, "`seeds` must be at least 1, found 2.5"),
+        ({"seeds": 0}, "`seeds` must be at least 1, found 0"),
+    ],
+)
+def test_wrong_types_are_refused_in_a_sentence(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        leaderboard(**{"tables": ["nhanes"], **given})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -65,10 +66,13 @@ def leaderboard(
         progress: is told what is being looked at.
 
     Raises:
-        ValueError: there is no such table, or no seed.
+        ValueError: there is no such table, or no seed, or a single value where a list is needed.
     """
-    if seeds < 1:
-        raise ValueError(f"`seeds` must be at least 1, found {seeds}")
+    if not isinstance(seeds, Integral) or isinstance(seeds, bool) or seeds < 1:
+        raise ValueError(f"`seeds` must be at least 1, found {seeds!r}")
+    for argument, given in {"tables": tables, "budgets": budgets}.items():
+        if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
+            raise ValueError(f"`{argument}` must be a list, found {given!r}; write [{given!r}]")
     found: list[Standing] = []
     theirs = offered()
     for name in truth_names() if tables is None else tables:
