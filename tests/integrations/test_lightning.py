@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from ranks import on_ranks
-from tagalong import Affinity
+from tagalong import Affinity, select_groups
 
 if importlib.util.find_spec("lightning") is None:
     pytest.skip("needs lightning", allow_module_level=True)
@@ -138,13 +138,14 @@ def test_resuming_from_a_checkpoint_goes_on_measuring(tmp_path: Path) -> None:
 
 
 def test_measured_steps_go_to_the_loggers(tmp_path: Path) -> None:
+    documented = "lookahead onto target/source"
+    assert f"``{documented}``" in (AffinityCallback.__doc__ or "")
+    key = documented.replace("target", "noise").replace("source", "heat")
     logger = CSVLogger(tmp_path, name="log")
     measuring = callback()
     fit(tmp_path, Automatic(), measuring, logger=logger, log_every_n_steps=1)
     with open(Path(logger.log_dir) / "metrics.csv", encoding="utf-8") as file:
-        logged = [
-            float(row["lookahead onto noise/heat"]) for row in csv.DictReader(file) if row["lookahead onto noise/heat"]
-        ]
+        logged = [float(row[key]) for row in csv.DictReader(file) if row[key]]
     assert measuring.meter is not None
     np.testing.assert_allclose(logged, measuring.meter.affinity().history[:, 0, 1])
 
@@ -155,7 +156,8 @@ def test_the_affinity_is_written_and_the_groups_are_printed(tmp_path: Path, caps
     printed = capsys.readouterr().out
     assert "Affinity (row helps column" in printed
     assert "affinity.json" in printed
-    assert "network" in printed or "group" in printed
+    assert str(select_groups(Affinity.load(tmp_path / "affinity.json"), 2)) in printed
+    assert "no groups" not in printed
 
 
 def test_a_wrong_name_is_refused_with_a_sentence(tmp_path: Path) -> None:

@@ -115,12 +115,11 @@ def test_resuming_from_a_checkpoint_measures_what_an_unbroken_run_would(tmp_path
 
 
 def test_measured_steps_are_logged(tmp_path: Path) -> None:
+    documented = "lookahead onto target/source"
+    assert f"``{documented}``" in (AffinityMixin.__doc__ or "")
+    key = documented.replace("target", "noise").replace("source", "heat")
     metered = trained(tmp_path)
-    logged = [
-        entry["lookahead onto noise/heat"]
-        for entry in metered.state.log_history
-        if "lookahead onto noise/heat" in entry
-    ]
+    logged = [entry[key] for entry in metered.state.log_history if key in entry]
     np.testing.assert_allclose(logged, metered.meter.affinity().history[:, 0, 1])
 
 

@@ -31,7 +31,8 @@ class AffinityCallback(Callback):
         shared: The part of the module that tasks share: its name, or a function of the module.
         path: Where to write the affinity at the end; by default ``affinity.json`` in the trainer's folder.
         budget: Into how many networks to group the tasks at the end, printed; None: no groups.
-        log: Whether every measured step goes to the trainer's loggers, as ``affinity/source/target``.
+        log: Whether every measured step goes to the trainer's loggers, as
+            ``lookahead onto target/source``, with the estimator's name first.
         options: For the `AffinityMeter`: `every`, `estimator`, `tasks`, …
 
     Attributes:

@@ -32,7 +32,8 @@ class AffinityMixin:
         task_losses: Computes ``{task: loss}`` from the model and a batch of inputs. It runs several times in a
             measured step.
         shared: The part of the model that tasks share: its name, or a function of the model.
-        log_affinity: Whether every measured step is logged, as ``affinity/source/target``.
+        log_affinity: Whether every measured step is logged, as ``lookahead onto target/source``, with the estimator's
+            name first.
         meter_options: For the `AffinityMeter`: `every`, `estimator`, `tasks`, …
 
     Attributes:
