@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from tagalong import plugins
+
 
 @pytest.fixture(autouse=True)
 def _fixed_seeds() -> None:
@@ -21,6 +23,13 @@ def _ctrl_c() -> None:
     """A script that starts the tests in the background makes them, and all they start, deaf to Ctrl-C."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def own_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is forgotten after it, and what others were warned about is said again."""
+    monkeypatch.setattr(plugins, "_registered", {kind: {} for kind in plugins._registered})
+    monkeypatch.setattr(plugins, "_warned", set())
 
 
 @pytest.fixture

@@ -1,22 +1,13 @@
-import importlib.metadata
-
 import numpy as np
 import pytest
 
+from packages import install
 from tagalong.learn import Problem
+from tagalong.plugins import PluginError
 from tagalong.problems import Known, _needs, known_problems, load_problem, problem_names
 
-
-class Point:
-    """An entry point as a package would offer it."""
-
-    def __init__(self, name, made) -> None:
-        self.name, self.made, self.value = name, made, f"package:{name}"
-
-    def load(self):
-        if isinstance(self.made, Exception):
-            raise self.made
-        return self.made
+pytestmark = pytest.mark.usefixtures("own_plugins")
+SHIPPED = ("nhanes", "faces", "qm9", "celeba", "taskonomy")
 
 
 def coins(rows: int = 50) -> Problem:
@@ -27,13 +18,25 @@ def coins(rows: int = 50) -> Problem:
     return Problem.from_arrays(np.eye(rows), np.arange(rows) % 2, ["heads"], name="coins")
 
 
+DICE = Known("dice", "tossed dice", tasks=1, function=coins, package="no_such_package")
+CARDS = Known("card", "drawn cards")
+NUMBER = 3
+
+
 @pytest.fixture
-def offered(monkeypatch) -> None:
-    points = [Point("coins", coins), Point("broken", RuntimeError("no wheels")), Point("faces", coins)]
-    points.append(Point("dice", Known("dice", "tossed dice", tasks=1, function=coins, package="no_such_package")))
-    monkeypatch.setattr(
-        "tagalong.problems._registry.entry_points", lambda group: points if group == "tagalong.problems" else []
-    )
+def offered(tmp_path, monkeypatch) -> None:
+    """A package that offers problems; some of its entry points are broken."""
+    points = """
+    [tagalong.problems]
+    broken = broken_problems:coins
+    cards = test_registry:CARDS
+    coins = test_registry:coins
+    dice = test_registry:DICE
+    faces = test_registry:coins
+    number = test_registry:NUMBER
+    """
+    folder = install(tmp_path, "games", points, broken_problems="raise RuntimeError('no wheels')")
+    monkeypatch.syspath_prepend(str(folder))
 
 
 def test_shipped_problems_describe_themselves() -> None:
@@ -44,8 +47,14 @@ def test_shipped_problems_describe_themselves() -> None:
 
 
 def test_other_packages_offer_problems(offered, caplog) -> None:
-    assert problem_names() == ("nhanes", "faces", "qm9", "celeba", "taskonomy", "coins", "dice")
-    assert "the problem 'broken' of package:broken cannot be loaded: no wheels" in caplog.text
+    assert problem_names() == (*SHIPPED, "coins", "dice")
+    assert problem_names() == (*SHIPPED, "coins", "dice")
+    assert sorted(caplog.messages) == [
+        "the problem 'broken' of broken_problems:coins cannot be loaded: no wheels",
+        "the problem 'cards' of test_registry:CARDS cannot be loaded: its record is of a problem named 'card'",
+        "the problem 'faces' of test_registry:coins is not used: there is a problem of this name already",
+        "the problem 'number' of test_registry:NUMBER cannot be loaded: it must be a function or a Known, found int",
+    ]
     known = {known.name: known for known in known_problems()}
     assert known["coins"].description == "Tossed coins."
     assert known["coins"].available
@@ -83,7 +92,8 @@ def test_a_missing_package_is_named_with_the_line_that_brings_it(monkeypatch, na
         load_problem(name)
 
 
-def test_the_entry_point_group_is_the_documented_one() -> None:
-    assert all(
-        point.group == "tagalong.problems" for point in importlib.metadata.entry_points(group="tagalong.problems")
-    )
+def test_a_broken_one_is_refused_when_it_is_used_and_not_before(offered, caplog) -> None:
+    assert len(load_problem("coins", rows=40).train) == 28
+    assert "broken" not in caplog.text
+    with pytest.raises(PluginError, match="the problem 'broken' of broken_problems:coins cannot be loaded: no wheels"):
+        load_problem("broken")

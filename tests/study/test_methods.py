@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from study_small import small_problem
 
+from packages import install
 from tagalong.group import Group, select_groups
 from tagalong.learn import Score, Trained
 from tagalong.study import Lab, Store, make_method, method_names, register_method
 from tagalong.study._executors import Serial
 from tagalong.study._records import records_of
 from tagalong.study._row import pack
-from tagalong.study.methods import Choice, Decision, Method, Tag, _registry
+from tagalong.study.methods import Choice, Decision, Method, _registry
 from tagalong.study.methods._random import block_share, random_cover, random_partition
 
 
@@ -327,15 +328,9 @@ def test_own_methods_are_known_by_name(five):
         register_method("a+b", Halves)
 
 
-def test_methods_of_other_packages_are_found_by_entry_point(monkeypatch):
-    class Point:
-        name = "theirs"
-
-        def load(self):
-            return lambda every=1: Tag(every=every)
-
-    monkeypatch.setattr(_registry, "entry_points", lambda group: [Point()] if group == "tagalong.methods" else [])
-    _registry._read_entry_points.cache_clear()
+def test_methods_of_other_packages_are_found_by_entry_point(tmp_path, monkeypatch):
+    module = "from tagalong.study.methods import Tag\n\ndef theirs(every=1):\n    return Tag(every=every)\n"
+    points = "[tagalong.methods]\ntheirs = their_methods:theirs\n"
+    monkeypatch.syspath_prepend(str(install(tmp_path, "theirs", points, their_methods=module)))
     assert "theirs" in method_names()
     assert make_method("theirs", {"theirs": {"every": 7}}).meter["every"] == 7
-    _registry._read_entry_points.cache_clear()

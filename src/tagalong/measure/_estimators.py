@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tagalong.plugins import find_plugins, load_plugins
+
 Quantity = Literal["after", "slopes", "inner", "kernel_inner", "gram"]
 
 
@@ -99,6 +101,7 @@ class Cosine(Estimator):
         return found
 
 
+SHIPPED = ("lookahead", "gradient", "cosine", "cosine_kernels")
 _registry: dict[str, Estimator] = {}
 
 
@@ -119,22 +122,42 @@ def register_estimator(estimator: Estimator) -> None:
 
 
 def estimator_names() -> list[str]:
-    return sorted(_registry)
+    """The names of all estimators, those of other packages included."""
+    theirs: dict[str, object] = load_plugins("estimators", SHIPPED)  # some are functions, for the leaderboard alone
+    return sorted({*_registry, *(name for name, made in theirs.items() if _is_estimator(made))})
 
 
 def resolve_estimators(chosen: str | Estimator | Iterable[str | Estimator]) -> list[Estimator]:
     """Estimators by name or as they are; raises one error that lists every unknown name."""
     items = [chosen] if isinstance(chosen, str | Estimator) or not isinstance(chosen, Iterable) else list(chosen)
-    unknown = [
-        item for item in items if not isinstance(item, Estimator) and not (isinstance(item, str) and item in _registry)
-    ]
+    resolved = [(item, item if isinstance(item, Estimator) else _by_name(item)) for item in items]
+    unknown = [item for item, estimator in resolved if estimator is None]
     if unknown or not items:
         raise ValueError(f"`estimator` must be one or several of {estimator_names()}, got {unknown or items}.")
-    found = [item if isinstance(item, Estimator) else _registry[item] for item in items]
+    found = [estimator for _, estimator in resolved if estimator is not None]
     names = [estimator.name for estimator in found]
     if len(set(names)) < len(names):
         raise ValueError(f"`estimator` names one twice: {names}.")
     return found
+
+
+def _by_name(name: object) -> Estimator | None:
+    if not isinstance(name, str):
+        return None
+    if name in _registry:
+        return _registry[name]
+    plugin = find_plugins("estimators", SHIPPED).get(name)
+    if plugin is None:
+        return None
+    made = plugin.load()
+    if not _is_estimator(made):
+        raise plugin.broken(f"a meter needs an Estimator, found {type(made).__name__}")
+    estimator: Estimator = made() if isinstance(made, type) else made
+    return estimator
+
+
+def _is_estimator(made: object) -> bool:
+    return isinstance(made, Estimator) or (isinstance(made, type) and issubclass(made, Estimator))
 
 
 def cosines(inner: Tensor, source_squares: Tensor, target_squares: Tensor) -> Tensor:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Any
 
 from tagalong._progress import Progress
 from tagalong.learn import Problem
 from tagalong.learn._table_roles import closest
+from tagalong.plugins import Plugin, find_plugins, load_plugins
 
 from ._needs import is_installed
-
-GROUP = "tagalong.problems"
-log = logging.getLogger(__name__)
 
 # What the demo learns: few enough tasks for every subset to be trained within two minutes on two cores.
 DEMO_TASKS = {
@@ -102,24 +98,6 @@ SHIPPED = (
         package="qm9pack",
         install="qm9pack",
     ),
-    Known(
-        "celeba",
-        "photographs with attributes of CelebA, from your own copy (--with data=FOLDER)",
-        tasks=9,
-        size="202,599 images of 64×64",
-        module="._celeba",
-        package="PIL",
-        install="tagalong[images]",
-    ),
-    Known(
-        "taskonomy",
-        "rooms of buildings: segmentation, depth, normals, 2d edges, 2d keypoints",
-        tasks=5,
-        size="your copy of Taskonomy, images of 256×256",
-        module="._taskonomy",
-        package="PIL",
-        install="tagalong[images]",
-    ),
 )
 
 
@@ -127,10 +105,9 @@ def known_problems() -> tuple[Known, ...]:
     """All problems, those of other packages last.
 
     A package offers a problem through the entry point group "tagalong.problems": the name of the problem, and a
-    function that makes it, or a `Known`.
+    function that makes it, or a `Known`. See `tagalong.plugins`.
     """
-    names = {known.name for known in SHIPPED}
-    return (*SHIPPED, *(found for found in _offered() if found.name not in names))
+    return (*SHIPPED, *load_plugins("problems", _shipped_names(), read=_known).values())
 
 
 def problem_names() -> tuple[str, ...]:
@@ -152,16 +129,19 @@ def load_problem(name: str, *, progress: Progress | None = None, **options: Any)
         **options: of the problem.
 
     Raises:
-        ValueError: no problem has this name.
+        ValueError: no problem has this name, or the package that brings it is broken.
         ImportError: it needs a package that is not there; says how to install it.
 
     Example:
         >>> load_problem("faces", rows=500, pixels=8).names[:2]
         ('5_o_Clock_Shadow', 'Black_Hair')
     """
-    for known in known_problems():
+    for known in SHIPPED:
         if known.name == name:
             return known.load(progress, **options)
+    theirs = find_plugins("problems", _shipped_names())
+    if name in theirs:
+        return _known(theirs[name]).load(progress, **options)
     names = problem_names()
     listed = ", ".join(map(repr, names))
     near = closest(name, names)
@@ -169,14 +149,16 @@ def load_problem(name: str, *, progress: Progress | None = None, **options: Any)
     raise ValueError(f"`name` must be a problem, one of {listed}, found {name!r}{hint}")
 
 
-def _offered() -> list[Known]:
-    offered = []
-    for point in entry_points(group=GROUP):
-        try:
-            made = point.load()
-        except Exception as error:  # a broken package must not hide the others
-            log.warning("the problem %r of %s cannot be loaded: %s", point.name, point.value, error)
-            continue
-        described = (inspect.getdoc(made) or point.value).split("\n")[0]
-        offered.append(made if isinstance(made, Known) else Known(point.name, described, function=made))
-    return offered
+def _shipped_names() -> set[str]:
+    return {known.name for known in SHIPPED}
+
+
+def _known(plugin: Plugin) -> Known:
+    made = plugin.load()
+    if isinstance(made, Known):
+        if made.name != plugin.name:
+            raise plugin.broken(f"its record is of a problem named {made.name!r}")
+        return made
+    if not callable(made):
+        raise plugin.broken(f"it must be a function or a Known, found {type(made).__name__}")
+    return Known(plugin.name, (inspect.getdoc(made) or plugin.value).split("\n")[0], function=made)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
 from tagalong.group import Grouping, select_groups
+from tagalong.plugins import load_plugins
 
 from ._effects import marginal_effects_of, pair_gains_of
 from ._table import TruthTable
 
 Array = NDArray[np.float64]
-GROUP = "tagalong.estimators"
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +83,4 @@ def _of_pairs(table: TruthTable, logs: Array, fraction: float) -> Estimate:
 
 def offered() -> dict[str, object]:
     """Estimators of other packages, by the name of their entry point in the group "tagalong.estimators"."""
-    found = {}
-    for point in entry_points(group=GROUP):
-        try:
-            found[point.name] = point.load()
-        except Exception as error:  # noqa: PERF203 - a broken package must not hide the others
-            log.warning("the estimator %r of %s cannot be loaded: %s", point.name, point.value, error)
-    return found
+    return load_plugins("estimators")

@@ -6,9 +6,10 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
-from importlib.metadata import entry_points
+from functools import partial
 from typing import Any
+
+from tagalong.plugins import Plugin, find_plugins, warn_once
 
 from ._alone import Stl
 from ._auto import Auto
@@ -22,7 +23,6 @@ from ._rules import RULES, rule_problem
 from ._together import Mtl, Ruled, Wide
 
 Factory = Callable[..., Method]
-ENTRY_POINTS = "tagalong.methods"
 _registry: dict[str, Factory] = {
     "mtl": Mtl,
     "stl": Stl,
@@ -69,15 +69,27 @@ def register_method(name: str, factory: Factory) -> None:
 
 def method_names() -> list[str]:
     """The names of all methods; combinations such as "tag+pcgrad" come on top."""
-    _read_entry_points()
-    return list(_registry)
+    return [*_registry, *_offered()]
 
 
-@lru_cache(maxsize=1)
-def _read_entry_points() -> None:
-    for point in entry_points(group=ENTRY_POINTS):
-        if point.name not in _registry:
-            register_method(point.name, point.load())
+def _offered() -> dict[str, Plugin]:
+    """Methods of other packages; none is imported."""
+    found = find_plugins("methods", _registry)
+    for plugin in (plugin for plugin in found.values() if "+" in plugin.name):
+        warn_once(f"{plugin} is not used: only combinations have a '+' in their name")
+    return {name: plugin for name, plugin in found.items() if "+" not in name}
+
+
+def _factory(name: str) -> Factory | None:
+    if name in _registry:
+        return _registry[name]
+    plugin = _offered().get(name)
+    if plugin is None:
+        return None
+    made: Factory = plugin.load()
+    if not callable(made):
+        raise plugin.broken(f"it must be a class or a function, found {type(made).__name__}")
+    return made
 
 
 def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) -> Method:
@@ -89,28 +101,26 @@ def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = Non
         options: by method name, what its factory takes.
 
     Raises:
-        ValueError: no such method, or an option that it does not take.
+        ValueError: no such method, an option that it does not take, or the package that brings it is broken.
 
     Example:
         >>> make_method("tag", {"tag": {"every": 5}}).meter["every"], make_method("hoa+uw").rule
         (5, 'uw')
     """
-    _read_entry_points()
     given = {} if options is None else options
-    if name in _registry:
-        return _made(name, given.get(name, {}))
+    if factory := _factory(name):
+        return _made(name, factory, given.get(name, {}))
     if larger := LARGER.fullmatch(name):
         return Wide(float(larger[2]), larger[1])
     groups, plus, rule = name.rpartition("+")
-    if plus and groups in _registry:
-        return Combined(_made(groups, {**given.get(groups, {}), **given.get(name, {})}), rule)
+    if plus and (factory := _factory(groups)):
+        return Combined(_made(groups, factory, {**given.get(groups, {}), **given.get(name, {})}), rule)
     if not plus and rule_problem(name) is None:
         return Ruled(name)
     raise ValueError(_unknown(name))
 
 
-def _made(name: str, options: Mapping[str, Any]) -> Method:
-    factory = _registry[name]
+def _made(name: str, factory: Factory, options: Mapping[str, Any]) -> Method:
     parameters = inspect.signature(factory).parameters
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         unknown = [option for option in options if option not in parameters]
@@ -121,10 +131,11 @@ def _made(name: str, options: Mapping[str, Any]) -> Method:
 
 
 def _unknown(name: str) -> str:
-    known = [*_registry, "mtl-wide2", "mtl-big2", "tag+pcgrad"]
-    close = difflib.get_close_matches(name, [*known, *(f"{m}+{rule}" for m in _registry for rule in RULES)], 1, 0.5)
+    names = method_names()
+    known = [*names, "mtl-wide2", "mtl-big2", "tag+pcgrad"]
+    close = difflib.get_close_matches(name, [*known, *(f"{m}+{rule}" for m in names for rule in RULES)], 1, 0.5)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return (
-        f"`methods` must be among {', '.join(map(repr, _registry))}, combinations such as 'tag+pcgrad', 'mtl-wide2', "
+        f"`methods` must be among {', '.join(map(repr, names))}, combinations such as 'tag+pcgrad', 'mtl-wide2', "
         f"'mtl-big2', or a rule of TorchJD such as 'mgda'; found {name!r}{hint}"
     )
