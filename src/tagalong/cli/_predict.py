@@ -48,6 +48,9 @@ def predict(
 
     Probabilities for classes, the data's units for numbers. Opening a run unpickles its networks, which can run code:
     open only runs you trust.
+
+    Example:
+        `tagalong predict runs/table new.csv --out answers.csv`: with the recommended networks
     """
     from tagalong.affinity._atomic import write_atomic
     from tagalong.study import Best

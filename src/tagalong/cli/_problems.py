@@ -7,7 +7,11 @@ from ._terminal import clean, put, say, screen, table
 
 
 def problems(json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
-    """Lists the problems that `tagalong run` and `tagalong paper` know by name."""
+    """Lists the problems that `tagalong run` and `tagalong paper` know by name.
+
+    Example:
+        `tagalong problems --json`: what can be run by name, for a script
+    """
     from tagalong.problems import known_problems
 
     known = known_problems()

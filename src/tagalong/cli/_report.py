@@ -48,6 +48,10 @@ def report(
     """Makes the page of a finished run again from its files; with two runs, compares them.
 
     The page, `report.html`, is one file that fetches nothing and can be mailed.
+
+    Examples:
+        `tagalong report runs/table --open`: the page of a run, in the browser
+        `tagalong report runs/table runs/other`: two runs side by side
     """
     from tagalong.report._run import read_run
 

@@ -54,6 +54,10 @@ def run(
 
     Everything is kept in `--out`: stopped at any moment and started again, it goes on where it was, and further
     methods, budgets or seeds use what is there.
+
+    Examples:
+        `tagalong run nhanes --methods mtl,tag,hoa --budgets 2-4`: a problem by its name
+        `tagalong run table.csv --targets age,ill,weight --ignore id`: a table of your own
     """
     table = {
         "targets": arguments.listed(targets),

@@ -25,7 +25,6 @@ OPTIONS = (
         "group_column",
     ),
     *("methods", "seeds", "set", "price_per_hour", "confirm", "recipe", "executor", "device", "size", "with", "out"),
-    "problem",
 )
 SPELT = {"allow_single=False": "--no-single", "allow_single=True": "--allow-single"}
 

@@ -36,6 +36,9 @@ def verdict(
     FILE has one row per network, seed and task, with the columns network (such as age+ill), seed, task, val_loss and
     test_loss, as `tagalong plan` writes it. The choice is made on validation and judged on test losses. With `--out`
     the results and their page, `report.html`, are kept too.
+
+    Example:
+        `tagalong verdict plan.csv --out runs/own`: what came of it, with a page
     """
     from tagalong.study import Results, verdict_from_csv
 

@@ -9,6 +9,7 @@ from ._experiments import run_experiment as run_experiment
 from ._matrices import CELEBA as CELEBA
 from ._matrices import MATRICES as MATRICES
 from ._matrices import TASKONOMY as TASKONOMY
+from ._plugins import register as register
 from ._printed import PRINTED as PRINTED
 from ._printed import Printed as Printed
 from ._printed import PrintedGroup as PrintedGroup

@@ -10,15 +10,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import _study_options as options
-from ._arguments import check_folder, typed_whole
-from ._completion import one_of
-from ._interrupt import goes_on
-from ._sentences import called
-from ._study_arguments import listed, of_problem, values
+from tagalong.cli import (
+    DeviceOption,
+    ExecutorOption,
+    JsonOption,
+    OutOption,
+    QuietOption,
+    RecipeOption,
+    TasksOption,
+    WithOption,
+    called,
+    check_folder,
+    goes_on,
+    listed,
+    of_problem,
+    one_of,
+    typed_whole,
+    values,
+    watching,
+)
+
+from ._experiments import check_methods
 
 if TYPE_CHECKING:
-    from tagalong.paper import Experiment
+    from ._experiments import Experiment
 
 WHERE = "Where"
 ProblemOption = Annotated[
@@ -85,21 +100,27 @@ COMMON: dict[str, tuple[Any, Any]] = {
     "problem": (ProblemOption, "faces"),
     "size": (SizeOption, "small"),
     "seeds": (SeedsOption, None),
-    "tasks": (options.TasksOption, None),
-    "with_": (options.WithOption, None),
-    "recipe": (options.RecipeOption, None),
-    "executor": (options.ExecutorOption, None),
-    "device": (options.DeviceOption, None),
-    "out": (options.OutOption, None),
-    "json": (options.JsonOption, False),
-    "quiet": (options.QuietOption, False),
+    "tasks": (TasksOption, None),
+    "with_": (WithOption, None),
+    "recipe": (RecipeOption, None),
+    "executor": (ExecutorOption, None),
+    "device": (DeviceOption, None),
+    "out": (OutOption, None),
+    "json": (JsonOption, False),
+    "quiet": (QuietOption, False),
 }
 OWN: dict[str, dict[str, tuple[Any, Any]]] = {
     "main": {"as_published": (PublishedOption, False)},
     "capacity": {"methods": (LargerOption, None)},
     "no-early-stopping": {"methods": (AugmentedOption, None)},
 }
-TYPED = {"task": "--tasks", "recipe.lr": "--recipe lr", "seed": "--with seed", "workers": "workers of --executor"}
+TYPED = {
+    "problem": "--problem",
+    "task": "--tasks",
+    "recipe.lr": "--recipe lr",
+    "seed": "--with seed",
+    "workers": "workers of --executor",
+}
 
 
 def training_command(experiment: Experiment) -> Callable[..., None]:
@@ -121,10 +142,8 @@ def training_command(experiment: Experiment) -> Callable[..., None]:
 def run(name: str, typed: dict[str, Any], **own: Any) -> None:
     """Runs an experiment and shows what came out; networks that are in the folder are not trained again."""
     from tagalong.paper import open_bench, run_experiment
-    from tagalong.paper._experiments import check_methods
 
-    from ._paper_page import show_report
-    from ._watch import watching
+    from ._command_page import show_report
 
     check_folder(typed["out"])  # before minutes of drawing or decoding
     check_methods(name, own.get("methods"))

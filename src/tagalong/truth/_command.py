@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tagalong._json import holdable
-
-from . import _study_options as options
-from ._arguments import budgets as read_budgets
-from ._study_arguments import listed
-from ._terminal import clean, progress, put, say, screen, table
+from tagalong.cli import (
+    BudgetsOption,
+    JsonOption,
+    SeedsOption,
+    clean,
+    listed,
+    progress,
+    put,
+    say,
+    screen,
+    table,
+)
+from tagalong.cli import budgets as read_budgets
 
 if TYPE_CHECKING:
-    from tagalong.truth import Standing
+    from ._leaderboard import Standing
 
 Tables = Annotated[
     str | None,
@@ -25,9 +33,9 @@ Tables = Annotated[
 
 def leaderboard(
     tables: Tables = None,
-    budgets: options.BudgetsOption = None,
-    seeds: options.SeedsOption = None,
-    json: options.JsonOption = False,
+    budgets: BudgetsOption = None,
+    seeds: SeedsOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Compares estimators of affinity with the truth: tables for which every subset of tasks was trained.
 
@@ -35,9 +43,12 @@ def leaderboard(
     may join (joining). Changes are of test losses against one network for all tasks, negative is better. Costs are in
     trainings of that network. Packages add estimators by the entry point group "tagalong.estimators"; these are
     measured on the problems that come with tagalong, which takes minutes.
+
+    Example:
+        `tagalong leaderboard --tables nhanes,faces`: which affinity predicts what truly helps
     """
-    from tagalong.truth import leaderboard as compare
-    from tagalong.truth import truth_names
+    from ._leaderboard import leaderboard as compare
+    from ._shipped import truth_names
 
     names = listed(tables)
     wanted = (2, 3, 4) if budgets is None else tuple(int(k) for k in read_budgets(budgets, 12))
@@ -50,7 +61,7 @@ def leaderboard(
 
 
 def _show(found: list[Standing], budgets: tuple[int, ...]) -> None:
-    from tagalong.truth import average
+    from ._leaderboard import average
 
     console = screen()
     numbers = ("pairs", "joining", *(f"k={k}" for k in budgets), "cost")

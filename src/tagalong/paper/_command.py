@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tagalong.paper import EXPERIMENTS
+from tagalong.cli import Command, Commands, JsonOption, OutOption, QuietOption, check_folder, put, say, screen, table
 
-from . import _study_options as options
-from ._arguments import check_folder
-from ._interrupt import interruptible
-from ._manual import Command, Commands
-from ._paper_experiments import training_command
-from ._terminal import put, say, screen, table
+from ._command_experiments import training_command
+from ._experiments import EXPERIMENTS, run_experiment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,14 +18,22 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tagalong.group import Group
-    from tagalong.paper import Report, Selection
+
+    from ._report import Report
+    from ._selection import Selection
 
 paper = typer.Typer(name="paper", cls=Commands, invoke_without_command=True, rich_markup_mode="markdown")
 
 
 @paper.callback()
 def _parts(context: typer.Context) -> None:
-    """Computes and trains again what the paper printed (Fifty et al., NeurIPS 2021), and says where it differs."""
+    """Computes and trains again what the paper printed (Fifty et al., NeurIPS 2021), and says where it differs.
+
+    Examples:
+        `tagalong paper`: all experiments, in a line each
+        `tagalong paper selection`: the groupings that the paper printed, and the best ones
+        `tagalong paper main --seeds 2`: the main figure on drawn faces, in seconds
+    """
     if context.invoked_subcommand is None:
         console, width = screen(), max(len(experiment.name) for experiment in EXPERIMENTS)
         for experiment in EXPERIMENTS:
@@ -38,16 +42,12 @@ def _parts(context: typer.Context) -> None:
 
 
 @paper.command(cls=Command, epilog="Example: `tagalong paper selection --json`")
-@interruptible
-def selection(
-    out: options.OutOption = None, json: options.JsonOption = False, quiet: options.QuietOption = False
-) -> None:
+def selection(out: OutOption = None, json: JsonOption = False, quiet: QuietOption = False) -> None:
     """The 15 groupings that the paper prints beside the best ones for the published matrices."""
     from json import dumps
 
-    from tagalong.paper import selections
-
-    from ._paper_page import show_files
+    from ._command_page import show_files
+    from ._selection import selections
 
     check_folder(out)
     found = selections()
@@ -70,28 +70,22 @@ def _saved(text: str, out: Path) -> Path:
 
 
 @paper.command(cls=Command, epilog="Example: `tagalong paper errata --json`")
-@interruptible
-def errata(out: options.OutOption = None, json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
+def errata(out: OutOption = None, json: JsonOption = False, quiet: QuietOption = False) -> None:
     """Every disagreement with the printed numbers, and why."""
-    from tagalong.paper import run_experiment
-
     check_folder(out)
     _computed(run_experiment("errata"), out, json, quiet)
 
 
 @paper.command(cls=Command, epilog="Example: `tagalong paper theory --json`")
-@interruptible
-def theory(out: options.OutOption = None, json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
+def theory(out: OutOption = None, json: JsonOption = False, quiet: QuietOption = False) -> None:
     """Lemma 1 and each printed version of Proposition 1 put to the test, and the counterexample's four panels."""
-    from tagalong.paper import run_experiment
-
     check_folder(out)
     _computed(run_experiment("theory"), out, json, quiet)
 
 
 def _computed(report: Report, out: Path | None, json: bool, quiet: bool) -> None:
     """What nothing was trained for; files are only written where a folder is named."""
-    from ._paper_page import show_report
+    from ._command_page import show_report
 
     files = [] if out is None else report.save(out)
     if json:
@@ -110,7 +104,7 @@ for _experiment in EXPERIMENTS:
             cls=Command,
             help=_help + ("?" if _experiment.summary.endswith("?") else "."),
             epilog=f"Example: `tagalong paper {_experiment.name} --seeds 1 --out runs/try`",
-        )(interruptible(training_command(_experiment)))
+        )(training_command(_experiment))
 
 
 def _show(found: tuple[Selection, ...], quiet: bool) -> None:

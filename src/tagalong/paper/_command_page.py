@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from ._terminal import clean, put, say, screen, table
+from tagalong.cli import clean, put, say, screen, table
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tagalong.paper._report import Cell, Report, Sheet
+    from ._report import Cell, Report, Sheet
 
 WIDE = 60  # letters of a cell above which a table is shown line by line
 GAP, ENDLESS = 2, 10_000  # columns between two columns of a table, and those of a file
@@ -91,7 +91,7 @@ def _wide_enough(console: Console, made: Table) -> Console:
 
 def _measured(sheet: Sheet, place: int) -> bool:
     """Whether a column holds results, rather than what names a row, such as a method or a number of groups."""
-    from tagalong.paper import Value
+    from ._report import Value
 
     return any(isinstance(row[place], Value) for row in sheet.rows)
 
@@ -108,14 +108,14 @@ def _table(sheet: Sheet, columns: Sequence[int]) -> Table:
 
 def _styled(cell: Cell, served: str) -> Text:
     """A cell; results of served tasks stand out in tables that hold those of helpers too."""
-    from tagalong.paper import Value
+    from ._report import Value
 
     style = "dim" if _only_helps(cell) else served if isinstance(cell, Value) else ""
     return Text(_text(cell), style=style)
 
 
 def _only_helps(cell: Cell) -> bool:
-    from tagalong.paper import Value
+    from ._report import Value
 
     return isinstance(cell, Value) and not cell.served
 

@@ -1,0 +1,186 @@
+"""Plug-ins: found by entry points or registered by hand, imported when used, warned about once."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from packages import install
+from tagalong import plugins
+from tagalong.measure import AffinityMeter, Estimator, estimator_names
+from tagalong.paper import register as register_paper
+from tagalong.plugins import PluginError, find_plugins, load_plugins, register
+from tagalong.study.methods import Mtl, make_method, method_names
+
+pytestmark = pytest.mark.usefixtures("own_plugins")
+ROOT = Path(__file__).parents[1]
+POINTS = """
+    [tagalong.estimators]
+    {0} = {0}_module:made
+    """
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Installs a package while a test runs."""
+
+    def added(name: str, entry_points: str, **modules: str) -> None:
+        monkeypatch.syspath_prepend(str(install(tmp_path / name, name, entry_points, **modules)))
+
+    yield added
+    for name in [name for name in sys.modules if name.endswith("_module")]:
+        del sys.modules[name]
+
+
+def test_what_is_declared_is_found_and_not_imported(package) -> None:
+    package("early", POINTS.format("early"), early_module="made = 3")
+    found = find_plugins("estimators")["early"]
+    assert (found.value, found.package, str(found)) == (
+        "early_module:made",
+        "early 1.0",
+        "the estimator 'early' of early_module:made",
+    )
+    assert "early_module" not in sys.modules
+    assert load_plugins("estimators")["early"] == 3
+
+
+def test_packages_are_found_in_the_order_of_their_names(package) -> None:
+    for name in ("middle", "zulu", "alpha"):
+        package(name, POINTS.format(name))
+    assert [name for name in find_plugins("estimators") if name in ("alpha", "middle", "zulu")] == [
+        "alpha",
+        "middle",
+        "zulu",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("raise RuntimeError('no wheels\\nat all')", "no wheels"),
+        ("raise RuntimeError", "RuntimeError"),
+        ("import no_such_package", "No module named 'no_such_package'"),
+        ("import sys; sys.exit('started as a script')", "started as a script"),
+        ("made = (", "'(' was never closed"),
+    ],
+)
+def test_a_broken_one_is_one_warning_and_hides_no_other(package, caplog, source: str, why: str) -> None:
+    package("broken", POINTS.format("broken"), broken_module=source)
+    package("fine", POINTS.format("fine"), fine_module="made = 3")
+    for _ in range(2):
+        loaded = load_plugins("estimators")
+        assert "broken" not in loaded
+        assert loaded["fine"] == 3
+    (said,) = caplog.messages
+    assert said.startswith(f"the estimator 'broken' of broken_module:made cannot be loaded: {why}")
+    assert "\n" not in said
+
+
+def test_entry_points_that_cannot_be_read_are_one_warning(package, caplog, monkeypatch) -> None:
+    def unreadable(group: str) -> None:
+        raise TypeError("a line without a value")
+
+    monkeypatch.setattr(plugins, "entry_points", unreadable)
+    monkeypatch.syspath_prepend("elsewhere")
+    assert find_plugins("estimators") == find_plugins("estimators") == {}
+    assert caplog.messages == ["entry points of installed packages cannot be read: a line without a value"]
+
+
+def test_of_two_with_the_same_name_the_first_is_used(package, caplog) -> None:
+    point = "[tagalong.estimators]\nsame = {}_module:made\n"
+    package("alpha", point.format("alpha"), alpha_module="made = 1")
+    package("beta", point.format("beta"), beta_module="made = 2")
+    assert load_plugins("estimators")["same"] == load_plugins("estimators")["same"] == 1
+    assert caplog.messages == [
+        "the estimator 'same' of beta_module:made is not used: alpha_module:made has the same name"
+    ]
+
+
+def test_none_takes_the_name_of_what_is_there(package, caplog) -> None:
+    package("tag", "[tagalong.methods]\ntag = tag_module:made\na+b = tag_module:made\n", tag_module="made = 1")
+    assert method_names().count("tag") == 1
+    assert "a+b" not in method_names()
+    assert make_method("tag").name == "tag"
+    assert caplog.messages == [
+        "the method 'tag' of tag_module:made is not used: there is a method of this name already",
+        "the method 'a+b' of tag_module:made is not used: only combinations have a '+' in their name",
+    ]
+
+
+def test_what_is_registered_by_hand_comes_before_what_is_declared(package, caplog) -> None:
+    package("early", POINTS.format("early"), early_module="made = 3")
+    register(estimators={"early": len, "late": "early_module:made"})
+    assert load_plugins("estimators") == {"early": len, "late": 3}
+    assert caplog.messages == ["the estimator 'early' of early_module:made is not used: builtins:len has the same name"]
+
+
+def test_the_same_may_be_registered_again_and_another_not(caplog) -> None:
+    def made() -> int:
+        return 1
+
+    first = made
+
+    def made() -> int:  # as when a cell of a notebook is run again
+        return 2
+
+    register(estimators={"one": first})
+    register(estimators={"one": made})
+    assert load_plugins("estimators")["one"]() == 2
+    assert caplog.messages == []
+    register(estimators={"one": 1.5})
+    assert load_plugins("estimators")["one"] is made
+    assert re.fullmatch(
+        r"the estimator 'one' of builtins:float@\w+ is not used: test_plugins:\S+ has the same name", caplog.messages[0]
+    )
+
+
+def test_a_name_must_be_text() -> None:
+    with pytest.raises(ValueError, match="`problems` must have non-empty strings as names, found ''"):
+        register(problems={"": len})
+
+
+class Drop(Estimator):
+    """By how much the loss falls."""
+
+    name, needs, ratio = "drop", frozenset({"after"}), False
+
+    def __call__(self, seen):
+        return seen.before - seen.after
+
+
+def test_methods_and_estimators_are_known_once_registered(caplog) -> None:
+    import torch
+
+    register(methods={"ours": Mtl, "number": 3}, estimators={"drop": Drop, "function": lambda problem, seed: None})
+    assert {"ours", "number"} <= set(method_names())
+    assert isinstance(make_method("ours"), Mtl)
+    assert make_method("ours+pcgrad").name
+    with pytest.raises(PluginError, match="it must be a class or a function, found int"):
+        make_method("number")
+    assert "drop" in estimator_names()
+    assert "function" not in estimator_names()
+    encoder = torch.nn.Linear(2, 2)
+    AffinityMeter(encoder, lr=0.1, estimator="drop")
+    with pytest.raises(ValueError, match="a meter needs an Estimator, found function"):
+        AffinityMeter(encoder, lr=0.1, estimator="function")
+    assert caplog.messages == []
+
+
+def test_a_broken_method_is_refused_when_it_is_used(package, caplog) -> None:
+    package("broken", "[tagalong.methods]\nbroken = broken_module:made\n", broken_module="import no_such_package")
+    assert "broken" in method_names()
+    assert make_method("mtl").name == "mtl"
+    with pytest.raises(PluginError, match="the method 'broken' of broken_module:made cannot be loaded: No module"):
+        make_method("broken")
+    assert caplog.messages == []
+
+
+def test_the_paper_declares_what_it_registers(caplog) -> None:
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    register_paper()
+    for kind in ("commands", "problems"):
+        registered = {name: plugin.value for name, plugin in find_plugins(kind).items() if not plugin.package}
+        assert registered == project["entry-points"][f"tagalong.{kind}"]
+    assert caplog.messages == []
