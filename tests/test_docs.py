@@ -1,7 +1,8 @@
 """Every python and console block of README and docs runs, in order; what it prints is as shown.
 
 Python blocks of a page share one namespace, all blocks of a page one folder. In a console block `$ ` starts a command,
-`> ` continues it, and the rest is what it prints.
+`> ` continues it, and the rest is what it prints. A block with a title is a file of that folder; a page with a
+`pyproject.toml` describes a package, which is installed.
 """
 
 import contextlib
@@ -15,11 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from packages import install
 from tagalong.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\s*^```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```\n', re.MULTILINE | re.DOTALL)
+POINTS = re.compile(r'^\[project\.entry-points\.("[^"]+")\]\n((?:\w.*\n)+)', re.MULTILINE)
 COMMAND = re.compile(r"^\$ (.*\n(?:> .*\n)*)((?:(?!\$ ).*\n)*)", re.MULTILINE)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 OPTIONAL = re.compile(r"^(?:from|import) (accelerate|lightning|sklearn|transformers)\b", re.MULTILINE)
@@ -41,6 +45,18 @@ def blocks(page: Path) -> list[Block]:
     return [
         Block(found[1], found[2], text.count("\n", 0, found.start(2)), found[3] or "") for found in BLOCK.finditer(text)
     ]
+
+
+def write_files(page: Path, folder: Path) -> bool:
+    """Writes what a page shows as files; returns whether they are a package, with its entry points."""
+    files = dict(FILE.findall(page.read_text(encoding="utf-8")))
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    points = "".join(f"[{group}]\n{lines}" for group, lines in POINTS.findall(files.get("pyproject.toml", "")))
+    if points:
+        install(folder, "page", points.replace('"', ""))
+    return bool(points)
 
 
 def _words(text: str) -> list[str]:
@@ -86,7 +102,7 @@ def run_command(command: str) -> str:
     return printed.getvalue()
 
 
-@pytest.mark.usefixtures("one_thread")
+@pytest.mark.usefixtures("one_thread", "own_plugins")
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.* is deprecated:FutureWarning")  # Lightning 2.6 with torch 2.13
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")  # Lightning's advice about one's machine
 @pytest.mark.filterwarnings("ignore:The number of training batches")
@@ -94,6 +110,8 @@ def run_command(command: str) -> str:
 def test_blocks_run_and_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
+    if write_files(page, tmp_path):
+        monkeypatch.syspath_prepend(str(tmp_path))
     names: dict[str, object] = {"__name__": "__main__"}
     compare = assert_printed if "import torch" in page.read_text(encoding="utf-8") else assert_same
     for block in blocks(page):
