@@ -112,6 +112,26 @@ def test_all_budgets_come_in_one_table(tagalong: Terminal) -> None:
     assert quiet.splitlines()[0].split() == ["budget", "networks", "total", "proof", "{served}", "+", "helpers"]
 
 
+def test_several_budgets_show_what_networks_cost(tagalong: Terminal) -> None:
+    typed = (write("a.csv", SQUARE), "--budgets", "2,3", "--cost", "0.5+0.25")
+    assert tagalong("group", *typed).out == (
+        "a.csv: square table of 4 tasks, row helps column\n\n"
+        "budget  networks  cost  total  proof   {served} + helpers: cost\n"
+        "     2         2     2      2  proven  {age, weight}: 1\n"
+        "                                       {ill, smoker}: 1\n"
+        "     3         2     2      2  proven  {age, weight}: 1\n"
+        "                                       {ill, smoker}: 1\n"
+    )
+    listed = json.loads(tagalong("group", *typed, "--json").out)["groupings"]
+    assert [(grouping["budget"], grouping["cost"]) for grouping in listed] == [(2, 2), (3, 2)]
+    assert [group["cost"] for grouping in listed for group in grouping["groups"]] == [1, 1, 1, 1]
+    candidates = write("c.csv", "group,cost,a,b\na,0.5,1,\na,1,2,\nb,0.5,,2\na+b,1,1.5,1.5\n")
+    shown = tagalong("group", candidates, "--budgets", "1,1.5", "--quiet").out
+    assert re.search(r"^ +1 +1 +1 +3  proven  \{a, b\}: 1$", shown, re.MULTILINE)
+    assert "1.5         2   1.5" in shown
+    assert "cost" not in tagalong("group", "a.csv", "--budgets", "2,3").out
+
+
 def test_the_options_reach_the_selection(tagalong: Terminal) -> None:
     affinity = Affinity.from_matrix(np.random.default_rng(0).standard_normal((6, 6)), list("abcdef"))
     affinity.to_csv("r.csv")

@@ -37,6 +37,7 @@ def document(grouping: Grouping) -> dict[str, Any]:
     """The grouping with what scripts would have to compute."""
     known: dict[str, Any] = json.loads(grouping.to_json())
     known["gap"] = grouping.gap if grouping.gap < float("inf") else None
+    known["cost"] = sum(group.cost for group in grouping.groups)
     if grouping.resampled is not None:
         known["resampled"]["unsettled"] = list(grouping.resampled.unsettled)
     return known

@@ -50,12 +50,15 @@ class Page:
 
     def _budgets(self) -> None:
         resampled = any(grouping.resampled for grouping in self.answer.groupings)
-        columns = ["budget", "networks", "total", "proof", *(["stable"] if resampled else []), "{served} + helpers"]
-        made = table(*columns, numbers=("budget", "networks", "total"))
+        columns = ["budget", "networks", *(["cost"] if self.costs else []), "total", "proof"]
+        columns += [*(["stable"] if resampled else []), "{served} + helpers" + ": cost" * self.costs]
+        made = table(*columns, numbers=("budget", "networks", "cost", "total"))
         for grouping in self.answer.groupings:
-            stable = "-" if grouping.stability is None else f"{grouping.stability:.0%}"
-            row = [f"{grouping.budget:g}", str(len(grouping.groups)), f"{grouping.value:.6g}", proof(grouping)]
-            made.add_row(*row, *([stable] if resampled else []), "\n".join(map(_short, grouping.groups)))
+            spent, stable = sum(group.cost for group in grouping.groups), grouping.stability
+            row = [f"{grouping.budget:g}", str(len(grouping.groups)), *([f"{spent:g}"] if self.costs else [])]
+            row += [f"{grouping.value:.6g}", proof(grouping)]
+            row += [] if not resampled else ["-" if stable is None else f"{stable:.0%}"]
+            made.add_row(*row, "\n".join(_short(group, self.costs) for group in grouping.groups))
         self._put(made)
 
     def _tasks(self, grouping: Grouping) -> None:
@@ -136,8 +139,9 @@ def networks(grouping: Grouping, costs: bool) -> Table:
     return made
 
 
-def _short(group: Group) -> str:
-    return f"{{{_names(group.serves)}}}" + (f" + {_names(group.helpers)}" if group.helpers else "")
+def _short(group: Group, costs: bool) -> str:
+    helped = f" + {_names(group.helpers)}" if group.helpers else ""
+    return f"{{{_names(group.serves)}}}{helped}" + (f": {group.cost:g}" if costs else "")
 
 
 def _names(tasks: frozenset[str]) -> str:
