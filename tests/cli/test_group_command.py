@@ -214,6 +214,22 @@ def test_results_with_costs_are_candidates(tagalong: Terminal) -> None:
         assert "4 networks with their costs for 2 tasks" in tagalong("group", name, "--budget", "1").out
 
 
+def test_pairs_are_completed_where_networks_have_costs(tagalong: Terminal) -> None:
+    """HOA with half-size networks for single tasks: by --cost, and by a column of costs."""
+    pairs = {group: values for group, values in TABLE.items() if len(group) <= 2}
+    plain = write("pairs.csv", "\n".join(RESULTS.splitlines()[:-1]))
+    expected = select_groups(pairs, 1.5, complete="pairs", cost=lambda group: 0.5 if len(group) == 1 else 1, max_cost=1)
+    typed = ("--budget", "1.5", "--complete", "pairs")
+    assert found(tagalong, plain, *typed, "--cost", "half-single", "--max-cost", "1") == expected
+    lines = [f"{line},{1 if '+' in line else 0.5}" for line in RESULTS.splitlines()[1:-1]]
+    costed = write("costed.csv", "\n".join(["group,a,b,c,cost", *lines]))
+    again = found(tagalong, costed, *typed)
+    assert (again.groups, again.value) == (expected.groups, expected.value)
+    listed = [Candidate(group, values, 0.5 if len(group) == 1 else 1) for group, values in pairs.items()]
+    dear = found(tagalong, costed, *typed[2:], "--cost", "0.5+0.5", "--budget", "2")
+    assert dear == select_groups(listed, 2, complete="pairs", cost=lambda group: 0.5 + 0.5 * len(group))
+
+
 def test_pairs_are_completed_as_hoa_does(tagalong: Terminal) -> None:
     pairs = {group: row for group, row in TABLE.items() if len(group) < 3}
     write("pairs.csv", "".join(line + "\n" for line in RESULTS.splitlines()[:-1]))

@@ -208,7 +208,6 @@ def test_what_does_not_fit_the_kind_is_refused(tagalong: Terminal) -> None:
     Path("c.csv").write_text("group,a,b,cost\na,1,,1\nb,,1,1\na+b,1,1,1\n")
     Affinity.from_matrix(np.ones((2, 2)), ["a", "b"]).save("saved.json")
     for name, typed, message in [
-        ("c.csv", "--complete pairs", "--complete needs results without costs"),
         ("c.csv", "--cost 2", "--cost must be left out: each Candidate has its own"),
         ("r.csv", "--average mean", "--average needs the history of a saved affinity"),
         ("saved.json", "--average mean", "needs the history of measured steps, and this affinity has none"),

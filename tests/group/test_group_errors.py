@@ -7,7 +7,7 @@ import pytest
 from group_oracle import Frame
 
 from tagalong.affinity import Affinity
-from tagalong.group import Candidate, select_groups
+from tagalong.group import Candidate, score_grouping, select_groups
 
 MATRIX = np.arange(9.0).reshape(3, 3)
 GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
@@ -66,6 +66,45 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
         ({"must_link": ["01"]}, "`must_link` must hold sets of two or more tasks, found '01'"),
         ({"cannot_link": [("0", "x")]}, "`cannot_link` must name tasks .*found 'x'"),
         ({"resamples": -1}, "`resamples` must be a whole number from 0"),
+        ({"budget": "3"}, "^`budget` must be a number, found '3'$"),
+        ({"budget": 10**400}, "^`budget` must be positive, found 1000.*; 1 is one network"),
+        ({"budget": None, "budgets": 3}, r"^`budgets` must be a list of numbers, such as \[2, 3\], found 3; or give"),
+        ({"budget": None, "budgets": "23"}, "^`budgets` must be a list of numbers, .*found '23'"),
+        ({"weights": [1, 2, 3]}, r"^`weights` must map tasks to numbers, such as \{'0': 2\}, found \[1, 2, 3\]$"),
+        ({"weights": np.ones(3)}, r"^`weights` must map tasks to numbers, .*found array\("),
+        ({"weights": 2}, "^`weights` must map tasks to numbers, .*found 2$"),
+        ({"weights": {"1": "2"}}, "^`weights`: the weight of '1' must be a positive number, found '2'$"),
+        ({"cost": lambda tasks: "1"}, r"^`cost` of \{0, 1\} must be a positive number, found '1'$"),
+        ({"cost": lambda tasks: None}, r"^`cost` of \{0, 1\} must be a positive number, found None$"),
+        ({"cost": lambda tasks: np.nan}, r"^`cost` of \{0, 1\} must be a positive number, found nan$"),
+        ({"cost": lambda tasks: np.inf}, r"^`cost` of \{0, 1\} must be a positive number, found inf$"),
+        ({"cost": lambda tasks: -2}, r"^`cost` of \{0, 1\} must be a positive number, found -2$"),
+        ({"cost": lambda tasks: [1]}, r"^`cost` of \{0, 1\} must be a positive number, found \[1\]$"),
+        ({"cost": lambda tasks: True}, r"^`cost` of \{0, 1\} must be a positive number, found True$"),
+        (
+            {"cost": lambda tasks: {}["x"]},
+            r"^`cost` must return a positive number for \{0, 1\}, but it raised KeyError\('x'\)$",
+        ),
+        ({"cost": {2: 1, 3: "x"}}, "^`cost` of a network of 3 tasks must be a positive number, found 'x'$"),
+        ({"cost": {2: 1, 1: "1"}}, "^`cost` of a network of 1 task must be a positive number, found '1'$"),
+        ({"cost": {2: 1, ("1", "0"): None}}, r"^`cost` of \{0, 1\} must be a positive number, found None$"),
+        (
+            {"cost": {"01": 1}},
+            "^`cost` must map sets of tasks, or numbers of tasks, to costs, found the key '01'; write",
+        ),
+        ({"cost": {("0", "1"): 1, ("1", "0"): 2}}, "^`cost` must list each group once"),
+        ({"cost": 1, "max_cost": "x"}, "^`max_cost` must be a positive number, found 'x'$"),
+        ({"max_size": 2.5}, "^`max_size` must be a whole number from 1, found 2.5$"),
+        ({"must_link": "01"}, r"^`must_link` must be a list of sets of tasks, such as \[\('a', 'b'\)\], found '01'$"),
+        ({"must_link": None}, "^`must_link` must be a list of sets of tasks, .*found None$"),
+        ({"must_link": [3]}, "^`must_link` must hold sets of two or more tasks, found 3$"),
+        ({"cannot_link": 3}, "^`cannot_link` must be a list of sets of tasks, .*found 3$"),
+        ({"cannot_link": [(["0"], "1")]}, r"^`cannot_link` must name tasks .*found \['0'\]$"),
+        ({"time_limit": "x"}, "^`time_limit` must be a positive number of seconds, found 'x'$"),
+        ({"allow_single": np.ones(2)}, "^`allow_single` must be True, False or None, found array"),
+        ({"objective": np.ones(2)}, "^`objective` must be 'max' or 'min', found array"),
+        ({"solver": np.ones(2)}, "^`solver` must be one of .*found array"),
+        ({"complete": np.ones(2)}, "^`complete` must be 'pairs' or None, found array"),
     ],
 )
 def test_options_are_checked(options: Any, message: str) -> None:
@@ -142,6 +181,38 @@ def test_pairs_that_are_missing_are_named() -> None:
     table: Any = {frozenset("ab"): {"a": 1.0, "b": 1.0}, frozenset("bc"): {"b": 1.0, "c": 1.0}}
     with pytest.raises(ValueError, match=r"needs the results of all pairs, found none of 'a' in \{a, c\}"):
         select_groups(table, 1, complete="pairs")
+
+
+@pytest.mark.parametrize(
+    ("groups", "options", "message"),
+    [
+        ([("0", "1", "2")], {"weights": [1, 2, 3]}, "^`weights` must map tasks to numbers"),
+        (
+            [("0", "1", "2")],
+            {"cost": lambda tasks: "x"},
+            r"^`cost` of \{0, 1, 2\} must be a positive number, found 'x'$",
+        ),
+        ([("0", "1", "2")], {"must_link": "01"}, "^`must_link` must be a list of sets of tasks"),
+        ([("0", "1", "2")], {"must_link": ["01"]}, "^`must_link` must hold sets of two or more tasks, found '01'$"),
+        ([("0", "1", "2")], {"budget": "3"}, "^`budget` must be a positive number, found '3'$"),
+        ("012", {}, "^`groups` must be a list of groups, each a Group or a set of names, found '012'$"),
+        (3, {}, "^`groups` must be a list of groups, .*found 3$"),
+        (["012"], {}, "^`groups` must be a list of groups, .*found '012' among them$"),
+        ([(0, 1, 2)], {}, r"^`groups` must be a list of groups, .*found \(0, 1, 2\) among them$"),
+    ],
+)
+def test_groupings_made_by_hand_are_checked_alike(groups: Any, options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        score_grouping(MATRIX, groups, **options)
+
+
+def test_a_cost_may_be_an_array_of_one_number() -> None:
+    assert select_groups(MATRIX, 2, cost=lambda tasks: np.array(1.0)).groups == select_groups(MATRIX, 2).groups  # type: ignore[arg-type,return-value]
+
+
+def test_costs_of_groups_may_be_tuples_in_any_order() -> None:
+    table: Any = {("2", "0"): 1.0, ("2", "1"): 1.0, ("1", "0"): 3.0, 3: 3.0}
+    assert select_groups(MATRIX, 2, cost=table).groups == select_groups(MATRIX, 2).groups
 
 
 def test_candidates_have_their_own_cost() -> None:

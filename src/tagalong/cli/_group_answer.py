@@ -58,9 +58,7 @@ def completed(table: ScoreTable, pairs: bool, allow_single: bool | None) -> dict
     """How pair results become those of larger groups; a square table says it with means, singles on its diagonal."""
     if not pairs:
         return {}
-    if table.kind == "candidates":
-        raise ValueError("`complete` needs results without costs: a mean over pairs has none")
-    if table.kind == "results":
+    if table.kind in ("results", "candidates"):
         return {"complete": "pairs"}
     return {"allow_single": table.has_singles if allow_single is None else allow_single}
 

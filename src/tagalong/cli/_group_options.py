@@ -71,7 +71,7 @@ CompleteOption = Annotated[
         SCORES,
         "--complete",
         text="Scores are results of pairs, with single tasks on the diagonal of a square table; larger groups get the "
-        "mean over their pairs (HOA).",
+        "mean over their pairs (HOA). Where the file has costs, they cost what --cost says, or as much as the pairs.",
     ),
 ]
 WeightsOption = Annotated[

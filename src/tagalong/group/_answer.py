@@ -22,9 +22,8 @@ def answer(scores: Scores, request: Request, posed: Posed, solution: Solution, b
         for choice in solution.choices
         for task in _names(scores, choice.serves)
     }
-    weights = request.weights or {}
-    value = sum(weights.get(task, 1.0) * per_task[task] for task in scores.tasks)
-    bound = value if solution.proven else posed.sign * posed.scale * solution.bound
+    value = posed.units.back(sum(posed.units.one(i, per_task[task]) for i, task in enumerate(scores.tasks)))
+    bound = value if solution.proven else posed.sign * max(posed.sign * value, posed.sign * posed.back(solution.bound))
     return Grouping(
         groups=groups,
         value=value,
@@ -80,5 +79,12 @@ def _options(scores: Scores, posed: Posed, solution: Solution, task: str) -> tup
 def _certificate(scores: Scores, posed: Posed, solution: Solution) -> Certificate | None:
     if solution.prices is None:
         return None
-    *tasks, network = (posed.sign * posed.scale * solution.prices).tolist()
+    with np.errstate(over="ignore"):
+        prices = np.ldexp(posed.scale * solution.prices, posed.units.exponent)
+    if not np.isfinite(prices).all():
+        return None
+    # Tiny prices are rounded when they are stored; upwards they still hold.
+    low = np.ldexp(prices, -posed.units.exponent) < posed.scale * solution.prices
+    prices[low] = np.nextafter(prices[low], np.inf)
+    *tasks, network = (posed.sign * prices).tolist()
     return Certificate(dict(zip(scores.tasks, tasks, strict=True)), network)

@@ -89,9 +89,12 @@ def check_certificate(
     """
     sign = 1.0 if objective == "max" else -1.0
     weight = np.array([1.0 if weights is None else weights.get(task, 1.0) for task in tasks])
-    scores = sign * np.array(matrix, dtype=np.float64) * weight
-    prices = sign * np.array([certificate.tasks[task] for task in tasks])
-    network = sign * certificate.network
+    scores = sign * np.array(matrix, dtype=np.float64)
+    if not allow_single:
+        np.fill_diagonal(scores, 0.0)
+    prices = sign * np.array([*(certificate.tasks[task] for task in tasks), certificate.network])
+    scores, prices = _scaled(scores, weight, prices)
+    prices, network = prices[:-1], float(prices[-1])
     scale = max(np.abs(prices).max(), abs(network), 1e-300)
     if network < -ROUNDING * scale:
         return False  # "at most k networks" cannot be worth less than nothing
@@ -101,6 +104,17 @@ def check_certificate(
         (_surplus(groups, scores, prices, units, allow_single, largest) <= network + ROUNDING * scale).all()
         for groups in _groups(scores, prices, network, allow_single, largest)
     )
+
+
+def _scaled(scores: Floats, weight: Floats, prices: Floats) -> tuple[Floats, Floats]:
+    """Weighted scores and prices over one power of two, so that their sums neither overflow nor vanish."""
+    (fraction, of_weight), of_prices = np.frexp(weight), np.frexp(prices)[1]
+    of_scores = np.frexp(np.abs(scores).max(axis=0))[1]
+    zero = np.concatenate([~scores.any(axis=0), prices == 0])
+    powers = np.concatenate([of_scores + of_weight, of_prices])[~zero]
+    power = powers.max(initial=-5000)
+    weighted = np.ldexp(np.ldexp(scores, -of_scores) * fraction, of_scores + of_weight - power)
+    return weighted, np.ldexp(prices, -power)
 
 
 def _units(tasks: list[str], must_link: Iterable[Iterable[str]]) -> Floats:

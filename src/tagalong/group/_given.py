@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from reprlib import repr as short
 from typing import Any, Literal
 
 import numpy as np
@@ -15,8 +16,8 @@ from ._grouping import Group, Grouping, Option
 from ._hand_made import Written
 from ._pose import components
 from ._problem import indices
-from ._request import Cost, Request
-from ._scores import Complete, Scores, read_scores
+from ._request import Cost, Request, read_links
+from ._scores import Complete, Scores, Units, is_number, read_scores
 
 
 def score_grouping(
@@ -69,17 +70,33 @@ def score_grouping(
         max_size=max_size,
         cost=cost,
         max_cost=max_cost,
-        must_link=tuple(map(tuple, must_link)),
-        cannot_link=tuple(map(tuple, cannot_link)),
+        must_link=read_links(must_link),
+        cannot_link=read_links(cannot_link),
         weights=weights,
     )
-    read = read_scores(scores, complete)
+    read = read_scores(scores, complete, costs=cost is not None)
     request.check(read)
-    written: list[Written] = [group if isinstance(group, Group) else frozenset(group) for group in groups]
-    networks = [Network.of(group, read, request) for group in written]
+    if budget is not None and not (is_number(budget) and budget > 0):
+        raise ValueError(f"`budget` must be a positive number, found {short(budget)}")
+    networks = [Network.of(group, read, request) for group in _written(groups)]
     problems = [problem for network in networks for problem in network.problems(read, request)]
     refuse(problems + _left_out(networks, read))
     return _scored(networks, read, request, budget)
+
+
+def _written(groups: Any) -> list[Written]:
+    expected = "`groups` must be a list of groups, each a Group or a set of names"
+    if isinstance(groups, str) or not isinstance(groups, Iterable):
+        raise ValueError(f"{expected}, found {short(groups)}")
+    written: list[Written] = []
+    for group in groups:
+        if isinstance(group, str) or not isinstance(group, (Group, Iterable)):
+            raise ValueError(f"{expected}, found {short(group)} among them")
+        names = group if isinstance(group, Group) else tuple(group)
+        if isinstance(names, tuple) and not all(isinstance(name, str) for name in names):
+            raise ValueError(f"{expected}, found {short(names)} among them")
+        written.append(names if isinstance(names, Group) else frozenset(names))
+    return written
 
 
 def _left_out(networks: Sequence[Network], scores: Scores) -> list[str]:
@@ -98,29 +115,28 @@ def _left_out(networks: Sequence[Network], scores: Scores) -> list[str]:
 
 def _scored(networks: Sequence[Network], scores: Scores, request: Request, budget: float | None) -> Grouping:
     sign = 1.0 if request.objective == "max" else -1.0
-    weights = {task: (request.weights or {}).get(task, 1.0) for task in scores.tasks}
-    place = _places(networks, scores, request, sign, weights)
+    units = request.units(scores)
+    number = {task: i for i, task in enumerate(scores.tasks)}
+    place = _places(networks, scores, request, sign, units)
     per_task = {task: networks[at].values[task] for task, at in place.items()}
-    value = sum(weights[task] * score for task, score in per_task.items())
-    spent = sum(network.cost for network in networks)
+    value = units.back(sum(units.one(number[task], score) for task, score in per_task.items()))
+    spent = float(sum(network.cost for network in networks))
     return Grouping(
         groups=tuple(
             Group(network.trains, {task for task, at in place.items() if at == number}, network.cost)
             for number, network in enumerate(networks)
         ),
         value=value,
-        bound=sign * max(_best_partners(scores, request, sign, weights), sign * value),
+        bound=sign * max(_best_partners(scores, request, sign, units), sign * value),
         status="feasible",
         per_task={task: per_task[task] for task in scores.tasks},
-        budget=budget if budget is not None else (int(spent) if spent == int(spent) else spent),
+        budget=budget if budget is not None else (int(spent) if spent.is_integer() else spent),
         objective=request.objective,
         options={task: _options(networks, task, sign) for task in scores.tasks},
     )
 
 
-def _places(
-    networks: Sequence[Network], scores: Scores, request: Request, sign: float, weights: Mapping[str, float]
-) -> dict[str, int]:
+def _places(networks: Sequence[Network], scores: Scores, request: Request, sign: float, units: Units) -> dict[str, int]:
     """Which network serves each task: as written, else the best; linked tasks go together."""
     place: dict[str, int] = {}
     problems = []
@@ -135,7 +151,8 @@ def _places(
         if not able:
             problems.append(f"`groups`: no network serves {', '.join(link)} together, as `must_link` asks")
             continue
-        best = max(able, key=lambda at: sign * sum(weights[task] * networks[at].values[task] for task in link))
+        worth = [sign * sum(units.one(i, networks[at].values[scores.tasks[i]]) for i in indices(bits)) for at in able]
+        best = able[worth.index(max(worth))]
         place |= dict.fromkeys(link, best)
     refuse(problems)
     return place
@@ -146,7 +163,7 @@ def _options(networks: Sequence[Network], task: str, sign: float) -> tuple[Optio
     return tuple(sorted(known, key=lambda option: (-sign * option.score, sorted(option.trains))))
 
 
-def _best_partners(scores: Scores, request: Request, sign: float, weights: Mapping[str, float]) -> float:
+def _best_partners(scores: Scores, request: Request, sign: float, units: Units) -> float:
     """No grouping is worth more than every task in the best company there is for it."""
     best = dict.fromkeys(scores.tasks, -np.inf)
     for entry in scores.listed or [Candidate(group, values) for group, values in scores.given.items()]:
@@ -157,4 +174,5 @@ def _best_partners(scores: Scores, request: Request, sign: float, weights: Mappi
         if not request.singles(scores) and len(known) > 1:
             np.fill_diagonal(known, -np.inf)
         best = {task: max(best[task], top) for task, top in zip(scores.tasks, known.max(axis=0).tolist(), strict=True)}
-    return sum(weights[task] * (score if np.isfinite(score) else 0.0) for task, score in best.items())
+    top = [best[task] if np.isfinite(best[task]) else 0.0 for task in scores.tasks]
+    return units.back(sum(units.one(i, score) for i, score in enumerate(top)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,9 +41,10 @@ class Network:
             values = {task: scores.of(task, trains) for task in sorted(trains)}
             cost = group_cost(request, trains)
         else:
-            chosen = _listed(group, trains, scores.listed, request)
+            chosen = _listed(group, trains, scores, request)
             values = dict(chosen.values) if chosen else {}
-            cost = chosen.cost if chosen and request.cost is None else group_cost(request, trains)
+            own = chosen is not None and not np.isnan(chosen.cost)
+            cost = chosen.cost if chosen is not None and own else group_cost(request, trains)
         if len(scores.tasks) == 1:
             values = {task: 0.0 if np.isnan(value) else value for task, value in values.items()}
         return cls(trains, serves, {task: value for task, value in values.items() if np.isfinite(value)}, cost)
@@ -73,14 +74,18 @@ class Network:
         return problems
 
 
-def _listed(group: Written, trains: frozenset[str], listed: Sequence[Candidate], request: Request) -> Candidate | None:
+def _listed(group: Written, trains: frozenset[str], scores: Scores, request: Request) -> Candidate | None:
     """The candidate that trains these tasks: of the cost that is written, else the best, then the cheapest."""
     sign = 1 if request.objective == "max" else -1
-    weights = request.weights or {}
-    same = [entry for entry in listed if entry.trains == trains]
+    same = [entry for entry in scores.listed or () if entry.trains == trains]
     costed = [entry for entry in same if isinstance(group, Group) and entry.cost == group.cost]
 
-    def worth(entry: Candidate) -> tuple[float, float]:
-        return sign * sum(weights.get(task, 1.0) * value for task, value in entry.values.items()), -entry.cost
+    if len(costed or same) < 2:
+        return next(iter(costed or same), None)
+    units = request.units(scores)
 
-    return max(costed or same, key=worth, default=None)
+    def worth(entry: Candidate) -> tuple[float, float]:
+        total = sum(units.one(scores.tasks.index(task), value) for task, value in entry.values.items())
+        return sign * total, -entry.cost
+
+    return max(costed or same, key=worth)

@@ -41,7 +41,8 @@ def _bound(problem: Problem, budget: float) -> float:
     assert problem.networks is not None
     if problem.relaxed is None:
         return float(problem.networks.values.max(axis=0).sum())
-    return simple_bound(problem.relaxed, min(problem.n, max(int(budget / problem.cheapest * (1 + 1e-9)), 1)))
+    most = min(budget, problem.n * problem.cheapest) / problem.cheapest
+    return simple_bound(problem.relaxed, max(int(most * (1 + 1e-9)), 1))
 
 
 class _Search:

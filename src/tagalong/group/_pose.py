@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from reprlib import repr as short
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +16,7 @@ from ._listed import all_networks
 from ._pool import existing, pool_networks
 from ._problem import Bools, Floats, Ints, Networks, Problem, bits_of
 from ._request import Request
-from ._scores import Scores
+from ._scores import Scores, Units
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,9 @@ class Posed:
     Attributes:
         problem: for the solvers.
         budgets: in the units of the problem: a number of networks where all cost the same.
-        scale: what the scores were divided by.
+        scale: what the weighted scores were divided by, in `units`.
         sign: −1 if they are to be minimised.
+        units: what weighted scores are counted in.
         rows: for each network of the problem, its place in the list of all.
         networks: the listed networks before `max_cost`, to say which limit would do.
     """
@@ -33,29 +37,38 @@ class Posed:
     budgets: tuple[float, ...]
     scale: float
     sign: float
+    units: Units
     rows: Ints | None = None
     networks: Networks | None = None
+
+    def back(self, value: float) -> float:
+        """From the units of the problem to those of the scores."""
+        return self.units.back(self.sign * self.scale * value)
 
 
 def pose(scores: Scores, request: Request) -> Posed:
     """Builds the problem; scores and request have been checked."""
-    sign = 1.0 if request.objective == "max" else -1.0
-    weights = sign * np.array([(request.weights or {}).get(task, 1.0) for task in scores.tasks])
+    sign = _sign(request)
+    units = request.units(scores)
     n = len(scores.tasks)
     bare = Problem(n, None, None, components(scores.tasks, request.must_link), min(n, request.max_size or n))
     if scores.matrix is None:
-        return _posed_networks(bare, _candidates(scores, request, weights), scores, request, sign)
-    pairs = _weighted(scores.matrix, weights, request.singles(scores))
+        return _posed_networks(bare, _candidates(scores, request, units), scores, request, units)
+    pairs = _weighted(scores.matrix, units, sign, request.singles(scores))
     if not _is_plain(scores, request):
         if n > MOST_LISTED and not scores.given:
-            return _posed_pool(replace(bare, scores=pairs), scores, request, sign)
-        networks = _groups(replace(bare, scores=pairs), scores, request, weights)
-        return _posed_networks(bare, networks, scores, request, sign)
+            return _posed_pool(replace(bare, scores=pairs), scores, request, units)
+        networks = _groups(replace(bare, scores=pairs), scores, request, units)
+        return _posed_networks(bare, networks, scores, request, units)
     scale = _largest(pairs)
-    return Posed(replace(bare, scores=pairs / scale), tuple(_counts(request, n)), scale, sign)
+    return Posed(replace(bare, scores=pairs / scale), tuple(_counts(request, n)), scale, sign, units)
 
 
-def _posed_pool(plain: Problem, scores: Scores, request: Request, sign: float) -> Posed:
+def _sign(request: Request) -> float:
+    return 1.0 if request.objective == "max" else -1.0
+
+
+def _posed_pool(plain: Problem, scores: Scores, request: Request, units: Units) -> Posed:
     """Too many groups to list: some that are worth considering, and the plain problem for a bound."""
     assert plain.scores is not None
     scale, names = _largest(plain.scores), scores.tasks
@@ -74,7 +87,7 @@ def _posed_pool(plain: Problem, scores: Scores, request: Request, sign: float) -
     problem = replace(
         plain, scores=None, relaxed=plain, cheapest=_cheapest(request), more=partial(existing, plain, apart, cost)
     ).with_networks(pool_networks(plain, apart, cost))
-    return Posed(problem, tuple(map(float, request.budgets)), scale, sign)
+    return Posed(problem, tuple(map(float, request.budgets)), scale, _sign(request), units)
 
 
 def _cheapest(request: Request) -> float:
@@ -82,11 +95,11 @@ def _cheapest(request: Request) -> float:
     if request.cost is None:
         return 1.0
     if isinstance(request.cost, Mapping):
-        return float(min(request.cost.values(), default=1.0))
+        return min((cost for cost in request.cost.values() if cost > 0), default=1.0)  # NaN is no cost
     return 1e-300 if callable(request.cost) else float(request.cost)
 
 
-def _posed_networks(bare: Problem, networks: Networks, scores: Scores, request: Request, sign: float) -> Posed:
+def _posed_networks(bare: Problem, networks: Networks, scores: Scores, request: Request, units: Units) -> Posed:
     scale = _largest(networks.values)
     networks = replace(networks, values=networks.values / scale)
     separate = _separate(networks.trains, scores.tasks, request)
@@ -94,7 +107,8 @@ def _posed_networks(bare: Problem, networks: Networks, scores: Scores, request: 
     problem = bare.with_networks(networks.only(separate & cheap))
     dearest = bare.n * float(networks.cost[separate & cheap].max(initial=0.0))  # nothing can be spent beyond it
     budgets = tuple(min(float(budget), max(dearest, 1e-300)) for budget in request.budgets)
-    return Posed(problem, budgets, scale, sign, np.flatnonzero(separate & cheap), networks.only(separate))
+    rows = np.flatnonzero(separate & cheap)
+    return Posed(problem, budgets, scale, _sign(request), units, rows, networks.only(separate))
 
 
 def components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[int, ...]:
@@ -107,18 +121,18 @@ def components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[
     return tuple(sorted(sets, key=lambda bits: bits & -bits))
 
 
-def _weighted(matrix: Floats, weights: Floats, singles: bool) -> Floats:
-    scores: Floats = matrix * weights
-    if len(scores) == 1:
-        return np.nan_to_num(scores)  # the only network there is
+def _weighted(matrix: Floats, units: Units, sign: float, singles: bool) -> Floats:
+    if len(matrix) == 1:
+        return sign * units.weighted(np.nan_to_num(matrix))  # the only network there is
+    used = matrix if singles else np.where(np.eye(len(matrix), dtype=bool), 0.0, matrix)
+    scores: Floats = sign * units.weighted(used)
     if not singles:
         np.fill_diagonal(scores, -np.inf)
     return scores
 
 
 def _largest(values: Floats) -> float:
-    finite = np.abs(values[np.isfinite(values)])
-    return float(finite.max()) if finite.size and finite.max() > 1e-300 else 1.0
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
 
 
 def _is_plain(scores: Scores, request: Request) -> bool:
@@ -133,7 +147,7 @@ def _counts(request: Request, n: int) -> list[float]:
     return [min(np.floor(budget / cost * (1 + 1e-9)), n) for budget in request.budgets]
 
 
-def _groups(problem: Problem, scores: Scores, request: Request, weights: Floats) -> Networks:
+def _groups(problem: Problem, scores: Scores, request: Request, units: Units) -> Networks:
     """Every group one by one, with its own cost, and with the results given for it."""
     if problem.n > MOST_LISTED:
         raise ValueError(
@@ -147,7 +161,7 @@ def _groups(problem: Problem, scores: Scores, request: Request, weights: Floats)
     for group, results in scores.given.items():
         row = row_of.get(bits_of([names.index(task) for task in group]))
         for task, value in results.items() if row is not None else ():
-            values[row, names.index(task)] = value * weights[names.index(task)]
+            values[row, names.index(task)] = _sign(request) * units.one(names.index(task), value)
     return Networks(networks.trains, values, networks.cost)
 
 
@@ -157,27 +171,43 @@ def group_cost(request: Request, group: frozenset[str]) -> float:
     if cost is None:
         return 1.0
     if isinstance(cost, Mapping):
-        found = cost.get(group, cost.get(tuple(sorted(group)), cost.get(len(group), np.nan)))
-    else:
-        found = cost(group) if callable(cost) else cost
-    number = float(found)
-    if not (number > 0 and np.isfinite(number)) and not (isinstance(cost, Mapping) and np.isnan(number)):
-        raise ValueError(f"`cost` of {{{', '.join(sorted(group))}}} must be a positive number, found {found!r}")
+        return float(request.listed_costs.get(group, request.listed_costs.get(len(group), np.nan)))
+    if not callable(cost):
+        return float(cost)
+    name = f"{{{', '.join(sorted(group))}}}"
+    try:
+        found = cost(group)
+    except Exception as error:
+        raise ValueError(f"`cost` must return a positive number for {name}, but it raised {error!r}") from error
+    number = _number(found)
+    if not 0 < number < math.inf:
+        raise ValueError(f"`cost` of {name} must be a positive number, found {short(found)}")
     return number
 
 
-def _candidates(scores: Scores, request: Request, weights: Floats) -> Networks:
+def _number(value: Any) -> float:
+    """As a float, tensors and arrays of one number too; NaN for anything else."""
+    if isinstance(value, (str, bytes, bool, complex, np.complexfloating)):
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor of several numbers
+        return math.nan
+
+
+def _candidates(scores: Scores, request: Request, units: Units) -> Networks:
     """One row per candidate; those that may not be chosen serve nothing."""
     assert scores.listed is not None
     n, count, singles = len(scores.tasks), len(scores.listed), request.singles(scores)
     trains = np.zeros((count, n), dtype=bool)
-    values, cost = np.full((count, n), -np.inf), np.ones(count)
+    values, cost = np.full((count, n), np.nan), np.ones(count)
     for row, entry in enumerate(scores.listed):
         trains[row] = [task in entry.trains for task in scores.tasks]
-        cost[row] = group_cost(request, entry.trains) if request.cost is not None else entry.cost
+        cost[row] = group_cost(request, entry.trains) if np.isnan(entry.cost) else entry.cost
         if len(entry.trains) <= (request.max_size or n) and (len(entry.trains) > 1 or singles):
             for task, value in entry.values.items():
-                values[row, scores.tasks.index(task)] = value * weights[scores.tasks.index(task)]
+                values[row, scores.tasks.index(task)] = value
+    values = np.where(np.isnan(values), -np.inf, _sign(request) * units.weighted(values))
     kept = np.isfinite(cost)
     values[~kept], cost[~kept] = -np.inf, 1.0
     return Networks(trains, values, cost)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from numbers import Integral
+from reprlib import repr as short
 from typing import Any, Literal
 
 import numpy as np
 
-from tagalong._names import refuse
+from tagalong._names import counted, refuse
 
-from ._scores import Scores
+from ._problem import Floats
+from ._scores import Scores, Units, group_name, is_number, range_problems
 
 Cost = float | Mapping[Any, float] | Callable[[frozenset[str]], float]
 SOLVERS = ("auto", "exact", "lp", "columns", "milp", "search")
@@ -39,8 +43,22 @@ class Request:
         """Whether networks of one task are allowed: as asked, or as the scores suggest."""
         return scores.singles if self.allow_single is None else self.allow_single
 
+    def units(self, scores: Scores) -> Units:
+        """What weighted scores are counted in."""
+        return Units.of(scores.largest(self.singles(scores)), self._weights(scores))
+
+    def _weights(self, scores: Scores) -> Floats:
+        return np.array([float((self.weights or {}).get(task, 1.0)) for task in scores.tasks])
+
+    @cached_property
+    def listed_costs(self) -> dict[Any, float]:
+        """A mapping of costs with sets as keys, however they were written."""
+        assert isinstance(self.cost, Mapping)
+        return {frozenset(key) if isinstance(key, tuple) else key: cost for key, cost in self.cost.items()}
+
     def check(self, scores: Scores) -> None:
         """Refuses what cannot be meant."""
+        value_problems = self._value_problems(scores) if self._knows_singles else []
         problems = [
             *self._budget_problems(len(scores.tasks), scores),
             *self._option_problems(),
@@ -48,19 +66,23 @@ class Request:
             *_link_problems("must_link", self.must_link, scores),
             *_link_problems("cannot_link", self.cannot_link, scores),
             *self._weight_problems(scores),
-            *self._value_problems(scores),
+            *value_problems,
         ]
         refuse(problems)
+        refuse(range_problems(scores.largest(self.singles(scores)), self._weights(scores)))
+
+    @property
+    def _knows_singles(self) -> bool:
+        return self.allow_single is None or isinstance(self.allow_single, (bool, np.bool_))
 
     def _budget_problems(self, n: int, scores: Scores) -> list[str]:
         problems = []
-        counted = self.cost is None and scores.listed is None
-        counted |= self.cost is None and all(entry.cost == 1 for entry in scores.listed or ())
+        counted = self.cost is None and all(entry.cost == 1 or np.isnan(entry.cost) for entry in scores.listed or ())
         for budget in self.budgets:
             if isinstance(budget, bool) or not isinstance(budget, (int, float, np.number)):
-                problems.append(f"`budget` must be a number, found {budget!r}")
-            elif not np.isfinite(budget) or budget <= 0:
-                problems.append(f"`budget` must be positive, found {budget!r}; 1 is one network for all tasks")
+                problems.append(f"`budget` must be a number, found {short(budget)}")
+            elif not is_number(budget) or budget <= 0:
+                problems.append(f"`budget` must be positive, found {short(budget)}; 1 is one network for all tasks")
             elif counted and budget != int(budget):
                 problems.append(f"`budget` must be a whole number of networks, found {budget!r}; or give a `cost`")
             elif counted and budget > n:
@@ -71,12 +93,12 @@ class Request:
 
     def _option_problems(self) -> list[str]:
         problems = []
-        if self.objective not in ("max", "min"):
-            problems.append(f"`objective` must be 'max' or 'min', found {self.objective!r}")
-        if self.solver not in SOLVERS:
-            problems.append(f"`solver` must be one of {', '.join(map(repr, SOLVERS))}, found {self.solver!r}")
-        if self.allow_single not in (None, True, False):
-            problems.append(f"`allow_single` must be True, False or None, found {self.allow_single!r}")
+        if not isinstance(self.objective, str) or self.objective not in ("max", "min"):
+            problems.append(f"`objective` must be 'max' or 'min', found {short(self.objective)}")
+        if not isinstance(self.solver, str) or self.solver not in SOLVERS:
+            problems.append(f"`solver` must be one of {', '.join(map(repr, SOLVERS))}, found {short(self.solver)}")
+        if not self._knows_singles:
+            problems.append(f"`allow_single` must be True, False or None, found {short(self.allow_single)}")
         if self.max_size is not None and (not _is_whole(self.max_size) or self.max_size < 1):
             problems.append(f"`max_size` must be a whole number from 1, found {self.max_size!r}")
         if self.time_limit is not None and not _is_positive(self.time_limit):
@@ -91,26 +113,51 @@ class Request:
 
     def _cost_problems(self, scores: Scores) -> list[str]:
         problems = []
-        if self.cost is not None and scores.listed is not None and not scores.given:
+        if self.cost is not None and scores.own_costs:
             problems.append("`cost` must be left out: each Candidate has its own")
         by_group = callable(self.cost) or isinstance(self.cost, Mapping)
         if self.cost is not None and not by_group and not _is_positive(self.cost):
-            problems.append(f"`cost` must be a positive number, a mapping or a callable, found {self.cost!r}")
+            problems.append(f"`cost` must be a positive number, a mapping or a callable, found {short(self.cost)}")
+        if isinstance(self.cost, Mapping):
+            problems += self._cost_table_problems(self.cost)
         if self.max_cost is not None and not _is_positive(self.max_cost):
             problems.append(f"`max_cost` must be a positive number, found {self.max_cost!r}")
-        if self.max_cost is not None and self.cost is None and (scores.listed is None or scores.given):
+        unknown = scores.listed is None or any(np.isnan(entry.cost) for entry in scores.listed)
+        if self.max_cost is not None and self.cost is None and unknown:
             problems.append("`max_cost` needs `cost`, what one network costs given its tasks; found none")
         return problems
 
+    def _cost_table_problems(self, table: Mapping[Any, Any]) -> list[str]:
+        keys = [key for key in table if isinstance(key, bool) or not isinstance(key, (frozenset, tuple, Integral))]
+        if keys:
+            return [
+                "`cost` must map sets of tasks, or numbers of tasks, to costs, found the key "
+                f"{short(keys[0])}; write frozenset({{'a', 'b'}}) or 2"
+            ]
+        problems = []
+        if len(self.listed_costs) < len(table):
+            problems.append("`cost` must list each group once, found one as a tuple and again in another order or form")
+        for key, cost in table.items():
+            unlisted = isinstance(cost, (float, np.floating)) and np.isnan(cost)  # as if the key were not there
+            if not unlisted and not _is_positive(cost):
+                what = f"a network of {counted(int(key), 'task')}" if isinstance(key, Integral) else group_name(key)
+                problems.append(f"`cost` of {what} must be a positive number, found {short(cost)}")
+        return problems
+
     def _weight_problems(self, scores: Scores) -> list[str]:
-        unknown = set(self.weights or ()) - set(scores.tasks)
+        if self.weights is None:
+            return []
+        if not isinstance(self.weights, Mapping):
+            example = f"{{{scores.tasks[0]!r}: 2}}"
+            return [f"`weights` must map tasks to numbers, such as {example}, found {short(self.weights)}"]
+        unknown = set(self.weights) - set(scores.tasks)
         problems = []
         if unknown:
             known = ", ".join(map(repr, scores.tasks))
             problems.append(f"`weights` must name tasks ({known}), found {', '.join(sorted(map(repr, unknown)))}")
-        for task, weight in (self.weights or {}).items():
+        for task, weight in self.weights.items():
             if not _is_positive(weight):
-                problems.append(f"`weights`: the weight of {task!r} must be a positive number, found {weight!r}")
+                problems.append(f"`weights`: the weight of {task!r} must be a positive number, found {short(weight)}")
         return problems
 
     def _value_problems(self, scores: Scores) -> list[str]:
@@ -133,16 +180,34 @@ class Request:
         return [f"`scores` must be finite, found {where}; {hint}"]
 
 
-def _link_problems(name: str, links: Iterable[Iterable[str]], scores: Scores) -> list[str]:
+def read_links(links: Any) -> Any:
+    """Links as tuples of tuples, so that they can be read twice; what is no link stays as it is, to be refused."""
+    if isinstance(links, str) or not isinstance(links, Iterable):
+        return links
+    return tuple(link if isinstance(link, str) or not isinstance(link, Iterable) else tuple(link) for link in links)
+
+
+def read_budgets(budgets: Any) -> tuple[float, ...]:
+    """Several budgets."""
+    if isinstance(budgets, str) or not isinstance(budgets, Iterable) or getattr(budgets, "ndim", 1) == 0:
+        raise ValueError(
+            f"`budgets` must be a list of numbers, such as [2, 3], found {short(budgets)}; or give `budget`"
+        )
+    return tuple(budgets)
+
+
+def _link_problems(name: str, links: Any, scores: Scores) -> list[str]:
+    if not isinstance(links, tuple):
+        return [f"`{name}` must be a list of sets of tasks, such as [('a', 'b')], found {short(links)}"]
     problems = []
     for link in links:
-        if isinstance(link, str) or len(set(link)) < 2:
-            problems.append(f"`{name}` must hold sets of two or more tasks, found {link!r}")
+        if not isinstance(link, tuple) or len(set(map(repr, link))) < 2:
+            problems.append(f"`{name}` must hold sets of two or more tasks, found {short(link)}")
             continue
-        unknown = sorted(set(link) - set(scores.tasks), key=repr)
+        unknown = sorted({repr(task) for task in link if task not in scores.tasks})
         if unknown:
             known = ", ".join(map(repr, scores.tasks))
-            problems.append(f"`{name}` must name tasks ({known}), found {', '.join(map(repr, unknown))}")
+            problems.append(f"`{name}` must name tasks ({known}), found {', '.join(unknown)}")
     return problems
 
 
@@ -151,5 +216,4 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_positive(value: Any) -> bool:
-    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    return number and bool(np.isfinite(value)) and value > 0
+    return is_number(value) and bool(value > 0)

@@ -16,7 +16,7 @@ from ._feasible import explain_infeasible
 from ._grouping import Grouping
 from ._pose import Posed, pose
 from ._problem import Floats, Infeasible, Limits, Solution, indices
-from ._request import Cost, Request
+from ._request import Cost, Request, read_budgets, read_links
 from ._scores import Complete, Scores, read_scores
 from ._solvers import choose_solver
 from ._stability import Served, stability
@@ -108,13 +108,15 @@ def select_groups(
             affinity and tables that hold single-task results, no otherwise.
         max_size: how many tasks a network may train.
         cost: of one network given its tasks: a number, a callable on the set of names, or a mapping from sets (or
-            numbers of tasks), in which case networks it does not list do not exist.
+            numbers of tasks), in which case networks it does not list do not exist. Candidates keep their own.
         max_cost: what a single network may cost, for example a latency.
         must_link: sets of tasks served by the same network.
         cannot_link: sets of tasks of which no network trains two. With it, or with a cost by group or `max_cost`, more
             than 14 tasks are answered by a search over groups worth considering: never proven, with a valid bound.
         weights: how much each task counts in the sum, 1 by default.
-        complete: "pairs" fills groups of three and more in a table with means over pairs; given values stay.
+        complete: "pairs" fills groups of three and more in a table with means over pairs; given values stay. Among
+            candidates, a group that is not listed costs what `cost` says; without it, as much as the pairs, which must
+            all be listed at that cost. Where they are at several costs, each is completed on its own.
         solver: "exact" (dynamic programme), "lp" (set partition, with a certificate), "columns" (the same without a
             table of all sets), "milp" (compact binary programme), "search" (local search with a bound), or "auto".
         time_limit: seconds; the best found is returned, with its bound.
@@ -143,14 +145,14 @@ def select_groups(
     if (budget is None) == (budgets is None):
         raise ValueError("`budget` or `budgets` must be given, and not both; write budget=3 or budgets=[1, 2, 3]")
     request = Request(
-        budgets=tuple([budget] if budgets is None else budgets),  # type: ignore[list-item]
+        budgets=(budget,) if budget is not None else read_budgets(budgets),
         objective=objective,
         allow_single=allow_single,
         max_size=max_size,
         cost=cost,
         max_cost=max_cost,
-        must_link=tuple(link if isinstance(link, str) else tuple(link) for link in must_link),
-        cannot_link=tuple(link if isinstance(link, str) else tuple(link) for link in cannot_link),
+        must_link=read_links(must_link),
+        cannot_link=read_links(cannot_link),
         weights=weights,
         solver=solver,
         time_limit=time_limit,
@@ -158,7 +160,7 @@ def select_groups(
         resamples=resamples,
         stop=stop,
     )
-    read = read_scores(scores, complete)
+    read = read_scores(scores, complete, costs=cost is not None)
     request.check(read)
     groupings = _select(read, request)
     if isinstance(scores, Affinity) and len(scores.steps):
@@ -214,7 +216,7 @@ def _with_stability(affinity: Affinity, scores: Scores, request: Request, groupi
 def _filled(matrix: Floats, scores: Scores) -> Floats:
     """Pairs that a resample has missed keep their average."""
     assert scores.matrix is not None
-    return np.where(np.isnan(matrix), scores.matrix, matrix)
+    return np.where(np.isfinite(matrix), matrix, scores.matrix)
 
 
 def _served(scores: Scores, solution: Solution) -> Served:

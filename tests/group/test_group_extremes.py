@@ -1,0 +1,165 @@
+"""Scores of any size: near the smallest and the largest doubles the answer is that of ordinary ones."""
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from group_oracle import Floats, Frame, best_by_enumeration, networks_of
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from tagalong.affinity import Affinity
+from tagalong.group import Candidate, Certificate, Grouping, check_certificate, score_grouping, select_groups
+
+NAMES = list("abcde")
+WHOLE = npst.arrays(np.float64, (5, 5), elements=st.integers(-9, 9))
+POWERS = st.integers(-1074, 1015) | st.integers(-1074, -1000) | st.integers(1000, 1015)
+SMALLEST = 5e-324
+
+
+def results(matrix: Floats) -> dict[tuple[str, ...], dict[str, float]]:
+    """Results of every group, which are no means over pairs."""
+    return {
+        tuple(NAMES[i] for i in group): {NAMES[j]: float(matrix[group[j % size], j]) for j in group}
+        for size in range(1, 6)
+        for group in combinations(range(5), size)
+    }
+
+
+FORMS: dict[str, Any] = {
+    "array": lambda matrix: matrix,
+    "frame": lambda matrix: Frame(matrix, NAMES, NAMES),
+    "affinity": lambda matrix: Affinity.from_matrix(matrix, NAMES),
+    "results": results,
+    "candidates": lambda matrix: [
+        Candidate(group, values, cost=1 if len(group) > 1 else 0.5) for group, values in results(matrix).items()
+    ],
+}
+
+
+def assert_scaled(found: Grouping, plain: Grouping, power: int) -> None:
+    """The same choice, with values times a power of two, as exact as doubles of that size are."""
+    assert [(group.trains, group.serves) for group in found.groups] == [
+        (group.trains, group.serves) for group in plain.groups
+    ]
+    assert (found.status, found.solver, found.ties) == (plain.status, plain.solver, plain.ties)
+    for mine, other in [(found.value, plain.value), (found.bound, plain.bound)]:
+        assert abs(mine - np.ldexp(other, power)) <= 5 * SMALLEST
+    for task, score in plain.per_task.items():
+        assert abs(found.per_task[task] - np.ldexp(score, power)) <= SMALLEST
+
+
+@given(matrix=WHOLE, power=POWERS, form=st.sampled_from(sorted(FORMS)), objective=st.sampled_from(["max", "min"]))
+@example(matrix=np.arange(25.0).reshape(5, 5) % 7, power=-1074, form="array", objective="max")
+@example(matrix=np.arange(25.0).reshape(5, 5) % 7, power=1015, form="results", objective="min")
+@settings(max_examples=80, deadline=None)
+def test_a_power_of_two_changes_no_grouping(matrix: Floats, power: int, form: str, objective: Any) -> None:
+    plain = select_groups(FORMS[form](matrix), 2, objective=objective)
+    assert_scaled(select_groups(FORMS[form](np.ldexp(matrix, power)), 2, objective=objective), plain, power)
+
+
+@pytest.mark.parametrize("power", [-1074, -1040, -1000, 1000, 1015])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"solver": "lp"},
+        {"solver": "columns"},
+        {"solver": "milp"},
+        {"solver": "search"},
+        {"cost": lambda group: 0.5 + len(group) / 4},
+        {"cannot_link": [("0", "3")]},
+        {"allow_single": True, "weights": {"1": 3.0, "4": 0.1}},
+    ],
+)
+def test_every_solver_takes_scores_of_any_size(power: int, options: Any) -> None:
+    matrix = np.random.default_rng(0).integers(-9, 10, (5, 5)).astype(np.float64)
+    plain = select_groups(matrix, 3, **options)
+    assert_scaled(select_groups(np.ldexp(matrix, power), 3, **options), plain, power)
+
+
+def test_too_many_groups_to_list_are_searched_at_any_size() -> None:
+    matrix = np.random.default_rng(0).integers(-9, 10, (16, 16)).astype(np.float64)
+    plain = select_groups(matrix, 4, cannot_link=[("0", "3")])
+    for power in (-1074, 1015):
+        assert_scaled(select_groups(np.ldexp(matrix, power), 4, cannot_link=[("0", "3")]), plain, power)
+
+
+@pytest.mark.parametrize("size", [1e-310, 1e-300, 1e-20, 1e300])
+@pytest.mark.parametrize("seed", range(5))
+def test_tiny_and_huge_scores_give_what_enumeration_gives(size: float, seed: int) -> None:
+    matrix = np.random.default_rng(seed).standard_normal((5, 5))
+    best = best_by_enumeration(networks_of(matrix, lambda _: 1), 5, 2)
+    assert select_groups(matrix * size, 2).value == pytest.approx(best * size, rel=1e-9, abs=0)
+
+
+@given(matrix=WHOLE, powers=st.lists(st.integers(-900, 900), min_size=5, max_size=5))
+@settings(max_examples=40, deadline=None)
+def test_weights_may_make_up_for_the_size_of_scores(matrix: Floats, powers: list[int]) -> None:
+    weights = {str(task): float(np.ldexp(1.0, -power)) for task, power in enumerate(powers)}
+    plain, found = select_groups(matrix, 2), select_groups(np.ldexp(matrix, powers), 2, weights=weights)
+    assert (found.groups, found.value, found.ties) == (plain.groups, plain.value, plain.ties)
+    by_hand = score_grouping(np.ldexp(matrix, powers), found.groups, weights=weights)
+    assert by_hand.value == score_grouping(matrix, found.groups).value
+
+
+@given(matrix=WHOLE, power=POWERS, form=st.sampled_from(sorted(FORMS)))
+@settings(max_examples=60, deadline=None)
+def test_groupings_made_by_hand_are_scored_at_any_size(matrix: Floats, power: int, form: str) -> None:
+    names = list("01234") if form == "array" else NAMES
+    groups = [set(names[:3]), set(names[1:]), set(names[::2])]
+    plain = score_grouping(FORMS[form](matrix), groups)
+    assert_scaled(score_grouping(FORMS[form](np.ldexp(matrix, power)), groups), plain, power)
+
+
+@given(matrix=WHOLE, power=POWERS, solver=st.sampled_from(["lp", "columns"]), weight=st.sampled_from([1.0, 0.3]))
+@settings(max_examples=60, deadline=None)
+def test_certificates_hold_at_any_size(matrix: Floats, power: int, solver: Any, weight: float) -> None:
+    options: Any = {"objective": "min", "weights": {"0": weight}}
+    scores = np.ldexp(matrix, power)
+    found = select_groups(scores, 2, solver=solver, **options)
+    certificate = found.certificate
+    assert certificate is not None
+    assert check_certificate(scores, list("01234"), certificate, **options)
+    assert certificate.bound(2) <= found.value + 1e-9 * np.abs(scores).max() + 10 * SMALLEST
+
+
+@pytest.mark.parametrize("power", [-1000, 0, 1015])
+def test_a_certificate_that_asks_too_little_is_refused_at_any_size(power: int) -> None:
+    matrix = np.array([[0, 2.0, 1.0], [1.0, 0, 1.0], [1.0, 1.0, 0]])
+    prices = {"a": 1.0, "b": 2.0, "c": 1.0}
+    assert check_certificate(np.ldexp(matrix, power), list("abc"), _times(prices, power))
+    assert not check_certificate(np.ldexp(matrix, power), list("abc"), _times(prices | {"b": 1.999}, power))
+
+
+def _times(prices: dict[str, float], power: int) -> Certificate:
+    return Certificate({task: float(np.ldexp(price, power)) for task, price in prices.items()}, network=0.0)
+
+
+def test_a_huge_diagonal_that_is_not_used_does_not_matter() -> None:
+    matrix = np.random.default_rng(0).standard_normal((5, 5))
+    huge = matrix + np.diag([1e308] * 5)
+    assert select_groups(huge * 1e-12, 2, solver="lp").groups == select_groups(matrix, 2).groups
+    certificate = select_groups(huge, 2, solver="lp").certificate
+    assert certificate is not None
+    assert check_certificate(huge, list("01234"), certificate)
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_scores_whose_sum_is_no_double_are_refused(form: str) -> None:
+    scores = FORMS[form](np.full((5, 5), 1e308))
+    sentence = r"^`scores` must add up to less than 9e\+307 over all tasks, found up to 1e\+308 for one of 5; divide"
+    with pytest.raises(ValueError, match=sentence):
+        select_groups(scores, 2)
+    names = list("01234") if form == "array" else NAMES
+    with pytest.raises(ValueError, match=sentence):
+        score_grouping(scores, [set(names)])
+    with pytest.raises(ValueError, match=r"^`scores` times `weights` must add up to less than 9e\+307"):
+        select_groups(FORMS[form](np.full((5, 5), 1e300)), 2, weights={names[0]: 1e10})
+
+
+def test_budgets_in_huge_units_are_taken() -> None:
+    matrix = np.random.default_rng(0).random((16, 16))
+    found, plain = select_groups(matrix, 3e15, cost=lambda _: 1e15), select_groups(matrix, 3, cost=lambda _: 1)
+    assert (found.value, found.options) == (plain.value, plain.options)

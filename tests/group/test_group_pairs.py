@@ -1,0 +1,180 @@
+"""Larger groups completed from pairs, as HOA does, where networks have costs: against enumeration."""
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from group_oracle import Network, best_by_enumeration
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tagalong.group import Candidate, Grouping, score_grouping, select_groups
+
+Results = dict[frozenset[int], dict[int, float]]
+VALUE = st.integers(-20, 20).map(lambda number: number / 4)
+
+
+def groups_of(n: int, *sizes: int) -> list[frozenset[int]]:
+    return [frozenset(group) for size in sizes for group in combinations(range(n), size)]
+
+
+@st.composite
+def pair_results(draw: st.DrawFn, n: int) -> Results:
+    """Results of all pairs and some larger groups."""
+    larger = draw(st.sets(st.sampled_from(groups_of(n, *range(3, n + 1))), max_size=3))
+    return {group: {task: draw(VALUE) for task in group} for group in [*groups_of(n, 2), *larger]}
+
+
+def completed(results: Results, n: int) -> Results:
+    """Every group of two and more; what is not given is the mean over pairs."""
+    return {
+        group: results.get(
+            group,
+            {
+                task: float(np.mean([results[frozenset({task, other})][task] for other in group - {task}]))
+                for task in group
+            },
+        )
+        for group in groups_of(n, *range(2, n + 1))
+    }
+
+
+def networks(results: Results, cost: Callable[[frozenset[int]], float]) -> list[Network]:
+    return [(group, values, cost(group)) for group, values in results.items()]
+
+
+def named(results: Results) -> dict[frozenset[str], dict[str, float]]:
+    return {
+        frozenset(map(str, group)): {str(task): value for task, value in values.items()}
+        for group, values in results.items()
+    }
+
+
+def candidates(results: Results, cost: float) -> list[Candidate]:
+    return [Candidate(group, values, cost) for group, values in named(results).items()]
+
+
+def assert_best(found: Grouping, networks: list[Network], n: int, budget: float, sign: int = 1) -> None:
+    """As good as enumeration, of networks that exist, within the budget."""
+    assert found.value == pytest.approx(best_by_enumeration(networks, n, budget, sign=sign))
+    assert found.status == "optimal"
+    assert sum(group.cost for group in found.groups) <= budget + 1e-9
+    exist = {(frozenset(map(str, trains)), cost) for trains, _, cost in networks}
+    assert all((group.trains, group.cost) in exist for group in found.groups)
+
+
+@given(n=st.integers(3, 5), data=st.data(), sign=st.sampled_from([1, -1]))
+@settings(max_examples=60, deadline=None)
+def test_a_table_is_completed_with_costs(n: int, data: st.DataObject, sign: int) -> None:
+    singles: Results = {frozenset({task}): {task: data.draw(VALUE)} for task in range(n)}
+    pairs = data.draw(pair_results(n))
+    budget, most = data.draw(st.integers(2, 2 * n)) / 2, data.draw(st.sampled_from([1, 1.5, 2]))
+    of_size = {1: 0.5, 2: 1.0, 3: 1.0, 4: 1.5, 5: 2.0}
+    everything = networks(singles | completed(pairs, n), lambda group: of_size[len(group)])
+    allowed = [network for network in everything if network[2] <= most]
+    options: Any = {"cost": lambda group: of_size[len(group)], "max_cost": most, "complete": "pairs"}
+    objective: Any = "max" if sign == 1 else "min"
+    if np.isnan(best_by_enumeration(allowed, n, budget, sign=sign)):
+        with pytest.raises(ValueError, match="cannot serve all tasks"):
+            select_groups(named(singles | pairs), budget, objective=objective, **options)
+        return
+    found = select_groups(named(singles | pairs), budget, objective=objective, **options)
+    assert_best(found, allowed, n, budget, sign)
+    assert score_grouping(named(singles | pairs), found.groups, **options).value == pytest.approx(found.value)
+
+
+@given(n=st.integers(3, 5), data=st.data(), sign=st.sampled_from([1, -1]))
+@settings(max_examples=60, deadline=None)
+def test_half_size_networks_compete_with_completed_groups(n: int, data: st.DataObject, sign: int) -> None:
+    """Single tasks in full and half size, pairs in full size and at times in half size too."""
+    full, half = ({frozenset({task}): {task: data.draw(VALUE)} for task in range(n)} for _ in range(2))
+    pairs = data.draw(pair_results(n))
+    small = data.draw(pair_results(n)) if data.draw(st.booleans()) else {}
+    given_to_it = [*candidates(full | pairs, 1), *candidates(half | small, 0.5)]
+    exist = networks(full | completed(pairs, n), lambda _: 1.0)
+    exist += networks(half | (completed(small, n) if small else {}), lambda _: 0.5)
+    budget = data.draw(st.integers(2, 2 * n)) / 2
+    objective: Any = "max" if sign == 1 else "min"
+    found = select_groups(given_to_it, budget, objective=objective, complete="pairs")
+    assert_best(found, exist, n, budget, sign)
+    again = score_grouping(given_to_it, found.groups, objective=objective, complete="pairs")
+    assert again.value == pytest.approx(found.value)
+    assert again.budget == pytest.approx(sum(group.cost for group in found.groups))
+
+
+@given(n=st.integers(3, 5), data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_groups_that_are_not_listed_cost_what_cost_says(n: int, data: st.DataObject) -> None:
+    pairs = data.draw(pair_results(n))
+    own = {group: data.draw(st.sampled_from([1.0, 1.25, 1.5])) for group in pairs}
+    listed = [Candidate(map(str, group), named(pairs)[frozenset(map(str, group))], own[group]) for group in pairs]
+    exist = networks(completed(pairs, n), lambda group: own.get(group, len(group) / 2))
+    most, budget = data.draw(st.sampled_from([1.25, 1.5, 2.5])), data.draw(st.integers(4, 4 * n)) / 4
+    allowed = [network for network in exist if network[2] <= most]
+    options: Any = {"cost": lambda group: len(group) / 2, "max_cost": most, "complete": "pairs"}
+    if np.isnan(best_by_enumeration(allowed, n, budget)):
+        with pytest.raises(ValueError, match=r"cannot serve all tasks|leaves tasks unserved"):
+            select_groups(listed, budget, **options)
+        return
+    assert_best(select_groups(listed, budget, **options), allowed, n, budget)
+
+
+def test_candidates_that_all_cost_one_are_counted() -> None:
+    random = np.random.default_rng(0)
+    pairs: Results = {group: {task: random.random() for task in group} for group in groups_of(5, 2)}
+    for budget in range(1, 6):
+        counted = select_groups(named(pairs), budget, complete="pairs")
+        found = select_groups(candidates(pairs, 1), budget, complete="pairs")
+        assert (found.groups, found.value) == (counted.groups, pytest.approx(counted.value))
+
+
+def test_results_that_a_larger_network_lacks_are_filled_in() -> None:
+    pairs: Results = {group: dict.fromkeys(group, 1.0) for group in groups_of(3, 2)}
+    listed = [*candidates(pairs, 1), Candidate({"0", "1", "2"}, {"0": 9.0}, 1)]
+    assert dict(select_groups(listed, 1, complete="pairs").per_task) == {"0": 9.0, "1": 1.0, "2": 1.0}
+    with pytest.raises(ValueError, match="cannot serve all tasks"):
+        select_groups(listed, 1)
+
+
+PAIRS = candidates({group: dict.fromkeys(group, 1.0) for group in groups_of(3, 2)}, 1)
+
+
+@pytest.mark.parametrize(
+    ("listed", "options", "message"),
+    [
+        (PAIRS[1:], {}, r"needs the results of all pairs, found none of '0' in \{0, 1\}, '1' in \{0, 1\}$"),
+        (PAIRS[1:], {"cost": 1}, "needs the results of all pairs"),
+        (
+            [*PAIRS[1:], Candidate({"0", "1"}, {"0": 1.0, "1": 1.0}, 2)],
+            {},
+            "needs all pairs at one cost, or `cost`, what a network costs .*found pairs that cost 1 to 2$",
+        ),
+        ([*PAIRS, PAIRS[0]], {}, r"needs one result of each pair, found '\d' in \{0, 1\} more than once"),
+        (
+            [*PAIRS, Candidate({"0", "1"}, {"0": 1.0, "1": 1.0}, 2)],
+            {"cost": 1},
+            r"needs one result of each pair, found '\d' in \{0, 1\} more than once; .* leave `cost` out",
+        ),
+        (PAIRS, {"cost": lambda _: "dear"}, r"`cost` of \{0, 1, 2\} must be a positive number, found 'dear'"),
+    ],
+)
+def test_what_cannot_be_completed_is_refused(listed: list[Candidate], options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        select_groups(listed, 2, complete="pairs", **options)
+
+
+def test_where_nothing_is_left_to_complete_costs_stay() -> None:
+    whole = [*PAIRS, Candidate({"0", "1", "2"}, dict.fromkeys("012", 9.0), 3)]
+    for listed, budget in ((PAIRS[:1], 1), (whole, 2), (whole, 3)):
+        plain = select_groups(listed, budget)
+        assert select_groups(listed, budget, complete="pairs") == plain
+        assert select_groups(listed, budget, complete="pairs", cost=2) == plain
+
+
+def test_own_costs_need_few_tasks() -> None:
+    pairs: Results = {group: dict.fromkeys(group, 1.0) for group in groups_of(15, 2)}
+    with pytest.raises(ValueError, match="needs at most 14 tasks where networks have their own costs, found 15"):
+        select_groups(candidates(pairs, 1), 2, complete="pairs")
+    assert select_groups(named(pairs), 2, complete="pairs", cost=1).value == 15.0
