@@ -105,7 +105,9 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     assert err == ""
 
 
-@pytest.mark.parametrize("command", ["--help", "--version", "paper", "paper selection", "group a.csv --budget 1"])
+@pytest.mark.parametrize(
+    "command", ["--help", "--version", "paper", "paper selection", "leaderboard --help", "group a.csv --budget 1"]
+)
 def test_no_command_waits_for_torch(tmp_path: Path, command: str) -> None:
     (tmp_path / "a.csv").write_text(TABLE)
     code = f"from tagalong.cli import main; import sys; main({command.split()!r}); sys.exit('torch' in sys.modules)"
