@@ -7,7 +7,9 @@ from ._estimators import Estimator as Estimator
 from ._estimators import Gradient as Gradient
 from ._estimators import Lookahead as Lookahead
 from ._estimators import Observed as Observed
+from ._estimators import Quantity as Quantity
 from ._estimators import estimator_names as estimator_names
+from ._estimators import find_estimator as find_estimator
 from ._estimators import register_estimator as register_estimator
 from ._meter import AffinityMeter as AffinityMeter
 from ._schedules import About as About

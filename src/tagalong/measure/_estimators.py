@@ -127,6 +127,17 @@ def estimator_names() -> list[str]:
     return sorted({*_registry, *(name for name, made in theirs.items() if _is_estimator(made))})
 
 
+def find_estimator(name: str) -> Estimator:
+    """The estimator of this name.
+
+    Example:
+        >>> sorted(find_estimator("lookahead").needs)
+        ['after']
+    """
+    (found,) = resolve_estimators(name)
+    return found
+
+
 def resolve_estimators(chosen: str | Estimator | Iterable[str | Estimator]) -> list[Estimator]:
     """Estimators by name or as they are; raises one error that lists every unknown name."""
     items = [chosen] if isinstance(chosen, str | Estimator) or not isinstance(chosen, Iterable) else list(chosen)

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from ._best import Best as Best
     from ._executors import Chunk as Chunk
     from ._executors import Executor as Executor
+    from ._executors import make_executor as make_executor
+    from ._executors import train_chunk as train_chunk
     from ._external import External as External
     from ._filled import verdict_from_csv as verdict_from_csv
     from ._info import ProblemInfo as ProblemInfo
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from ._record import Outcome as Outcome
     from ._record import Record as Record
     from ._results import Results as Results
+    from ._row import Packed as Packed
     from ._store import Store as Store
     from ._store import StoreError as StoreError
     from ._study import Study as Study
@@ -33,6 +36,8 @@ _HOMES = {
     "Best": "_best",
     "Chunk": "_executors",
     "Executor": "_executors",
+    "make_executor": "_executors",
+    "train_chunk": "_executors",
     "External": "_external",
     "verdict_from_csv": "_filled",
     "ProblemInfo": "_info",
@@ -45,6 +50,7 @@ _HOMES = {
     "Outcome": "_record",
     "Record": "_record",
     "Results": "_results",
+    "Packed": "_row",
     "Store": "_store",
     "StoreError": "_store",
     "Study": "_study",

@@ -1,0 +1,205 @@
+"""Our methods keep the promises that are asked of others, and broken ones are told what is wrong."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tagalong.group import Group
+from tagalong.learn import Job
+from tagalong.study import Method, method_names
+from tagalong.study.methods import Choice, Decision, Oracle, Stl
+from tagalong.testing import BrokenPromises, check_method
+
+OWN = [name for name in method_names() if name != "halves"]  # which a doctest registers
+
+
+@pytest.mark.parametrize("name", [*OWN, "tag+pcgrad", "hoa+uw", "mtl-wide2", "mtl-big2", "mgda"])
+def test_our_methods_keep_their_promises(name: str) -> None:
+    check_method(name)
+
+
+def test_options_reach_the_method_and_impossible_ones_are_refused() -> None:
+    check_method("optimal", impossible=[{"max_size": 0}, {"max_tasks": "many"}], max_size=2)
+    check_method("random", impossible=[{"samples": 0}, {"exact": True}], overlap=True, samples=2)
+    with pytest.raises(BrokenPromises, match=r"\{'samples': 3\} must be refused .* found no complaint"):
+        check_method("random", impossible=[{"samples": 3}])
+
+
+class Plain(Method):
+    """One network for every task but the first two, which share one; broken in one way by each class below."""
+
+    name = "plain"
+    budgeted = False
+
+    def groups(self, names: tuple[str, ...]) -> list[Group]:
+        together = sorted(names)[:2]
+        return [Group(together, together), *(Group({task}, {task}) for task in names if task not in together)]
+
+    def decide(self, lab: Any, budgets: Any, seeds: Any) -> Decision:
+        return Decision.pooled({None: Choice(tuple(self.groups(lab.problem.names)))}, seeds)
+
+
+class ServesTwice(Plain):
+    def groups(self, names):
+        return [*super().groups(names), Group(names, {names[0]})]
+
+
+class LeavesOut(Plain):
+    def groups(self, names):
+        return [group for group in super().groups(names) if "one" not in group.serves]
+
+
+class SpendsTooMuch(Plain):
+    budgeted = True
+
+    def decide(self, lab, budgets, seeds):
+        return Decision.pooled({budget: Choice(tuple(self.groups(lab.problem.names))) for budget in budgets}, seeds)
+
+
+class ForgetsABudget(SpendsTooMuch):
+    def decide(self, lab, budgets, seeds):
+        return super().decide(lab, budgets[-1:], seeds)
+
+
+class Peeks(Oracle):
+    name = "peeks"
+    honest = True
+
+
+class ReadsTestLabels(Plain):
+    def decide(self, lab, budgets, seeds):
+        def mean(task: str) -> float:
+            return float(lab.problem.test.targets[task].nanmean())
+
+        names = sorted(lab.problem.names, key=mean)
+        groups = [Group(names[:1], names[:1]), Group(names[1:], names[1:])]
+        return Decision.pooled({None: Choice(tuple(groups))}, seeds)
+
+
+class DrawsWithoutSeed(Plain):
+    def groups(self, names):
+        draw = np.random.default_rng()
+        parts: list[list[str]] = [[] for _ in range(1000)]
+        for task in names:
+            parts[int(draw.integers(1000))].append(task)
+        mixed = [part for part in parts if part]
+        return [Group([*part, names[int(draw.integers(len(names)))]], part) for part in mixed]
+
+
+class DrawsFromGlobalNumbers(Plain):
+    def groups(self, names):
+        helpers = np.random.randint(0, 2, size=(len(names), len(names)))  # noqa: NPY002
+        return [
+            Group([task, *(other for other, in_it in zip(names, row, strict=True) if in_it)], [task])
+            for task, row in zip(names, helpers, strict=True)
+        ]
+
+
+class InOrder(Plain):
+    def groups(self, names):
+        half = len(names) // 2
+        return [Group(part, part) for part in (names[:half], names[half:])]
+
+
+class TrainsAnew(Plain):
+    def decide(self, lab, budgets, seeds):
+        lab.networks([Job(lab.problem.names[:1], int(np.random.default_rng().integers(2**40)))])
+        return super().decide(lab, budgets, seeds)
+
+
+class TellsASet(Plain):
+    def decide(self, lab, budgets, seeds):
+        decision = super().decide(lab, budgets, seeds)
+        return Decision(decision.choices, about={"tried": {"one"}})
+
+
+class TellsNan(Plain):
+    def decide(self, lab, budgets, seeds):
+        return Decision(super().decide(lab, budgets, seeds).choices, about={"value": float("nan")})
+
+
+class TakesAnything(Plain):
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+
+class NeedsThree(Plain):
+    def decide(self, lab, budgets, seeds):
+        lab.problem.names[2]
+        return super().decide(lab, budgets, seeds)
+
+
+class TrainsOthers(Plain):
+    def groups(self, names):
+        return [Group({*group.trains, "six"}, group.serves) for group in super().groups(names)]
+
+
+class RefusesAll(Plain):
+    def problems(self, problem):
+        return ["`problem` must be another"]
+
+
+class NotAMethod:
+    name = "nothing"
+
+
+def test_a_plain_method_of_ones_own_keeps_them_too() -> None:
+    check_method(Plain)
+    check_method(Plain())
+    check_method(lambda: Stl())
+
+
+@pytest.mark.parametrize(
+    ("method", "sentence"),
+    [
+        (ServesTwice, "every task is served exactly once: with 2 tasks, budget None and seed 0, 'one' is served by 2"),
+        (LeavesOut, "every task is served exactly once: with 2 tasks, budget None and seed 0, 'one' is served by 0"),
+        (SpendsTooMuch, r"at most as many networks as the budget allows: .*budget 1 and seed 0, there are 2"),
+        (ForgetsABudget, r"a choice for every budget and seed.*: with 2 tasks there is none for \(1, 0\), \(1, 1\)"),
+        (Peeks, r"never looks at test rows .*: with budget \d and seed \d it chose \{.*\}, and then \{"),
+        (ReadsTestLabels, r"never looks at test rows .*: with budget None and seed 0 it chose \{.*\}, and then \{"),
+        (DrawsWithoutSeed, "the same seeds give the same groups: with budget None and seed 0 it chose"),
+        (DrawsFromGlobalNumbers, "the same seeds give the same groups: with budget None and seed 0 it chose"),
+        (InOrder, r"order in which tasks are listed does not matter .*ordered=True.*: with budget None"),
+        (TrainsAnew, "run again on the same folder it trains nothing: it trained 1 networks"),
+        (TellsASet, "what it tells about a decision is JSON: raised TypeError"),
+        (TellsNan, "what it tells about a decision is JSON: raised ValueError: Out of range float"),
+        (TakesAnything, r"\{'no_such_option': 1\} must be refused with a ValueError or by `problems`"),
+        (NeedsThree, "it decides with 2 tasks: raised IndexError"),
+        (TrainsOthers, "networks train tasks of the problem.*: .* trains 'six'"),
+        (RefusesAll, "`problems` must accept some of the small problems, found .*must be another"),
+        (NotAMethod, "the factory must give a Method, found NotAMethod"),
+    ],
+)
+def test_broken_methods_are_told_what_is_wrong(method: Any, sentence: str) -> None:
+    with pytest.raises(BrokenPromises, match=sentence):
+        check_method(method)
+
+
+def test_test_rows_and_the_order_of_tasks_may_matter_where_that_is_declared() -> None:
+    class SaysSo(ReadsTestLabels):
+        honest = False
+
+    check_method(SaysSo)
+    check_method(InOrder, ordered=True)
+
+
+def test_all_broken_promises_come_at_once() -> None:
+    class Both(ServesTwice, TakesAnything):
+        name = "both"
+
+        def decide(self, lab, budgets, seeds):
+            return Decision(super().decide(lab, budgets, seeds).choices, about={"tried": {"one"}})
+
+    with pytest.raises(BrokenPromises) as told:
+        check_method(Both)
+    assert isinstance(told.value, AssertionError)
+    first, *others = str(told.value).splitlines()
+    assert first == f"method 'both' breaks {len(told.value.broken)} promises:"
+    assert others == [f"- {sentence}" for sentence in told.value.broken]
+    assert {sentence.partition(":")[0] for sentence in told.value.broken} == {
+        "every task is served exactly once",
+        "what it tells about a decision is JSON",
+        "impossible options are refused",
+    }
