@@ -287,6 +287,9 @@ def test_options_that_a_method_does_not_take_are_refused():
         make_method("random", {"random": {"sample": 3}})
     with pytest.raises(ValueError, match=r"`options`: 'stl' takes no options; found every"):
         make_method("stl", {"stl": {"every": 3}})
+    for name in ("mtl-wide2", "mtl-big2", "mgda"):
+        with pytest.raises(ValueError, match=rf"`options`: '{name}' takes no options; found every"):
+            make_method(name, {name: {"every": 5}})
     problem = small_problem()
     assert "'tag' takes average, trim" in make_method("tag", {"tag": {"evry": 3}}).problems(problem)[0]
     assert "`every`" in make_method("tag", {"tag": {"every": 0}}).problems(problem)[0]

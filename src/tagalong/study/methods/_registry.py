@@ -111,12 +111,12 @@ def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = Non
     if factory := _factory(name):
         return _made(name, factory, given.get(name, {}))
     if larger := LARGER.fullmatch(name):
-        return Wide(float(larger[2]), larger[1])
+        return _made(name, partial(Wide, float(larger[2]), larger[1]), given.get(name, {}))
     groups, plus, rule = name.rpartition("+")
     if plus and (factory := _factory(groups)):
         return Combined(_made(groups, factory, {**given.get(groups, {}), **given.get(name, {})}), rule)
     if not plus and rule_problem(name) is None:
-        return Ruled(name)
+        return _made(name, partial(Ruled, name), given.get(name, {}))
     raise ValueError(_unknown(name))
 
 
