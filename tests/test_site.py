@@ -17,7 +17,7 @@ import tagalong
 pytest.importorskip("mkdocs", reason="needs the packages of tagalong[docs]")
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("affinity", "measure", "group", "learn", "study", "problems", "report", "paper", "truth", "cli")
+ROOMS = ("affinity", "measure", "group", "learn", "study", "problems", "report", "paper", "truth", "cli", "testing")
 PAGES = re.findall(r"^ +- .*: (\S+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
 OFFLINE = """
 import socket

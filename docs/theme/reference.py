@@ -9,7 +9,7 @@ from mkdocs.structure.files import File, Files
 SOURCE = Path(__file__).parents[2] / "src" / "tagalong"
 ROOMS = (
     *("affinity", "measure", "group", "learn", "study", "problems", "report", "integrations"),
-    *("paper", "truth", "cli", "plugins"),
+    *("paper", "truth", "cli", "plugins", "testing"),
 )
 ADAPTERS = ("lightning", "sklearn", "transformers")
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ._store import StoreError as StoreError
     from ._study import Study as Study
     from ._verdict import Verdict as Verdict
+    from .methods import Choice as Choice
+    from .methods import Decision as Decision
     from .methods import Method as Method
     from .methods import make_method as make_method
     from .methods import method_names as method_names
@@ -55,6 +57,8 @@ _HOMES = {
     "StoreError": "_store",
     "Study": "_study",
     "Verdict": "_verdict",
+    "Choice": "methods",
+    "Decision": "methods",
     "Method": "methods",
     "make_method": "methods",
     "method_names": "methods",

@@ -15,8 +15,19 @@ from typing import Any
 
 from tagalong.affinity import Affinity
 from tagalong.learn import Problem
-from tagalong.study import Chunk, Cost, Executor, Lab, Method, Packed, Store, make_executor, make_method
-from tagalong.study.methods import Choice, Decision
+from tagalong.study import (
+    Choice,
+    Chunk,
+    Cost,
+    Decision,
+    Executor,
+    Lab,
+    Method,
+    Packed,
+    Store,
+    make_executor,
+    make_method,
+)
 
 from ._promises import Promises, expect, reseeded
 from ._small import small_problem
@@ -142,6 +153,14 @@ def _check_same(
     with promises.that("the same seeds give the same groups"):
         fresh, _ = _decided(make, problem, folder / "fresh", chance=2)
         _expect_same(expected, _groups(fresh))
+        _check_independent(promises, make, first, names, folder, ordered)
+
+
+def _check_independent(
+    promises: Promises, make: Callable[[], Method], first: Decision, names: Sequence[str], folder: Path, ordered: bool
+) -> None:
+    """Told apart from chance only where nothing else changes a decision."""
+    expected = _groups(first)
     if make().honest:
         with promises.that("an honest method never looks at test rows (else declare `honest = False`)"):
             for seed in OTHER_TEST_ROWS:
