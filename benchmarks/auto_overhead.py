@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tagalong.learn import Job, train
-from tagalong.study.methods._auto import METER, every
+from tagalong.study.methods.auto import METER, every
 from truth_problems import PROBLEMS
 
 

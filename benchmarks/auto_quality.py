@@ -19,10 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from tagalong.study.search import Settings, search
-from tagalong.study.search._cover import cover, served_by
-from tagalong.truth import Lookup, TruthTable, load_truth, truth_names
-from tagalong.truth._effects import marginal_effects_of
-from tagalong.truth._estimates import Estimate, _of_pairs
+from tagalong.study.search.choice import cover, served_by
+from tagalong_paper.truth import Lookup, TruthTable, load_truth, truth_names
+from tagalong_paper.truth.estimates import Estimate, _of_pairs, marginal_effects_of
 
 SEARCH_SEEDS = 3
 OVERHEAD = 0.1  # of the first training, for affinities

@@ -31,12 +31,10 @@ from torch import Tensor, nn
 
 from markdown import progress, table
 from tagalong.learn import Job, Problem, Recipe, Task, train
-from tagalong.learn._mapped import Mapped
-from tagalong.learn._rows import Split
-from tagalong.problems._celeba_cache import Cache
-from tagalong.problems._celeba_decode import decode
-from tagalong.problems._celeba_images import find_images
-from tagalong.problems._celeba_workers import cores
+from tagalong.learn.rows import Mapped, Split
+from tagalong_paper.celeba.cache import Cache, cores
+from tagalong_paper.celeba.decode import decode
+from tagalong_paper.celeba.files import find_images
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from official_celeba import file_name, write_celeba

@@ -14,9 +14,9 @@ from torch.func import functional_call
 
 from markdown import progress, table
 from tagalong.learn import Job, Problem
-from tagalong.learn._network import Network
-from tagalong.learn._scoring import mean_loss
-from tagalong.learn._trainer import _Training
+from tagalong.learn.network import Network
+from tagalong.learn.scoring import mean_loss
+from tagalong.learn.trainer import _Training
 from tagalong.problems import load_problem
 
 TASKS = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard")

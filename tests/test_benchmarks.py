@@ -74,7 +74,7 @@ def _run(script: str, *arguments: str) -> str:
 
 
 def test_truth_trains_every_subset_into_a_table(tmp_path: Path) -> None:
-    from tagalong.truth import TruthTable
+    from tagalong_paper.truth import TruthTable
 
     sizes = ["--tasks", "2", "--epochs", "2", "--seeds", "2", "--device", "cpu", "--out", str(tmp_path)]
     printed = _run("truth.py", "nhanes", "tox21", *sizes)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tagalong import Affinity
-from tagalong._caution import GENERAL, caution, sensitive
+from tagalong.caution import GENERAL, caution, sensitive
 
 
 @pytest.mark.parametrize(

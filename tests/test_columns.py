@@ -7,8 +7,8 @@ import numpy as np
 from rich.cells import cell_len
 
 from tagalong import Affinity, select_groups
-from tagalong._columns import columns
-from tagalong.study._text_table import tasks_table
+from tagalong.rendering import columns
+from tagalong.study.text import tasks_table
 
 sys.path.append(str(Path(__file__).parent / "report"))
 from made_up_run import make_run

@@ -9,9 +9,9 @@ import pytest
 from packages import install
 from tagalong import plugins
 from tagalong.measure import AffinityMeter, Estimator, estimator_names
-from tagalong.paper import register as register_paper
 from tagalong.plugins import PluginError, find_plugins, load_plugins, register
 from tagalong.study.methods import Mtl, make_method, method_names
+from tagalong_paper import register as register_paper
 
 pytestmark = pytest.mark.usefixtures("own_plugins")
 ROOT = Path(__file__).parents[1]

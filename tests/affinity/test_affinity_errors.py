@@ -3,9 +3,8 @@ import pytest
 from affinity_oracle import ar1, ar1_mean_deviation, names
 
 from tagalong.affinity import Affinity
-from tagalong.affinity._average import Average, averages
-from tagalong.affinity._blocks import block_length, block_weights, lag_one
-from tagalong.affinity._level import onto
+from tagalong.affinity.averaging import Average, averages, onto
+from tagalong.affinity.bootstrap import block_length, block_weights, lag_one
 
 
 @pytest.mark.parametrize("average", ["mean", "trimmed"])

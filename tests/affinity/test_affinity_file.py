@@ -12,7 +12,7 @@ from affinity_oracle import Floats, histories, names
 from hypothesis import given, settings
 
 from tagalong.affinity import Affinity, AffinityFileError
-from tagalong.affinity import _file as file_module
+from tagalong.affinity import formats as file_module
 
 FIELDS = ("mean", "stderr", "count", "steps", "history", "null")
 

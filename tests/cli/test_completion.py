@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from terminal import environment
 
-from tagalong.cli import _completion
+from tagalong.cli import options as _completion
 from tagalong.problems import problem_names
 from tagalong.study.methods import method_names
 

@@ -15,7 +15,7 @@ import pytest
 from terminal import Terminal, environment
 
 from tagalong.affinity import Affinity
-from tagalong.cli import _group_answer
+from tagalong.cli import group as _group_answer
 from tagalong.group import Grouping, select_groups
 
 
@@ -124,10 +124,10 @@ def test_ctrl_c_is_as_usual_afterwards(tagalong: Terminal, hard: str, presses: l
             "tagalong.study.Study.run",
             "networks are kept in out, the same",
         ),
-        ("paper over-time --out out", "tagalong.paper.run_experiment", "finished networks are kept in out, the same"),
+        ("paper over-time --out out", "tagalong_paper.run_experiment", "finished networks are kept in out, the same"),
         (
             "paper over-time --seeds 1 --recipe epochs=1 --quiet --out out",
-            "tagalong.paper.Report.save",
+            "tagalong_paper.Report.save",
             "finished networks are kept in out, the same",
         ),
         ("report out", "tagalong.report.write_report", "out is as it was, the same command draws the page"),
@@ -142,7 +142,7 @@ def test_every_command_says_how_to_go_on(
         signal.raise_signal(signal.SIGINT)
 
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr("tagalong.report._run.read_run", lambda folder: folder)
+    monkeypatch.setattr("tagalong.study.finished_run.read_run", lambda folder: folder)
     monkeypatch.setattr(work, interrupted)
     ran = tagalong(*command.split())
     assert ran.status == 130

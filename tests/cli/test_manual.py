@@ -11,10 +11,12 @@ import pytest
 from terminal import Terminal, environment, process
 
 from tagalong import __version__
-from tagalong.affinity._average import AVERAGES
-from tagalong.cli import _group, _group_options, _run
-from tagalong.cli._sentences import OPTIONS
-from tagalong.group._request import SOLVERS
+from tagalong.affinity.averaging import AVERAGES
+from tagalong.cli import group as _group
+from tagalong.cli import group_options as _group_options
+from tagalong.cli import run as _run
+from tagalong.cli.messages import OPTIONS
+from tagalong.group.posing import SOLVERS
 
 TABLE = ",a,b\na,0,1\nb,1,0\n"
 

@@ -96,7 +96,7 @@ def run(folder: Path, *arguments: str, code: str = "", **more: str) -> Ran:
 
 
 def test_help_lists_plugins_and_imports_none(games: Path) -> None:
-    ours = ("tagalong.paper", "tagalong.truth", "tagalong.problems", "games_module", "broken_module", "torch")
+    ours = ("tagalong_paper", "tagalong_paper.truth", "tagalong.problems", "games_module", "broken_module", "torch")
     code = f"from tagalong.cli import main; import sys; main(['--help']); sys.exit(str({{*{ours}}} & {{*sys.modules}}))"
     status, out, err = run(games, code=code)
     assert (status, err) == (1, "set()\n")
@@ -215,6 +215,6 @@ def test_the_paper_works_in_a_checkout_that_is_not_installed(tmp_path: Path) -> 
     bare = "import importlib.metadata, runpy; importlib.metadata.entry_points = lambda group: []; "
     start = bare + "runpy.run_module({!r}, alter_sys=True, run_name='__main__')"
     assert "No such command 'paper'" in run(tmp_path, "paper", code=start.format("tagalong")).err
-    code = start.format("tagalong.paper")
+    code = start.format("tagalong_paper")
     assert run(tmp_path, "paper", code=code).out.startswith("tagalong paper selection")
     assert "celeba" in run(tmp_path, "problems", "--quiet", code=code).out.split()

@@ -13,9 +13,9 @@ from terminal import Terminal
 
 from tagalong.affinity import Affinity
 from tagalong.cli import main
-from tagalong.cli._sentences import complain
-from tagalong.cli._terminal import clean
-from tagalong.paper import EXPERIMENTS
+from tagalong.cli.messages import complain
+from tagalong.cli.terminal import clean
+from tagalong_paper import EXPERIMENTS
 
 sys.path.append(str(Path(__file__).parents[1] / "report"))
 from made_up_run import make_run

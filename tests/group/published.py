@@ -1,13 +1,13 @@
 """What is known of the published matrices: their optima, and the groupings that the paper prints.
 
-The matrices themselves are in `tagalong.paper`. Optima were computed in exact rational arithmetic by a programme over
+The matrices themselves are in `tagalong_paper`. Optima were computed in exact rational arithmetic by a programme over
 served sets; for CelebA up to k = 4 and for Taskonomy also by trying every set of k groups. The printed groupings are
 those of the paper's tables of two, three and four splits.
 """
 
-from tagalong.paper import CELEBA as CELEBA
-from tagalong.paper import MATRICES as MATRICES
-from tagalong.paper import TASKONOMY as TASKONOMY
+from tagalong_paper import CELEBA as CELEBA
+from tagalong_paper import MATRICES as MATRICES
+from tagalong_paper import TASKONOMY as TASKONOMY
 
 # problem: budget: (optimum, {what a group trains: what it serves}); CelebA tasks by their number
 OPTIMA: dict[str, dict[int, tuple[float, dict[str, str]]]] = {

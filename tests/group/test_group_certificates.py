@@ -5,8 +5,8 @@ import pytest
 from group_oracle import Floats
 
 from tagalong.group import Certificate, check_certificate, select_groups
-from tagalong.group import _certificate as certificates
-from tagalong.group._doubtful import doubtful_groups
+from tagalong.group.solvers import certificate as certificates
+from tagalong.group.solvers.certificate import doubtful_groups
 
 
 def planted(n: int, noise: float, groups: int) -> Floats:

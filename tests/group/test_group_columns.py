@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from tagalong.group import select_groups
-from tagalong.group._columns import solve_columns
-from tagalong.group._pricing import Pricing, Question, Work
-from tagalong.group._problem import Limits, Problem, is_whole, membership, solution_value
-from tagalong.group._search import solve_search
-from tagalong.group._served import served_values
+from tagalong.group.problem import Limits, Problem, is_whole, membership, solution_value
+from tagalong.group.solvers.columns import Pricing, Question, Work, solve_columns
+from tagalong.group.solvers.local_search import solve_search
+from tagalong.group.solvers.served_sets import served_values
 
 values = st.integers(-40, 40).map(lambda number: number / 8)
 

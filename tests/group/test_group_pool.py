@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from group_oracle import Floats, assert_valid, score_of
 
-from tagalong.group import _pose, select_groups
+from tagalong.group import posing as _pose
+from tagalong.group import select_groups
 
 
 def matrix(n: int, seed: int) -> Floats:

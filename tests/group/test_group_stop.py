@@ -9,7 +9,7 @@ from group_oracle import Floats, assert_valid, score_of
 
 from tagalong.affinity import Affinity
 from tagalong.group import select_groups
-from tagalong.group._packing import packed
+from tagalong.group.solvers.local_search import packed
 
 
 class After:

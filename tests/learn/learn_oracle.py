@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tagalong.learn import Problem, Recipe, Task
-from tagalong.learn._seeds import derived
+from tagalong.learn.randomness import derived
 
 
 def slow_train(problem: Problem, names: tuple[str, ...], seed: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tagalong.learn import MLP, Job, Problem, Task, build_network, label_summary, read_preparation
-from tagalong.learn._split import given_parts, split_rows
+from tagalong.learn.splitting import given_parts, split_rows
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from learn_small import TASKS, small_problem
 from torch import Tensor, nn
 
 from tagalong.learn import Job, Network, Problem, Recipe, build_network, train
-from tagalong.learn._balance import check_rule, make_balancer
-from tagalong.learn._scoring import mean_loss
-from tagalong.learn._seeds import batches, drawing
-from tagalong.learn.balance._torchjd import kinds
+from tagalong.learn.balance.registry import check_rule, make_balancer
+from tagalong.learn.balance.torchjd import kinds
+from tagalong.learn.randomness import batches, drawing
+from tagalong.learn.scoring import mean_loss
 
 ARGUMENTS = {
     "Constant": "([1.0, 2.0, 3.0])",

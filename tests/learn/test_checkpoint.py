@@ -11,7 +11,7 @@ import torch
 from learn_small import TASKS, encoder, same, small_problem
 
 from tagalong.learn import Job, Problem, Recipe, Trained, train
-from tagalong.learn._recipe import UNSAID
+from tagalong.learn.recipe import UNSAID
 
 RULES = ["uw", "pcgrad", "pcgrad-uw", "gradnorm", "mgda", "gradvac", "excess-mtl", "dwa", "famo", "torchjd:Random"]
 

@@ -25,21 +25,10 @@ from many_problems import (
 )
 from torch import nn
 
-from tagalong.learn import (
-    MLP,
-    Diverged,
-    Job,
-    Problem,
-    Recipe,
-    Task,
-    Trained,
-    _many,
-    _together,
-    build_network,
-    train,
-    train_many,
-)
-from tagalong.learn._room import bytes_of
+from tagalong.learn import MLP, Diverged, Job, Problem, Recipe, Task, Trained, build_network, train, train_many
+from tagalong.learn import batched as _many
+from tagalong.learn import batched as _together
+from tagalong.learn.memory import bytes_of
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tagalong.learn import Job, Problem, Recipe, Task, train
-from tagalong.learn._mapped import Mapped
+from tagalong.learn.rows import Mapped
 
 ROWS = 60
 

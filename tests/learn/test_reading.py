@@ -24,8 +24,8 @@ from tagalong.learn import (
     train_many,
     why_not_batched,
 )
-from tagalong.learn._reading import AHEAD
-from tagalong.learn._rows import Batch, Rows
+from tagalong.learn.rows import Batch, Rows
+from tagalong.learn.streaming_rows import AHEAD
 from tagalong.study import Study
 
 

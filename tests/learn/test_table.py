@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tagalong.learn import Problem, Task, read_preparation
-from tagalong.learn._table_read import read_columns
+from tagalong.learn.table_reading import read_columns
 
 pd = pytest.importorskip("pandas")
 ROWS = 120

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from tagalong.learn import Job, Problem, Recipe, Task, train, train_many
-from tagalong.learn._scoring import mean_loss, score
+from tagalong.learn.scoring import mean_loss, score
 
 
 def test_losses_of_rows_leave_missing_labels_out() -> None:

@@ -15,7 +15,7 @@ from learn_small import TASKS, encoder, same, small_problem
 from torch import nn
 
 from tagalong.learn import Diverged, Job, Network, Problem, Recipe, Split, Task, build_network, train
-from tagalong.learn._seeds import batches, derived
+from tagalong.learn.randomness import batches, derived
 
 
 @pytest.mark.parametrize(

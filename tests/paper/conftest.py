@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tagalong.paper import Bench, Report, open_bench, run_experiment
+from tagalong_paper import Bench, Report, open_bench, run_experiment
 
 
 @pytest.fixture(scope="session", autouse=True)

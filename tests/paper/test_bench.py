@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tagalong.learn import Problem, Task
-from tagalong.paper import Bench, Report, Sheet, open_bench, run_experiment
+from tagalong_paper import Bench, Report, Sheet, open_bench, run_experiment
 
 THREE = ("5_o_Clock_Shadow", "Black_Hair", "No_Beard")
 

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from tagalong.learn import Diverged, Problem, Recipe, Task
-from tagalong.paper import Bench, Report, Value, run_experiment
-from tagalong.paper._judge import all_lower
-from tagalong.paper._totals import subset_table
-from tagalong.paper.experiments import _capacity, _hyperparameters, _partner
 from tagalong.study import Outcome
+from tagalong_paper import Bench, Report, Value, run_experiment
+from tagalong_paper.claims import all_lower
+from tagalong_paper.experiments import capacity as _capacity
+from tagalong_paper.experiments import hyperparameters as _hyperparameters
+from tagalong_paper.experiments import partner as _partner
+from tagalong_paper.totals import subset_table
 
 
 def lab_with(lost: set[frozenset[str]]) -> Any:

@@ -3,11 +3,11 @@
 import pytest
 
 from tagalong.group import select_groups
-from tagalong.paper import Published, run_experiment
-from tagalong.paper._natural import natural_groups
-from tagalong.paper._speed import PAPER_COST, SCHEDULES, costs_giving, speed_up
-from tagalong.paper.errata import columns_and_totals, errata, printed_twice, served_wrongly
-from tagalong.paper.printed import BASELINES, CAPACITY, OPTIMAL, SPEED
+from tagalong_paper import Published, run_experiment
+from tagalong_paper.errata import columns_and_totals, errata, printed_twice, served_wrongly
+from tagalong_paper.experiments.matrix import natural_groups
+from tagalong_paper.printed import BASELINES, CAPACITY, OPTIMAL, SPEED
+from tagalong_paper.speed import PAPER_COST, SCHEDULES, costs_giving, speed_up
 
 # (where, printed, found) of every total that its columns do not give
 TOTALS = {

@@ -14,27 +14,26 @@ from tagalong.affinity import Affinity
 from tagalong.cli import main
 from tagalong.group import select_groups
 from tagalong.learn import Capacity, train
-from tagalong.paper import EXPERIMENTS, Bench, Report, Value, _natural, run_experiment
-from tagalong.paper._affinities import every_step
-from tagalong.paper._judge import all_lower
-from tagalong.paper._published import Published
-from tagalong.paper._speed import SCHEDULES, speed_up
-from tagalong.paper._totals import grouping_totals, one_row, results_of, subset_table
-from tagalong.paper.experiments import (
-    _capacity,
-    _destructive,
-    _frequency,
-    _hyperparameters,
-    _matrix,
-    _over_time,
-    _partner,
-    _task_sets,
-    _tune,
-    _validation,
-)
-from tagalong.paper.experiments._frequency import scheduled
-from tagalong.paper.printed import HYPERPARAMETERS
 from tagalong.study import Results
+from tagalong_paper import EXPERIMENTS, Bench, Report, Value, run_experiment
+from tagalong_paper.affinities import every_step
+from tagalong_paper.claims import all_lower
+from tagalong_paper.experiments import capacity as _capacity
+from tagalong_paper.experiments import frequency as _frequency
+from tagalong_paper.experiments import hyperparameters as _hyperparameters
+from tagalong_paper.experiments import matrix as _matrix
+from tagalong_paper.experiments import matrix as _natural
+from tagalong_paper.experiments import over_time as _over_time
+from tagalong_paper.experiments import partner as _partner
+from tagalong_paper.experiments import task_sets as _destructive
+from tagalong_paper.experiments import task_sets as _task_sets
+from tagalong_paper.experiments import tune as _tune
+from tagalong_paper.experiments import validation as _validation
+from tagalong_paper.experiments.frequency import scheduled
+from tagalong_paper.matrices import Published
+from tagalong_paper.printed import HYPERPARAMETERS
+from tagalong_paper.speed import SCHEDULES, speed_up
+from tagalong_paper.totals import grouping_totals, one_row, results_of, subset_table
 
 Reports = Callable[..., Report]
 WEAKEST_FIRST = ("no", "not tested", "within noise", "yes")  # a claim of several parts is as weak as the weakest

@@ -15,10 +15,11 @@ import pytest
 from tagalong.affinity import Affinity
 from tagalong.group import select_groups
 from tagalong.learn import Job, train
-from tagalong.paper import Bench, Report, Value, run_experiment
-from tagalong.paper._totals import in_percent, result, totals
-from tagalong.paper.experiments import _main, _tune
 from tagalong.study import Record, Results
+from tagalong_paper import Bench, Report, Value, run_experiment
+from tagalong_paper.experiments import main as _main
+from tagalong_paper.experiments import tune as _tune
+from tagalong_paper.totals import in_percent, result, totals
 
 Reports = Callable[..., Report]
 Partition = list[frozenset[str]]

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import pytest
 from plotly.offline import get_plotlyjs
 
-from tagalong.paper import Report
+from tagalong_paper import Report
 
 
 def report(title: str) -> Report:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tagalong.paper import CELEBA, MATRICES, PRINTED, TASKONOMY, Selection, selections
+from tagalong_paper import CELEBA, MATRICES, PRINTED, TASKONOMY, Selection, selections
 
 # Totals in the paper's tables that differ from the sum of their columns by more than rounding.
 KNOWN = {("celeba_hoa", 3)}

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from tagalong.cli import main
-from tagalong.paper import Bench, Value, open_bench, run_experiment
-from tagalong.paper.experiments import _hyperparameters, _tune
-from tagalong.paper.experiments._destructive import with_destructive_task
 from tagalong.study import Record, Results
+from tagalong_paper import Bench, Value, open_bench, run_experiment
+from tagalong_paper.experiments import hyperparameters as _hyperparameters
+from tagalong_paper.experiments import tune as _tune
+from tagalong_paper.experiments.task_sets import with_destructive_task
 from taskonomy_small import view_file, write_taskonomy
 
 SHORT = {"segmentation": "s", "depth": "d", "normals": "n", "edges": "t", "keypoints": "k"}

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from tagalong.paper import run_experiment
-from tagalong.paper.theory import (
+from tagalong_paper import run_experiment
+from tagalong_paper.theory import (
     BOUNDS,
     COUNTEREXAMPLE,
     PANELS,
     after_steps,
+    cosines,
     lemma_gap,
     logistic_cases,
     quadratic_cases,
@@ -16,7 +17,6 @@ from tagalong.paper.theory import (
     search_margin,
     search_proposition,
 )
-from tagalong.paper.theory._losses import cosines
 
 COUNT = 20_000
 BY_NAME = {bound.name: bound for bound in BOUNDS}

@@ -15,11 +15,12 @@ from official_celeba import FORTY, HIGH, WIDE, file_name, jpeg, part, write_cele
 from tagalong import Study
 from tagalong.cli import main
 from tagalong.learn import Problem, parameters_of, why_not_batched
-from tagalong.learn._mapped import Mapped
-from tagalong.paper import open_bench
-from tagalong.problems import PAPER_RECIPE, celeba, load_problem
-from tagalong.problems._attributes import ATTRIBUTES, draw_attributes
-from tagalong.problems._celeba_decode import decode
+from tagalong.learn.rows import Mapped
+from tagalong.problems import PAPER_RECIPE, load_problem
+from tagalong.problems.drawing import ATTRIBUTES, draw_attributes
+from tagalong_paper import open_bench
+from tagalong_paper.celeba import celeba
+from tagalong_paper.celeba.decode import decode
 
 IMAGES = 300
 

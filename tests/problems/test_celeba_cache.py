@@ -13,8 +13,11 @@ import pytest
 from PIL import Image
 
 from official_celeba import file_name, jpeg, write_celeba
+from tagalong import errors as _needs
 from tagalong.cli import main
-from tagalong.problems import _celeba_cache, _celeba_workers, _needs, celeba
+from tagalong_paper.celeba import cache as _celeba_cache
+from tagalong_paper.celeba import cache as _celeba_workers
+from tagalong_paper.celeba import celeba
 
 IMAGES, PIXELS, PIECE = 600, 16, 128
 SRC = Path(__file__).parents[2] / "src"

@@ -9,7 +9,7 @@ import pytest
 
 from official_celeba import write_celeba
 from tagalong.cli import main
-from tagalong.problems import celeba
+from tagalong_paper.celeba import celeba
 
 IMAGES = 40
 ATTRIBUTES, PARTITION = "list_attr_celeba.txt", "list_eval_partition.txt"

@@ -7,8 +7,7 @@ import torch
 
 from tagalong.learn import Job, parameters_of, train, train_many, why_not_batched
 from tagalong.problems import DEMO_TASKS, PAPER_RECIPE, CelebANet, faces
-from tagalong.problems._attributes import ATTRIBUTES, HAIR, draw_attributes, mislabelled
-from tagalong.problems._drawing import draw_faces
+from tagalong.problems.drawing import ATTRIBUTES, HAIR, draw_attributes, draw_faces, mislabelled
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tagalong.problems import load_problem, qm9
-from tagalong.problems._molecules import ELEMENTS, MOST_ATOMS, describe
-from tagalong.problems._qm9 import FREE_ATOMS, TARGETS
+from tagalong.problems.qm9 import ELEMENTS, FREE_ATOMS, MOST_ATOMS, TARGETS, describe
 
 ROWS = 150
 

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 
 from packages import install
+from tagalong import errors as _needs
 from tagalong.learn import Problem
 from tagalong.plugins import PluginError
-from tagalong.problems import Known, _needs, known_problems, load_problem, problem_names
+from tagalong.problems import Known, known_problems, load_problem, problem_names
 
 pytestmark = pytest.mark.usefixtures("own_plugins")
 SHIPPED = ("nhanes", "faces", "qm9", "celeba", "taskonomy")

@@ -12,7 +12,9 @@ from PIL import Image
 
 from tagalong.cli import main
 from tagalong.learn import Problem, ReadRows, why_not_batched
-from tagalong.problems import TASKONOMY_RECIPE, _taskonomy_check, load_problem, taskonomy
+from tagalong.problems import load_problem
+from tagalong_paper.taskonomy import TASKONOMY_RECIPE, taskonomy
+from tagalong_paper.taskonomy import images as _taskonomy_check
 from taskonomy_small import HOLE, LISTS, view_arrays, view_file, write_taskonomy, write_view
 
 TASKS = ("segmentation", "depth", "normals", "edges", "keypoints")

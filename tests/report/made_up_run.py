@@ -10,7 +10,7 @@ import numpy as np
 
 from tagalong import Affinity, Grouping, select_groups
 from tagalong.group import Group
-from tagalong.group._grouping_file import to_document
+from tagalong.group.grouping import to_document
 from tagalong.study import Cost, Outcome, ProblemInfo, Record, Results
 
 SETTINGS = {

@@ -17,10 +17,9 @@ from seen_page import HOSTILE
 
 from tagalong.group import select_groups
 from tagalong.report import write_report
-from tagalong.report._budgets import all_budgets, shown_budget
-from tagalong.report._run import read_run
-from tagalong.report.page._data import as_script
+from tagalong.report.page.document import as_script
 from tagalong.study import Cost, Outcome, Results
+from tagalong.study.finished_run import all_budgets, read_run, shown_budget
 
 
 def data_of(page: Path) -> dict:

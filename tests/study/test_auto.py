@@ -11,15 +11,15 @@ import torch
 
 from tagalong.learn import Job, Problem, Recipe, Task, train, train_many
 from tagalong.study import Study
-from tagalong.study._executors import Advance, Chunk, Serial
-from tagalong.study._key import Keys
-from tagalong.study._record import Outcome
-from tagalong.study._row import Packed, Row
-from tagalong.study._search_text import curve, lessons, search_text
-from tagalong.study._store import Store
+from tagalong.study.executors import Advance, Chunk, Serial
+from tagalong.study.keys import Keys
 from tagalong.study.methods import Auto
-from tagalong.study.methods._auto_lab import LabOracle
+from tagalong.study.methods.auto import LabOracle
+from tagalong.study.network_rows import Packed, Row
+from tagalong.study.records import Outcome
 from tagalong.study.search import Trial
+from tagalong.study.store import Store
+from tagalong.study.text import curve, lessons, search_text
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_time_is_as_many_trainings_as_it_is_worth(problem: Problem, tmp_path: 
 
 
 def test_the_measured_share_of_the_first_training_is_a_tenth_for_nine_tasks() -> None:
-    from tagalong.study.methods._auto import every
+    from tagalong.study.methods.auto import every
 
     assert 2 * 9 / 3 / every(9) <= 0.1
     assert Auto().order > 0

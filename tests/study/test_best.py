@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from tagalong.group import Group
 from tagalong.learn import MLP, Job, Network, Problem, Recipe, Split, Task, build_network, train
-from tagalong.study import Best, Outcome, ProblemInfo, Record, Results, _best_file
-from tagalong.study._best import keep_best, recommended_record
+from tagalong.study import Best, Outcome, ProblemInfo, Record, Results
+from tagalong.study import best as _best_file
+from tagalong.study.best import keep_best, recommended_record
 
 TASKS = (Task("age", "regression"), Task("ill"), Task("kind", "multiclass", classes=3))
 GROUPS = (Group({"age", "ill"}, {"age"}), Group({"ill", "kind"}, {"ill", "kind"}))

@@ -14,12 +14,12 @@ from tagalong.group import Group
 from tagalong.learn import Diverged, Job
 from tagalong.report import write_report
 from tagalong.study import Lab, Results, Store, Study
-from tagalong.study._best import keep_best, recommended_record
-from tagalong.study._executors import Advance, Chunk, Serial, make_executor
-from tagalong.study._relative import relative_losses
-from tagalong.study._row import Packed
-from tagalong.study._search_text import lessons
+from tagalong.study.best import keep_best, recommended_record
+from tagalong.study.executors import Advance, Chunk, Serial, make_executor
 from tagalong.study.methods import Choice, Decision, Method
+from tagalong.study.network_rows import Packed
+from tagalong.study.relative_losses import relative_losses
+from tagalong.study.text import lessons
 
 SUBSETS = [some for size in range(1, 5) for some in combinations(NAMES, size)]
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "oracle", "random", "auto"]
@@ -108,7 +108,7 @@ def test_a_study_goes_on_and_says_what_diverged(executor: str, tmp_path: Path) -
     assert str(Results.load(tmp_path)) == text
     assert json.loads((tmp_path / "results.json").read_text())["verdict"]["diverged"][0] == ["stl", None]
     log = (tmp_path / "run.log").read_text()
-    assert "WARNING tagalong.study._lab: all pairs: wild with seed 0; a, wild with seed 0; " in log
+    assert "WARNING tagalong.study.backend: all pairs: wild with seed 0; a, wild with seed 0; " in log
     assert not list(tmp_path.glob("partial/*"))
 
 

@@ -10,7 +10,7 @@ from study_small import small_problem
 
 from tagalong.learn import MLP, Job, Task
 from tagalong.study import Lab, Store, Study
-from tagalong.study._executors import Chunk, Serial, device_name, make_executor, train_chunk
+from tagalong.study.executors import Chunk, Serial, device_name, make_executor, train_chunk
 
 JOBS = [Job(tasks, seed) for seed in (0, 1) for tasks in (("a",), ("b",), ("a", "b"))] + [Job(("a", "b"), 0, "uw")]
 
@@ -29,7 +29,7 @@ def with_lambda():
 
 def test_processes_give_the_same_networks_as_one_after_the_other(tmp_path):
     pytest.importorskip("cloudpickle")
-    from tagalong.study._executors_processes import Processes
+    from tagalong.study.executors import Processes
 
     problem = with_lambda()
     here = trained_by(Serial(), tmp_path / "here.sqlite", problem)
@@ -57,7 +57,7 @@ class DiesOnce(MLP):
 
 def test_a_dead_process_is_reported_and_the_rest_is_kept(tmp_path):
     pytest.importorskip("cloudpickle")
-    from tagalong.study._executors_processes import Processes
+    from tagalong.study.executors import Processes
 
     problem = replace(small_problem("ab"), encoder=DiesOnce(tmp_path / "mark"))
     with pytest.raises(RuntimeError, match="a worker process died; finished networks are kept, so run the study again"):
@@ -80,7 +80,7 @@ class SaysWhatItHears(MLP):
 
 def test_processes_are_deaf_to_ctrl_c_from_their_first_moment_and_this_one_is_not(tmp_path):
     pytest.importorskip("cloudpickle")
-    from tagalong.study._executors_processes import Processes
+    from tagalong.study.executors import Processes
 
     problem = replace(small_problem("ab"), encoder=SaysWhatItHears(tmp_path / "mark"))
     trained_by(Processes(workers=1), tmp_path / "run.sqlite", problem, JOBS[:1])
@@ -140,7 +140,7 @@ def test_a_chunk_comes_back_in_the_order_of_its_jobs():
 
 
 def test_a_checkpoint_that_another_process_removed_is_no_obstacle(tmp_path, monkeypatch):
-    from tagalong.learn import _trainer
+    from tagalong.learn import trainer as _trainer
 
     path = tmp_path / "partial" / "x.pt"
     path.parent.mkdir()
@@ -186,7 +186,7 @@ def test_unknown_executors_and_devices_are_refused(tmp_path):
     own = Serial()
     assert make_executor(own) is own
     pytest.importorskip("cloudpickle")
-    from tagalong.study._executors_processes import Processes
+    from tagalong.study.executors import Processes
 
     with pytest.raises(ValueError, match="`workers` must be a whole number from 1"):
         Processes(workers=0)

@@ -8,10 +8,9 @@ from told_small import TASKS, losses_of, rows_of
 
 from tagalong.affinity import Affinity
 from tagalong.group import Group
-from tagalong.study import External, Results, Study, plan
-from tagalong.study._noise import row_noise
-from tagalong.study._record import Cost, Outcome, Record
-from tagalong.study._results import ProblemInfo
+from tagalong.study import External, ProblemInfo, Results, Study, plan
+from tagalong.study.records import Cost, Outcome, Record
+from tagalong.study.uncertainty import row_noise
 
 
 def answer(external: External | Study, limit: int = 10_000, rows: bool = True) -> int:

@@ -12,13 +12,13 @@ from torch import nn
 
 from tagalong._version import NUMERICS, is_own
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, build_network
-from tagalong.learn._recipe import UNSAID
+from tagalong.learn.recipe import UNSAID
 from tagalong.measure import Every, Window
-from tagalong.measure._estimators import Cosine
-from tagalong.problems._celeba_network import Centred, Residual
-from tagalong.problems._taskonomy_losses import absolute_error, rotated_error
-from tagalong.problems._taskonomy_network import Block, Colours, Separable
-from tagalong.study._key import Keys
+from tagalong.measure.estimators import Cosine
+from tagalong.problems.celeba_net import Centred, Residual
+from tagalong.study.keys import Keys
+from tagalong_paper.taskonomy.network import Block, Colours, Separable
+from tagalong_paper.taskonomy.problem import absolute_error, rotated_error
 
 JOB = Job(("a", "b"), 0)
 

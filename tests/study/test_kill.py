@@ -16,7 +16,8 @@ METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "uw", "random", "hoa+pcgrad"]
 
 
 def study(out: Path, methods=METHODS) -> None:
-    from tagalong.study import _executors, _workshop
+    from tagalong.study import backend as _workshop
+    from tagalong.study import executors as _executors
 
     torch.set_num_threads(1)
     _workshop.BATCH["cpu"] = 4  # many small chunks, and a checkpoint after every epoch: more moments to be killed at

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 from study_small import small_problem
 
-from tagalong._progress import Silent
 from tagalong.group import Group
 from tagalong.learn import Job, train
+from tagalong.progress import Silent
 from tagalong.study import Lab, Record, Store
-from tagalong.study._executors import Serial
-from tagalong.study._relative import relative_losses
-from tagalong.study._row import pack
+from tagalong.study.executors import Serial
+from tagalong.study.network_rows import pack
+from tagalong.study.relative_losses import relative_losses
 
 
 class Counting(Serial):
@@ -146,7 +146,7 @@ def test_row_losses_come_from_where_tasks_are_served_even_after_pruning(lab):
 
 
 def test_slices_stay_the_same_whichever_are_finished():
-    from tagalong.study._workshop import slices
+    from tagalong.study.backend import slices
 
     jobs = [Job((task,), seed) for seed in (0, 1) for task in "abcdefgh"]
     whole = slices(jobs, 3)

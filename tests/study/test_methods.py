@@ -8,11 +8,12 @@ from packages import install
 from tagalong.group import Group, select_groups
 from tagalong.learn import Score, Trained
 from tagalong.study import Lab, Store, make_method, method_names, register_method
-from tagalong.study._executors import Serial
-from tagalong.study._records import records_of
-from tagalong.study._row import pack
-from tagalong.study.methods import Choice, Decision, Method, _registry
-from tagalong.study.methods._random import block_share, random_cover, random_partition
+from tagalong.study.decisions import records_of
+from tagalong.study.executors import Serial
+from tagalong.study.methods import Choice, Decision, Method
+from tagalong.study.methods import registry as _registry
+from tagalong.study.methods.random_groups import block_share, random_cover, random_partition
+from tagalong.study.network_rows import pack
 
 
 @pytest.fixture(scope="module")

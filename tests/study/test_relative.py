@@ -5,7 +5,7 @@ from study_small import small_problem
 
 from tagalong.learn import Task
 from tagalong.study import Study
-from tagalong.study._relative import MOST, relative_table
+from tagalong.study.relative_losses import MOST, relative_table
 
 PAIR, ALL = frozenset("ab"), frozenset("abc")
 

@@ -12,7 +12,7 @@ from verdict_records import APART, TOGETHER, records, results, together
 
 from tagalong.learn import MLP, Problem, Split, Task
 from tagalong.study import Cost, Outcome, ProblemInfo, Record, Results
-from tagalong.study._latency import latency
+from tagalong.study.decisions import latency
 
 HEADINGS = "method budget nets total loss vs mtl vs random decide train size latency"
 

@@ -9,9 +9,10 @@ from study_small import small_problem
 from old_run import old_run
 from tagalong.affinity import Affinity
 from tagalong.learn import Job, Score, Trained, train
-from tagalong.study import Store, StoreError, _pieces
-from tagalong.study._key import Keys
-from tagalong.study._row import pack
+from tagalong.study import Store, StoreError
+from tagalong.study import store as _pieces
+from tagalong.study.keys import Keys
+from tagalong.study.network_rows import pack
 
 PROBLEM = small_problem()
 KEYS = Keys(PROBLEM, "cpu")

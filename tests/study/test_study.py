@@ -13,9 +13,9 @@ from tagalong.affinity import Affinity
 from tagalong.group import Grouping
 from tagalong.learn import MLP
 from tagalong.study import Lab, Results, Store, Study
-from tagalong.study._executors import Serial
-from tagalong.study._settings import log_to
+from tagalong.study.executors import Serial
 from tagalong.study.methods import Tag
+from tagalong.study.run_folder import log_to
 
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "random"]
 

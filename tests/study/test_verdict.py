@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 from verdict_records import APART, HELPED, TOGETHER, records, results, together
 
-from tagalong.report.page._answer import headline
+from tagalong.report.page.answer import headline
 from tagalong.study import Verdict
-from tagalong.study._decide import decide
-from tagalong.study._interval import half_width, seed_half_width
+from tagalong.study.uncertainty import half_width, seed_half_width
+from tagalong.study.verdict import decide
 
 ROWS = {("tag", 2): 0.001, ("stl", None): 0.001, ("hoa", 2): 0.001}
 

@@ -10,7 +10,7 @@ import pytest
 from verdict_records import records, together
 
 from tagalong.group import Group
-from tagalong.study._decide import decide
+from tagalong.study.verdict import decide
 
 ROOT = Path(__file__).parent.parent.parent
 GROUPINGS = [(Group({"a"}, {"a"}), Group({"b", f"h{number}"}, {"b"})) for number in range(10)]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tagalong.measure import Estimator
-from tagalong.truth import Standing, _leaderboard, average, leaderboard, load_truth
+from tagalong_paper.truth import Standing, average, leaderboard, load_truth
+from tagalong_paper.truth import leaderboard as _leaderboard
 
 
 class Drop(Estimator):
@@ -70,7 +71,7 @@ def test_a_meter_estimator_is_measured_in_a_training_of_all_tasks() -> None:
     from dataclasses import replace
 
     from tagalong.problems import load_problem
-    from tagalong.truth._measured import measured
+    from tagalong_paper.truth.estimates import measured
 
     problem = load_problem("nhanes").only(["systolic", "hdl"])
     problem = replace(problem, recipe=replace(problem.recipe, epochs=1))

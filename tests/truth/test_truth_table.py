@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tagalong.study.search import Trial
-from tagalong.truth import Lookup, TruthTable, load_truth, marginal_effects, pair_gains, truth_names
-from tagalong.truth._effects import correlation
-from tagalong.truth._table import members
+from tagalong_paper.truth import Lookup, TruthTable, load_truth, marginal_effects, pair_gains, truth_names
+from tagalong_paper.truth.estimates import correlation
+from tagalong_paper.truth.tables import members
 
 TASKS = ("age", "ill", "fit")
 

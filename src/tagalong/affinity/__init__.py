@@ -1,6 +1,11 @@
 """Who helps whom, and how surely: the record that measuring fills and grouping reads."""
 
-from ._affinity import Affinity as Affinity
-from ._check import AffinityFileError as AffinityFileError
-from ._settled import Settled as Settled
-from ._spread import Spread as Spread
+from .affinity import Affinity as Affinity
+from .display import named_values as named_values
+from .fields import AffinityFileError as AffinityFileError
+from .formats import DECIMALS as DECIMALS
+from .formats import Line as Line
+from .formats import cells as cells
+from .formats import square as square
+from .reliability import Settled as Settled
+from .reliability import Spread as Spread

@@ -1,15 +1,18 @@
 """Affinities from inside Lightning's Trainer."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lightning.pytorch import Callback, LightningModule, Trainer
+
 from tagalong.group import select_groups
 from tagalong.measure import AffinityMeter
 
-from ._missing import missing
-from ._part import part_of
+from .shared import missing, part_of
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -2,23 +2,294 @@
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from numbers import Integral
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 
-from tagalong.learn import Task
+from tagalong.affinity import Affinity
+from tagalong.errors import name_problems, noted, refuse
+from tagalong.learn import MLP, Problem, Recipe, Task, is_missing
+from tagalong.study import TOGETHER, Best, Label, Results, Store, Study, by_label, changes, keep_best, mean
 
-from ._missing import missing
+from .shared import missing
+
+Columns = dict[str, NDArray[Any]]
+
+
+def columns_of(y: Any, numeric: bool) -> tuple[Columns, bool]:
+    """The labels of each task by its name, and whether there was only one dimension.
+
+    Args:
+        y: [rows, tasks] or [rows], with NaN where a label is missing.
+        numeric: whether labels are numbers.
+    """
+    wanted = np.float64 if numeric else None
+    array = check_array(y, dtype=wanted, ensure_2d=False, ensure_all_finite="allow-nan", input_name="y")
+    if array.ndim == 1:
+        return {str(getattr(y, "name", None) or 0): array}, True
+    names = [str(name) for name in (y.columns if hasattr(y, "columns") else range(array.shape[1]))]
+    refuse(name_problems(tuple(names), "the columns of `y`"))
+    return dict(zip(names, array.T, strict=True)), False
+
+
+def coded_classes(labels: Columns) -> tuple[dict[str, NDArray[Any]], Columns]:
+    """The classes of each task, and their numbers with NaN where a label is missing."""
+    problems: list[str] = []
+    classes, codes = {}, {}
+    for name, column in labels.items():
+        here = known(column)
+        present = np.array(column[here].tolist()) if column.dtype == object else column[here]
+        check_classification_targets(present)
+        classes[name], numbers = np.unique(present, return_inverse=True)
+        codes[name] = np.full(len(column), np.nan)
+        codes[name][here] = numbers
+        if len(classes[name]) < 2:
+            problems.append(f"`y`: {name!r} must have at least two classes, found {len(classes[name])} class")
+    refuse(problems)
+    return classes, codes
+
+
+def accuracy(labels: NDArray[Any], found: NDArray[Any]) -> float:
+    """The share of equal ones; as objects, since arrays of text would be cut to one length."""
+    return float(np.mean(labels.astype(object) == found.astype(object)))
+
+
+def known(column: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where there is a label."""
+    return np.array([not is_missing(label) for label in column.tolist()], dtype=bool)
+
+
+def side_by_side(columns: list[NDArray[Any]], flat: bool) -> NDArray[Any]:
+    """One array of all tasks; of objects where their labels are of different kinds."""
+    if flat:
+        return columns[0]
+    alike = len({column.dtype.kind for column in columns}) == 1
+    return np.stack(columns if alike else [column.astype(object) for column in columns], axis=1)
+
+
+def mean_score(score: Callable[..., float], labels: Columns, found: Columns) -> float:
+    """The mean over tasks of a score of labels and predictions, each on the rows where it has labels."""
+    if len(labels) != len(found):
+        raise ValueError(f"`y` must have {len(found)} columns, as in `fit`, found {len(labels)}")
+    scores = []
+    for column, predicted in zip(labels.values(), found.values(), strict=True):
+        here = known(column)
+        if here.any():
+            scores.append(score(column[here], predicted[here]))
+    if not scores:
+        raise ValueError("`y` must have labels to score, found all missing")
+    return float(np.mean(scores))
+
+
+RECIPE = ("optimizer", "lr", "weight_decay", "batch_size", "epochs", "patience")
+VERDICT = "verdict"
+
+
+def compare(
+    estimator: Any, inputs: NDArray[Any], tasks: Sequence[Task], targets: Columns, out: Path, seeds: tuple[int, int]
+) -> tuple[Results, Best]:
+    """Runs the study that the parameters of an estimator describe.
+
+    Args:
+        estimator: whose parameters.
+        inputs: [rows, features].
+        tasks: one per target.
+        targets: the labels by task, NaN where missing.
+        out: the folder of the run.
+        seeds: of the split, and of the first network.
+
+    Returns:
+        What was found, and the networks to use: those of the verdict, or of the method that the estimator chooses.
+    """
+    problems = _problems(estimator)
+    recipe = noted(problems, _recipe, estimator)
+    problem = noted(problems, _problem, estimator, inputs, tasks, targets, recipe, seeds[0])
+    study = noted(problems, partial(Study, executor=estimator.executor, device=estimator.device), problem, out)
+    asked = _asked(estimator, seeds[1])
+    if problem is not None and study is not None:
+        noted(problems, partial(study.check, **asked))
+    refuse(problems)
+    results = study.run(**asked)
+    with Store(out / "run.sqlite") as store:
+        weights, width = partial(_weights, store), partial(_width, store)
+        return results, keep_best(results, problem, weights, width, _label(results, estimator.choose))
+
+
+def _problems(estimator: Any) -> list[str]:
+    problems = []
+    val, test = estimator.validation_fraction, estimator.test_fraction
+    if not (val > 0 and test > 0 and val + test < 1):
+        found = f"{val!r} and {test!r}"
+        problems.append(f"`validation_fraction` and `test_fraction` must leave rows to each part, found {found}")
+    methods = [str(getattr(method, "name", method)) for method in _listed(estimator.methods)]
+    choices = dict.fromkeys([VERDICT, "mtl", *(name for name in methods if name != "random")])  # which has no groups
+    if estimator.choose not in choices:
+        problems.append(f"`choose` must be one of {', '.join(map(repr, choices))}, found {estimator.choose!r}")
+    sizes = _listed(estimator.hidden_sizes)
+    if not sizes or not all(isinstance(size, Integral) and int(size) > 0 for size in sizes):
+        found = repr(estimator.hidden_sizes)
+        problems.append(f"`hidden_sizes` must be a list of whole numbers from 1, found {found}")
+    return problems
+
+
+def _recipe(estimator: Any) -> Recipe:
+    return Recipe(**{name: _plain(getattr(estimator, name)) for name in RECIPE})
+
+
+def _problem(
+    estimator: Any, inputs: NDArray[Any], tasks: Sequence[Task], targets: Columns, recipe: Recipe | None, seed: int
+) -> Problem:
+    val, test = estimator.validation_fraction, estimator.test_fraction
+    return Problem.from_arrays(
+        torch.tensor(inputs),
+        targets,
+        tasks,
+        encoder=MLP(inputs.shape[1], _listed(estimator.hidden_sizes)),
+        recipe=recipe,
+        split=(1 - val - test, val, test),
+        seed=seed,
+    )
+
+
+def _asked(estimator: Any, first: int) -> dict[str, Any]:
+    budgets, seeds = _plain(estimator.budgets), _plain(estimator.seeds)
+    return {
+        "methods": estimator.methods,
+        "budgets": [budgets] if isinstance(budgets, int) else budgets,
+        "seeds": range(first, first + seeds) if isinstance(seeds, int) else seeds,
+        "options": estimator.options,
+    }
+
+
+def _label(results: Results, choose: str) -> Label | None:
+    """The method and budget to serve, None for the verdict's; of several budgets the best one on validation."""
+    if choose == VERDICT:
+        return None
+    found = by_label(results.records)
+    mine = [label for label in found if label[0] == choose]
+    known = {label: changes(found[label], found[TOGETHER], "val") for label in mine}
+    return min(mine, key=lambda label: mean(known[label]) if known[label] else math.inf)  # none where it diverged
+
+
+def _weights(store: Store, key: str) -> dict[str, Tensor]:
+    found = store.weights(key)
+    assert found is not None, "a study keeps the weights of all networks that it reports"
+    return found
+
+
+def _width(store: Store, key: str) -> float:
+    return store.rows([key])[key].job.width
+
+
+def _listed(value: Any) -> list[Any]:
+    """The entries of a list; none where something else was given."""
+    return [] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy, as searches over parameters draw them, as Python has them."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+FEWEST_ROWS = 10  # that can be split in three
+FLOATS = (np.float64, np.float32)  # networks are trained in the precision of the inputs
+
+
+class GroupedMultiTask(BaseEstimator):
+    """Fits by a study: several ways of grouping are trained, and the networks of the verdict predict."""
+
+    _numeric: bool  # whether labels are numbers, not classes
+
+    def __init__(
+        self,
+        *,
+        methods: Sequence[str] = ("mtl", "stl", "tag"),
+        budgets: int | Sequence[int] | None = None,
+        seeds: int | Sequence[int] = 3,
+        choose: str = VERDICT,
+        hidden_sizes: Sequence[int] = (64, 64),
+        optimizer: str = "adamw",
+        lr: float = 0.01,
+        weight_decay: float = 0.01,
+        batch_size: int = 64,
+        epochs: int = 100,
+        patience: int = 10,
+        validation_fraction: float = 0.15,
+        test_fraction: float = 0.15,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+        out: str | Path | None = None,
+        executor: Any = "serial",
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.methods, self.budgets, self.seeds, self.choose = methods, budgets, seeds, choose
+        self.hidden_sizes, self.optimizer, self.lr, self.weight_decay = hidden_sizes, optimizer, lr, weight_decay
+        self.batch_size, self.epochs, self.patience = batch_size, epochs, patience
+        self.validation_fraction, self.test_fraction = validation_fraction, test_fraction
+        self.options, self.out, self.executor, self.device = options, out, executor, device
+        self.random_state = random_state
+
+    @abstractmethod
+    def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
+        """The tasks, and their labels as numbers with NaN where missing."""
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Trains the networks of every method, and keeps those that the verdict recommends.
+
+        Args:
+            X: [rows, features], an array or a DataFrame.
+            y: [rows, tasks], or [rows] for one task; NaN (for classes None, too) where a label is missing. The columns
+                of a DataFrame name the tasks; others are called "0", "1", ….
+        """
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        inputs = validate_data(self, X, dtype=FLOATS, order="C", ensure_min_samples=FEWEST_ROWS)
+        labels, flat = columns_of(y, self._numeric)
+        check_consistent_length(inputs, *labels.values())
+        tasks, targets = self._read(labels)
+        draw = check_random_state(self.random_state)
+        seeds = int(draw.randint(2**31 - 1)), int(draw.randint(2**31 - 1))
+        with TemporaryDirectory(prefix="tagalong-") as folder:
+            out = Path(folder if self.out is None else self.out)
+            self.results_, self.best_ = compare(self, inputs, tasks, targets, out, seeds)
+            measured = out / "affinity.json"
+            self.affinity_ = Affinity.load(measured) if measured.exists() else None
+        if self.out is None:
+            self.results_.out = None
+        self.groups_, self.task_names_, self._flat = self.best_.groups, tuple(labels), flat
+        return self
+
+    def _predicted(self, X: Any) -> Columns:
+        check_is_fitted(self, "best_")
+        inputs = validate_data(self, X, dtype=FLOATS, order="C", reset=False)
+        return self.best_.predict(torch.tensor(inputs))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
 
 try:
     from sklearn.base import ClassifierMixin, RegressorMixin
     from sklearn.metrics import r2_score
 except ImportError as error:
     raise missing("sklearn", "scikit-learn") from error
-
-from ._grouped import GroupedMultiTask
-from ._grouped_labels import Columns, accuracy, coded_classes, columns_of, mean_score, side_by_side
 
 
 class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):

@@ -1,16 +1,19 @@
 """Affinities from inside the Trainer of Hugging Face."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
 
 from tagalong.measure import AffinityMeter
 
-from ._missing import missing
-from ._part import part_of
+from .shared import missing, part_of
 
 try:
     from transformers import Trainer, TrainerCallback

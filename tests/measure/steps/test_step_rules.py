@@ -11,7 +11,8 @@ from step_oracle import parameters_for, random_like, step_alone, stepped, train,
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
-from tagalong.measure.steps import Piece, _adam, optimizer_steps, sgd_steps, split
+from tagalong.measure.steps import Piece, optimizer_steps, sgd_steps, split
+from tagalong.measure.steps import rules as _adam
 
 Maker = Callable[[list[nn.Parameter]], Optimizer]
 FAST: dict[str, Maker] = {

@@ -8,7 +8,7 @@ import pytest
 from reduced_rank import World
 
 from tagalong.study.search import Seen, Settings, Trial, search
-from tagalong.study.search._beliefs import Beliefs, Seens
+from tagalong.study.search.beliefs import Beliefs, Seens
 
 
 @dataclass

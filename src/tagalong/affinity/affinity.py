@@ -1,0 +1,362 @@
+"""The record between rooms: who helps whom, and how surely."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tagalong.files import write_atomic
+
+from .averaging import TRIM, Average, averages, levelled
+from .bootstrap import RESAMPLES, resamples, standard_errors
+from .building import merged, of_history, of_matrix, of_steps, of_tasks
+from .display import named_values, text_table
+from .fields import AffinityFileError, Floats, Record, at_least_one
+from .formats import csv_text, read, read_csv, write
+from .reliability import FRACTIONS, settle, spread
+
+if TYPE_CHECKING:
+    from .reliability import Settled, Spread
+
+PathLike = str | os.PathLike[str]
+S = TypeVar("S", bound="Stored")
+
+
+class Stored(Record):
+    """A record that can be read, by people and from files."""
+
+    def __str__(self) -> str:
+        return text_table(self)
+
+    def __repr__(self) -> str:
+        estimator = self.settings.get("estimator")
+        known = f", estimator={estimator!r}" if estimator else ""
+        return f"{type(self).__name__}({len(self.tasks)} tasks, {len(self.steps)} steps{known})"
+
+    def _repr_html_(self) -> str:
+        from .display import html_table  # only in notebooks
+
+        return html_table(self)
+
+    def to_csv(self, path: PathLike | None = None) -> str:
+        """The matrix as comma-separated values: a header of targets, then one line per source.
+
+        Args:
+            path: where to write it as well, if given.
+
+        Returns:
+            The text. Numbers are in full; the cell of a pair never measured is empty.
+
+        Example:
+            >>> from tagalong.affinity import Affinity
+            >>> affinity = Affinity.from_matrix([[1.0, 0.5], [0.0, float("nan")]], ["age", "ill"])
+            >>> print(affinity.to_csv(), end="")
+            source,age,ill
+            age,1.0,0.5
+            ill,0.0,
+        """
+        text = csv_text(self)
+        if path is not None:
+            write_atomic(Path(path), text.encode())
+        return text
+
+    @classmethod
+    def from_csv(cls: type[S], path: PathLike, axis: Literal["source", "target"] = "source") -> S:
+        """Reads a square table with names in the first line and the first column.
+
+        Args:
+            path: the file. Space around cells is dropped, empty cells are NaN, and columns may come in
+                another order than rows.
+            axis: what the lines are; "target" if each line holds the affinities onto one task.
+
+        Raises:
+            AffinityFileError: with every problem found, by line.
+
+        Example:
+            >>> import tempfile, pathlib
+            >>> from tagalong.affinity import Affinity
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = pathlib.Path(folder, "table.csv")
+            ...     _ = path.write_text("onto,age,ill\\nage,1,2\\nill,3,4\\n")
+            ...     Affinity.from_csv(path, axis="target").mean.tolist()
+            [[1.0, 3.0], [2.0, 4.0]]
+        """
+        matrix, names = read_csv(Path(path), axis)
+        return cls(**of_matrix(matrix, names, axis))
+
+    def save(self, path: PathLike) -> None:
+        """Writes everything, whole or not at all; `load` gives it back bit for bit.
+
+        The file is versioned JSON. A history of more than 100,000 numbers goes into an archive beside it,
+        `<name>.<hash>.npz`, which the JSON names; archives of earlier saves are removed.
+
+        Args:
+            path: the file, usually `affinity.json`.
+
+        Example:
+            >>> import tempfile, pathlib
+            >>> from tagalong.affinity import Affinity
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = pathlib.Path(folder, "affinity.json")
+            ...     Affinity.from_matrix([[1, 2], [3, 4]], ["age", "ill"]).save(path)
+            ...     Affinity.load(path)
+            Affinity(2 tasks, 0 steps)
+        """
+        write(self, Path(path))
+
+    @classmethod
+    def load(cls: type[S], path: PathLike) -> S:
+        """Reads what `save` wrote.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            AffinityFileError: the file is damaged, of another format or of a newer version, or its archive
+                is missing or belongs to another save.
+        """
+        fields = read(Path(path))
+        try:
+            return cls(**fields)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise AffinityFileError(f"{path} is damaged: {error}") from error
+
+
+class Affinity(Stored):
+    """Who helps whom, and how surely. Every matrix is [source, target]: the row helps the column.
+
+    Made by a meter, or by `from_history`, `from_matrix`, `from_csv` and `load`. Arrays are read-only.
+
+    Attributes:
+        tasks: names, in the order of all rows and columns.
+        mean: the average over steps; the diagonal is self-affinity. NaN for pairs never measured.
+        stderr: standard error of `mean`, NaN below two values. Neighbouring steps are alike, so whole
+            steps are resampled in blocks of length b = (2ρ / (1 − ρ²))^(2/3) · T^(1/3), with ρ the median
+            over pairs of the lag-one autocorrelation clipped to [0, 0.97]; at least 1, at most T/4.
+        count: how many values stand behind each pair.
+        steps: call number of each measured step.
+        history: every value measured (steps × n × n), NaN where there is none.
+        null: what the optimiser's step with zero gradient alone did to each target (steps × n). Where
+            finite it has been subtracted from the history of that step; where NaN that history is raw.
+        skipped: how many values of each pair were skipped, by reason.
+        settings: what was measured and how (estimator, update, held_out, per_lr, average …), as JSON.
+
+    Example:
+        >>> print(Affinity.from_matrix([[2.0, 0.5], [-0.25, 1.0]], tasks=["age", "ill"]))
+        Affinity (row helps column), no history
+               age    ill
+        age  2.000  0.500
+        ill -0.250  1.000
+    """
+
+    @classmethod
+    def from_history(
+        cls,
+        history: ArrayLike,
+        tasks: Iterable[str],
+        steps: ArrayLike | None = None,
+        *,
+        null: ArrayLike | None = None,
+        skipped: Mapping[str, ArrayLike] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Affinity:
+        """Averages a history of measured steps.
+
+        Where `null` is finite for some steps of a target and NaN for others, the raw steps of that target
+        are shifted by one constant to the level of the others, so that sources stay comparable.
+
+        Args:
+            history: steps × source × target, NaN where not measured, `null` already subtracted.
+            tasks: names, in the order of the history's axes.
+            steps: call numbers, rising; 0, 1, … by default.
+            null: what a step with zero gradient did to each target (steps × tasks), NaN where not known.
+            skipped: how many values of each pair were skipped, by reason.
+            settings: what was measured; `average` and `trim` in it say how to average.
+
+        Example:
+            >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
+            >>> affinity.mean.tolist(), affinity.stderr[0, 1].item()
+            ([[1.0, 3.0], [3.0, 4.0]], 1.0)
+        """
+        return cls(**of_history(history, tasks, steps, null, skipped, settings))
+
+    @classmethod
+    def from_matrix(
+        cls,
+        matrix: ArrayLike,
+        tasks: Iterable[str] | None = None,
+        axis: Literal["source", "target"] = "source",
+        stderr: ArrayLike | None = None,
+        count: ArrayLike | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Affinity:
+        """Wraps a matrix of averages without a history.
+
+        Args:
+            matrix: square, NaN for what is not known; the diagonal may be NaN.
+            tasks: names; "0", "1", … by default.
+            axis: what the rows are. With "target", `matrix`, `stderr` and `count` are transposed.
+            stderr: standard errors, not known (NaN) by default.
+            count: values behind each pair, 1 by default.
+            settings: what was measured.
+
+        Example:
+            >>> Affinity.from_matrix([[1, 2], [3, 4]], axis="target").mean.tolist()
+            [[1.0, 3.0], [2.0, 4.0]]
+        """
+        return cls(**of_matrix(matrix, tasks, axis, stderr, count, settings))
+
+    def averaged(self, average: Literal["mean", "trimmed", "median"], trim: float = TRIM) -> Affinity:
+        """The same history under another average.
+
+        Trimming and medians act on what tells sources apart: each value minus the mean over the other sources
+        of its target at its step. The target's level is then added back, so what is common to all sources cancels.
+
+        Args:
+            average: "mean", "trimmed" or "median".
+            trim: the share of values that "trimmed" cuts at either end.
+
+        Example:
+            >>> history = [[[0, 1], [2, 0]], [[0, 2], [2, 0]], [[0, 60], [2, 57]]]
+            >>> Affinity.from_history(history, ["a", "b"]).averaged("median").mean.tolist()
+            [[0.0, 21.0], [2.0, 19.0]]
+        """
+        self._need_history("averaged")
+        chosen = Average(average, trim)
+        settings = {key: value for key, value in self.settings.items() if key != "trim"} | chosen.settings
+        return replace(
+            self,
+            mean=averages(self.history, self.null, chosen),
+            stderr=standard_errors(self.history, self.null, chosen),
+            settings=settings,
+        )
+
+    def bootstrap(self, n: int = RESAMPLES, seed: int = 0) -> Floats:
+        """The averaged matrix of each of `n` resamples of whole steps, in blocks (n × tasks × tasks).
+
+        Example:
+            >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
+            >>> affinity.bootstrap(n=50).shape
+            (50, 2, 2)
+        """
+        self._need_history("bootstrap")
+        at_least_one("n", n)
+        return resamples(self.history, self.null, Average.of(self.settings), n, seed)
+
+    def levelled(self) -> Affinity:
+        """The same with all steps on one level, so that parts of the history can be compared.
+
+        Some steps may be relative to the null step and others raw (see `null`); averages shift the raw ones of a
+        target by one constant to the level of the others, and this gives the history after that shift.
+
+        Example:
+            >>> history, null = [[[1, 1], [3, 3]], [[0, 0], [2, 2]]], [[float("nan")] * 2, [5, 5]]
+            >>> Affinity.from_history(history, ["a", "b"], null=null).levelled().history[0].tolist()
+            [[0.0, 0.0], [2.0, 2.0]]
+        """
+        self._need_history("levelled")
+        return Affinity.from_history(
+            levelled(self.history, self.null), self.tasks, self.steps, skipped=self.skipped, settings=self.settings
+        )
+
+    def between(self, first: int, last: int) -> Affinity:
+        """The steps with first <= call number < last, as a slice would take them.
+
+        Example:
+            >>> affinity = Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"], steps=[0, 10, 20])
+            >>> affinity.between(10, 30).mean.item()
+            4.0
+        """
+        self._need_history("between")
+        rows = np.flatnonzero((self.steps >= first) & (self.steps < last))
+        if not len(rows):
+            raise ValueError(
+                f"`first` and `last` must hold a measured step, found none with {first} <= step < {last}; "
+                f"steps run from {self.steps[0]} to {self.steps[-1]}"
+            )
+        return type(self)(**of_steps(self, rows))
+
+    def every(self, n: int) -> Affinity:
+        """Every n-th measured step: how sparse could measuring have been?
+
+        Example:
+            >>> Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"]).every(2).steps.tolist()
+            [0, 2]
+        """
+        self._need_history("every")
+        at_least_one("n", n)
+        return type(self)(**of_steps(self, np.arange(0, len(self.steps), n)))
+
+    def only(self, tasks: Iterable[str]) -> Affinity:
+        """These tasks alone, in this order.
+
+        Example:
+            >>> Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"]).only(["b", "a"]).mean.tolist()
+            [[4.0, 3.0], [2.0, 1.0]]
+        """
+        return type(self)(**of_tasks(self, tasks))
+
+    def merge(self, other: Affinity) -> Affinity:
+        """Both together, over the union of their tasks; pairs that neither measured are NaN with count 0.
+
+        Histories follow each other in time; the steps of `other` are numbered on where they would not.
+        Where one has no history, the result has none: means are then weighted by their counts. Levels are
+        taken as measured: runs whose optimisers differ should be measured relative to the null step.
+
+        Raises:
+            ValueError: settings that define the quantity (estimator, update, held_out, per_lr, average)
+                differ. A setting that only one of them has is taken over.
+
+        Example:
+            >>> first = Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"])
+            >>> first.merge(Affinity.from_matrix([[6]], ["b"])).mean.tolist()
+            [[1.0, 2.0], [3.0, 5.0]]
+        """
+        if not isinstance(other, Affinity):
+            raise TypeError(f"`other` must be an Affinity, found {type(other).__name__}")
+        return type(self)(**merged(self, other))
+
+    def settled(self, budget: int, fractions: Sequence[float] = FRACTIONS) -> Settled:
+        """Have the groups stopped changing? Selects groups on growing shares of the history.
+
+        Args:
+            budget: how many groups.
+            fractions: which shares of the measured steps, from the first on.
+
+        Example:
+            >>> affinity = Affinity.from_history([[[9, 1, 0], [1, 9, 0], [0, 0, 9]]] * 10, ["a", "b", "c"])
+            >>> bool(affinity.settled(budget=2)), affinity.settled(budget=2).since
+            (True, 4)
+        """
+        self._need_history("settled")
+        return settle(self, budget, fractions)
+
+    def spread(self) -> Spread:
+        """How far apart the best and worst partner of each task lie; flags tasks for which none stands out.
+
+        Example:
+            >>> affinity = Affinity.from_matrix([[0, 5, 0.1], [9, 0, 0], [2, 1, 0]], ["a", "b", "c"])
+            >>> affinity.spread().flagged
+            ('c',)
+        """
+        return spread(self)
+
+    def metrics(self) -> dict[str, float]:
+        """The averages as numbers with names, for loggers: `run.log(affinity.metrics(), step)`.
+
+        Example:
+            >>> Affinity.from_matrix([[9, 2], [-1, 9]], ["age", "ill"]).metrics()
+            {'affinity onto age/ill': -1.0, 'affinity onto ill/age': 2.0}
+        """
+        return named_values(str(self.settings.get("estimator") or "affinity"), self.tasks, self.mean)
+
+    def _need_history(self, method: str) -> None:
+        if not len(self.steps):
+            raise ValueError(
+                f"{method}() needs the history of measured steps, and this affinity has none; "
+                "measure with a meter, or load one saved with its history"
+            )

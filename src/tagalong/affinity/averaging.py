@@ -1,0 +1,181 @@
+"""The average over steps of each pair, and what makes the sources of one target comparable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .fields import Floats
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Onto:
+    """The history onto one target (steps × sources).
+
+    Attributes:
+        values: what was measured, 0 elsewhere, so that sums need no mask.
+        present: where something was measured.
+        relative: steps whose values are relative to the null step; the others, raw, still hold what the
+            optimiser does without any gradient.
+        others: sources other than the target itself.
+    """
+
+    values: Floats
+    present: Mask
+    relative: Mask
+    others: Mask
+
+    @property
+    def mixed(self) -> bool:
+        """Whether raw and relative steps both occur."""
+        measured = self.present.any(axis=1)
+        return bool(self.relative[measured].any() and not self.relative[measured].all())
+
+    def counts(self, steps: Mask | None = None) -> NDArray[Any]:
+        """How many values each source has among `steps`."""
+        present = self.present if steps is None else self.present[steps]
+        return np.asarray(np.count_nonzero(present, axis=0))
+
+    def means(self, steps: Mask | None = None) -> Floats:
+        """Mean of each source over `steps`, NaN without any value."""
+        counts = self.counts(steps)
+        sums = (self.values if steps is None else self.values[steps]).sum(axis=0)
+        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def onto(history: Floats, null: Floats, target: int) -> Onto:
+    """The history onto `target`, its raw steps shifted to the level of the relative ones.
+
+    Raw steps hold a term common to all sources (momentum, weight decay), relative steps do not. Sources
+    differ in how many relative steps they have, so averaging both kinds as they are would mix that term in
+    by different shares. All sources occur in all complete steps, so one constant added there keeps them
+    comparable.
+    """
+    column = np.ascontiguousarray(history[:, :, target])
+    present = np.isfinite(column)
+    relative = np.isfinite(null[:, target])
+    others = np.arange(present.shape[1]) != target
+    measured = Onto(np.where(present, column, 0.0), present, relative, others)
+    if not measured.mixed:
+        return measured
+    raw = present & ~relative[:, None]
+    return Onto(measured.values + level_gap(measured) * raw, present, relative, others)
+
+
+def levelled(history: Floats, null: Floats) -> Floats:
+    """The whole history with raw steps at the level of relative ones, NaN where nothing was measured."""
+    targets = (onto(history, null, j) for j in range(history.shape[1]))
+    return np.stack([np.where(target.present, target.values, np.nan) for target in targets], axis=2)
+
+
+def level_gap(measured: Onto) -> float:
+    """How far the relative steps lie above the raw ones, over the sources that occur in both."""
+    gap = measured.means(measured.relative) - measured.means(~measured.relative)
+    shared = np.isfinite(gap)
+    return float(gap[shared].mean()) if shared.any() else 0.0
+
+
+def step_levels(aligned: Onto) -> Floats:
+    """What each step did to all sources alike, as a distance from the target's level (steps,).
+
+    In a complete step this is the mean over sources minus the target's level, the mean over sources of
+    their means. In a raw step with fewer sources, the mean of what goes beyond these sources' own means.
+    Zero elsewhere: an incomplete relative step has lost its common term already, and in a step with one
+    source (round robin) all of its effect would be taken for common.
+
+    The target itself counts as a source only in steps with a single other one: self-affinity is large and
+    skewed, and would carry its skew into all the others.
+    """
+    alone = (aligned.present & aligned.others).sum(axis=1) < 2
+    counted = aligned.others | alone[:, None]
+    present = aligned.present & counted
+    sources = present.sum(axis=1)
+    beyond = np.where(present, aligned.values - np.nan_to_num(aligned.means()), 0.0)
+    complete = sources == (counted & (aligned.counts() > 0)).sum(axis=1)
+    centred = (complete | ~aligned.relative) & (sources > 1)
+    return np.where(centred, beyond.sum(axis=1) / np.maximum(sources, 1), 0.0)
+
+
+def shift_influence(aligned: Onto) -> Floats:
+    """First-order effect of one more draw of each step on the means, through the shift of raw steps alone."""
+    if not aligned.mixed:
+        return np.zeros_like(aligned.values)
+    raw = ~aligned.relative
+    shared = (aligned.counts(raw) > 0) & (aligned.counts(~raw) > 0)
+    effect = np.zeros(len(raw))
+    for steps, sign in ((~raw, 1.0), (raw, -1.0)):
+        beyond = (aligned.values[steps] - np.nan_to_num(aligned.means(steps))) * aligned.present[steps]
+        per_source = beyond[:, shared] / aligned.counts(steps)[shared]
+        effect[steps] = sign * per_source.sum(axis=1) / max(int(shared.sum()), 1)
+    return np.asarray(effect[:, None] * (aligned.counts(raw) / np.maximum(aligned.counts(), 1)))
+
+
+AVERAGES = ("mean", "trimmed", "median")
+TRIM = 0.05  # the share cut at either end unless told otherwise
+
+
+@dataclass(frozen=True)
+class Average:
+    """Which average: "mean", "trimmed" (a share `trim` is cut at either end) or "median"."""
+
+    name: str = "mean"
+    trim: float = TRIM
+
+    def __post_init__(self) -> None:
+        if self.name not in AVERAGES:
+            raise ValueError(f"`average` must be one of {', '.join(map(repr, AVERAGES))}, found {self.name!r}")
+        if not 0 <= self.trim < 0.5:
+            raise ValueError(f"`trim` must be a share in [0, 0.5) to cut at either end, found {self.trim!r}")
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Average:
+        """The average that an affinity's settings name."""
+        return cls(settings.get("average", "mean"), settings.get("trim", TRIM))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How an affinity's settings name this average."""
+        return {"average": self.name, **({"trim": self.trim} if self.name == "trimmed" else {})}
+
+    def cut(self, counts: NDArray[Any]) -> Floats:
+        """How many of `counts` values are cut at either end."""
+        if self.name == "median":
+            return np.maximum((counts - 1.0) // 2, 0.0)
+        return np.asarray(np.floor(counts * (self.trim if self.name == "trimmed" else 0.0)))
+
+
+def averages(history: Floats, null: Floats, average: Average) -> Floats:
+    """The averaged matrix [source, target] of a history and its null steps."""
+    targets = (onto(history, null, j) for j in range(history.shape[1]))
+    return np.stack([_average(target, average) for target in targets], axis=1)
+
+
+def centred(aligned: Onto) -> Floats:
+    """Values less what their step did to all sources alike, NaN where nothing was measured.
+
+    The common part can be many times what tells sources apart. Trimming or taking the median of a sum is
+    not the sum of trimming: cutting must look at the differences between sources alone.
+    """
+    return np.where(aligned.present, aligned.values - step_levels(aligned)[:, None], np.nan)
+
+
+def _average(aligned: Onto, average: Average) -> Floats:
+    if average.name == "mean":
+        return aligned.means()
+    ordered = np.sort(centred(aligned), axis=0)
+    counts = aligned.counts()
+    cut = average.cut(counts)
+    rank = np.arange(len(ordered))[:, None]
+    kept = (rank >= cut) & (rank < counts - cut)
+    return ratio(np.where(kept, ordered, 0.0).sum(axis=0), counts - 2 * cut)
+
+
+def ratio(sums: Floats, counts: NDArray[Any]) -> Floats:
+    """Sums over counts, NaN where there is nothing to average."""
+    return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)

@@ -1,0 +1,176 @@
+"""Standard errors and resamples of a history: whole steps are resampled, in blocks."""
+
+from __future__ import annotations
+
+from math import isqrt
+
+import numpy as np
+
+from .averaging import Average, Onto, centred, onto, ratio, shift_influence, step_levels
+from .fields import Floats
+
+MAX_CORRELATION = 0.97  # beyond it the rule asks for more blocks than any history has steps
+
+
+def block_length(targets: list[Onto], steps: int) -> int:
+    """Block length in measured steps, at least 1 and at most a quarter of them.
+
+    ρ is the median over pairs of the lag-one autocorrelation of each pair's present values, clipped to
+    [0, 0.97]. Where pairs lack values, T is the usual number of values of a pair, and the length is
+    stretched from values to steps.
+    """
+    series = [target.values[target.present[:, i], i] for target in targets for i in range(len(targets))]
+    known = [(lag_one(one), len(one)) for one in series if len(one) > 2 and np.ptp(one) > 0]
+    if not known or steps < 4:
+        return 1
+    rho = float(np.clip(np.median([correlation for correlation, _ in known]), 0.0, MAX_CORRELATION))
+    values = float(np.median([count for _, count in known]))
+    length = (2 * rho / (1 - rho**2)) ** (2 / 3) * values ** (1 / 3) * steps / values
+    return int(np.clip(round(length), 1, steps // 4))
+
+
+def lag_one(series: Floats) -> float:
+    """Lag-one autocorrelation of a series that is not constant."""
+    rest = series - series.mean()
+    rest /= np.abs(rest).max()  # squares of tiny values would vanish
+    return float(rest[1:] @ rest[:-1]) / float(rest @ rest)
+
+
+def block_weights(steps: int, length: int, n: int, seed: int) -> Floats:
+    """How often each resample drew each step (n × steps)."""
+    starts = np.random.default_rng(seed).integers(steps, size=(n, -(-steps // length)))
+    drawn = (starts[:, :, None] + np.arange(length)) % steps
+    drawn = drawn.reshape(n, -1)[:, :steps] + steps * np.arange(n)[:, None]
+    return np.bincount(drawn.ravel(), minlength=n * steps).reshape(n, steps).astype(np.float64)
+
+
+def block_stderr(influence: Floats, target: Onto, length: int) -> Floats:
+    """Standard error of each source's mean: what infinitely many resamples would give, to first order.
+
+    `influence` (steps × sources) is what one more draw of a step adds to the mean. A resample draws
+    T / b blocks, so the variance is that of one block sum, times T / b.
+    """
+    variance = (_block_sums(influence, length) ** 2).sum(axis=0) / length
+    return np.asarray(np.sqrt(variance * small_sample(target, length)))
+
+
+def small_sample(target: Onto, length: int) -> Floats:
+    """What residuals lose because they are taken from their own mean; N / (N − 1) for blocks of one.
+
+    NaN where a source has fewer than two values: one value says nothing about its error.
+    """
+    counts = target.counts()
+    blocks = _block_sums(target.present.astype(np.float64), length)
+    lost = (blocks**2).sum(axis=0) / (length * np.maximum(counts, 1.0) ** 2)
+    return np.where(counts > 1, 1 / (1 - np.where(counts > 1, lost, 0.0)), np.nan)
+
+
+def _block_sums(series: Floats, length: int) -> Floats:
+    if length == 1:
+        return series
+    total = np.cumsum(np.concatenate([np.zeros_like(series[:1]), series, series[: length - 1]]), axis=0)
+    return np.asarray(total[length:] - total[:-length])
+
+
+RESAMPLES = 200  # the error of the error is then five percent
+TOGETHER = 50  # resamples handled at once, so that their weights stay in the processor's cache
+
+
+def standard_errors(history: Floats, null: Floats, average: Average) -> Floats:
+    """Standard errors [source, target]: in closed form for the mean, from resamples otherwise."""
+    targets = [onto(history, null, j) for j in range(history.shape[1])]
+    length = block_length(targets, len(history))
+    if average.name == "mean":
+        return np.stack([block_stderr(_mean_influence(t), t, length) for t in targets], axis=1)
+    weights = block_weights(len(history), length, RESAMPLES, seed=0)
+    columns = [_deviation(_averages(t, average, weights)) * np.sqrt(small_sample(t, length)) for t in targets]
+    return np.stack(columns, axis=1)
+
+
+def resamples(history: Floats, null: Floats, average: Average, n: int, seed: int) -> Floats:
+    """The averaged matrix of each of `n` resamples of whole steps (n × sources × targets)."""
+    targets = [onto(history, null, j) for j in range(history.shape[1])]
+    weights = block_weights(len(history), block_length(targets, len(history)), n, seed)
+    return np.stack([_averages(target, average, weights) for target in targets], axis=2)
+
+
+def _averages(aligned: Onto, average: Average, weights: Floats) -> Floats:
+    """The average of each source in each resample (resamples × sources)."""
+    if average.name == "mean":
+        return _weighted_means(aligned, weights)
+    # Levels are part of every average but not of what is cut, so they move with the resample on their own.
+    return _cut_means(centred(aligned), average, weights) + weights @ _level_influence(aligned)
+
+
+def _weighted_means(aligned: Onto, weights: Floats) -> Floats:
+    sums, counts = weights @ aligned.values, weights @ aligned.present
+    if not aligned.mixed:
+        return ratio(sums, counts)
+    raw = weights * ~aligned.relative
+    raw_sums, raw_counts = raw @ aligned.values, raw @ aligned.present
+    # The level of the raw steps follows the relative ones in every resample, as it does in the whole.
+    gap = ratio(sums - raw_sums, counts - raw_counts) - ratio(raw_sums, raw_counts)
+    known = np.isfinite(gap)
+    shift = ratio(np.where(known, gap, 0.0).sum(axis=1), known.sum(axis=1))
+    return ratio(sums + np.nan_to_num(shift)[:, None] * raw_counts, counts)
+
+
+def _mean_influence(aligned: Onto) -> Floats:
+    beyond = (aligned.values - np.nan_to_num(aligned.means())) * aligned.present
+    return np.asarray(beyond / np.maximum(aligned.counts(), 1) + shift_influence(aligned))
+
+
+def _level_influence(aligned: Onto) -> Floats:
+    counts = np.maximum(aligned.counts(), 1)
+    levels = step_levels(aligned)[:, None] * aligned.present
+    beyond = (levels - levels.sum(axis=0) / counts) * aligned.present
+    return np.asarray(beyond / counts + shift_influence(aligned))
+
+
+def _cut_means(values: Floats, average: Average, weights: Floats) -> Floats:
+    """For each source and resample, the mean of the drawn values after cutting both ends."""
+    steps, sources = values.shape
+    # One row of zeros more: what was not measured is drawn zero times.
+    draws = np.concatenate([weights.T, np.zeros((1, len(weights)))])
+    batches = [np.ascontiguousarray(draws[:, i : i + TOGETHER]) for i in range(0, len(weights), TOGETHER)]
+    chunk = isqrt(steps) + 1
+    means = np.empty((len(weights), sources))
+    for i in range(sources):
+        order = np.argsort(values[:, i])[: np.isfinite(values[:, i]).sum()]
+        rows = np.full(-(-max(len(order), 1) // chunk) * chunk, steps)
+        rows[: len(order)] = order
+        ordered = np.append(values[:, i], 0.0)[rows].reshape(-1, chunk)
+        drawn = (batch.take(rows, axis=0).reshape(*ordered.shape, -1) for batch in batches)
+        means[:, i] = np.concatenate([_middle_mean(ordered, some, average) for some in drawn])
+    return means
+
+
+def _middle_mean(ordered: Floats, drawn: Floats, average: Average) -> Floats:
+    """Mean of the middle of each resample, from values in rising order and how often each was drawn.
+
+    Sums per chunk first: then only the two chunks in which the cuts fall are looked at value by value.
+    """
+    per_chunk = np.stack([np.ones_like(ordered), ordered], axis=1) @ drawn
+    upto = np.concatenate([np.zeros_like(per_chunk[:1]), np.cumsum(per_chunk, axis=0)])
+    counts = upto[-1, 0]
+    cut = average.cut(counts)
+    middle = _smallest(ordered, drawn, upto, counts - cut) - _smallest(ordered, drawn, upto, cut)
+    return ratio(middle, counts - 2 * cut)
+
+
+def _smallest(ordered: Floats, drawn: Floats, upto: Floats, rank: Floats) -> Floats:
+    """Sum of the `rank` smallest drawn values of each resample."""
+    resample = np.arange(len(rank))
+    chunk = np.minimum((upto[1:, 0] <= rank).sum(axis=0), len(ordered) - 1)
+    room = rank - upto[chunk, 0, resample]
+    taken = np.minimum(np.cumsum(drawn[chunk, :, resample], axis=1), room[:, None])
+    within = (np.diff(taken, axis=1, prepend=0.0) * ordered[chunk]).sum(axis=1)
+    return np.asarray(upto[chunk, 1, resample] + within)
+
+
+def _deviation(draws: Floats) -> Floats:
+    """Standard deviation over resamples, of those in which a source has a value."""
+    known = np.isfinite(draws)
+    counts = known.sum(axis=0)
+    rest = np.where(known, draws - ratio(np.where(known, draws, 0.0).sum(axis=0), counts), 0.0)
+    return np.sqrt(ratio((rest**2).sum(axis=0), np.maximum(counts - 1, 0)))

@@ -1,0 +1,180 @@
+"""The fields of an affinity from a history, a matrix, part of another affinity, or two of them merged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tagalong.errors import named, refuse
+
+from .averaging import Average, averages
+from .bootstrap import standard_errors
+from .fields import Fields, Floats, Record
+
+
+def of_history(
+    history: ArrayLike,
+    tasks: Iterable[str],
+    steps: ArrayLike | None = None,
+    null: ArrayLike | None = None,
+    skipped: Mapping[str, ArrayLike] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Fields with the averages and errors of a history."""
+    names = named(tasks)
+    check, n = Fields(names), len(names)
+    average = Average.of(settings or {})
+    length = _length("history", history)
+    values = check.array("history", history, (length, n, n))
+    nulls = check.array("null", np.full((length, n), np.nan) if null is None else null, (length, n))
+    calls = check.steps(np.arange(length) if steps is None else steps)
+    if calls.size != length:
+        check.problems.append(f"`steps` must number the {length} steps of `history`, found {calls.size}")
+    refuse(check.problems)
+    return {
+        "tasks": names,
+        "mean": averages(values, nulls, average),
+        "stderr": standard_errors(values, nulls, average),
+        "count": np.isfinite(values).sum(axis=0),
+        "steps": calls,
+        "history": values,
+        "null": nulls,
+        "skipped": skipped or {},
+        "settings": {**(settings or {}), **average.settings},
+    }
+
+
+def of_matrix(
+    matrix: ArrayLike,
+    tasks: Iterable[str] | None = None,
+    axis: str = "source",
+    stderr: ArrayLike | None = None,
+    count: ArrayLike | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Fields with given averages and no history."""
+    n = _length("matrix", matrix)
+    names = tuple(map(str, range(n))) if tasks is None else named(tasks)
+    check = Fields(names)
+    if axis not in ("source", "target"):
+        check.problems.append(f'`axis` must say what the rows are, "source" or "target", found {axis!r}')
+    if len(names) != n:
+        check.problems.append(f"`tasks` must name the {n} rows of `matrix`, found {len(names)} names")
+    mean = check.array("matrix", matrix, (n, n))
+    errors = check.errors(np.full((n, n), np.nan) if stderr is None else stderr)
+    counts = check.counts("count", np.isfinite(mean) * 1 if count is None else count)
+    refuse(check.problems)
+    turn = np.transpose if axis == "target" else np.asarray
+    parts: dict[str, NDArray[Any]] = {"mean": turn(mean), "stderr": turn(errors), "count": turn(counts)}
+    empty = {"steps": np.zeros(0), "history": np.zeros((0, n, n)), "null": np.zeros((0, n))}
+    return {"tasks": names, **parts, **empty, "settings": settings or {}}
+
+
+def of_steps(record: Record, rows: NDArray[Any]) -> dict[str, Any]:
+    """Fields of some measured steps; what was skipped is known for all of them only, so it is dropped."""
+    return of_history(
+        record.history[rows], record.tasks, record.steps[rows], record.null[rows], settings=record.settings
+    )
+
+
+def of_tasks(record: Record, tasks: Iterable[str]) -> dict[str, Any]:
+    """Fields of some tasks alone, in the order asked for."""
+    names = named(tasks)
+    unknown = [task for task in names if task not in record.tasks]
+    if unknown:
+        known = ", ".join(map(repr, record.tasks))
+        raise ValueError(f"`tasks` must be among {known}, found {', '.join(map(repr, unknown))}")
+    at = np.array([record.tasks.index(task) for task in names], dtype=np.intp)
+    pairs = np.ix_(at, at)
+    skipped = {why: counts[pairs] for why, counts in record.skipped.items()}
+    if len(record.steps):
+        history = record.history[:, at][:, :, at]
+        return of_history(history, names, record.steps, record.null[:, at], skipped, record.settings)
+    part = of_matrix(
+        record.mean[pairs],
+        names,
+        stderr=record.stderr[pairs],
+        count=record.count[pairs],
+        settings=record.settings,
+    )
+    return {**part, "skipped": skipped}
+
+
+def _length(name: str, value: Any) -> int:
+    try:
+        return len(value)
+    except TypeError:
+        raise ValueError(f"`{name}` must be an array, found {type(value).__name__}") from None
+
+
+DEFINING = ("estimator", "update", "held_out", "per_lr", "average", "trim")
+
+
+def merged(first: Record, second: Record) -> dict[str, Any]:
+    """The fields of both together, over the union of their tasks."""
+    settings = _settings(first, second)
+    tasks = (*first.tasks, *(task for task in second.tasks if task not in first.tasks))
+    skipped = {why: _skips(why, first, second, tasks) for why in (*first.skipped, *second.skipped)}
+    if len(first.steps) and len(second.steps):
+        return of_history(**_joined(first, second, tasks), skipped=skipped, settings=settings)
+    return {**of_matrix(**_pooled(first, second, tasks), settings=settings), "skipped": skipped}
+
+
+def _settings(first: Record, second: Record) -> dict[str, Any]:
+    """What both say, or only one does; refuses settings under which the numbers mean different things."""
+    ours, theirs = first.settings, second.settings
+    differ = [key for key in ours if key in theirs and ours[key] != theirs[key]]
+    clash = [f"{key} ({ours[key]!r} and {theirs[key]!r})" for key in differ if key in DEFINING]
+    if clash:
+        raise ValueError(
+            f"`other` must measure the same quantity, found different {', '.join(clash)}; "
+            "measure both alike, or bring both to one average with averaged()"
+        )
+    return {key: value for key, value in {**theirs, **ours}.items() if key not in differ}
+
+
+def _joined(first: Record, second: Record, tasks: tuple[str, ...]) -> dict[str, Any]:
+    """Both histories, one after the other."""
+    length, n = len(first.steps) + len(second.steps), len(tasks)
+    history, null = np.full((length, n, n), np.nan), np.full((length, n), np.nan)
+    start = 0
+    for part in (first, second):
+        at = np.array([tasks.index(task) for task in part.tasks])
+        rows = np.arange(start, start + len(part.steps))
+        history[np.ix_(rows, at, at)], null[np.ix_(rows, at)] = part.history, part.null
+        start += len(rows)
+    # Steps that follow already, such as those of two windows of one run, keep their numbers.
+    later = max(0, int(first.steps[-1]) + 1 - int(second.steps[0]))
+    steps = np.concatenate([first.steps, second.steps + later])
+    return {"history": history, "tasks": tasks, "steps": steps, "null": null}
+
+
+def _pooled(first: Record, second: Record, tasks: tuple[str, ...]) -> dict[str, Any]:
+    """Means weighted by how many values they stand for."""
+    parts = (first, second)
+    means = np.stack([_widened(part.mean, part, tasks, np.nan) for part in parts])
+    errors = np.stack([_widened(part.stderr, part, tasks, np.nan) for part in parts])
+    counts = np.stack([_widened(part.count, part, tasks, 0.0) for part in parts])
+    known = np.isfinite(means)
+    weights = np.where(known, np.maximum(counts, 1.0), 0.0)
+    total = weights.sum(axis=0)
+    shares = weights / np.maximum(total, 1.0)
+    mean = np.where(total > 0, (np.where(known, means, 0.0) * shares).sum(axis=0), np.nan)
+    stderr = np.sqrt((np.where(known, errors * shares, 0.0) ** 2).sum(axis=0))
+    return {"matrix": mean, "tasks": tasks, "stderr": np.where(total > 0, stderr, np.nan), "count": total}
+
+
+def _skips(why: str, first: Record, second: Record, tasks: tuple[str, ...]) -> Floats:
+    parts = [part for part in (first, second) if why in part.skipped]
+    return np.asarray(np.sum([_widened(part.skipped[why], part, tasks, 0.0) for part in parts], axis=0))
+
+
+def _widened(matrix: NDArray[Any], part: Record, tasks: tuple[str, ...], fill: float) -> Floats:
+    """A matrix over some tasks as one over all."""
+    at = [tasks.index(task) for task in part.tasks]
+    wide = np.full((len(tasks), len(tasks)), fill)
+    wide[np.ix_(at, at)] = matrix
+    return wide

@@ -1,0 +1,167 @@
+"""How far an affinity can be relied on: do partners differ at all, and have the groups stopped changing?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .averaging import Average, averages
+from .fields import Floats
+
+if TYPE_CHECKING:
+    from .affinity import Affinity
+
+SMALL = 0.25  # of the median spread: the paper's a8 has 0.13 of it, the next smallest task 0.52
+LEVEL = 95.0  # percent of the spreads that noise alone makes
+DRAWS = 200
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far apart the best and the worst partner of each task lie.
+
+    Attributes:
+        values: highest minus lowest affinity onto each task, from the other tasks.
+        noise: the spread that noise alone stays below 95 times in 100; NaN where errors are not known.
+        flagged: tasks for which no partner stands out. Their spread is at most a quarter of the median
+            spread over tasks, or at most what noise makes.
+        best: the partner with the highest affinity onto each task.
+        worst: the partner with the lowest.
+    """
+
+    values: Mapping[str, float]
+    noise: Mapping[str, float]
+    flagged: tuple[str, ...]
+    best: Mapping[str, str]
+    worst: Mapping[str, str]
+
+    def __str__(self) -> str:
+        width = max(4, *map(len, self.values))
+        lines = [f"{'task':<{width}}     spread      noise  best / worst partner"]
+        for task, value in self.values.items():
+            partners = f"{self.best.get(task, '-')} / {self.worst.get(task, '-')}"
+            mark = "  no partner stands out" if task in self.flagged else ""
+            lines.append(f"{task:<{width}} {_short(value)} {_short(self.noise[task])}  {partners}{mark}")
+        return "\n".join(lines)
+
+
+def spread(affinity: Affinity) -> Spread:
+    """Spread onto each task over the other sources, and which spreads say nothing."""
+    others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
+    values = _range(others[None])[0]
+    noise = _noise(affinity)
+    known = values[np.isfinite(values)]
+    small = SMALL * float(np.median(known)) if known.size else np.nan
+    limit = np.fmax(small, noise)
+    flagged = tuple(task for task, low in zip(affinity.tasks, values <= limit, strict=True) if low)
+    return Spread(
+        values=_by_task(affinity, values),
+        noise=_by_task(affinity, noise),
+        flagged=flagged,
+        best=_partners(affinity, others),
+        worst=_partners(affinity, -others),
+    )
+
+
+def _noise(affinity: Affinity) -> Floats:
+    """Spreads of errors alone: of resamples around the average, else of normal errors of the given size.
+
+    Errors that hit all sources of a target alike cancel in the spread of a resample.
+    """
+    n = len(affinity.tasks)
+    if len(affinity.steps) > 1:
+        errors = affinity.bootstrap(DRAWS, seed=0) - affinity.mean
+    else:
+        errors = np.random.default_rng(0).standard_normal((DRAWS, n, n)) * affinity.stderr
+    errors[:, np.eye(n, dtype=bool) | ~np.isfinite(affinity.stderr)] = np.nan
+    ranges = _range(errors)
+    known = np.isfinite(ranges).all(axis=0)
+    return np.where(known, np.percentile(np.where(known, ranges, 0.0), LEVEL, axis=0), np.nan)
+
+
+def _range(matrices: Floats) -> Floats:
+    """Highest minus lowest over sources, NaN with fewer than two."""
+    known = np.isfinite(matrices)
+    high = np.where(known, matrices, -np.inf).max(axis=1)
+    low = np.where(known, matrices, np.inf).min(axis=1)
+    enough = known.sum(axis=1) > 1
+    return np.where(enough, np.where(enough, high, 0.0) - np.where(enough, low, 0.0), np.nan)
+
+
+def _by_task(affinity: Affinity, values: Floats) -> dict[str, float]:
+    return dict(zip(affinity.tasks, values.tolist(), strict=True))
+
+
+def _partners(affinity: Affinity, others: Floats) -> dict[str, str]:
+    known = np.isfinite(others).sum(axis=0) > 0
+    best = np.where(np.isfinite(others), others, -np.inf).argmax(axis=0)
+    return {task: affinity.tasks[best[j]] for j, task in enumerate(affinity.tasks) if known[j]}
+
+
+def _short(value: float) -> str:
+    return f"{value:>10.3g}" if np.isfinite(value) else f"{'-':>10}"
+
+
+FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+AGREEING = 3  # the last fifth of the history; two neighbouring prefixes agree too easily
+
+Served = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Whether the groups chosen from ever more of the history are the same; true if they are.
+
+    Attributes:
+        settled: the last three prefixes (80, 90 and 100 % by default) serve the same groups, and every prefix is
+            longer than the one before.
+        since: the step at the end of the first prefix from which on the groups never changed; None if
+            they have not settled.
+        groups: which tasks are served together, for each share of the history; none where a pair of tasks had
+            not been measured yet.
+    """
+
+    settled: bool
+    since: int | None
+    groups: Mapping[float, Served]
+
+    def __bool__(self) -> bool:
+        return self.settled
+
+    def __str__(self) -> str:
+        verdict = f"groups unchanged since step {self.since}" if self.settled else "groups still changing"
+        lines = [f"{share:>5.0%}  {_sentence(served)}" for share, served in self.groups.items()]
+        return "\n".join([verdict, *lines])
+
+
+def settle(affinity: Affinity, budget: int, fractions: Sequence[float]) -> Settled:
+    """Selects groups on growing prefixes of the history."""
+    shares = sorted(set(fractions))
+    if len(shares) < 2 or not 0 < shares[0] <= shares[-1] <= 1:
+        raise ValueError(f"`fractions` must be two or more shares in (0, 1], found {list(fractions)!r}")
+    ends = [ceil(share * len(affinity.steps)) for share in shares]
+    groups = [_served(affinity, end, budget) for end in ends]
+    same = 1
+    while same < len(groups) and groups[-same - 1] == groups[-1]:
+        same += 1
+    settled = bool(groups[-1]) and same >= min(AGREEING, len(groups)) and len({*ends}) == len(ends)
+    since = int(affinity.steps[ends[-same] - 1]) if settled else None
+    return Settled(settled, since, dict(zip(shares, groups, strict=True)))
+
+
+def _served(affinity: Affinity, steps: int, budget: int) -> Served:
+    from tagalong.group import select_groups  # only here: an affinity is data, and loads without the solvers
+
+    matrix = averages(affinity.history[:steps], affinity.null[:steps], Average.of(affinity.settings))
+    if not np.isfinite(matrix[~np.eye(len(affinity.tasks), dtype=bool)]).all():
+        return ()  # some pair has not had its turn yet
+    grouping = select_groups(type(affinity).from_matrix(matrix, affinity.tasks, settings=affinity.settings), budget)
+    return tuple(sorted(tuple(sorted(group.serves)) for group in grouping.groups))
+
+
+def _sentence(served: Served) -> str:
+    return "  ".join("{" + ", ".join(group) + "}" for group in served)

@@ -1,0 +1,160 @@
+"""`tagalong plan` and `tagalong verdict`: networks that are trained with your own script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tagalong.errors import counted
+
+from . import options
+from .arguments import check_folder, names, whole_budgets
+from .messages import called
+from .run import show_table
+from .terminal import say, screen
+
+if TYPE_CHECKING:
+    from tagalong.affinity import Affinity
+    from tagalong.study import Results
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE",
+        help="An affinity: JSON or CSV, the row helps the column. One of cosines decides cs, any other tag.",
+        show_default=False,
+    ),
+]
+CsvOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE.csv",
+        help="Where to write; plan.csv by default.",
+        rich_help_panel=options.OUTPUT,
+        show_default=False,
+    ),
+]
+
+
+def plan(
+    files: Files,
+    budgets: options.BudgetsOption = None,
+    methods: options.MethodsOption = None,
+    seeds: options.SeedsOption = None,
+    out: CsvOption = None,
+    json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Writes the list of networks to train, all together included, as a table to fill in with losses.
+
+    Train each with your own script, fill in its validation and test losses, and ask `tagalong verdict`.
+
+    Example:
+        `tagalong plan affinity.json --budgets 2,3`: what to train with your own script
+    """
+    from tagalong.study import plan as make_plan
+
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"`seeds` must be a number from 1, found {seeds}")
+    affinities = [_affinity(file) for file in files]
+    tasks = len(affinities[0].tasks)
+    wanted = [2, 3] if budgets is None else whole_budgets(budgets, tasks)
+    usual = [budget for budget in wanted if budget <= tasks] if budgets is None else wanted
+    chosen = None if methods is None else names(methods)
+    made = make_plan(affinities, usual, chosen, 3 if seeds is None else seeds)
+    path = made.to_csv(out or Path("plan.csv"))
+    if json:
+        from json import dumps
+
+        networks = [{"tasks": list(tasks), "seed": seed} for tasks, seed in made.networks]
+        print(dumps({"file": str(path), "networks": networks}, indent=1))
+        return
+    if quiet:
+        print(path)
+        return
+    console = screen()
+    say(
+        console,
+        f"{counted(len(made.networks), 'network')} to train, for {', '.join(made.methods)}; fill in {path}, then",
+    )
+    say(console, f"tagalong verdict {path}")
+
+
+def _affinity(file: Path) -> Affinity:
+    from tagalong.group import read_table
+
+    table = read_table(file)
+    if table.kind not in ("affinity", "square"):
+        raise ValueError(f"{file} must hold an affinity, found results of groups; see tagalong verdict")
+    affinity: Affinity = table.scores
+    return affinity
+
+
+ResultsFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="A filled-in plan, or a finished run's folder or results.json.", show_default=False
+    ),
+]
+
+
+def verdict(
+    file: ResultsFile,
+    budgets: options.BudgetsOption = None,
+    out: options.OutOption = None,
+    json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Compares networks that you trained, and says whether grouping is worth it.
+
+    FILE has one row per network, seed and task, with the columns network (such as age+ill), seed, task, val_loss and
+    test_loss, as `tagalong plan` writes it. The choice is made on validation and judged on test losses. With `--out`
+    the results and their page, `report.html`, are kept too.
+
+    Example:
+        `tagalong verdict plan.csv --out runs/own`: what came of it, with a page
+    """
+    from tagalong.study import Results, verdict_from_csv
+
+    _check(out)
+    if file.is_dir() or file.suffix.lower() == ".json":
+        with called(path=str(file)):
+            results = Results.load(file)
+    else:
+        results = verdict_from_csv(file, budgets=None if budgets is None else whole_budgets(budgets, _tasks(file)))
+    page = None if out is None else _keep(results, out, file)
+    if json:
+        from json import dumps
+
+        print(dumps(results.to_document(), indent=1, allow_nan=False))
+        return
+    show_table(results, quiet)
+    if page is not None and not quiet:
+        console = screen()
+        console.print()
+        say(console, f"the report: {page}")
+
+
+def _check(out: Path | None) -> None:
+    check_folder(out)
+    if out is not None and (out / "run.sqlite").exists():
+        raise ValueError(f"--out must not be the folder of a run, whose results would be lost, found {out}")
+
+
+def _keep(results: Results, out: Path, file: Path) -> Path:
+    """`results.json` and `report.html`."""
+    from tagalong.report import write_report
+
+    results.settings.setdefault("command", ["tagalong", "verdict", str(file), "--out", str(out)])
+    results.save(out / "results.json")
+    return write_report(out)
+
+
+def _tasks(file: Path) -> int:
+    from tagalong.study import read_lines
+
+    return len({line["task"] for line in read_lines(file)[0]})

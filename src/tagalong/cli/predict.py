@@ -1,0 +1,100 @@
+"""`tagalong predict`: new rows through the recommended networks of a run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Mapping
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tagalong.errors import counted
+
+from . import options
+from .messages import called
+
+if TYPE_CHECKING:
+    from tagalong.study import Best
+
+New = Annotated[
+    Path,
+    typer.Argument(metavar="NEW.csv", help="Rows with the same feature columns; or an npy or npz.", show_default=False),
+]
+CsvOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE.csv",
+        help="Where to write; the screen by default.",
+        rich_help_panel=options.OUTPUT,
+        show_default=False,
+    ),
+]
+
+
+def predict(
+    run: options.Run,
+    new: New,
+    out: CsvOption = None,
+    json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Predicts every task for new rows, with the networks that the verdict of a run recommends.
+
+    Probabilities for classes, the data's units for numbers. Opening a run unpickles its networks, which can run code:
+    open only runs you trust.
+
+    Example:
+        `tagalong predict runs/table new.csv --out answers.csv`: with the recommended networks
+    """
+    from tagalong.files import write_atomic
+    from tagalong.study import Best
+
+    with called(out=str(run), rows=str(new)):
+        best = Best.load(run)
+        columns = _columns(best, best.predict(_rows(new)))
+    text = _table(columns)
+    if out is not None:
+        write_atomic(out, text.encode())
+    if json:
+        print(dumps({name: [float(f"{value:.6g}") for value in values] for name, values in columns.items()}))
+    elif out is None:
+        sys.stdout.write(text)
+    elif not quiet:
+        print(f"{counted(text.count(chr(10)) - 1, 'row')} in {out}")
+
+
+def _rows(path: Path) -> Any:
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file")
+    if path.suffix.lower() not in (".npy", ".npz"):
+        return path
+    from tagalong.learn import load_array
+
+    return load_array(path)
+
+
+def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
+    """One column per task, one per class where there are several."""
+    columns: dict[str, Any] = {}
+    for task in best.tasks:
+        values = predictions[task.name]
+        if values.ndim == 1:
+            columns[task.name] = values
+        else:
+            labels = task.labels or range(values.shape[1])
+            columns |= {f"{task.name}={label}": values[:, at] for at, label in enumerate(labels)}
+    return columns
+
+
+def _table(columns: Mapping[str, Any]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([f"{value:.6g}" for value in row] for row in zip(*columns.values(), strict=True))
+    return text.getvalue()

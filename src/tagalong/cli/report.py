@@ -1,0 +1,142 @@
+"""`tagalong report`: the page of a run, or two runs side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import options
+from .options import complete_runs
+from .terminal import clean, progress, prose_width, put, say, screen, table
+
+if TYPE_CHECKING:
+    from tagalong.study import Compared, Line
+
+LONGEST = 6  # letters of a name that fit above its columns
+
+Other = Annotated[
+    Path | None,
+    typer.Argument(metavar="OTHER", help="Another, to compare with.", show_default=False, autocompletion=complete_runs),
+]
+OpenOption = Annotated[
+    bool, typer.Option("--open", metavar="", help="Open the page in a browser.", rich_help_panel=options.OUTPUT)
+]
+PageOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="Where to write the page.",
+        rich_help_panel=options.OUTPUT,
+        show_default=False,
+    ),
+]
+
+
+def report(
+    run: options.Run,
+    other: Other = None,
+    out: PageOption = None,
+    open_: OpenOption = False,
+    json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Makes the page of a finished run again from its files; with two runs, compares them.
+
+    The page, `report.html`, is one file that fetches nothing and can be mailed.
+
+    Examples:
+        `tagalong report runs/table --open`: the page of a run, in the browser
+        `tagalong report runs/table runs/other`: two runs side by side
+    """
+    from tagalong.study import read_run
+
+    if other is not None and (out is not None or open_):
+        raise ValueError("--out and --open need one run; two runs are compared here, in the terminal")
+    if other is None:
+        page = _make(run, out, json or quiet)
+        _tell(page, json, quiet)
+        if open_:
+            typer.launch(page.absolute().as_uri())
+        return
+    from tagalong.study import compare_runs
+
+    compared = compare_runs(read_run(run).results, read_run(other).results)
+    if json:
+        from json import dumps
+
+        print(dumps(compared.to_document(), indent=1, allow_nan=False))
+        return
+    _show(compared, run, other, quiet)
+
+
+def _make(run: Path, out: Path | None, silent: bool) -> Path:
+    from tagalong.report import write_report
+    from tagalong.study import read_run
+
+    found = read_run(run)
+    try:
+        with progress("drawing the page", silent):
+            return write_report(found, out)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped; {run} is as it was, the same command draws the page") from None
+
+
+def _tell(page: Path, json: bool, quiet: bool) -> None:
+    if json:
+        from json import dumps
+
+        print(dumps({"page": str(page)}))
+    elif quiet:
+        print(page)
+    else:
+        say(screen(), f"the report: {page}")
+
+
+def _show(compared: Compared, run: Path, other: Path, quiet: bool) -> None:
+    from tagalong.study import verdict_text
+
+    console, names = screen(), _names(run, other)
+    for name, path, results in zip(names, (run, other), (compared.first, compared.second), strict=True):
+        say(console, name if name == clean(str(path)) else f"{name}: {path}")
+        for line in verdict_text(results.verdict(), prose_width(console) - 2).splitlines():
+            console.print(f"  {clean(line)}", soft_wrap=True)
+        if not quiet:
+            console.print()
+    if quiet:
+        return
+    columns = [f"{what} {name}" for what in ("loss", "cost") for name in names]
+    shown = table("method", "budget", *columns, numbers=("budget", *columns), names=("method",))
+    for (method, budget), pair in compared.lines.items():
+        cells = [*map(_change, pair), *map(_cost, pair)]
+        shown.add_row(clean(method), "" if budget is None else str(budget), *cells)
+    put(console, shown)
+    console.print()
+    say(console, "loss: mean change of the test losses against mtl; cost: deciding and training, in units of mtl's")
+    for remark in compared.remarks:
+        say(console, f"note: {remark}")
+
+
+def _change(line: Line | None) -> str:
+    from tagalong.study import DIVERGED, percent
+
+    if line is not None and line.diverged:
+        return DIVERGED
+    if line is None or line.change is None:
+        return "-"
+    return percent(line.change) + ("" if line.change_stderr is None else f" ± {100 * line.change_stderr:.1f}")
+
+
+def _cost(line: Line | None) -> str:
+    if line is None or line.training_cost is None:
+        return "-"
+    return f"{(line.deciding_cost or 0.0) + line.training_cost:.3g}×"
+
+
+def _names(run: Path, other: Path) -> tuple[str, str]:
+    """The names of the folders, A and B where they are alike or long."""
+    first, second = clean(run.resolve().name), clean(other.resolve().name)
+    return (first, second) if first != second and max(len(first), len(second)) <= LONGEST else ("A", "B")

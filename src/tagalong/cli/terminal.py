@@ -1,0 +1,212 @@
+"""Where things are shown: tables on stdout, progress on stderr, colours only on a terminal."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from tagalong.progress import Progress
+
+NARROWEST, WIDEST = 40, 100  # columns of sentences
+SHORTEST_NAME = 8  # letters
+JOINERS = "\u200c\u200d"  # part of how Persian, Hindi and emoji are written; they move nothing
+FILLED = re.compile(r" +((?:\x1b\[[\d;]*m)*)$")
+
+
+def screen() -> Console:
+    """Standard output as it is now."""
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def table(*columns: str, numbers: tuple[str, ...] = (), names: tuple[str, ...] = ()) -> Table:
+    """A plain table; numbers are right-aligned, and names shortened where it is narrow, instead of broken."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        whole = column in (*numbers, *names)
+        made.add_column(
+            column,
+            justify="right" if column in numbers else "left",
+            no_wrap=whole,
+            overflow="ellipsis" if whole else "fold",
+        )
+    return made
+
+
+def prose_width(console: Console) -> int:
+    """Columns that sentences take: those of the screen, as far as lines stay easy to read."""
+    return min(max(console.width, NARROWEST), WIDEST)
+
+
+def say(console: Console, text: str, hang: int = 0) -> None:
+    """Prints a line, wrapped on a terminal only: in a file it stays one line. Paths and names are never broken.
+
+    Args:
+        console: where.
+        text: what.
+        hang: columns by which lines after the first are indented.
+    """
+    text = clean(text)
+    if not console.is_terminal:
+        console.print(text, soft_wrap=True)
+        return
+    start = " " * (hang or 2 * text.startswith("* "))
+    width = prose_width(console)
+    for line in wrap(text, width, subsequent_indent=start, break_long_words=False, break_on_hyphens=False):
+        console.print(line, soft_wrap=True)
+
+
+def put(console: Console, made: Table) -> None:
+    """Prints a table without the space that fills its last column; where it is too wide, names get shorter first."""
+    _shorten_names(console, made)
+    with console.capture() as captured:
+        console.print(made)
+    for line in captured.get().splitlines():
+        print(FILLED.sub(r"\1", line), file=console.file)
+
+
+def _shorten_names(console: Console, made: Table) -> None:
+    endless = console.options.update(max_width=10_000)
+    excess = Measurement.get(console, endless, made).maximum - console.width
+    for column in made.columns:
+        if excess > 0 and column.no_wrap and column.justify == "left":
+            longest = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
+            column.max_width = max(longest - excess, SHORTEST_NAME)
+            excess -= longest - column.max_width
+
+
+def clean(name: str) -> str:
+    """A name without what would move the cursor or tear a table."""
+    return "".join(sign if sign.isprintable() or sign in JOINERS else "?" for sign in name)
+
+
+@contextmanager
+def progress(what: str, quiet: bool = False) -> Iterator[None]:
+    """A spinner with the time elapsed, on a terminal only."""
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    if quiet or not console.is_terminal:
+        yield
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        bar.add_task(what, total=None)
+        yield
+
+
+BAR = 10  # columns
+
+
+@contextmanager
+def watching(quiet: bool = False) -> Iterator[Progress | None]:
+    """What a study tells its progress to, on stderr; None if nobody wants to know."""
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    if quiet:
+        yield None
+    elif not console.is_terminal:
+        yield Lines()
+    else:
+        with _bars(console) as bars:
+            yield bars
+
+
+class Lines:
+    """A line for each finished piece of work."""
+
+    def start(self, total: int, what: str, unit: str = "networks") -> None:
+        self._total, self._what, self._unit, self._began = total, what, unit, time.monotonic()
+        self._finished = 0
+
+    def advance(self, n: int) -> None:
+        self._finished += n
+
+    def done(self) -> None:
+        seconds = time.monotonic() - self._began
+        print(f"{self._what}: {self._finished} of {self._total} {self._unit}, {seconds:.0f} s", file=sys.stderr)
+
+
+class Bars:
+    """A bar for each piece of work, with networks, steps and the time left; all of them vanish in the end."""
+
+    def __init__(self, bars: Any) -> None:
+        self._bars = bars
+
+    def start(self, total: int, what: str, unit: str = "networks") -> None:
+        self._bars.start()
+        self._task = self._bars.add_task(what, total=total, unit=unit, steps="", clock="")
+        self._finished = self._steps = 0
+        self._total, self._began = total, time.monotonic()
+
+    def advance(self, n: int) -> None:
+        self._finished += n
+        self._bars.update(self._task, advance=n, clock=self._clock())
+
+    def steps(self, n: int) -> None:
+        self._steps += n
+        self._bars.update(self._task, steps=f"{shortened(self._steps)} steps")
+
+    def done(self) -> None:
+        self._bars.update(self._task, clock=f"{duration(time.monotonic() - self._began)}")
+        self._bars.stop_task(self._task)
+
+    def _clock(self) -> str:
+        """The time left, if the networks to come take as long as those that are finished."""
+        spent = time.monotonic() - self._began
+        return f"{duration(spent * (self._total - self._finished) / self._finished)} left" if self._finished else ""
+
+
+def shortened(number: int) -> str:
+    """A count in few letters.
+
+    Example:
+        >>> shortened(950), shortened(12_345), shortened(3_456_789)
+        ('950', '12k', '3.5M')
+    """
+    size, letter = next(((size, letter) for size, letter in ((1e6, "M"), (1e3, "k")) if number >= size), (1, ""))
+    return f"{number / size:.1f}{letter}" if size > 1 and number < 10 * size else f"{number / size:.0f}{letter}"
+
+
+def duration(seconds: float) -> str:
+    """Minutes and seconds, or hours and minutes.
+
+    Example:
+        >>> duration(5), duration(95), duration(7300)
+        ('5 s', '1 min 35 s', '2 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+@contextmanager
+def _bars(console: Console) -> Iterator[Bars]:
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
+
+    name = Column(no_wrap=True, overflow="ellipsis", min_width=12)
+    columns = (
+        TextColumn("{task.description}", markup=False, table_column=name),
+        BarColumn(bar_width=BAR),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}", table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[steps]}", table_column=Column(no_wrap=True, justify="right")),
+        TextColumn("{task.fields[clock]}", table_column=Column(no_wrap=True)),
+    )
+    bars = Progress(*columns, console=console, transient=True)
+    try:
+        yield Bars(bars)
+    finally:
+        bars.stop()

@@ -1,0 +1,372 @@
+"""The answer, `Grouping`: which networks there should be, and which tasks each trains and serves; JSON and YAML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+import yaml
+
+from .solvers import Certificate
+from .stability import Stability
+
+
+def read_yaml(text: str, as_text: bool = False) -> Any:
+    """The document in a text; with `as_text` every value is a string, so that a task may be called `no` or `1`.
+
+    Raises:
+        ValueError: the text is not YAML, or a mapping holds a key twice.
+
+    Example:
+        >>> read_yaml("first: [age, no]", as_text=True)
+        {'first': ['age', 'no']}
+    """
+    try:
+        return yaml.load(text, _Texts if as_text else _Values)
+    except yaml.YAMLError as error:
+        raise ValueError(_sentence(error)) from error
+    except RecursionError:
+        raise ValueError("too deeply nested") from None
+
+
+def write_yaml(document: Any) -> str:
+    """The document with short lists on one line, keys in their order."""
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+
+
+def _sentence(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    return f"{problem} in line {mark.line + 1}" if mark is not None else str(problem)
+
+
+class _Distinct:
+    """Refuses mappings that hold a key twice; YAML's own loaders keep the last one."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)  # type: ignore[misc]
+
+
+class _Values(_Distinct, yaml.SafeLoader):
+    pass
+
+
+class _Texts(_Distinct, yaml.BaseLoader):
+    pass
+
+
+@dataclass(frozen=True, init=False)
+class Group:
+    """One network: the tasks it trains, those of them it serves, and its cost.
+
+    Example:
+        >>> print(Group(trains={"age", "ill"}, serves={"age"}))
+        serves {age}, helped by {ill}
+    """
+
+    trains: frozenset[str]
+    serves: frozenset[str]
+    cost: float
+
+    def __init__(self, trains: Iterable[str], serves: Iterable[str], cost: float = 1) -> None:
+        object.__setattr__(self, "trains", frozenset(trains))
+        object.__setattr__(self, "serves", frozenset(serves))
+        object.__setattr__(self, "cost", cost)
+        if not self.serves <= self.trains:
+            extra = ", ".join(map(repr, sorted(self.serves - self.trains)))
+            raise ValueError(f"`serves` must be among the trained tasks, found {extra} not in `trains`")
+
+    @property
+    def helpers(self) -> frozenset[str]:
+        """Tasks trained here only to help those served."""
+        return self.trains - self.serves
+
+    def __str__(self) -> str:
+        helped = f", helped by {{{', '.join(sorted(self.helpers))}}}" if self.helpers else ""
+        return f"serves {{{', '.join(sorted(self.serves))}}}{helped}"
+
+    def __lt__(self, other: Group) -> bool:
+        return self._order < other._order
+
+    @property
+    def _order(self) -> tuple[list[str], list[str], float]:
+        return sorted(self.serves), sorted(self.trains), self.cost
+
+
+@dataclass(frozen=True)
+class Option:
+    """Where a task could be served, if it joined, and how it would score there."""
+
+    trains: frozenset[str]
+    score: float
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The networks chosen for a budget, how good they are, and whether that is proven.
+
+    Attributes:
+        groups: sorted; every task is served by exactly one of them.
+        value: the (weighted) sum of the scores of all tasks.
+        bound: what no other choice can beat by more than a tie, 1e-9 of the largest score; `value` itself if proven.
+        status: "optimal" if proven, up to a tie; else "feasible".
+        per_task: the score of each task where it is served.
+        budget: what was asked for.
+        objective: "max" or "min".
+        solver: which solver answered.
+        ties: other choices of as few groups that are just as good; at most eight are listed.
+        options: for each task, what it would score in each of the networks, best first.
+        certificate: prices that prove `certificate.bound`, from the linear programme; that bound is `value` itself
+            unless the programme left a gap, which branching then closed.
+        resampled: what reselecting on resamples of the history gave; None without a history.
+
+    Example:
+        >>> from tagalong.group import select_groups
+        >>> grouping = select_groups([[0, 5, 1], [5, 0, 0], [0, 0, 0]], budget=2)
+        >>> grouping.value, grouping.status, sorted(grouping.served_by("2").trains)
+        (11.0, 'optimal', ['0', '2'])
+    """
+
+    groups: tuple[Group, ...]
+    value: float
+    bound: float
+    status: Literal["optimal", "feasible"]
+    per_task: Mapping[str, float]
+    budget: float
+    objective: Literal["max", "min"] = "max"
+    solver: str = "given"
+    ties: tuple[tuple[Group, ...], ...] = ()
+    options: Mapping[str, tuple[Option, ...]] = field(default_factory=dict, repr=False)
+    certificate: Certificate | None = field(default=None, repr=False)
+    resampled: Stability | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", tuple(sorted(self.groups)))
+        object.__setattr__(self, "per_task", MappingProxyType(dict(self.per_task)))
+        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+
+        return from_document, (to_document(self),)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """All tasks, by name."""
+        return tuple(sorted(self.per_task))
+
+    @property
+    def gap(self) -> float:
+        """How far the bound lies from the value, as a share of the value; 0 if they are equal."""
+        distance = abs(self.bound - self.value)
+        return distance / abs(self.value) if self.value else (float("inf") if distance else 0.0)
+
+    @property
+    def stability(self) -> float | None:
+        """The share of resamples of the history that serve the same sets of tasks; None without a history."""
+        return None if self.resampled is None else self.resampled.share
+
+    def served_by(self, task: str) -> Group:
+        """The group that serves this task."""
+        for group in self.groups:
+            if task in group.serves:
+                return group
+        raise ValueError(f"`task` must be one of {', '.join(map(repr, self.tasks))}, found {task!r}")
+
+    def loss_mask(self, group: Group | int) -> dict[str, bool]:
+        """Which losses to train in this group's network.
+
+        Args:
+            group: one of `groups`, or its number.
+
+        Example:
+            >>> from tagalong.group import select_groups
+            >>> grouping = select_groups([[0, 5, 1], [5, 0, 0], [0, 0, 0]], budget=2)
+            >>> losses = {"0": 0.5, "1": 0.25, "2": 1.0}
+            >>> mask = grouping.loss_mask(0)
+            >>> sum(loss for task, loss in losses.items() if mask[task])
+            0.75
+        """
+        chosen = group if isinstance(group, Group) else self.groups[group]
+        return {task: task in chosen.trains for task in self.tasks}
+
+    def explain(self, task: str) -> str:
+        """Why this task is served where it is, and what the next best would have been.
+
+        Example:
+            >>> from tagalong.group import select_groups
+            >>> grouping = select_groups([[0, 5, 1], [5, 0, 0], [0, 0, 0]], budget=2)
+            >>> print(grouping.explain("1"))
+            1 is served by {0, 1} with 5, the best of the 2 networks for it; next best: {0, 1, 2} with 2.5.
+        """
+        from .grouping_text import explanation
+
+        return explanation(self, task)
+
+    def to_json(self) -> str:
+        """The grouping as JSON text; `from_json` gives it back."""
+
+        return to_text(self)
+
+    @staticmethod
+    def from_json(text: str) -> Grouping:
+        """Reads what `to_json` wrote.
+
+        Example:
+            >>> from tagalong.group import select_groups
+            >>> grouping = select_groups([[0, 5, 1], [5, 0, 0], [0, 0, 0]], budget=2)
+            >>> Grouping.from_json(grouping.to_json()) == grouping
+            True
+        """
+
+        return from_text(text)
+
+    def to_yaml(self) -> str:
+        """The grouping as YAML text, to be read and changed by hand; `from_yaml` gives it back."""
+
+        return to_yaml(self)
+
+    @staticmethod
+    def from_yaml(text: str) -> Grouping:
+        """Reads what `to_yaml` wrote.
+
+        Example:
+            >>> from tagalong.group import select_groups
+            >>> grouping = select_groups([[0, 5, 1], [5, 0, 0], [0, 0, 0]], budget=2)
+            >>> print("\\n".join(grouping.to_yaml().splitlines()[2:11]))
+            value: 11.0
+            bound: 11.0
+            status: optimal
+            budget: 2
+            objective: max
+            solver: exact
+            groups:
+            - trains: ['0', '1']
+              serves: ['0', '1']
+            >>> Grouping.from_yaml(grouping.to_yaml()) == grouping
+            True
+        """
+
+        return from_yaml(text)
+
+    def __str__(self) -> str:
+        from .grouping_text import text_table as table
+
+        return table(self)
+
+    def _repr_html_(self) -> str:
+        from .grouping_text import html_table  # only in notebooks
+
+        return html_table(self)
+
+
+FORMAT = "tagalong-grouping"
+VERSION = 1
+PLAIN = ("value", "bound", "status", "budget", "objective", "solver")
+
+
+class GroupingFileError(ValueError):
+    """A text that should hold a grouping does not."""
+
+
+def to_text(grouping: Grouping) -> str:
+    return json.dumps(to_document(grouping), indent=1, allow_nan=False)
+
+
+def from_text(text: str) -> Grouping:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise GroupingFileError(f"a grouping must be valid JSON, found {error}") from error
+    return from_document(document)
+
+
+def to_yaml(grouping: Grouping) -> str:
+    return write_yaml(to_document(grouping))
+
+
+def from_yaml(text: str) -> Grouping:
+    try:
+        document = read_yaml(text)
+    except ValueError as error:
+        raise GroupingFileError(f"a grouping must be valid YAML, found {error}") from error
+    return from_document(document)
+
+
+def to_document(grouping: Grouping) -> dict[str, Any]:
+    """What JSON can hold."""
+    document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+    document |= {name: getattr(grouping, name) for name in PLAIN}
+    document["groups"] = _plain_groups(grouping.groups)
+    document["per_task"] = dict(grouping.per_task)
+    document["ties"] = [_plain_groups(tie) for tie in grouping.ties]
+    document["options"] = {
+        task: [{"trains": sorted(option.trains), "score": option.score} for option in options]
+        for task, options in grouping.options.items()
+    }
+    certificate, resampled = grouping.certificate, grouping.resampled
+    if certificate is not None:
+        document["certificate"] = {"tasks": dict(certificate.tasks), "network": certificate.network}
+    if resampled is not None:
+        document["resampled"] = {
+            "resamples": resampled.resamples,
+            "share": resampled.share,
+            "tasks": list(resampled.tasks),
+            "together": [list(row) for row in resampled.together],
+            "same": list(resampled.same),
+        }
+    return document
+
+
+def from_document(document: Any) -> Grouping:
+    """The grouping in a document that `to_document` made, perhaps by way of a file."""
+    found = document.get("format") if isinstance(document, dict) else type(document).__name__
+    if found != FORMAT:
+        raise GroupingFileError(f"a grouping must have the format {FORMAT!r}, found {found!r}")
+    if document.get("version") != VERSION:
+        version = document.get("version")
+        raise GroupingFileError(
+            f"this tagalong reads groupings of version {VERSION}, found {version!r}; update tagalong"
+        )
+    try:
+        return _built(document)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise GroupingFileError(f"the grouping is damaged: {error!r}; save it again") from error
+
+
+def _built(document: dict[str, Any]) -> Grouping:
+    certificate, resampled = document.get("certificate"), document.get("resampled")
+    return Grouping(
+        groups=_groups(document["groups"]),
+        per_task=document["per_task"],
+        ties=tuple(_groups(tie) for tie in document["ties"]),
+        options={
+            task: tuple(Option(frozenset(option["trains"]), option["score"]) for option in options)
+            for task, options in document["options"].items()
+        },
+        certificate=certificate and Certificate(**certificate),
+        resampled=resampled
+        and Stability(
+            resampled["resamples"],
+            resampled["share"],
+            tuple(resampled["tasks"]),
+            tuple(map(tuple, resampled["together"])),
+            tuple(resampled["same"]),
+        ),
+        **{name: document[name] for name in PLAIN},
+    )
+
+
+def _plain_groups(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
+    return [{"trains": sorted(group.trains), "serves": sorted(group.serves), "cost": group.cost} for group in groups]
+
+
+def _groups(entries: list[dict[str, Any]]) -> tuple[Group, ...]:
+    return tuple(Group(entry["trains"], entry["serves"], entry["cost"]) for entry in entries)

@@ -1,0 +1,225 @@
+"""Which networks should there be, for a budget?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+
+from tagalong.affinity import Affinity
+
+from .answer import answer, explain_infeasible
+from .grouping import Grouping
+from .posing import Request, pose, read_budgets, read_links
+from .problem import Floats, Infeasible, Limits, Solution, indices
+from .scores import read_scores
+from .solvers import choose_solver
+from .stability import Served, stability
+
+if TYPE_CHECKING:
+    from .posing import Cost, Posed
+    from .scores import Complete, Scores
+
+SolverName = Literal["auto", "exact", "lp", "columns", "milp", "search"]
+RESAMPLES = ((12, 100), (40, 20))  # up to so many tasks, so many resamples; none above
+
+
+@overload
+def select_groups(
+    scores: Any,
+    budget: float,
+    *,
+    objective: Literal["max", "min"] = ...,
+    allow_single: bool | None = ...,
+    max_size: int | None = ...,
+    cost: Cost | None = ...,
+    max_cost: float | None = ...,
+    must_link: Iterable[Iterable[str]] = ...,
+    cannot_link: Iterable[Iterable[str]] = ...,
+    weights: Mapping[str, float] | None = ...,
+    complete: Complete = ...,
+    solver: SolverName = ...,
+    time_limit: float | None = ...,
+    seed: int = ...,
+    resamples: int | None = ...,
+    stop: Callable[[], bool] | None = ...,
+) -> Grouping: ...
+@overload
+def select_groups(
+    scores: Any,
+    *,
+    budgets: Iterable[float],
+    objective: Literal["max", "min"] = ...,
+    allow_single: bool | None = ...,
+    max_size: int | None = ...,
+    cost: Cost | None = ...,
+    max_cost: float | None = ...,
+    must_link: Iterable[Iterable[str]] = ...,
+    cannot_link: Iterable[Iterable[str]] = ...,
+    weights: Mapping[str, float] | None = ...,
+    complete: Complete = ...,
+    solver: SolverName = ...,
+    time_limit: float | None = ...,
+    seed: int = ...,
+    resamples: int | None = ...,
+    stop: Callable[[], bool] | None = ...,
+) -> dict[float, Grouping]: ...
+def select_groups(
+    scores: Any,
+    budget: float | None = None,
+    *,
+    budgets: Iterable[float] | None = None,
+    objective: Literal["max", "min"] = "max",
+    allow_single: bool | None = None,
+    max_size: int | None = None,
+    cost: Cost | None = None,
+    max_cost: float | None = None,
+    must_link: Iterable[Iterable[str]] = (),
+    cannot_link: Iterable[Iterable[str]] = (),
+    weights: Mapping[str, float] | None = None,
+    complete: Complete = None,
+    solver: SolverName = "auto",
+    time_limit: float | None = None,
+    seed: int = 0,
+    resamples: int | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Grouping | dict[float, Grouping]:
+    """Chooses the networks to train: at most `budget` of them, each task served by one, helpers where they help.
+
+    A task scores in a network the mean affinity onto it of the other tasks trained there, or what a table of
+    results says. The sum over tasks is made as large (or small) as possible. Among equal values, within 1e-9 of
+    the largest score: the fewest groups, then the smallest, then the first by name. That order, and the list of
+    ties, hold for answers proven by "exact", "lp" and "columns", unless thousands of served sets tie; "milp" and
+    "search" only leave out groups that add nothing.
+
+    Up to 12 tasks "auto" is the dynamic programme, up to 24 the linear programme, up to 50 column generation, above
+    that the search. Without a `time_limit` column generation stops after a number of steps that take some ten seconds
+    up to 32 tasks, and about a second above; with one it takes the time that it needs up to that limit, for up to 64
+    tasks.
+
+    Args:
+        scores: an `Affinity`; a square array or data frame [source, target]; results of whole groups
+            `{frozenset: {task: value}}`; or a list of `Candidate`.
+        budget: how many networks (1 is one for all tasks); with `cost` or candidates, their total cost.
+        budgets: several budgets at once, instead of `budget`: the work is shared.
+        objective: "max" if large scores are good, "min" for losses.
+        allow_single: whether a network may train one task alone, scored by the diagonal. None: yes for held-out
+            affinity and tables that hold single-task results, no otherwise.
+        max_size: how many tasks a network may train.
+        cost: of one network given its tasks: a number, a callable on the set of names, or a mapping from sets (or
+            numbers of tasks), in which case networks it does not list do not exist. Candidates keep their own.
+        max_cost: what a single network may cost, for example a latency.
+        must_link: sets of tasks served by the same network.
+        cannot_link: sets of tasks of which no network trains two. With it, or with a cost by group or `max_cost`, more
+            than 14 tasks are answered by a search over groups worth considering: never proven, with a valid bound.
+        weights: how much each task counts in the sum, 1 by default.
+        complete: "pairs" fills groups of three and more in a table with means over pairs; given values stay. Among
+            candidates, a group that is not listed costs what `cost` says; without it, as much as the pairs, which must
+            all be listed at that cost. Where they are at several costs, each is completed on its own.
+        solver: "exact" (dynamic programme), "lp" (set partition, with a certificate), "columns" (the same without a
+            table of all sets), "milp" (compact binary programme), "search" (local search with a bound), or "auto".
+        time_limit: seconds; the best found is returned, with its bound.
+        seed: of random numbers, in the search and the resamples.
+        resamples: of the history of an affinity, to see how stable the groups are. None: 100 up to 12 tasks, 20
+            up to 40, none above.
+        stop: asked several times a second, in this thread; once it returns True the call ends as if `time_limit`
+            had passed: with the best found, its bound, and the resamples made so far.
+
+    Returns:
+        A `Grouping`; with `budgets`, one for each.
+
+    Raises:
+        ValueError: with every problem of the input.
+
+    Example:
+        >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
+        >>> print(select_groups(affinity, budget=2))
+        2 networks for 3 tasks, total 11 (proven optimal)
+        network  serves  helped by  score
+              1  0, 1                  10
+              2  2       0              1
+        >>> {k: grouping.value for k, grouping in select_groups(affinity, budgets=[1, 2]).items()}
+        {1: 5.5, 2: 11.0}
+    """
+    if (budget is None) == (budgets is None):
+        raise ValueError("`budget` or `budgets` must be given, and not both; write budget=3 or budgets=[1, 2, 3]")
+    request = Request(
+        budgets=(budget,) if budget is not None else read_budgets(budgets),
+        objective=objective,
+        allow_single=allow_single,
+        max_size=max_size,
+        cost=cost,
+        max_cost=max_cost,
+        must_link=read_links(must_link),
+        cannot_link=read_links(cannot_link),
+        weights=weights,
+        solver=solver,
+        time_limit=time_limit,
+        seed=seed,
+        resamples=resamples,
+        stop=stop,
+    )
+    read = read_scores(scores, complete, costs=cost is not None)
+    request.check(read)
+    groupings = _select(read, request)
+    if isinstance(scores, Affinity) and len(scores.steps):
+        groupings = _with_stability(scores, read, request, groupings)
+    return groupings[0] if budgets is None else dict(zip(request.budgets, groupings, strict=True))
+
+
+def _select(scores: Scores, request: Request) -> list[Grouping]:
+    deadline = float("inf") if request.time_limit is None else time.monotonic() + request.time_limit
+    posed = pose(scores, request)
+    name, solutions = _solve(posed, request, Limits(deadline, request.seed, stop=request.stop))
+    return [
+        answer(scores, request, posed, solution, budget, name)
+        for solution, budget in zip(solutions, request.budgets, strict=True)
+    ]
+
+
+def _solve(posed: Posed, request: Request, limits: Limits) -> tuple[str, list[Solution]]:
+    try:
+        if min(posed.budgets) <= 0 or (not posed.problem.serves_all and posed.problem.relaxed is None):
+            raise Infeasible
+        name, solver = choose_solver(request.solver, posed.problem, posed.budgets, limits)
+        return name, solver(posed.problem, posed.budgets, limits)
+    except Infeasible:
+        raise explain_infeasible(posed, request, min(request.budgets)) from None
+
+
+def _with_stability(affinity: Affinity, scores: Scores, request: Request, groupings: list[Grouping]) -> list[Grouping]:
+    """Selects again on resamples of whole steps, in blocks."""
+    n = len(scores.tasks)
+    number = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
+    number = number if request.resamples is None else request.resamples
+    if not number:
+        return groupings
+    quick = replace(request, solver="auto" if n <= RESAMPLES[0][0] else "search", time_limit=None)
+    others: list[list[Served]] = [[] for _ in groupings]
+    for matrix in affinity.only(scores.tasks).bootstrap(number, request.seed):
+        if request.stop is not None and request.stop():
+            break
+        posed = pose(scores.with_matrix(_filled(matrix, scores)), quick)
+        asked = quick if posed.problem.networks is None else replace(quick, solver="auto")
+        _, solutions = _solve(posed, asked, Limits(seed=request.seed, kicks=3, stop=request.stop))
+        for found, solution in zip(others, solutions, strict=True):
+            found.append(_served(scores, solution))
+    if not others[0]:
+        return groupings
+    return [
+        replace(grouping, resampled=stability(frozenset(group.serves for group in grouping.groups), found))
+        for grouping, found in zip(groupings, others, strict=True)
+    ]
+
+
+def _filled(matrix: Floats, scores: Scores) -> Floats:
+    """Pairs that a resample has missed keep their average."""
+    assert scores.matrix is not None
+    return np.where(np.isfinite(matrix), matrix, scores.matrix)
+
+
+def _served(scores: Scores, solution: Solution) -> Served:
+    return frozenset(frozenset(scores.tasks[i] for i in indices(choice.serves)) for choice in solution.choices)

@@ -1,0 +1,121 @@
+"""The compact binary programme: which networks exist, and which of them serves each task.
+
+The formulation that Fifty et al. (2021) cite for network selection, after Standley et al. (2020). Slow for many
+groups, and therefore a cross-check; but it fits any list of candidates, however many tasks there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, OptimizeResult
+from scipy.sparse import coo_matrix, hstack, vstack
+
+from ..problem import (
+    TIE,
+    Choice,
+    Infeasible,
+    Ints,
+    Limits,
+    Networks,
+    Problem,
+    Solution,
+    bits_of,
+    indices,
+    solution_value,
+)
+from .local_search import solve_search
+from .programmes import integer_programme
+from .served_sets import all_networks
+
+SHARP = 1e5  # the solver stops at 1e-6 of its units: 1e-11 of the largest score
+TOO_SHORT = "`time_limit` was too short to find any choice of networks; allow more seconds"
+MOST_TASKS = 10  # of scores whose groups have to be listed first
+
+
+def solve_compact(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
+    """The best choice for each budget, by branch and cut."""
+    listed = problem if problem.networks is not None else problem.with_networks(all_networks(problem))
+    if not listed.serves_all:
+        raise Infeasible
+    if problem.networks is not None:
+        return [_solve(listed, budget, limits) for budget in budgets]
+    try:
+        found = [_solve(listed, budget, limits) for budget in budgets]
+    except TimeoutError:
+        return solve_search(problem, budgets, limits)
+    return [
+        Solution(tuple(choice._replace(row=-1) for choice in solution.choices), solution.bound, solution.proven)
+        for solution in found
+    ]
+
+
+def _solve(problem: Problem, budget: float, limits: Limits) -> Solution:
+    networks = problem.networks
+    assert networks is not None
+    row, task = np.nonzero(np.isfinite(networks.values))
+    count = len(networks.cost) + len(row)
+    price = np.full(len(networks.cost), TIE / (2 * problem.n))  # a network that adds nothing is left out
+    result = integer_programme(
+        limits,
+        -SHARP * np.append(-price, networks.values[row, task]),
+        constraints=_constraints(problem, networks, row, task, budget),
+        integrality=np.ones(count),
+        bounds=Bounds(0, 1),
+    )
+    if result.status == 2:
+        raise Infeasible
+    if result.x is None:
+        raise TimeoutError(TOO_SHORT)
+    return _read(problem, networks, row, task, result)
+
+
+def _read(problem: Problem, networks: Networks, row: Ints, task: Ints, result: OptimizeResult) -> Solution:
+    serving = result.x[len(networks.cost) :] > 0.5
+    serves: dict[int, list[int]] = {}
+    for which, served in zip(row[serving].tolist(), task[serving].tolist(), strict=True):
+        serves.setdefault(which, []).append(served)
+    choices = tuple(
+        Choice(bits_of(np.flatnonzero(networks.trains[which])), bits_of(served), which)
+        for which, served in sorted(serves.items())
+    )
+    value = solution_value(problem, choices)
+    most = float(networks.values.max(axis=0).sum())  # every task in its best network
+    proven = most if result.mip_dual_bound is None else min(most, float(-result.mip_dual_bound) / SHARP + TIE / 2)
+    bound = max(proven, value)
+    return Solution(choices, bound, bound - value <= TIE)
+
+
+def _constraints(problem: Problem, networks: Networks, row: Ints, task: Ints, budget: float) -> list[LinearConstraint]:
+    """Within the budget; each task served once, by a network that exists; linked tasks by the same one."""
+    pairs, count = len(row), len(networks.cost)
+    number = np.arange(pairs)
+    cost = coo_matrix(np.append(networks.cost, np.zeros(pairs))[None])
+    once = coo_matrix((np.ones(pairs), (task, count + number)), shape=(problem.n, count + pairs))
+    exists = hstack(
+        [
+            coo_matrix((-np.ones(pairs), (number, row)), shape=(pairs, count)),
+            coo_matrix((np.ones(pairs), (number, number)), shape=(pairs, pairs)),
+        ]
+    )
+    constraints = [
+        LinearConstraint(cost, -np.inf, budget * (1 + 1e-9)),
+        LinearConstraint(once, 1, 1),
+        LinearConstraint(exists, -np.inf, 0),
+    ]
+    linked = _linked(problem, row, task)
+    if linked:
+        rows = [
+            coo_matrix(([1.0, -1.0], ([0, 0], [count + a, count + b])), shape=(1, count + pairs)) for a, b in linked
+        ]
+        constraints.append(LinearConstraint(vstack(rows), 0, 0))
+    return constraints
+
+
+def _linked(problem: Problem, row: Ints, task: Ints) -> list[tuple[int, int]]:
+    """Pairs of variables that are equal: neighbours of a link, served by the same network."""
+    where = {pair: i for i, pair in enumerate(zip(row.tolist(), task.tolist(), strict=True))}
+    neighbours = {one: other for link in map(indices, problem.links) for one, other in pairwise(link)}
+    return [(i, where[which, neighbours[one]]) for (which, one), i in where.items() if one in neighbours]

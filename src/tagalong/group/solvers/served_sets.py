@@ -1,0 +1,183 @@
+"""The best network for every set of served tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from ..problem import (
+    TIE,
+    Bools,
+    Choice,
+    Floats,
+    Infeasible,
+    Ints,
+    Limits,
+    Networks,
+    Problem,
+    bits_of,
+    is_whole,
+    membership,
+)
+
+LOW = 8  # tasks whose subsets are handled as one array, 3^8 pairs of a set and its subset
+
+
+@lru_cache(maxsize=8)
+def subsets(n: int) -> tuple[Ints, Ints, Ints]:
+    """All pairs of a set of n tasks and a subset of it, as bits, by set; and where each set begins."""
+    whole = part = np.zeros(1, dtype=np.int64)
+    for bit in (1 << i for i in range(n)):
+        whole = np.concatenate([whole, whole | bit, whole | bit])
+        part = np.concatenate([part, part, part | bit])
+    order = np.argsort(whole, kind="stable")
+    return whole[order], part[order], np.searchsorted(whole[order], np.arange(2**n))
+
+
+def best_split(first: Floats, second: Floats) -> Floats:
+    """For every set the best of first[S] + second[set without S] over its subsets S."""
+    n = len(first).bit_length() - 1
+    low = min(n, LOW)
+    whole, part, starts = subsets(low)
+    ones, others = first.reshape(-1, 2**low), second.reshape(-1, 2**low)
+    best = np.full_like(ones, -np.inf)
+    high, some, _ = subsets(n - low)
+    for row, taken in zip(high.tolist(), some.tolist(), strict=True):
+        sums = ones[taken][part] + others[row ^ taken][whole ^ part]
+        np.maximum(best[row], np.maximum.reduceat(sums, starts), out=best[row])
+    return best.reshape(-1)
+
+
+PAIRWISE_CHUNK = 1 << 15  # sets looked at together: a few megabytes for any n
+UNLIMITED = Limits()
+
+
+def served_values(problem: Problem, price: float = 0.0, limits: Limits = UNLIMITED) -> Floats:
+    """For every set of tasks, as bits, the value of the best network that serves it, less `price` per trained task.
+
+    Raises:
+        TimeoutError: time is up.
+    """
+    n, off, alone = problem.n, problem.pairwise, problem.alone
+    best = np.empty(2**n)
+    for sets in _chunks(2**n):
+        if limits.over:
+            raise TimeoutError
+        members = membership(sets, n)
+        value = superset_values(members, members @ off.T, problem.largest, price).max(axis=1)
+        best[sets] = np.where(is_whole(sets, problem.links), value, -np.inf)
+    singles = 1 << np.arange(n)
+    whole = is_whole(singles, problem.links)
+    best[singles[whole]] = np.maximum(best[singles[whole]], alone[whole] - price)
+    best[0] = 0.0  # nobody to serve
+    return best
+
+
+def superset_values(members: Bools, given: Floats, largest: int, price: float = 0.0) -> Floats:
+    """For each served set (rows) the value with 0, 1, 2 … helpers (columns); groups of one do not count."""
+    inside = np.where(members, given, 0.0).sum(axis=1)
+    offered = np.sort(np.where(members, np.inf, -given), axis=1)
+    helpers = np.concatenate([np.zeros((len(members), 1)), -offered], axis=1)
+    size = members.sum(axis=1)[:, None] + np.arange(members.shape[1] + 1)
+    allowed = (size >= 2) & (size <= min(largest, members.shape[1]))
+    gained = inside[:, None] + np.cumsum(helpers, axis=1)
+    return np.where(allowed, gained / np.maximum(size - 1, 1) - price * size, -np.inf)
+
+
+def values_of(problem: Problem, members: Bools) -> Floats:
+    """What the best network for each served set (row) is worth; −inf where none serves it whole."""
+    value = superset_values(members, members @ problem.pairwise.T, problem.largest).max(axis=1)
+    single = members.sum(axis=1) == 1
+    value[single] = np.maximum(value[single], problem.alone[members[single].argmax(axis=1)])
+    return np.where(members.any(axis=1), value, -np.inf)
+
+
+def network_for(problem: Problem, served: Ints) -> Choice:
+    """The best network for these served tasks; among equals the smallest, then the first by name."""
+    price = TIE / (2 * problem.n**2)
+    trains, value = best_network(problem, served, price, price / (4 * problem.n))
+    if value == -np.inf:
+        raise Infeasible  # too many tasks for one network, or one task that may not be alone
+    return Choice(bits_of(trains), bits_of(served))
+
+
+def best_network(problem: Problem, served: Ints, price: float, slack: float) -> tuple[Ints, float]:
+    """What the best network for these served tasks trains, and its value less its price.
+
+    Helpers that differ by less than `slack` come in the order of their numbers: sums in another order differ in
+    their last bits.
+    """
+    n = problem.n
+    members = np.zeros(n, dtype=bool)
+    members[served] = True
+    given = problem.pairwise[:, served].sum(axis=1)
+    value = superset_values(members[None], given[None], problem.largest, price)[0]
+    number = int(value.argmax())
+    if len(served) == 1 and problem.alone[served[0]] - price >= value[number]:
+        return served, float(problem.alone[served[0]] - price)
+    order = np.lexsort((np.arange(n), -np.round(np.where(members, -np.inf, given) / slack)))
+    return np.sort(np.concatenate([served, order[:number]])), float(value[number])
+
+
+def _chunks(count: int) -> Iterator[Ints]:
+    for start in range(0, count, PAIRWISE_CHUNK):
+        yield np.arange(start, min(start + PAIRWISE_CHUNK, count))
+
+
+LISTED_CHUNK = 1 << 17  # pairs of a network and a served set looked at together
+
+
+def all_networks(problem: Problem, cost: Callable[[tuple[int, ...]], float] | None = None) -> Networks:
+    """Every group that the scores allow, with what `cost` says of its tasks; NaN means it does not exist."""
+    n = problem.n
+    trains = membership(np.arange(1, 2**n), n)
+    size = trains.sum(axis=1)
+    values = (trains.astype(np.float64) @ problem.pairwise) / np.maximum(size - 1, 1)[:, None]
+    values = np.where((size == 1)[:, None], problem.alone, values)
+    values = np.where(trains, values, -np.inf)
+    costs = np.ones(len(trains))
+    exists = (size <= problem.largest) & ((size > 1) | (values.max(axis=1) > -np.inf))
+    if cost is not None:
+        for row in np.flatnonzero(exists):
+            costs[row] = cost(tuple(np.flatnonzero(trains[row]).tolist()))
+    return Networks(trains, values, costs).only(exists & ~np.isnan(costs))
+
+
+def listed_values(problem: Problem, prices: Floats) -> tuple[Floats, Floats]:
+    """The distinct costs, and for each cost and set of tasks the best network's value, less its price."""
+    networks, n = problem.networks, problem.n
+    assert networks is not None
+    costs, kind = np.unique(networks.cost, return_inverse=True)
+    table = np.full((len(costs), 2**n), -np.inf)
+    for row, served in _pairs(networks.trains @ (1 << np.arange(n)), n):
+        value = np.where(membership(served, n), networks.values[row], 0.0).sum(axis=1) - prices[row]
+        np.maximum.at(table, (kind[row], served), value)
+    table[:, ~is_whole(np.arange(2**n), problem.links)] = -np.inf
+    table[:, 0] = 0.0  # nobody to serve
+    return costs, table
+
+
+def best_listed(problem: Problem, cost: float, served: list[int], prices: Floats, slack: float) -> int:
+    """The row of the best network of this cost for these served tasks."""
+    networks = problem.networks
+    assert networks is not None
+    value = np.where(networks.cost == cost, networks.values[:, served].sum(axis=1) - prices, -np.inf)
+    rows = np.flatnonzero(value >= value.max() - slack)
+    return int(min(rows, key=lambda row: tuple(np.flatnonzero(networks.trains[row]))))
+
+
+def _pairs(masks: Ints, n: int) -> Iterator[tuple[Ints, Ints]]:
+    """Networks, by row, with every set of tasks they could serve."""
+    whole, part, _ = subsets(n)
+    left = np.arange(len(masks))
+    while len(left):
+        _, first = np.unique(masks[left], return_index=True)  # one network per group at a time
+        row_of = np.full(2**n, -1)
+        row_of[masks[left[first]]] = left[first]
+        present = np.flatnonzero(row_of[whole] >= 0)
+        for start in range(0, len(present), LISTED_CHUNK):
+            some = present[start : start + LISTED_CHUNK]
+            yield row_of[whole[some]], part[some]
+        left = np.delete(left, first)

@@ -1,0 +1,150 @@
+"""What training can reuse of a measured step: the training gradient (`meter.backward`) and the task Gram matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .gradients import Capture, TaskGradients, gradient_matrices, plan_blocks, reach
+from .losses import TaskLosses, raise_all
+from .setup import Setup, check_weights
+from .steps import Steps
+
+
+class TaskGram:
+    """⟨g_i, g_j⟩ over the shared parameters, from a measured step where that has it.
+
+    Attributes:
+        found: That of the last call with its tasks, if it was measured.
+        wanted: Whether anyone asks for it; before the first time it is not worth the memory.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self.found: tuple[Sequence[str], Tensor] | None = None
+        self.wanted = False
+
+    def forget(self) -> None:
+        self.found = None
+
+    def of(self, returned: object) -> Tensor:
+        """The matrix of the losses that the last call returned, without those that are missing."""
+        self.wanted = True
+        read = TaskLosses.read(returned)
+        raise_all(read.problems)
+        values = read.values(list(read.losses)).tolist()
+        losses = {t: loss for (t, loss), value in zip(read.losses.items(), values, strict=True) if value == value}
+        if self.found is not None and set(losses) <= set(self.found[0]):
+            at = [self.found[0].index(task) for task in losses]
+            return self.found[1][at][:, at]
+        return self._computed(losses)
+
+    def _computed(self, losses: dict[str, Tensor]) -> Tensor:
+        parameters = self._setup.trainable()
+        tasks, steps = list(losses), Steps({}, [])
+        gradients = TaskGradients(losses, parameters, scale=self._setup.scale())
+        blocks, held = plan_blocks(parameters, max(1, len(tasks)), self._setup.gradient_memory, steps)
+        gram = torch.zeros(len(tasks), len(tasks), dtype=blocks[0].dtype, device=blocks[0].device)
+        for some in [blocks] if held else [[block] for block in blocks]:
+            for rows in gradient_matrices(gradients, tasks, some, parameters, whole=held):
+                gram += (rows @ rows.T).to(gram)
+        return gram
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "found": None}
+
+
+class TrainingGradient:
+    """Accumulates Σ w_t ∇L_t into ``.grad``.
+
+    Attributes:
+        losses: What the last call of the closure returned.
+        capture: The sum of the task gradients of that call, if it was measured.
+        wanted: Whether anyone asks for it; before the first time it is not worth the memory.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self.losses: Any = None
+        self.capture: Capture | None = None
+        self.wanted = False
+
+    def forget(self) -> None:
+        self.losses = self.capture = None
+
+    def backward(self, weights: Mapping[str, float | Tensor] | None, extra: Tensor | None) -> None:
+        if self.losses is None:
+            raise RuntimeError("`backward` needs the losses of a call of the meter, once each: call the meter first.")
+        losses = self._present()
+        given = self._given() if weights is None else weights
+        factors = dict.fromkeys(losses, 1.0) if given is None else given
+        check_weights(factors, losses)
+        capture = self.capture if weights is None and not self._hooked() else None
+        done = {} if capture is None else {t: loss for t, loss in losses.items() if t in capture.tasks}
+        total = self._rest(losses, factors, set(done), extra)
+        scale = self._scale(losses)
+        if capture is not None:
+            self._heads(done, factors, scale, retain_graph=total is not None)
+            capture.accumulate(1.0 if scale is None else float(scale))
+        if total is not None:
+            (total if scale is None else total * scale).backward()
+        self.wanted = True
+        self.forget()
+
+    def _hooked(self) -> bool:
+        """Whether someone waits for the gradient of a shared parameter to pass by, which only a real pass does."""
+        return any(p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None) for p in self._setup.parameters)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "losses": None, "capture": None}  # a graph can neither be copied nor pickled
+
+    def _heads(
+        self,
+        losses: Mapping[str, Tensor],
+        factors: Mapping[str, float | Tensor],
+        scale: Tensor | None,
+        retain_graph: bool,
+    ) -> None:
+        """The gradients of all leaves but the shared parameters, in one pass that stops above these."""
+        shared = {id(p) for p in self._setup.parameters}
+        heads = [leaf for key, leaf in reach(losses.values()).leaves.items() if key not in shared]
+        if heads:
+            seeds = [torch.ones_like(x) * factors[t] * (1.0 if scale is None else scale) for t, x in losses.items()]
+            seeds = [seed.detach().to(x) for seed, x in zip(seeds, losses.values(), strict=True)]
+            torch.autograd.backward(list(losses.values()), seeds, inputs=heads, retain_graph=retain_graph)
+
+    def _present(self) -> dict[str, Tensor]:
+        """Losses of the tasks that the batch has labels for: a NaN would spoil every gradient."""
+        read = TaskLosses.read(self.losses)
+        raise_all(read.problems)
+        if self.capture is not None and len(self.capture.tasks) == len(read.losses):
+            return read.losses  # measured, so known to be finite
+        values = read.values(list(read.losses)).tolist()
+        return {t: loss for (t, loss), value in zip(read.losses.items(), values, strict=True) if value == value}
+
+    def _given(self) -> Mapping[str, float | Tensor] | None:
+        given = self._setup.weights
+        return given() if callable(given) else given
+
+    def _rest(
+        self, losses: Mapping[str, Tensor], factors: Mapping[str, float | Tensor], done: set[str], extra: Tensor | None
+    ) -> Tensor | None:
+        """What is left to differentiate: tasks not captured, weights that learn, and the extra term."""
+        terms = [loss * factors[task] for task, loss in losses.items() if task not in done]
+        for task in done:
+            weight = factors[task]
+            if isinstance(weight, Tensor) and weight.requires_grad:
+                terms.append(losses[task].detach() * weight)
+        if extra is not None:
+            terms.append(extra)
+        return torch.stack([term.reshape(()) for term in terms]).sum() if terms else None
+
+    def _scale(self, losses: Mapping[str, Tensor]) -> Tensor | None:
+        """The scaler's factor; asking for it initialises the scaler, as scaling a loss would."""
+        if self._setup.scaler is None or not losses:
+            return None
+        one = torch.ones_like(next(iter(losses.values())).detach(), dtype=torch.float32)
+        return self._setup.scaler.scale(one)

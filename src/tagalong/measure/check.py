@@ -1,0 +1,221 @@
+"""A dry step: what would be measured, and what it would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from .closure import Stage
+from .distributed import Replicas, agreed_tasks, settling
+from .gradients import rows_bytes
+from .history import unconnected_pairs
+from .isolation import Replayer, without_caches
+from .losses import raise_all
+from .measurement import Measurement
+from .schedules import Schedule, Stopwatch
+from .setup import Setup
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a dry step found; `print` it.
+
+    Attributes:
+        tasks: Task names.
+        shared: Shared parameters by name, with shape and the tasks that touch each.
+        unconnected: Pairs of tasks without a shared parameter in common.
+        notes: What a user may not expect (frozen, unused, tied or untrained parameters, missing tasks).
+        memory: Bytes that a measured step needs beyond a plain one, at most, but for activations of one forward.
+        ratio: Time of measuring once, in plain steps.
+        overhead: Seconds of measuring to be expected per second of plain training.
+    """
+
+    tasks: tuple[str, ...]
+    shared: Mapping[str, tuple[tuple[int, ...], tuple[str, ...]]]
+    unconnected: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    memory: int
+    ratio: float
+    overhead: float
+
+    def __str__(self) -> str:
+        width = max((len(name) for name in self.shared), default=0)
+        lines = [f"{len(self.tasks)} tasks: {', '.join(self.tasks)}", f"{len(self.shared)} shared parameters:"]
+        for name, (shape, by) in self.shared.items():
+            touched = "all tasks" if len(by) == len(self.tasks) else ", ".join(by) or "no task"
+            lines.append(f"  {name:<{width}}  {'×'.join(map(str, shape)) or 'scalar':<14} {touched}")
+        lines += [f"unconnected: {a} – {b}" for a, b in self.unconnected]
+        lines += [f"note: {note}" for note in self.notes]
+        lines.append(f"memory of a measured step: {_bytes(self.memory)} beyond a plain one")
+        lines.append(f"time of measuring once: {self.ratio:.1f} plain steps; expected overhead {self.overhead:.0%}")
+        return "\n".join(lines)
+
+
+def dry_step(
+    setup: Setup,
+    tasks: tuple[str, ...] | None,
+    closure: Callable[[], Any],
+    held_out: Callable[[], Any] | None,
+    schedule: Schedule,
+    wrapper: DistributedDataParallel | None = None,
+) -> Check:
+    """Measures one step without recording it; everything is as before afterwards."""
+    if settling(wrapper):
+        raise_all(["a static graph is being learnt in its first two steps; check after them."])
+    main, held, replicas = setup.stage(closure, Replayer(), verify=True, wrapper=wrapper), None, setup.replicas(wrapper)
+    with without_caches():
+        try:
+            main.run()
+            if held_out is not None:
+                held = setup.stage(held_out, Replayer(), verify=True, held_out=True, wrapper=wrapper)
+                held.run()
+            names = agreed_tasks(tasks, main, replicas)
+            measure = partial(_measure, setup, names, main, held, schedule, replicas)
+            touched = measure(verify=True)
+            ratio = _ratio(setup, main, closure, lambda: measure(verify=False))
+        finally:
+            if held is not None:
+                held.to_start()
+            main.to_start()
+    return _summary(setup, names, touched, main, ratio, schedule, held_out is not None)
+
+
+def _measure(
+    setup: Setup,
+    tasks: Sequence[str],
+    main: Stage,
+    held: Stage | None,
+    schedule: Schedule,
+    replicas: Replicas,
+    *,
+    verify: bool,
+) -> dict[str, set[int]]:
+    """Which tasks touch which parameters; all tasks the first time, then as many as the schedule takes."""
+    measurement = Measurement(
+        setup,
+        tasks,
+        main,
+        held,
+        choose=lambda present: present if verify else schedule.choose(present, {}, 0),
+        replicas=replicas,
+        call=0,
+        known=tasks,
+        verify=verify,
+        keep_training_gradient=False,
+    )
+    found = measurement.run()
+    return {} if found is None else found.touched
+
+
+def _ratio(
+    setup: Setup, main: Stage, closure: Callable[[], Any], measure: Callable[[], object], repeats: int = 3
+) -> float:
+    """Seconds of a measurement over those of a plain step; the best of a few, since anything may get in the way."""
+    plain, measuring = [], []
+    for _ in range(repeats):
+        main.to_start()
+        plain.append(_plain_seconds(setup, closure))
+        watch = Stopwatch(setup.parameters[0].device)
+        measure()
+        measuring.append(watch.seconds())
+    return min(measuring) / min(plain)
+
+
+def _plain_seconds(setup: Setup, closure: Callable[[], Any]) -> float:
+    watch = Stopwatch(setup.parameters[0].device)
+    losses = [x for x in (v[0] if isinstance(v, tuple | list) else v for v in closure().values()) if x is not None]
+    if losses:  # on another rank there may be some
+        total = torch.stack([loss.reshape(()) for loss in losses]).sum()
+        torch.autograd.grad(total, setup.trainable(), allow_unused=True)
+    return watch.seconds()
+
+
+def _summary(
+    setup: Setup,
+    tasks: Sequence[str],
+    touched: dict[str, set[int]],
+    main: Stage,
+    ratio: float,
+    schedule: Schedule,
+    held_out: bool,
+) -> Check:
+    parameters = setup.trainable()
+    names = _names(parameters, main.modules())
+    number = {id(p): i for i, p in enumerate(setup.parameters)}
+    shared = {
+        names[id(p)][0]: (tuple(p.shape), tuple(t for t in tasks if number[id(p)] in touched.get(t, ())))
+        for p in parameters
+    }
+    return Check(
+        tuple(tasks),
+        shared,
+        tuple(unconnected_pairs(touched)),
+        tuple(_notes(setup, parameters, names, shared, tasks, touched)),
+        _memory(setup, parameters, len(tasks) * (1 + held_out)) + 2 * main.buffer_bytes,
+        ratio,
+        overhead=schedule.overhead(ratio),
+    )
+
+
+def _names(parameters: Sequence[Tensor], modules: Iterable[nn.Module]) -> dict[int, list[str]]:
+    """All names of each parameter in the outermost module that holds it; tied ones have several."""
+    names: dict[int, list[str]] = {}
+    for module in modules:  # outermost first
+        here: dict[int, list[str]] = {}
+        for name, parameter in module.named_parameters(remove_duplicate=False):
+            here.setdefault(id(parameter), []).append(name)
+        for key, found in here.items():
+            names.setdefault(key, found)
+    return {id(p): names.get(id(p), [f"parameter {i}"]) for i, p in enumerate(parameters)}
+
+
+def _notes(
+    setup: Setup,
+    parameters: Sequence[Tensor],
+    names: Mapping[int, list[str]],
+    shared: Mapping[str, tuple[tuple[int, ...], tuple[str, ...]]],
+    tasks: Sequence[str],
+    touched: Mapping[str, set[int]],
+) -> Iterable[str]:
+    frozen = len(setup.parameters) - len(parameters)
+    if frozen:
+        yield f"{frozen} shared parameters are frozen and ignored"
+    for name, (_, by) in shared.items():
+        if not by:
+            yield f"no task of this batch touches `{name}`"
+    lone = sum(len(by) == 1 for _, by in shared.values())
+    if lone:
+        yield f"{lone} shared parameters are touched by one task only; heads should stay out of `shared`"
+    for p in parameters:
+        if len(names[id(p)]) > 1:
+            yield f"`{names[id(p)][0]}` is tied to {', '.join(names[id(p)][1:])}, which moves with the shared step"
+    owned = {id(p) for o in setup.optimizers for g in o.param_groups for p in g["params"]}
+    idle = [names[id(p)][0] for p in parameters if id(p) not in owned]
+    if setup.of_steps and setup.lr is None and idle:
+        yield f"no optimiser holds {', '.join(idle)}: they do not move"
+    missing = [t for t in tasks if t not in touched]
+    if missing:
+        yield f"this batch has no loss for {', '.join(missing)}"
+
+
+def _memory(setup: Setup, parameters: Sequence[Tensor], rows: int) -> int:
+    size = sum(p.nbytes for p in parameters)
+    # Saved values, one gradient, and the training gradient if `meter.backward` is used.
+    memory = 3 * size if "after" in setup.needs else 2 * size
+    if setup.target_gradients:
+        memory += min(rows_bytes(parameters, rows), int(setup.gradient_memory)) + rows_bytes(parameters, 1)
+    return memory + setup.steps(parameters).state_bytes
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}"
+        number /= 1024
+    return f"{number:.1f} GiB"

@@ -1,0 +1,182 @@
+"""What is computed of a measured step: the estimators of affinity, and the registry for one's own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tagalong.plugins import find_plugins, load_plugins
+
+Quantity = Literal["after", "slopes", "inner", "kernel_inner", "gram"]
+
+
+@dataclass
+class Observed:
+    """What one measured step saw. Rows are sources i, columns targets j; Δθ_i is the step on task i.
+
+    Only the quantities that some estimator needs are there.
+
+    Attributes:
+        before: L_j(θ), one number per target.
+        after: L_j(θ + Δθ_i).
+        slopes: ⟨g_j, −Δθ_i⟩, by how much the step lowers L_j to first order.
+        inner: ⟨g_i, g_j⟩ / (|g_i| |g_j|).
+        kernel_inner: The same over weights with more than one dimension only.
+        gram: ⟨g_i, g_j⟩ among the targets, or among the sources where the targets' losses are held out.
+    """
+
+    before: Tensor
+    after: Tensor | None = None
+    slopes: Tensor | None = None
+    inner: Tensor | None = None
+    kernel_inner: Tensor | None = None
+    gram: Tensor | None = None
+
+
+class Estimator(ABC):
+    """One way to turn what a step showed into affinities.
+
+    Subclass it, `register_estimator` an instance, and name it in ``AffinityMeter(estimator=...)``.
+
+    Attributes:
+        name: What users call it.
+        needs: The quantities of `Observed` that it reads.
+        ratio: Whether it divides by the target's loss, which must then be positive.
+        of_steps: Whether it looks at steps Δθ, so that the null step and the learning rate matter.
+    """
+
+    name: str
+    needs: frozenset[Quantity]
+    ratio = True
+    of_steps = True
+
+    @abstractmethod
+    def __call__(self, seen: Observed) -> Tensor:
+        """Affinities, sources × targets."""
+
+
+class Lookahead(Estimator):
+    """Z[i→j] = 1 − L_j(θ + Δθ_i) / L_j(θ): equation 1 of Fifty et al. (2021)."""
+
+    name = "lookahead"
+    needs = frozenset({"after"})
+
+    def __call__(self, seen: Observed) -> Tensor:
+        assert seen.after is not None
+        return 1.0 - seen.after / seen.before
+
+
+class Gradient(Estimator):
+    """Z[i→j] ≈ ⟨g_j, −Δθ_i⟩ / L_j(θ): the lookahead to first order, without its n forward passes."""
+
+    name = "gradient"
+    needs = frozenset({"slopes"})
+
+    def __call__(self, seen: Observed) -> Tensor:
+        assert seen.slopes is not None
+        return seen.slopes / seen.before
+
+
+class Cosine(Estimator):
+    """The cosine between task gradients (the paper's baseline CS).
+
+    Args:
+        kernels_only: Count only weights with more than one dimension, as the published CS does.
+    """
+
+    ratio = False
+    of_steps = False
+
+    def __init__(self, kernels_only: bool = False) -> None:
+        self.kernels_only = kernels_only
+        self.name = "cosine_kernels" if kernels_only else "cosine"
+        self.needs = frozenset({"kernel_inner" if kernels_only else "inner"})
+
+    def __call__(self, seen: Observed) -> Tensor:
+        found = seen.kernel_inner if self.kernels_only else seen.inner
+        assert found is not None
+        return found
+
+
+SHIPPED = ("lookahead", "gradient", "cosine", "cosine_kernels")
+_registry: dict[str, Estimator] = {}
+
+
+def register_estimator(estimator: Estimator) -> None:
+    """Makes an estimator known by its name.
+
+    Example:
+        >>> class Drop(Estimator):
+        ...     '''By how much the loss falls, not divided by it.'''
+        ...     name, needs, ratio = "drop", frozenset({"after"}), False
+        ...     def __call__(self, seen):
+        ...         return seen.before - seen.after
+        >>> register_estimator(Drop())
+        >>> "drop" in estimator_names()
+        True
+    """
+    _registry[estimator.name] = estimator
+
+
+def estimator_names() -> list[str]:
+    """The names of all estimators, those of other packages included."""
+    theirs: dict[str, object] = load_plugins("estimators", SHIPPED)  # some are functions, for the leaderboard alone
+    return sorted({*_registry, *(name for name, made in theirs.items() if _is_estimator(made))})
+
+
+def find_estimator(name: str) -> Estimator:
+    """The estimator of this name.
+
+    Example:
+        >>> sorted(find_estimator("lookahead").needs)
+        ['after']
+    """
+    (found,) = resolve_estimators(name)
+    return found
+
+
+def resolve_estimators(chosen: str | Estimator | Iterable[str | Estimator]) -> list[Estimator]:
+    """Estimators by name or as they are; raises one error that lists every unknown name."""
+    items = [chosen] if isinstance(chosen, str | Estimator) or not isinstance(chosen, Iterable) else list(chosen)
+    resolved = [(item, item if isinstance(item, Estimator) else _by_name(item)) for item in items]
+    unknown = [item for item, estimator in resolved if estimator is None]
+    if unknown or not items:
+        raise ValueError(f"`estimator` must be one or several of {estimator_names()}, got {unknown or items}.")
+    found = [estimator for _, estimator in resolved if estimator is not None]
+    names = [estimator.name for estimator in found]
+    if len(set(names)) < len(names):
+        raise ValueError(f"`estimator` names one twice: {names}.")
+    return found
+
+
+def _by_name(name: object) -> Estimator | None:
+    if not isinstance(name, str):
+        return None
+    if name in _registry:
+        return _registry[name]
+    plugin = find_plugins("estimators", SHIPPED).get(name)
+    if plugin is None:
+        return None
+    made = plugin.load()
+    if not _is_estimator(made):
+        raise plugin.broken(f"a meter needs an Estimator, found {type(made).__name__}")
+    estimator: Estimator = made() if isinstance(made, type) else made
+    return estimator
+
+
+def _is_estimator(made: object) -> bool:
+    return isinstance(made, Estimator) or (isinstance(made, type) and issubclass(made, Estimator))
+
+
+def cosines(inner: Tensor, source_squares: Tensor, target_squares: Tensor) -> Tensor:
+    """Inner products over norms; NaN (skipped and counted) where a gradient is zero."""
+    return inner / torch.outer(source_squares.sqrt(), target_squares.sqrt())
+
+
+for _estimator in (Lookahead(), Gradient(), Cosine(), Cosine(kernels_only=True)):
+    register_estimator(_estimator)

@@ -1,0 +1,285 @@
+"""Everything a meter has measured so far, read from the device when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tagalong.affinity import Affinity
+from tagalong.errors import name_problems, named, refuse
+
+from .estimators import Estimator
+
+
+class Arriving:
+    """Starts a copy to the host; whatever is launched before `numbers` is asked for runs in the meantime."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._here = values.detach()
+        self._there: torch.cuda.Event | None = None
+        if values.device.type not in ("cuda", "cpu"):
+            self._here = self._here.cpu()
+        elif values.device.type == "cuda":
+            self._here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._here.copy_(values, non_blocking=True)
+            self._there = torch.cuda.Event()
+            self._there.record(torch.cuda.current_stream(values.device))
+
+    def numbers(self) -> NDArray[np.float64]:
+        """Waits for these numbers only, not for what was launched after them."""
+        if self._there is not None:
+            self._there.synchronize()
+        return self._here.numpy().astype(np.float64)
+
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One estimator's part of a reading, over all tasks: NaN where nothing was measured.
+
+    Attributes:
+        name: The estimator's.
+        values: Affinities [source, target], relative to `null` where that is finite.
+        null: What the step on a zero gradient did to each target.
+        skipped: Pairs that have no value, by reason.
+    """
+
+    name: str
+    values: Floats
+    null: Floats
+    skipped: dict[str, Mask]
+
+
+@dataclass
+class Reading:
+    """The affinities of one step, still where they were computed: training need not wait for them.
+
+    Attributes:
+        tasks: All task names.
+        estimators: In the order of `estimates`.
+        sources: Tasks whose steps were looked at.
+        targets: Tasks onto which.
+        estimates: Estimators × sources (and the null step, if `with_null`) × targets.
+        with_null: Whether the last row is the null step's.
+        idle: Whether a null step would not move anything.
+        lr: Divisor of the estimates.
+        own: The closure's losses.
+        before: Those of the closure that was looked at.
+        finite: Whether each gradient was finite, if that was watched.
+        touched: The shared parameters that each source depends on, by number.
+    """
+
+    tasks: Sequence[str]
+    estimators: Sequence[Estimator]
+    sources: Sequence[str]
+    targets: Sequence[str]
+    estimates: Arriving
+    with_null: bool
+    idle: bool
+    lr: float
+    own: Floats
+    before: Floats
+    finite: Sequence[Tensor]
+    touched: dict[str, set[int]]
+
+    def overflowed(self) -> bool:
+        return bool(self.finite) and not bool(torch.stack(list(self.finite)).all())
+
+    def tried(self) -> Mask:
+        """Pairs that this step looked at."""
+        tried = np.zeros((len(self.tasks), len(self.tasks)), dtype=bool)
+        tried[self._pairs()] = True
+        return tried
+
+    def entries(self) -> Iterator[Entry]:
+        """Waits for the device, once."""
+        for estimator, estimate in zip(self.estimators, self.estimates.numbers(), strict=True):
+            yield self._entry(estimator, estimate)
+
+    def _entry(self, estimator: Estimator, estimate: Floats) -> Entry:
+        n = len(self.tasks)
+        null = np.full(n, 0.0 if self.idle or not estimator.of_steps else np.nan)
+        if self.with_null:
+            if estimator.of_steps:
+                null[[self.tasks.index(t) for t in self.targets]] = estimate[-1]
+                estimate = estimate - estimate[-1]
+            estimate = estimate[:-1]
+        if estimator.of_steps:
+            lr = self.lr or np.nan  # a warm-up may start at 0, where nothing moves
+            estimate, null = estimate / lr, null / lr
+        values = np.full((n, n), np.nan)
+        values[self._pairs()] = estimate
+        bad = self.tried() & ~np.isfinite(values)
+        values[bad] = np.nan
+        return Entry(estimator.name, values, np.where(np.isfinite(null), null, np.nan), self._skips(bad, estimator))
+
+    def _pairs(self) -> tuple[NDArray[np.intp], ...]:
+        rows, columns = ([self.tasks.index(t) for t in names] for names in (self.sources, self.targets))
+        return np.ix_(rows, columns)
+
+    def _skips(self, bad: Mask, estimator: Estimator) -> dict[str, Mask]:
+        """Why pairs have no value at this step; sources whose turn it was not are no skips."""
+        own, before = self.own[:, None], self.before[None, :]
+        missing = np.isnan(own) | np.isnan(before)
+        infinite = ~missing & (np.isinf(own) | np.isinf(before))
+        zero = bad & (before == 0) & estimator.ratio
+        other = "non-finite after the step" if estimator.of_steps else "zero gradient"
+        if estimator.of_steps and not self.lr:
+            other = "zero learning rate"
+        return {"missing": missing, "non-finite loss": infinite, "zero loss": zero, other: bad & ~zero}
+
+
+class Record:
+    """The history of one estimator's affinities."""
+
+    def __init__(self, tasks: Sequence[str]) -> None:
+        self._tasks = tuple(tasks)
+        self._steps: list[int] = []
+        self._values: list[NDArray[np.float64]] = []
+        self._null: list[NDArray[np.float64]] = []
+        self._skipped: dict[str, NDArray[np.int64]] = {}
+
+    def add(self, step: int, values: NDArray[np.float64], null: NDArray[np.float64]) -> None:
+        """Adds one measured step: affinities (NaN where not measured) and the null step subtracted from them."""
+        self._steps.append(step)
+        self._values.append(values)
+        self._null.append(null)
+
+    def skip(self, reason: str, pairs: NDArray[np.bool_]) -> None:
+        if pairs.any():
+            count = self._skipped.setdefault(reason, np.zeros(pairs.shape, dtype=np.int64))
+            count += pairs
+
+    def affinity(self, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
+        """Everything measured, or the last step only (without the counts of what was skipped)."""
+        n, kept = len(self._tasks), slice(-1 if last else None, None)
+        return Affinity.from_history(
+            np.array(self._values[kept]).reshape(-1, n, n),
+            self._tasks,
+            np.array(self._steps[kept], dtype=np.int64),
+            null=np.array(self._null[kept]).reshape(-1, n),
+            skipped={} if last else self._skipped,
+            settings=dict(settings),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        n = len(self._tasks)
+        return {
+            "steps": list(self._steps),
+            "values": torch.from_numpy(np.array(self._values, dtype=np.float64).reshape(-1, n, n)),
+            "null": torch.from_numpy(np.array(self._null, dtype=np.float64).reshape(-1, n)),
+            "skipped": {reason: torch.from_numpy(count.copy()) for reason, count in self._skipped.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._steps = [int(step) for step in state["steps"]]
+        self._values = list(state["values"].numpy().copy())
+        self._null = list(state["null"].numpy().copy())
+        self._skipped = {reason: count.numpy().copy() for reason, count in state["skipped"].items()}
+
+
+class Ledger:
+    """The records of all estimators, and what was learnt of the tasks on the way.
+
+    The last reading stays on the device until it is needed or the next one comes, so that training does not
+    wait for it.
+
+    Attributes:
+        tasks: Task names, None before they are known.
+        source_counts: How often each task was a source.
+        touched: The shared parameters that each task depends on, by number.
+        latest: What the reading that was settled last gave, by estimator.
+    """
+
+    def __init__(self, tasks: Sequence[str] | None) -> None:
+        self.tasks = None if tasks is None else task_names(tasks)
+        self.source_counts: dict[str, int] = {}
+        self.latest: dict[str, NDArray[np.float64]] = {}
+        self._records: dict[str, Record] = {}
+        self.touched: dict[str, set[int]] = {}
+        self._measured = 0
+        self._waiting: tuple[int, Reading] | None = None
+
+    def post(self, call: int, reading: Reading) -> None:
+        for task in reading.sources:
+            self.source_counts[task] = self.source_counts.get(task, 0) + 1
+        for task, indices in reading.touched.items():
+            self.touched.setdefault(task, set()).update(indices)
+        self._waiting = call, reading
+
+    def settle(self) -> None:
+        """Reads what still waits on the device."""
+        if self._waiting is None:
+            return
+        (call, reading), self._waiting = self._waiting, None
+        self.latest = {}
+        overflowed = reading.overflowed()
+        for entry in reading.entries():
+            record = self._record(entry.name)
+            if overflowed:
+                record.skip("non-finite gradient", reading.tried())
+                continue
+            record.add(call, entry.values, entry.null)
+            self.latest[entry.name] = entry.values
+            for reason, pairs in entry.skipped.items():
+                record.skip(reason, pairs)
+        self._measured += not overflowed
+
+    @property
+    def measured(self) -> int:
+        self.settle()
+        return self._measured
+
+    @property
+    def unconnected(self) -> list[tuple[str, str]]:
+        return unconnected_pairs(self.touched)
+
+    def affinity(self, estimator: str, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
+        return self._record(estimator).affinity(settings, last=last)
+
+    def state_dict(self) -> dict[str, Any]:
+        self.settle()
+        return {
+            "tasks": None if self.tasks is None else list(self.tasks),
+            "measured": self._measured,
+            "source_counts": dict(self.source_counts),
+            "touched": {task: sorted(indices) for task, indices in self.touched.items()},
+            "records": {name: record.state_dict() for name, record in self._records.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        tasks = state["tasks"]
+        if self.tasks is not None and tasks is not None and tuple(tasks) != self.tasks:
+            raise ValueError(f"this state is of the tasks {tasks}, the meter of {list(self.tasks)}.")
+        self.tasks = self.tasks if tasks is None else tuple(tasks)
+        self._measured, self._waiting = int(state["measured"]), None
+        self.source_counts = dict(state["source_counts"])
+        self.touched = {task: set(indices) for task, indices in state["touched"].items()}
+        self._records = {}
+        for name, record in state["records"].items():
+            self._record(name).load_state_dict(record)
+
+    def _record(self, name: str) -> Record:
+        assert self.tasks is not None
+        return self._records.setdefault(name, Record(self.tasks))
+
+
+def task_names(tasks: Sequence[str]) -> tuple[str, ...]:
+    names = named(tasks)
+    refuse(name_problems(names))
+    return names
+
+
+def unconnected_pairs(touched: Mapping[str, set[int]]) -> list[tuple[str, str]]:
+    """Pairs of tasks that no shared parameter serves both of."""
+    names = list(touched)
+    return [(a, b) for k, a in enumerate(names) for b in names[k + 1 :] if not touched[a] & touched[b]]

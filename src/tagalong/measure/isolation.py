@@ -1,0 +1,349 @@
+"""Everything a replay of the closure may disturb, found, saved and put back bit for bit."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeGuard
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
+
+
+def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Detached copies in the same layout."""
+    made = [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
+    if made:
+        torch._foreach_copy_(made, [tensor.detach() for tensor in tensors])
+    return made
+
+
+_KINDS = (list, dict, set, deque, OrderedDict, defaultdict, bytearray)
+_DEEP = 1000  # containers with more entries are not searched for further ones
+_LARGE = 1 << 20  # numbers of an array that is taken for data rather than state
+
+
+def saved_containers(value: Any, seen: frozenset[int] = frozenset()) -> Iterator[tuple[Any, Any]]:
+    """`value` and the containers in it that can be written in place, each with a copy."""
+    if isinstance(value, np.ndarray):
+        if value.flags.writeable and value.size <= _LARGE:
+            yield value, value.copy()
+    elif type(value) in _KINDS and id(value) not in seen:
+        yield value, value.copy()
+        if type(value) not in (set, bytearray) and len(value) <= _DEEP:
+            for inner in list(value.values() if isinstance(value, dict) else value):
+                yield from saved_containers(inner, seen | {id(value)})  # a container may hold itself
+
+
+def refill(container: Any, saved: Any) -> None:
+    """Gives `container` the entries of `saved` back."""
+    if isinstance(container, np.ndarray):
+        np.copyto(container, saved)
+        return
+    container.clear()
+    if isinstance(container, dict | set):
+        container.update(saved)
+    else:
+        container.extend(saved)
+
+
+_lock = threading.RLock()
+_states: list[tuple[int, ModuleState]] = []  # by thread: what another one does is not this closure's doing
+_compiling = [False]  # whether torch.compile has met a module since anyone watches; a list can be written from within
+
+
+@contextmanager
+def watching(state: ModuleState) -> Iterator[None]:
+    """Adds every module used inside the block to `state`, as it was before its first use.
+
+    Used is: called, put into another mode, or asked for one of its parts (a method such as ``training_step`` reads
+    ``self.encoder``). Only calls have a hook, so the other two are seen through the class for as long as anyone
+    watches.
+    """
+    mine = threading.get_ident(), state
+    with _lock:
+        if not _states:
+            _compiling[0] = False
+            _install()
+        _states.append(mine)
+    handle = register_module_forward_pre_hook(lambda module, _: _save(module))
+    try:
+        yield
+        state.compiled |= _compiling[0]
+    finally:
+        handle.remove()
+        with _lock:
+            _states.remove(mine)
+            if not _states:
+                _remove()
+
+
+def _save(module: nn.Module) -> None:
+    if torch.compiler.is_compiling():  # what is compiled cannot be watched, and is refused later
+        _compiling[0] = True
+        return
+    here = threading.get_ident()
+    for thread, state in tuple(_states):
+        if thread == here and module not in state:
+            state.add(module)
+
+
+_train, _getattr = nn.Module.train, nn.Module.__getattr__
+
+
+def _saving_train(module: nn.Module, mode: bool = True) -> nn.Module:
+    _save(module)
+    return _train(module, mode)
+
+
+def _saving_getattr(module: nn.Module, name: str) -> Any:
+    if "_modules" in vars(module) and not name.startswith("__"):
+        _save(module)
+    return _getattr(module, name)
+
+
+def _install() -> None:
+    nn.Module.train = _saving_train  # type: ignore[method-assign, assignment]
+    nn.Module.__getattr__ = _saving_getattr  # type: ignore[method-assign]
+
+
+def _remove() -> None:
+    nn.Module.train = _train  # type: ignore[method-assign]
+    nn.Module.__getattr__ = _getattr  # type: ignore[method-assign]
+
+
+class Writes:
+    """Parameters, their ``.grad`` and plain tensor attributes of modules, to tell later which were written.
+
+    Copies of them would cost as much memory as the model, so a closure that writes them is refused instead.
+
+    Attributes:
+        lazy: Names of parameters without a shape yet.
+    """
+
+    def __init__(self) -> None:
+        self._tensors: list[tuple[str, Tensor, int]] = []
+        self._gradients: list[tuple[str, Tensor, Tensor | None, int]] = []
+        self._sizes: list[tuple[str, Tensor, int, Tensor]] = []
+        self.lazy: list[str] = []
+
+    def watch(self, module: nn.Module, name: str) -> None:
+        parameters = {f"{name}.{key}": p for key, p in module.named_parameters(recurse=False)}
+        self.lazy += [key for key, p in parameters.items() if is_lazy(p)]
+        known = {key: p for key, p in parameters.items() if not is_lazy(p)}
+        plain = {k: v for k, v in vars(module).items() if isinstance(v, Tensor) and not v.requires_grad}
+        for key, tensor in {**{f"{name}.{k}": v for k, v in plain.items()}, **known}.items():
+            self._tensors.append((key, tensor, tensor._version))
+        for key, p in known.items():
+            self._gradients.append((f"{key}.grad", p, p.grad, _version(p.grad)))
+            # Writes through .data bump no version, but move the storage or change the numbers in it.
+            self._sizes.append((key, p, p.data_ptr(), _size(p)))
+
+    def found(self) -> list[str]:
+        """Names of what was written since."""
+        tensors = [name for name, tensor, version in self._tensors if tensor._version != version]
+        gradients = [name for name, p, old, version in self._gradients if p.grad is not old or _version(old) != version]
+        data = [name for name, p, at, size in self._sizes if p.data_ptr() != at or not torch.equal(_size(p), size)]
+        return list(dict.fromkeys(tensors + gradients + data))
+
+
+def _version(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor._version
+
+
+def _size(parameter: Tensor) -> Tensor:
+    precise = torch.float32 if parameter.device.type == "mps" else torch.float64
+    size: Tensor = torch.linalg.vector_norm(parameter.detach().to(precise).nan_to_num())
+    return size
+
+
+# What every Module carries by construction, except the mode: not state a forward pass may change.
+_STRUCTURE = frozenset(vars(nn.Module())) - {"training"}
+
+
+class RandomState:
+    """The state of every global generator a closure may draw from."""
+
+    def __init__(self) -> None:
+        self._torch = torch.get_rng_state()
+        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        self._mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+        self._numpy = np.random.get_state()  # noqa: NPY002 - augmentation code draws from the legacy generator
+        self._python = random.getstate()
+
+    def restore(self) -> None:
+        torch.set_rng_state(self._torch)
+        if self._cuda:
+            torch.cuda.set_rng_state_all(self._cuda)
+        if self._mps is not None:
+            torch.mps.set_rng_state(self._mps)
+        np.random.set_state(self._numpy)  # noqa: NPY002
+        random.setstate(self._python)
+
+
+class ModuleState:
+    """Buffers, modes and plain attributes of modules at one moment.
+
+    Plain attributes matter too: old-style ``spectral_norm`` keeps the computed weight there, stateful layers
+    their last hidden state, DistributedDataParallel whether buffers were synchronised.
+
+    Args:
+        writes: Told of every module, to find out what else of it is written.
+
+    Attributes:
+        compiled: Whether torch.compile met modules that it kept from being saved here.
+    """
+
+    def __init__(self, writes: Writes | None = None) -> None:
+        self.compiled = False
+        self._attributes: dict[int, tuple[nn.Module, frozenset[str], dict[str, Any]]] = {}
+        self._containers: list[tuple[Any, Any]] = []
+        self._bound: list[tuple[nn.Module, dict[str, Tensor | None]]] = []
+        self._versions: list[Any] = []
+        self._values: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+        self._trained: list[tuple[Tensor, bool]] = []
+        self._roots: list[nn.Module] = []
+        self._writes = writes
+
+    def __contains__(self, module: nn.Module) -> bool:
+        return id(module) in self._attributes
+
+    def add(self, module: nn.Module) -> None:
+        """Saves `module` and everything inside it, unless already saved."""
+        self._roots.append(module)
+        fresh: dict[torch.dtype, list[Tensor]] = {}
+        for name, part in module.named_modules():
+            if part in self:
+                continue
+            if self._writes is not None:
+                self._writes.watch(part, name or type(part).__name__)
+            own = {name: value for name, value in vars(part).items() if name not in _STRUCTURE}
+            self._attributes[id(part)] = part, frozenset(vars(part)), own
+            self._containers += [pair for value in own.values() for pair in saved_containers(value)]
+            self._trained += [(p, p.requires_grad) for p in part._parameters.values() if p is not None]
+            if part._buffers:
+                self._bound.append((part, dict(part._buffers)))
+            for buffer in filter(_writable, part._buffers.values()):
+                self._versions.append(_unsafe_preserve_version_counter(buffer))
+                fresh.setdefault(buffer.dtype, []).append(buffer.data)
+        for dtype, values in fresh.items():
+            all_values, all_saved = self._values.setdefault(dtype, ([], []))
+            all_values += values
+            all_saved += copies(values)
+
+    def modules(self) -> list[nn.Module]:
+        return [module for module, _, _ in self._attributes.values()]
+
+    @property
+    def buffer_bytes(self) -> int:
+        return sum(saved.nbytes for _, all_saved in self._values.values() for saved in all_saved)
+
+    def restore(self) -> None:
+        for module, names, own in self._attributes.values():
+            now = vars(module)
+            if now.keys() != names:
+                for name in now.keys() - names:
+                    del now[name]
+            now.update(own)
+        for container, saved in self._containers:
+            refill(container, saved)
+        for parameter, trained in self._trained:
+            if parameter.requires_grad != trained:
+                parameter.requires_grad_(trained)
+        for module, bound in self._bound:
+            if [*map(id, module._buffers.values())] != [*map(id, bound.values())]:
+                module._buffers.clear()
+                module._buffers.update(bound)
+        for values, old in self._values.values():
+            torch._foreach_copy_(values, old)
+        # The values are those of then, so the version may be too; otherwise a backward pass whose graph holds a
+        # buffer that the forward pass had written would refuse to run.
+        for version in self._versions:
+            version.__exit__(None, None, None)
+
+    def again(self) -> ModuleState:
+        """The same modules, as they are now."""
+        state = ModuleState()
+        for module in self._roots:
+            state.add(module)
+        return state
+
+
+def _writable(buffer: Tensor | None) -> TypeGuard[Tensor]:
+    """Whether a forward pass can write `buffer` in place: not where numbers share memory, or under inference mode."""
+    if buffer is None or is_lazy(buffer) or buffer.is_inference():
+        return False
+    return all(stride or size < 2 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
+
+
+@contextmanager
+def without_caches() -> Iterator[None]:
+    """Makes every read of a weight see the weight itself.
+
+    Inside an outer autocast region the weights' casts are kept, inside ``parametrize.cached`` the parametrised
+    weights. They are not cleared: what else runs in that region is to find what the first run put there.
+    """
+    enabled, cached = torch.is_autocast_cache_enabled(), parametrize._cache_enabled
+    torch.set_autocast_cache_enabled(False)
+    parametrize._cache_enabled = 0
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(enabled)
+        parametrize._cache_enabled = cached
+
+
+class _SavedTensorNeeded(Exception):  # no RuntimeError, which a closure that retries would catch
+    """A replay asked for an activation that was not kept."""
+
+
+def _refuse(_: object) -> Tensor:
+    raise _SavedTensorNeeded
+
+
+def _needs_activations(error: Exception) -> bool:
+    return isinstance(error, _SavedTensorNeeded) or "saved tensor hooks" in str(error)  # the latter: torch.func
+
+
+class Replayer:
+    """Runs a closure again from the same random and module state, and in the same grad mode.
+
+    The graph of a replay is never walked, so its activations are dropped as they are made: a replay in grad
+    mode (whose kernels may differ from no_grad's by more than an affinity) then needs no more memory than one
+    without. Closures that differentiate inside (gradient penalties, forces) need them and get them.
+    """
+
+    def __init__(self) -> None:
+        self._keep_activations = False
+
+    def run(self, closure: Callable[[], Any], modules: ModuleState, randomness: RandomState) -> Any:
+        with without_caches():
+            self._rewind(modules, randomness)
+            if not self._keep_activations:
+                try:
+                    with torch.autograd.graph.saved_tensors_hooks(lambda _: None, _refuse):
+                        return closure()
+                except (RuntimeError, _SavedTensorNeeded) as error:
+                    if not _needs_activations(error):
+                        raise
+                    self._keep_activations = True
+                    self._rewind(modules, randomness)
+            return closure()
+
+    @staticmethod
+    def _rewind(modules: ModuleState, randomness: RandomState) -> None:
+        modules.restore()
+        randomness.restore()
+
+
+def compiled(modules: Iterable[nn.Module]) -> bool:
+    """Whether torch.compile has taken over any of `modules`."""
+    return any(getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod") for m in modules)

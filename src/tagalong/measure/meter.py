@@ -1,0 +1,429 @@
+"""The meter: two lines in a training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from tagalong.affinity import Affinity, named_values
+
+from .backward import TaskGram, TrainingGradient
+from .check import Check, dry_step
+from .closure import Stage
+from .distributed import UNEVEN, Replicas, WrapperSearch, agreed_tasks, counts_unused, settling, uneven
+from .estimators import Cosine, Estimator, resolve_estimators
+from .history import Ledger, Reading, task_names
+from .isolation import Replayer, without_caches
+from .losses import Problems, raise_all
+from .measurement import Measurement
+from .schedules import Schedule, Stopwatch, TrainingClock, as_schedule
+from .setup import Update, Weights, make_setup
+from .shared import Shared
+
+Log = Callable[[dict[str, float], int], Any]
+
+
+class Logger(Protocol):
+    """Anything with `log(metrics, step)`, such as a run of wandb."""
+
+    def log(self, data: dict[str, float], step: int) -> Any: ...
+
+
+def as_log(log: Log | Logger | None) -> Log | None:
+    """The function to call; None if there is none.
+
+    Example:
+        >>> as_log(lambda metrics, step: print(step, metrics))({"loss": 1.0}, 3)
+        3 {'loss': 1.0}
+    """
+    found = getattr(log, "log", log)
+    if found is not None and not callable(found):
+        raise TypeError(
+            f"`log` must be a function of metrics and step, or have such a method `log`, got {type(log).__name__}."
+        )
+    return found
+
+
+T = TypeVar("T")
+
+
+class AffinityMeter:
+    """Measures, inside any training loop, how a step on one task would change every other task's loss.
+
+    At some calls it asks, for every task i, where a step on that task alone would take the shared parameters,
+    and how much of each task j's loss that step would remove (Fifty et al., NeurIPS 2021, equation 1). It
+    leaves no trace: training goes on bit for bit as if no meter were there.
+
+    Args:
+        shared: The parameters that tasks share: a Module, or Parameters. Frozen ones are ignored.
+        optimizer: The optimiser (or several) that trains them.
+        model: Module(s) whose buffers and modes are protected. Without it, the modules that the closure calls
+            are found while they are called; needed with torch.compile.
+        every: Measure at every so many calls, at those of a schedule, or ``"auto"`` (see `max_overhead`).
+        estimator: ``"lookahead"`` (the paper's), ``"gradient"`` (to first order, cheaper), ``"cosine"`` (of
+            gradients), ``"cosine_kernels"`` (without biases and norms), one's own, or a list of them.
+        update: ``"optimizer"``, the step that the optimiser with its present state would take on the task's
+            gradient, or ``"sgd"``, the paper's plain −lr·g. By default the optimiser's if there is one.
+        lr: Learning rate of ``update="sgd"``; by default the optimiser's.
+        per_lr: Divide by the learning rate, as the published code does.
+        weights: Loss weights, by task, that scale the step on the source; a function for weights that move.
+        scaler: The GradScaler of mixed-precision training: task gradients are scaled for the backward pass.
+        process_group: ``"auto"`` averages over ranks where DistributedDataParallel wraps the shared parameters;
+            a process group or None decides it.
+        tasks: All task names, where a batch may lack some. By default those of the first measured call.
+        max_overhead: For ``every="auto"``: seconds of measuring per second of training.
+        gradient_memory: Bytes for task gradients held together by ``"gradient"`` and ``"cosine"``; above it
+            they are worked on in blocks of parameters, at the price of further backward passes.
+        seed: For what is drawn at random (ties among round-robin sources).
+        log: Is told the values of every measured step, at once: a function of metrics and step, or anything with
+            such a method ``log``.
+
+    Example:
+        >>> import torch
+        >>> encoder, heads = torch.nn.Linear(4, 8), {t: torch.nn.Linear(8, 1) for t in ("age", "weight")}
+        >>> optimizer = torch.optim.SGD([*encoder.parameters()], lr=0.1)
+        >>> meter = AffinityMeter(shared=encoder, optimizer=optimizer, every=1)
+        >>> x, y = torch.randn(32, 4), torch.randn(32, 1)
+        >>> losses = meter(lambda: {t: (head(encoder(x)) - y).pow(2).mean() for t, head in heads.items()})
+        >>> meter.affinity().tasks
+        ('age', 'weight')
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        optimizer: Optimizer | Iterable[Optimizer] | None = None,
+        *,
+        model: nn.Module | Iterable[nn.Module] | None = None,
+        every: int | str | Schedule = 10,
+        estimator: str | Estimator | Sequence[str | Estimator] = "lookahead",
+        update: Update | None = None,
+        lr: float | None = None,
+        per_lr: bool = False,
+        weights: Weights | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+        process_group: Any | Literal["auto"] | None = "auto",
+        tasks: Sequence[str] | None = None,
+        max_overhead: float = 0.1,
+        gradient_memory: float = 4 * 2**30,
+        seed: int = 0,
+        log: Log | Logger | None = None,
+    ) -> None:
+        collect = Problems()
+        estimators = collect(lambda: resolve_estimators(estimator))
+        schedule = collect(lambda: as_schedule(every, max_overhead))
+        ledger = collect(lambda: Ledger(tasks))
+        told = collect(lambda: as_log(log))
+        setup = collect(
+            lambda: make_setup(
+                shared,
+                optimizer,
+                model=model,
+                estimators=estimators or [Cosine()],
+                update=update,
+                lr=lr,
+                per_lr=per_lr,
+                weights=weights,
+                scaler=scaler,
+                process_group=process_group,
+                gradient_memory=gradient_memory,
+            )
+        )
+        collect.done()
+        assert setup is not None
+        assert schedule is not None
+        assert ledger is not None
+        self._setup, self._schedule, self._ledger, self._seed = setup, schedule, ledger, seed
+        self._log = told
+        self._calls = 0
+        self._held_out: bool | None = None
+        self._readings = 0
+        self._replayer = Replayer()
+        self._clock = TrainingClock()
+        self._training = TrainingGradient(self._setup)
+        self._gram = TaskGram(self._setup)
+        self._search = WrapperSearch()
+        self._postponed = False
+
+    def __call__(self, closure: Callable[[], T], held_out: Callable[[], Any] | None = None) -> T:
+        """Runs `closure`, measures if it is due, and returns what it returned, graph alive.
+
+        Args:
+            closure: Returns ``{task: loss}``, or ``{task: (loss, weight)}`` with, say, the number of labels. It
+                runs once more per task in a measured step, so it must use the same batch each time and have no
+                side effects but on modules. A task may be absent, None or NaN where it has no labels.
+            held_out: The same for other rows, a validation batch: then the step comes from `closure` and the
+                losses before and after it from `held_out`.
+        """
+        if not callable(closure):
+            raise TypeError(
+                f"the meter takes a function that computes the losses, got {type(closure).__name__}; it must be able "
+                "to compute them again: meter(lambda: task_losses(model, batch))."
+            )
+        self._same_kind(held_out)
+        call, self._calls = self._calls, self._calls + 1
+        self._clock.tick()
+        self._training.forget()
+        self._gram.forget()
+        returned = self._measure(closure, held_out, call) if self._due(call) else closure()
+        self._training.losses = returned
+        return returned
+
+    def aside(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool:
+        """Measures, if it is due, beside a training step that somebody else runs (a trainer's callback, say).
+
+        Nothing stays of the closure's own run either: buffers, modes and random numbers are those of before. Where
+        no measurement is due the closure does not run at all, so a measured step costs one more forward pass.
+
+        Args:
+            closure: As for a call of the meter.
+            held_out: Likewise.
+
+        Returns:
+            Whether this call was measured.
+        """
+        self._same_kind(held_out)
+        call, self._calls = self._calls, self._calls + 1
+        self._clock.tick()
+        self._training.forget()
+        self._gram.forget()
+        due = self._due(call)
+        if due:
+            with without_caches():
+                self._measure(closure, held_out, call, aside=True)
+        return due
+
+    def _due(self, call: int) -> bool:
+        """Whether to measure now; what falls into the first steps of a static graph is made up for after them."""
+        if not (self._schedule.due(call) or self._postponed):
+            return False
+        wrapper = self._wrapper()
+        if uneven(wrapper):
+            raise_all([UNEVEN])
+        self._postponed = settling(wrapper)
+        return not self._postponed
+
+    def _wrapper(self) -> DistributedDataParallel | None:
+        if self._verifying():
+            self._search.look(self._setup.models, self._setup.parameters)
+        return self._search.found
+
+    def _measure(
+        self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int, *, aside: bool = False
+    ) -> T:
+        verify, wrapper = self._verifying(), self._search.found
+        main = self._setup.stage(closure, self._replayer, verify=verify, wrapper=wrapper)
+        main.run()
+        watch = Stopwatch(self._setup.parameters[0].device)
+        held, replicas = None, self._setup.replicas(wrapper)
+        try:
+            if held_out is not None:
+                held = self._setup.stage(held_out, self._replayer, verify=verify, held_out=True, wrapper=wrapper)
+                held.run()
+            measurement = self._measurement(main, held, verify, call, replicas)
+            reading = measurement.run()
+            if held is not None and counts_unused(wrapper):
+                main.replay()  # the backward pass to come is this closure's, not the held-out one's
+        finally:
+            if held is not None:
+                held.to_start()
+            (main.to_start if aside else main.to_end)()
+        if reading is not None:
+            self._readings += 1
+            self._post(call, reading, measurement)
+            self._tell(call)
+        self._clock.measured(watch)
+        if self._schedule.clocked:
+            slowest = replicas.largest  # ranks must agree on when to measure next
+            self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain))
+        return main.returned  # type: ignore[no-any-return]
+
+    def _verifying(self) -> bool:
+        """Whether to check the closure: at the first reading, and after 10, 100, … since closures change."""
+        return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
+
+    def _measurement(self, main: Stage, held: Stage | None, verify: bool, call: int, replicas: Replicas) -> Measurement:
+        tasks = agreed_tasks(self._ledger.tasks, main, replicas) if verify else self._ledger.tasks or ()
+        if self._ledger.tasks is None and tasks and not main.losses.problems:
+            self._ledger.tasks = task_names(tasks)
+        return Measurement(
+            self._setup,
+            tasks,
+            main,
+            held,
+            choose=lambda present: self._schedule.choose(present, self._ledger.source_counts, self._seed),
+            replicas=replicas,
+            call=call,
+            known=self._ledger.touched,
+            verify=verify,
+            # A wrapper sends gradients around while a real backward pass makes them.
+            keep_training_gradient=self._training.wanted and self._search.found is None,
+            keep_gram=self._gram.wanted,
+        )
+
+    def _post(self, call: int, reading: Reading, measurement: Measurement) -> None:
+        self._ledger.settle()  # the reading before this one has long been there
+        self._ledger.post(call, reading)
+        self._gram.found = measurement.gram
+        # Whether a scaled gradient overflowed decides what `backward` may use, so that is read at once.
+        if not (reading.finite and reading.overflowed()):
+            self._training.capture = measurement.capture
+
+    def _tell(self, call: int) -> None:
+        if self._log is None or self._ledger.tasks is None:
+            return
+        self._ledger.settle()  # loggers want steps in order, so this one cannot wait for the next reading
+        metrics: dict[str, float] = {}
+        for name, values in self._ledger.latest.items():
+            metrics |= named_values(name, self._ledger.tasks, values)
+        if metrics:
+            self._log(metrics, call)
+
+    def _same_kind(self, held_out: object) -> None:
+        if self._held_out is not None and self._held_out != (held_out is not None):
+            raise ValueError(
+                "`held_out` must be given at every call or at none: affinities onto training and held-out losses "
+                "are different quantities; use two meters."
+            )
+        self._held_out = held_out is not None
+
+    def affinity(self, estimator: str | None = None) -> Affinity:
+        """Who helps whom so far, with error bars.
+
+        Args:
+            estimator: Which one, where the meter has several; by default the first.
+        """
+        return self._affinity(estimator)
+
+    def latest(self, estimator: str | None = None) -> Affinity:
+        """The affinity of the last measured step alone, for loggers; whatever the length of the history, quick.
+
+        Args:
+            estimator: Which one, where the meter has several; by default the first.
+        """
+        return self._affinity(estimator, last=True)
+
+    def _affinity(self, estimator: str | None, *, last: bool = False) -> Affinity:
+        names = [e.name for e in self._setup.estimators]
+        name = names[0] if estimator is None else estimator
+        if name not in names:
+            raise ValueError(f"`estimator` must be one of those measured, {names}, got {estimator!r}.")
+        if not self.measured:
+            raise RuntimeError(
+                f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, "
+                "and see `every`."
+            )
+        return self._ledger.affinity(name, self._settings(name), last=last)
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        steps = next(e for e in self._setup.estimators if e.name == name).of_steps
+        return {
+            "estimator": name,
+            "update": self._setup.update if steps else None,
+            "held_out": bool(self._held_out),
+            "per_lr": self._setup.per_lr and steps,
+            "unconnected": [list(pair) for pair in self.unconnected],
+        }
+
+    def backward(self, weights: Mapping[str, float | Tensor] | None = None, extra: Tensor | None = None) -> None:
+        """Accumulates into every leaf's ``.grad`` what ``(Σ w_t L_t + extra).backward()`` would.
+
+        In a measured step the task gradients are there already and are used again (from the second measured
+        step on, for the meter's own `weights`, and outside data parallelism); missing tasks are left out. With
+        a `scaler` the gradients are scaled, as ``scaler.scale(...).backward()`` would.
+
+        Args:
+            weights: Loss weights by task; by default the meter's, or 1.
+            extra: A further scalar, such as a regulariser.
+        """
+        self._training.backward(weights, extra)
+
+    def gram(self) -> Tensor:
+        """Inner products of the task gradients of the last call, ⟨g_i, g_j⟩ over the shared parameters.
+
+        Its rows are the losses that the call returned, in their order, without missing ones and without weights:
+        what aggregators of gradients (TorchJD's weightings) work on. At a measured call the gradients are there
+        already (from the second time on that this is asked for, and where `gradient_memory` suffices); at others
+        they are computed. Call it before the backward pass, which frees the graph.
+        """
+        if self._training.losses is None:
+            raise RuntimeError("`gram` needs the losses of a call of the meter: call the meter first.")
+        if not self._setup.replicas(self._wrapper()).alone:
+            raise RuntimeError(
+                "`gram` is of one process; under data parallelism sum your own gradients over ranks, or use "
+                "process_group=None for this rank's."
+            )
+        return self._gram.of(self._training.losses)
+
+    def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check:
+        """One dry step that says what would be measured and what it would cost; leaves no trace at all."""
+        return dry_step(self._setup, self._ledger.tasks, closure, held_out, self._schedule, self._wrapper())
+
+    @property
+    def tasks(self) -> tuple[str, ...] | None:
+        """Task names; None before the first measured call, unless given."""
+        return self._ledger.tasks
+
+    @property
+    def calls(self) -> int:
+        """How often the meter was called."""
+        return self._calls
+
+    @property
+    def measured(self) -> int:
+        """At how many of these calls something was measured."""
+        return self._ledger.measured
+
+    @property
+    def overhead(self) -> float:
+        """Seconds spent on measuring per second of plain training, so far."""
+        return self._clock.overhead
+
+    @property
+    def unconnected(self) -> list[tuple[str, str]]:
+        """Pairs of tasks that no shared parameter serves both of: a step on one cannot help the other."""
+        return self._ledger.unconnected
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a run needs to go on measuring where it stopped; safe for ``torch.load(weights_only=True)``."""
+        return {
+            "version": 1,
+            "settings": self._quantities(),
+            "calls": self._calls,
+            "held_out": self._held_out,
+            "ledger": self._ledger.state_dict(),
+            "schedule": self._schedule.state_dict(),
+            "clock": self._clock.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where the meter that gave `state` stopped; settings are the constructor's business."""
+        needed = {"version", "settings", "calls", "held_out", "ledger", "schedule", "clock"}
+        if not isinstance(state, Mapping) or not needed <= set(state) or state["version"] != 1:
+            raise ValueError("this is not a state that `AffinityMeter.state_dict` of this version gave.")
+        if state["settings"] != self._quantities():
+            raise ValueError(
+                f"this state was measured with {state['settings']}, the meter has {self._quantities()}; make it with "
+                "the same settings, or the affinities before and after would be different quantities."
+            )
+        self._ledger.load_state_dict(state["ledger"])
+        self._calls, self._held_out = int(state["calls"]), state["held_out"]
+        self._schedule.load_state_dict(state["schedule"])
+        self._clock.load_state_dict(state["clock"])
+
+    def _quantities(self) -> dict[str, Any]:
+        """The settings that say what is measured."""
+        return {
+            "estimators": [e.name for e in self._setup.estimators],
+            "update": self._setup.update if self._setup.of_steps else None,
+            "per_lr": self._setup.per_lr,
+        }
+
+    def __repr__(self) -> str:
+        names = ", ".join(e.name for e in self._setup.estimators)
+        return f"AffinityMeter({names}; {self.measured} of {self._calls} calls measured, tasks={self.tasks})"

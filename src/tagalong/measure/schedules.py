@@ -1,0 +1,312 @@
+"""When to measure: at fixed intervals, in a window, a number of times, or within a share of the time."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any, Literal
+
+import torch
+
+
+class Stopwatch:
+    """Measures from its making to `stop()`; on CUDA with events, so that queued work counts where it belongs."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._start = self._mark()
+        self._end: float | torch.cuda.Event | None = None
+
+    def stop(self) -> None:
+        self._end = self._mark()
+
+    def seconds(self) -> float:
+        """Waits for the work to be done, where it is still queued."""
+        if self._end is None:
+            self.stop()
+        if isinstance(self._start, float):
+            assert isinstance(self._end, float)
+            return self._end - self._start
+        assert isinstance(self._end, torch.cuda.Event)
+        self._end.synchronize()
+        return float(self._start.elapsed_time(self._end)) / 1000.0
+
+    def _mark(self) -> float | torch.cuda.Event:
+        if self._device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+
+class TrainingClock:
+    """How long training and measuring have taken, from the calls of the meter alone.
+
+    Measurements are read late, when they are long over, so that nobody waits for the device.
+    """
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+        self._total = self._measuring = 0.0
+        self._calls = 0
+        self._under_way: list[Stopwatch] = []
+        self._over: list[Stopwatch] = []
+
+    def tick(self) -> None:
+        """A call begins, and with it the step before it ends."""
+        now = time.perf_counter()
+        if self._last is not None:
+            self._total += now - self._last
+            self._calls += 1
+            self._over += self._under_way
+        self._last, self._under_way = now, []
+
+    def measured(self, watch: Stopwatch) -> None:
+        watch.stop()
+        self._settle()
+        self._under_way = [watch]
+
+    @property
+    def plain(self) -> float:
+        """Seconds of a step without measuring, on average; 0 before there was one."""
+        self._settle()
+        return max(self._total - self._measuring, 0.0) / self._calls if self._calls else 0.0
+
+    @property
+    def overhead(self) -> float:
+        self._settle()
+        training = self._total - self._measuring
+        return self._measuring / training if training > 0 else 0.0
+
+    def _settle(self) -> None:
+        self._measuring += sum(watch.seconds() for watch in self._over)
+        self._over = []
+
+    def state_dict(self) -> dict[str, float]:
+        self._settle()
+        return {"total": self._total, "measuring": self._measuring, "calls": self._calls}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        self._total, self._measuring = float(state["total"]), float(state["measuring"])
+        self._calls, self._last, self._under_way, self._over = int(state["calls"]), None, [], []
+
+
+class Schedule(ABC):
+    """Decides at which calls of the meter a measurement is due, and of which source tasks.
+
+    Attributes:
+        clocked: Whether `timed` is to be called after every measurement.
+    """
+
+    clocked = False
+
+    @abstractmethod
+    def due(self, call: int) -> bool:
+        """Whether call number `call` (from 0) is measured."""
+
+    def choose(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
+        """The source tasks to measure, out of those `present`; `counts` says how often each was."""
+        return present
+
+    def overhead(self, ratio: float) -> float:
+        """Seconds of measuring per second of plain training, if measuring once takes `ratio` plain steps."""
+        return ratio * self.share
+
+    @property
+    def share(self) -> float:
+        """The share of calls that are measured; all of them unless a schedule knows better."""
+        return 1.0
+
+    def timed(self, call: int, measuring: float, plain: float) -> None:
+        """Told after a measurement: its seconds, and those of a plain step on average."""
+        raise TypeError(f"{type(self).__name__} does not look at the clock")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict` gave."""
+        return
+
+
+class Every(Schedule):
+    """Every `interval`-th call, the first included.
+
+    Example:
+        >>> [call for call in range(10) if Every(4).due(call)]
+        [0, 4, 8]
+    """
+
+    def __init__(self, interval: int) -> None:
+        self.interval = _positive("every", interval)
+
+    def due(self, call: int) -> bool:
+        return call % self.interval == 0
+
+    @property
+    def share(self) -> float:
+        return 1 / self.interval
+
+
+class Window(Schedule):
+    """Every `every`-th call within a part of the training.
+
+    Args:
+        steps: Calls of the whole training.
+        part: ``"first"``, ``"middle"`` or ``"last"`` quarter (0–25 %, 37.5–62.5 %, 75–100 %: the paper's windows),
+            or two fractions.
+        every: Interval within the window.
+
+    Example:
+        >>> [call for call in range(16) if Window(16, "middle").due(call)]
+        [6, 7, 8, 9]
+    """
+
+    PARTS = {"first": (0.0, 0.25), "middle": (0.375, 0.625), "last": (0.75, 1.0)}  # noqa: RUF012 - a constant
+
+    def __init__(
+        self, steps: int, part: Literal["first", "middle", "last"] | tuple[float, float] = "first", every: int = 1
+    ) -> None:
+        if isinstance(part, str) and part not in self.PARTS:
+            raise ValueError(f"`part` must be one of {list(self.PARTS)} or two fractions, got {part!r}.")
+        low, high = self.PARTS[part] if isinstance(part, str) else part
+        if not 0 <= low < high <= 1:
+            raise ValueError(f"`part` must be two fractions 0 ≤ from < to ≤ 1, got {(low, high)}.")
+        self.steps = _positive("steps", steps)
+        self.first, self.end = round(low * self.steps), round(high * self.steps)
+        self.every = _positive("every", every)
+
+    def due(self, call: int) -> bool:
+        return self.first <= call < self.end and (call - self.first) % self.every == 0
+
+    @property
+    def share(self) -> float:
+        return len(range(self.first, self.end, self.every)) / self.steps
+
+
+class About(Schedule):
+    """About `measurements` in all, spread evenly over `steps` calls.
+
+    Example:
+        >>> [call for call in range(12) if About(3, steps=12).due(call)]
+        [0, 4, 8]
+    """
+
+    def __init__(self, measurements: int, steps: int) -> None:
+        self.measurements, self.steps = _positive("measurements", measurements), _positive("steps", steps)
+
+    def due(self, call: int) -> bool:
+        if self.measurements >= self.steps:
+            return True
+        return call == 0 or call * self.measurements // self.steps > (call - 1) * self.measurements // self.steps
+
+    @property
+    def share(self) -> float:
+        return min(1.0, self.measurements / self.steps)
+
+
+class Auto(Schedule):
+    """As often as fits into a share of the training time.
+
+    The first call is measured, so that a closure that cannot be measured fails at once; its time, with kernels
+    still warming up, does not count. From the second measurement on the interval follows from the clock, so
+    the measured calls are not the same from run to run.
+
+    Args:
+        max_overhead: Seconds of measuring per second of plain training.
+    """
+
+    WARM_UP = 10
+    clocked = True
+
+    def __init__(self, max_overhead: float = 0.1) -> None:
+        if not is_number(max_overhead) or not max_overhead > 0:
+            raise ValueError(f"`max_overhead` must be positive, e.g. 0.1 for a tenth more time, got {max_overhead!r}.")
+        self.max_overhead = float(max_overhead)
+        self._next = 0
+
+    def due(self, call: int) -> bool:
+        return call >= self._next
+
+    def overhead(self, ratio: float) -> float:
+        return min(ratio, self.max_overhead)
+
+    def timed(self, call: int, measuring: float, plain: float) -> None:
+        if call < self.WARM_UP or plain <= 0:
+            self._next = call + self.WARM_UP
+        else:
+            self._next = call + max(1, math.ceil(measuring / (self.max_overhead * plain)))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"next": self._next}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._next = int(state["next"])
+
+
+class RoundRobin(Schedule):
+    """Only `sources` source tasks at each measured step, those measured least so far.
+
+    Carries the same information per FLOP as measuring all tasks at once, spread evenly over the training.
+
+    Args:
+        every: Interval in calls, or another schedule.
+        sources: How many source tasks a measured step looks at.
+
+    Example:
+        >>> RoundRobin(every=5).choose(["a", "b"], {"a": 1, "b": 0}, seed=0)
+        ['b']
+    """
+
+    def __init__(self, every: int | Schedule = 1, sources: int = 1) -> None:
+        self.inner = every if isinstance(every, Schedule) else Every(every)
+        self.sources = _positive("sources", sources)
+        self.clocked = self.inner.clocked
+
+    def due(self, call: int) -> bool:
+        return self.inner.due(call)
+
+    def overhead(self, ratio: float) -> float:
+        return self.inner.overhead(ratio)
+
+    def choose(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
+        # Ties are broken at random, or a period in the data (one loader per task) could starve pairs.
+        order = list(present)
+        random.Random(f"{seed} {sum(counts.values())}").shuffle(order)
+        chosen = set(sorted(order, key=lambda task: counts.get(task, 0))[: self.sources])
+        return [task for task in present if task in chosen]
+
+    def timed(self, call: int, measuring: float, plain: float) -> None:
+        self.inner.timed(call, measuring, plain)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.inner.load_state_dict(state)
+
+
+def as_schedule(every: int | str | Schedule, max_overhead: float) -> Schedule:
+    """A schedule from what users pass as `every`; a copy, since schedules may remember things."""
+    if isinstance(every, Schedule):
+        return copy.deepcopy(every)
+    if isinstance(every, str) and every == "auto":
+        return Auto(max_overhead)
+    if isinstance(every, Integral) and not isinstance(every, bool):
+        return Every(int(every))
+    raise ValueError(f"`every` must be a number of calls, 'auto' or a schedule, got {every!r}.")
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _positive(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+    return int(value)

@@ -1,0 +1,186 @@
+"""What the user decided, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from tagalong.errors import refuse
+
+from .closure import Stage
+from .distributed import Replicas
+from .estimators import Estimator, Quantity
+from .isolation import Replayer, compiled
+from .schedules import is_number
+from .shared import Shared, shared_parameters, trainable
+from .steps import Steps, accepted, check_ownership, optimizer_steps, sgd_steps
+
+if TYPE_CHECKING:
+    from .closure import Closure
+
+Weights = Mapping[str, float | Tensor] | Callable[[], Mapping[str, float | Tensor]]
+Update = Literal["sgd", "optimizer"]
+
+
+@dataclass
+class Setup:
+    """The settings of a meter that a measured step reads."""
+
+    parameters: list[Tensor]
+    models: list[nn.Module]
+    optimizers: list[Optimizer]
+    estimators: list[Estimator]
+    update: Update
+    lr: float | None
+    per_lr: bool
+    weights: Weights | None
+    scaler: torch.amp.GradScaler | None
+    process_group: Any
+    gradient_memory: float
+
+    @property
+    def needs(self) -> frozenset[Quantity]:
+        return frozenset().union(*(estimator.needs for estimator in self.estimators))
+
+    @property
+    def target_gradients(self) -> bool:
+        """Whether the losses that are looked at are differentiated, too."""
+        return self.needs != {"after"}
+
+    @property
+    def of_steps(self) -> bool:
+        return any(estimator.of_steps for estimator in self.estimators)
+
+    @property
+    def ratios(self) -> bool:
+        return any(estimator.ratio for estimator in self.estimators)
+
+    def trainable(self) -> list[Tensor]:
+        return trainable(self.parameters)
+
+    def steps(self, parameters: Sequence[Tensor]) -> Steps:
+        """The steps of this moment: optimisers' settings and state change from step to step."""
+        if not self.of_steps:
+            return Steps({}, [])
+        if self.update == "sgd":
+            return sgd_steps(parameters, self.optimizers, self.lr)
+        return optimizer_steps(parameters, self.optimizers)
+
+    def scale(self) -> float:
+        # get_scale, not scale(): the latter would initialise the scaler, which is the training loop's to do.
+        return 1.0 if self.scaler is None else float(self.scaler.get_scale())
+
+    def task_weights(self, tasks: Iterable[str]) -> dict[str, float | Tensor]:
+        """The loss weights of this moment."""
+        if self.weights is None:
+            return {}
+        given = self.weights() if callable(self.weights) else self.weights
+        return check_weights(given, tasks)
+
+    def stage(
+        self,
+        closure: Closure,
+        replayer: Replayer,
+        *,
+        verify: bool,
+        held_out: bool = False,
+        wrapper: nn.Module | None = None,
+    ) -> Stage:
+        what, graph = ("held-out closure", self.target_gradients) if held_out else ("closure", True)
+        models = [*self.models, wrapper] if self.models and wrapper is not None else self.models
+        return Stage(closure, models, replayer, what, graph=graph, verify=verify)
+
+    def replicas(self, wrapper: DistributedDataParallel | None) -> Replicas:
+        found = None if wrapper is None else wrapper.process_group
+        group = found if self.process_group == "auto" else self.process_group
+        return Replicas(group, self.parameters[0].device)
+
+
+def check_weights(given: Mapping[str, float | Tensor], tasks: Iterable[str]) -> dict[str, float | Tensor]:
+    tasks = list(tasks)
+    missing = [task for task in tasks if task not in given]
+    if missing:
+        raise ValueError(f"`weights` has no entry for {missing}; give every task a weight, got {sorted(given)}.")
+    return {task: w.detach() if isinstance(w, Tensor) else float(w) for task, w in given.items()}
+
+
+def make_setup(
+    shared: Shared,
+    optimizer: Optimizer | Iterable[Optimizer] | None,
+    *,
+    model: nn.Module | Iterable[nn.Module] | None,
+    estimators: list[Estimator],
+    update: Update | None,
+    lr: float | None,
+    **rest: Any,
+) -> Setup:
+    """Checks the arguments against each other, before any training."""
+    refuse(list(_argument_problems(model=model, lr=lr, **rest)))
+    models = [] if model is None else [model] if isinstance(model, nn.Module) else list(model)
+    if not models and isinstance(shared, nn.Module) and compiled(shared.modules()):
+        raise ValueError(
+            "`shared` is compiled by torch.compile, whose modules cannot be watched; pass `model=` with all modules "
+            "that the closure calls, so that the meter knows which buffers to protect."
+        )
+    optimizers = accepted(optimizer)
+    setup = Setup(shared_parameters(shared), models, optimizers, estimators, _update(update, optimizers), lr, **rest)
+    _check_update(setup)
+    return setup
+
+
+def _argument_problems(
+    *, model: Any, lr: Any, per_lr: Any, weights: Any, scaler: Any, process_group: Any, gradient_memory: Any
+) -> Iterable[str]:
+    modules = [model] if isinstance(model, nn.Module) else model
+    if modules is not None and not (
+        isinstance(modules, list | tuple) and all(isinstance(m, nn.Module) for m in modules)
+    ):
+        yield f"`model` must be a Module or a list of them, got {type(model).__name__}."
+    if lr is not None and not (is_number(lr) and 0 < lr < float("inf")):
+        yield f"`lr` is the positive learning rate of update='sgd', got {lr!r}."
+    if not isinstance(per_lr, bool):
+        yield f"`per_lr` must be True or False, got {per_lr!r}."
+    if weights is not None and not callable(weights):
+        if not isinstance(weights, Mapping):
+            yield f"`weights` must map tasks to numbers, or be a function that does, got {type(weights).__name__}."
+        elif bad := [t for t, w in weights.items() if not isinstance(w, Tensor) and not (is_number(w) and w == w)]:
+            yield f"`weights` of {bad} are not numbers."
+    if scaler is not None and not hasattr(scaler, "get_scale"):
+        yield f"`scaler` must be a torch.amp.GradScaler, got {type(scaler).__name__}."
+    if process_group != "auto" and isinstance(process_group, str):
+        yield f"`process_group` must be 'auto', a process group or None, got {process_group!r}."
+    if not (is_number(gradient_memory) and gradient_memory > 0):
+        yield f"`gradient_memory` must be a positive number of bytes, got {gradient_memory!r}."
+
+
+def _update(update: str | None, optimizers: Sequence[Optimizer]) -> Update:
+    if update not in (None, "sgd", "optimizer"):
+        raise ValueError(f"`update` must be 'sgd', 'optimizer' or None, got {update!r}.")
+    if update is None:
+        return "optimizer" if optimizers else "sgd"
+    return update  # type: ignore[return-value]
+
+
+def _check_update(setup: Setup) -> None:
+    if not setup.of_steps:
+        return
+    if setup.lr is not None and setup.update == "optimizer":
+        raise ValueError(
+            f"`lr` is the positive learning rate of update='sgd', got {setup.lr!r} with update={setup.update!r}; "
+            "drop `lr` or pass update='sgd'."
+        )
+    if not setup.optimizers and (setup.update == "optimizer" or setup.lr is None):
+        raise ValueError(
+            "a step needs a size: pass `optimizer` (whose step is then looked ahead), or update='sgd' with `lr`; "
+            "only estimator='cosine' needs neither."
+        )
+    if setup.optimizers and setup.lr is None:
+        check_ownership(setup.trainable(), setup.optimizers)
+    if setup.per_lr:
+        _ = setup.steps(setup.trainable()).lr  # says so now if there are several

@@ -1,0 +1,200 @@
+"""From a user's optimisers to step rules; optimisers that cannot be asked are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer, SparseAdam
+
+from .rules import AdamRule, GenericRule, Piece, PlainSgd, SgdRule, StepRule
+
+_WRAPPERS = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
+
+
+def accepted(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
+    """One, several or no optimisers as a list; raises one error with every reason against them."""
+    if optimizer is None:
+        return []
+    given: object = optimizer
+    optimizers: list[Any] = [given] if isinstance(given, Optimizer) or not isinstance(given, Iterable) else list(given)
+    optimizers = [_unwrapped(o) for o in optimizers]
+    wrong = [type(o).__name__ for o in optimizers if not isinstance(o, Optimizer)]
+    if wrong:
+        raise TypeError(f"`optimizer` must be a torch.optim.Optimizer or several of them, got {', '.join(wrong)}.")
+    problems = [problem for o in optimizers for problem in _problems(o)]
+    if problems:
+        raise ValueError(" ".join(problems))
+    return optimizers
+
+
+def _unwrapped(optimizer: Any) -> Any:
+    """The optimiser itself, where accelerate, Fabric or Lightning have put a wrapper of their own around it.
+
+    Only theirs, which take the same steps: others wrap an optimiser to step differently.
+    """
+    while type(optimizer).__module__.partition(".")[0] in _WRAPPERS and hasattr(optimizer, "optimizer"):
+        optimizer = optimizer.optimizer
+    return optimizer
+
+
+def check_ownership(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
+    """Every shared parameter belongs to one optimiser at most, and some belong to one."""
+    held = [{id(p) for group in o.param_groups for p in group["params"]} for o in optimizers]
+    owners = [sum(id(p) in ids for ids in held) for p in parameters]
+    if max(owners) > 1:
+        raise ValueError(
+            f"`optimizer`: {sum(n > 1 for n in owners)} shared parameters are held by more than one optimiser, so "
+            "their step is not defined; pass the one that moves them."
+        )
+    if max(owners) == 0:
+        raise ValueError(
+            "`optimizer` holds none of the shared parameters, so its step would move nothing; pass the optimiser "
+            "that trains `shared`, or update='sgd' with a learning rate `lr`."
+        )
+
+
+def _problems(optimizer: Optimizer) -> Iterable[str]:
+    name = type(optimizer).__name__
+    if isinstance(optimizer, LBFGS):
+        yield (
+            "`optimizer` is LBFGS, which evaluates the loss several times within one step; use update='sgd' with a "
+            "learning rate `lr` and without `optimizer`."
+        )
+    if isinstance(optimizer, SparseAdam):
+        yield (
+            "`optimizer` is SparseAdam, which takes sparse gradients only; leave the sparse embeddings out of "
+            "`shared` and pass the optimiser of the dense parameters."
+        )
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        yield f"`optimizer` ({name}) has differentiable=True, which ties its step to the graph; make it with False."
+
+
+_EXACT_DTYPES = (torch.float32, torch.float64)  # fused kernels compute in another precision for the others
+
+
+class Steps:
+    """The steps of all shared parameters, each by the rule of the optimiser that owns it.
+
+    Parameters that no optimiser owns do not move, as in training.
+    """
+
+    def __init__(self, rules: Mapping[StepRule, Sequence[int]], learning_rates: Iterable[float]) -> None:
+        self._rules = rules
+        self._rates = sorted(set(learning_rates))
+
+    @property
+    def elementwise(self) -> bool:
+        return all(rule.elementwise for rule in self._rules)
+
+    @property
+    def separable(self) -> bool:
+        return all(rule.separable for rule in self._rules)
+
+    @property
+    def idle(self) -> bool:
+        return all(rule.idle for rule in self._rules)
+
+    @property
+    def state_bytes(self) -> int:
+        """What copies of optimisers' state take."""
+        return sum(rule.state_bytes for rule in self._rules)
+
+    def slope(self, pieces: Sequence[Piece]) -> float | None:
+        """The factor c where the step on a gradient is the step on zero plus c·g, the same for all `pieces`."""
+        rule_of = {index: rule for rule, indices in self._rules.items() for index in indices}
+        found = {rule_of[p.index].slope(p) if p.index in rule_of else None for p in pieces}
+        return found.pop() if len(found) == 1 else None
+
+    @property
+    def lr(self) -> float:
+        if len(self._rates) != 1:
+            found = f"several: {self._rates}" if self._rates else "none"
+            raise ValueError(
+                f"`per_lr` divides by the learning rate, but the shared parameters have {found}; pass per_lr=False."
+            )
+        return self._rates[0]
+
+    def add(
+        self, out: Sequence[Tensor], pieces: Sequence[Piece], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+    ) -> None:
+        """Adds to `out` (the parameters' values, or zeros) the step on `gradients` taken from `origin`."""
+        for rule, indices in self._rules.items():
+            mine = set(indices)
+            here = [k for k, piece in enumerate(pieces) if piece.index in mine]
+            if here:
+                rule.add(
+                    [out[k] for k in here],
+                    [pieces[k] for k in here],
+                    [gradients[k] for k in here],
+                    [origin[k] for k in here],
+                )
+
+
+def sgd_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], lr: float | None) -> Steps:
+    """The paper's plain gradient step, with one learning rate or those of the optimisers' groups."""
+    if lr is not None:
+        return Steps({PlainSgd(lr): range(len(parameters))}, [lr])
+    rules: dict[StepRule, list[int]] = {}
+    rates: list[float] = []
+    for optimizer, group, indices in _owned(parameters, optimizers):
+        if not _rates(group):
+            raise ValueError(
+                f"`optimizer` ({type(optimizer).__name__}) has no learning rate; pass `lr` for update='sgd'."
+            )
+        rules[PlainSgd(group["lr"])] = indices
+        rates += _rates(group)
+    return Steps(rules, rates)
+
+
+def optimizer_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], *, generic: bool = False) -> Steps:
+    """The step each optimiser, with its present state, would take on one task's gradient.
+
+    Args:
+        generic: Run the optimiser's own class even where an exact shortcut exists.
+    """
+    rules: dict[StepRule, list[int]] = {}
+    rates: list[float] = []
+    whole: dict[int, tuple[Optimizer, dict[int, Tensor]]] = {}
+    for optimizer, group, indices in _owned(parameters, optimizers):
+        rates += _rates(group)
+        shortcut = None if generic else _shortcut(optimizer, group, {i: parameters[i] for i in indices})
+        if shortcut is not None:
+            rules[shortcut] = indices
+        else:
+            whole.setdefault(id(optimizer), (optimizer, {}))[1].update({i: parameters[i] for i in indices})
+    for optimizer, owned in whole.values():
+        rules[GenericRule(optimizer, owned)] = list(owned)
+    return Steps(rules, rates)
+
+
+def _shortcut(optimizer: Optimizer, group: Mapping[str, Any], owned: Mapping[int, Tensor]) -> StepRule | None:
+    if any(p.dtype not in _EXACT_DTYPES for p in owned.values()):
+        return None
+    states = {index: optimizer.state.get(p) or {} for index, p in owned.items()}
+    if type(optimizer) is SGD:
+        return SgdRule(group, states)
+    if type(optimizer) in (Adam, AdamW):
+        decoupled = group.get("decoupled_weight_decay", type(optimizer) is AdamW)
+        return AdamRule(group, states, bool(decoupled))
+    return None
+
+
+def _rates(group: Mapping[str, Any]) -> list[float]:
+    """The group's learning rate; none for optimisers that find their own (Adafactor's relative step, say)."""
+    return [] if group.get("lr") is None else [float(group["lr"])]
+
+
+def _owned(
+    parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]
+) -> list[tuple[Optimizer, Mapping[str, Any], list[int]]]:
+    index_of = {id(p): i for i, p in enumerate(parameters)}
+    owned: list[tuple[Optimizer, Mapping[str, Any], list[int]]] = []
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            indices = [index_of[id(p)] for p in group["params"] if id(p) in index_of]
+            if indices:
+                owned.append((optimizer, group, indices))
+    return owned

@@ -1,1 +1,0 @@
-"""One small file per experiment, each with a `run` that gives a `Report`."""

@@ -1,0 +1,161 @@
+"""Small organic molecules: nine quantum-mechanical properties of QM9 (Ramakrishnan et al. 2014)."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tagalong.errors import named, refuse, require
+from tagalong.learn import MLP, Columns, Problem, Recipe, Task, closest, derived, read_columns
+
+ELEMENTS = {"H": 1, "C": 6, "N": 7, "O": 8, "F": 9}
+MOST_ATOMS = 29
+MOLECULES_AT_ONCE = 2048
+
+
+def describe(numbers: list[NDArray[np.int64]], places: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Features of molecules: counts of H, C, N, O, F, and the sizes of the eigenvalues, largest first.
+
+    Args:
+        numbers: the atomic numbers of each molecule.
+        places: the coordinates of its atoms in Ångström [atoms, 3].
+
+    Rupp et al. 2012: the matrix has 0.5 Z^2.4 on its diagonal and Z_i Z_j / |R_i − R_j| beside it.
+    """
+    parts = [
+        _eigenvalues(numbers[start : start + MOLECULES_AT_ONCE], places[start : start + MOLECULES_AT_ONCE])
+        for start in range(0, len(numbers), MOLECULES_AT_ONCE)
+    ]
+    counts = np.array([[np.sum(molecule == number) for number in ELEMENTS.values()] for molecule in numbers], float)
+    return np.concatenate([counts, np.concatenate(parts)], axis=1)
+
+
+def _eigenvalues(numbers: list[NDArray[np.int64]], places: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    charge = np.zeros((len(numbers), MOST_ATOMS))
+    place = np.zeros((len(numbers), MOST_ATOMS, 3))
+    for row, (molecule, where) in enumerate(zip(numbers, places, strict=True)):
+        charge[row, : len(molecule)], place[row, : len(molecule)] = molecule, where
+    apart = np.linalg.norm(place[:, :, None] - place[:, None], axis=-1)
+    own = np.eye(MOST_ATOMS, dtype=bool)
+    pairs = charge[:, :, None] * charge[:, None]
+    matrix = np.divide(pairs, apart, out=np.zeros_like(pairs), where=(apart > 0) & ~own)
+    matrix[:, own] = 0.5 * charge**2.4
+    # Sizes only: signs of values that are equally large would swap with the last digit of a coordinate.
+    sizes: NDArray[np.float64] = np.sort(np.abs(np.linalg.eigvalsh(matrix)), axis=1)[:, ::-1]
+    return sizes
+
+
+TARGETS = {
+    "dipole": "Dipole_debye",
+    "polarisability": "Polarizability_bohr3",
+    "homo": "HOMO_au",
+    "lumo": "LUMO_au",
+    "gap": "HOMO_LUMO_gap_au",
+    "extent": "R2_bohr2",
+    "zero_point": "ZPVE_au",
+    "atomisation": "InternalEnergy_0K_au",
+    "heat_capacity": "Heatcapacity_Cv_cal_mol_K",
+}
+# Energies of free atoms at the same level of theory, in Hartree (published with QM9).
+FREE_ATOMS = {"H": -0.500273, "C": -37.846772, "N": -54.583861, "O": -75.064579, "F": -99.718730}
+TABLE, GEOMETRY = "qm9_properties.csv.gz", "qm9_geometry.npz"
+Molecules = tuple[list[NDArray[np.int64]], list[NDArray[np.float64]]]
+
+
+def qm9(
+    tasks: Sequence[str] | None = None,
+    rows: int | None = 12_000,
+    hidden: Sequence[int] = (64, 64),
+    seed: int = 0,
+    data: str | Path | None = None,
+    recipe: Recipe | None = None,
+) -> Problem:
+    """Nine properties of small molecules, from their composition and Coulomb matrix.
+
+    Args:
+        tasks: which properties, in this order; None: all nine.
+        rows: how many molecules, drawn at random; None: all 130,831.
+        hidden: sizes of the layers of the encoder.
+        seed: of the draw and of the split.
+        data: a folder with the tables of `qm9pack` (`qm9_part1.csv`, …), or with `qm9_properties.csv.gz` and
+            `qm9_geometry.npz` (`Z`, `R_mA`, `offset`); None: the package.
+        recipe: how to train; None: a quick one.
+    """
+    chosen = tuple(TARGETS) if tasks is None else named(tasks)
+    unknown = [task for task in chosen if task not in TARGETS]
+    refuse([f"`tasks` must be properties of qm9, found {task!r}; {closest(task, TARGETS)}" for task in unknown])
+    if rows is not None and (not isinstance(rows, int) or rows < 100):
+        raise ValueError(f"`rows` must be a whole number from 100, or None for all, found {rows!r}")
+    columns, molecules = _read(_folder() if data is None else Path(data), rows, seed)
+    inputs = describe(*molecules)
+    return Problem.from_arrays(
+        inputs,
+        {task: _target(task, columns, inputs) for task in chosen},
+        [Task(task, kind="regression") for task in chosen],
+        name="qm9",
+        encoder=MLP(inputs.shape[1], hidden),
+        recipe=recipe or Recipe(lr=3e-3, batch_size=256, epochs=60, patience=8),
+        seed=seed,
+        notes=[f"{len(inputs)} molecules; energies of atomisation in Hartree"],
+    )
+
+
+def _folder() -> Path:
+    require("qm9", "qm9pack", "qm9pack")
+    found = importlib.util.find_spec("qm9pack")  # importing it would need setuptools and pandas
+    assert found is not None
+    assert found.submodule_search_locations is not None
+    return Path(found.submodule_search_locations[0]) / "data"
+
+
+def _target(task: str, columns: dict[str, NDArray[np.float64]], inputs: NDArray[np.float64]) -> NDArray[np.float64]:
+    values = columns[TARGETS[task]]
+    return values - inputs[:, : len(ELEMENTS)] @ list(FREE_ATOMS.values()) if task == "atomisation" else values
+
+
+def _read(folder: Path, rows: int | None, seed: int) -> tuple[dict[str, NDArray[np.float64]], Molecules]:
+    """The properties, and the atoms and places of the molecules drawn."""
+    if (folder / TABLE).is_file() and (folder / GEOMETRY).is_file():
+        table = read_columns(folder / TABLE, "`data`")
+        drawn = _drawn(table.rows, rows, seed)
+        return _properties([table], drawn), _packed(folder / GEOMETRY, drawn)
+    files = sorted(folder.glob("qm9_part*.csv"))
+    if not files:
+        raise ValueError(
+            f"`data` must be a folder with qm9_part1.csv … or {TABLE} and {GEOMETRY}, found none in {folder}"
+        )
+    tables = [read_columns(file, "`data`") for file in files]
+    drawn = _drawn(sum(table.rows for table in tables), rows, seed)
+    return _properties(tables, drawn), _written(tables, drawn)
+
+
+def _drawn(there: int, rows: int | None, seed: int) -> NDArray[np.int64]:
+    if rows is None or rows >= there:
+        return np.arange(there)
+    return np.sort(np.random.default_rng(derived(seed, "molecules")).permutation(there)[:rows])
+
+
+def _properties(tables: Sequence[Columns], drawn: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+    absent = [name for name in TARGETS.values() if any(name not in table for table in tables)]
+    refuse([f"`data` must be the tables of QM9, found no column {name!r}" for name in absent])
+    return {name: np.concatenate([table[name] for table in tables])[drawn] for name in TARGETS.values()}
+
+
+def _packed(path: Path, drawn: NDArray[np.int64]) -> Molecules:
+    with np.load(path) as packed:
+        atoms, places, offset = packed["Z"].astype(np.int64), packed["R_mA"] / 1000, packed["offset"]
+    slices = [slice(offset[row], offset[row + 1]) for row in drawn]
+    return [atoms[some] for some in slices], [places[some] for some in slices]
+
+
+def _written(tables: Sequence[Columns], drawn: NDArray[np.int64]) -> Molecules:
+    """Molecules as the package writes them: "['C','H']" and "[[x,y,z],[x,y,z]]"."""
+    elements = np.concatenate([table["Elements"] for table in tables])[drawn]
+    texts = np.concatenate([table["XYZ_Ang"] for table in tables])[drawn]
+    numbers = [np.array([ELEMENTS[atom] for atom in ast.literal_eval(text)]) for text in elements]
+    return numbers, [np.array(ast.literal_eval(text), dtype=np.float64).reshape(-1, 3) for text in texts]

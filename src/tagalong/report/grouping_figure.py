@@ -1,0 +1,99 @@
+"""A grouping as a picture: which network trains and serves which task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .style import BLANK, INK, heading, label, line_style, literal
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from tagalong.group import Grouping
+
+ROW, COLUMN = 26, 64  # pixels
+
+
+def grouping_figure(grouping: Grouping, *, title: str = "Which networks there should be") -> Figure:
+    """One column per network, one row per task: a full dot is served there, a ring only helps there.
+
+    Args:
+        grouping: what `select_groups` chose.
+        title: the heading, as plain text.
+
+    Returns:
+        A plotly figure; `write_html` makes a file of it.
+
+    Example:
+        >>> from tagalong.group import select_groups
+        >>> figure = grouping_figure(select_groups([[0, 5, 1], [5, 0, 0], [0, 0, 0]], budget=2))
+        >>> figure.data[0].hovertext
+        ('0 is served by network 1', '1 is served by network 1', '2 is served by network 2')
+    """
+    from plotly.graph_objects import Figure, Scatter
+
+    from tagalong.group import Grouping
+
+    if not isinstance(grouping, Grouping):
+        raise TypeError(f"`grouping` must be a Grouping, found {type(grouping).__name__}; select_groups makes one")
+    order = task_order(grouping)
+    served = [(k, task) for k, group in enumerate(grouping.groups) for task in sorted(group.serves, key=order.index)]
+    helping = [(k, task) for k, group in enumerate(grouping.groups) for task in sorted(group.helpers)]
+    return Figure(
+        [
+            Scatter(name="served", **_dots(served, order, "is served by", full=True)),
+            Scatter(name="helps", **_dots(helping, order, "helps in", full=False)),
+        ],
+        _layout(grouping, order, title),
+    )
+
+
+def task_order(grouping: Grouping) -> list[str]:
+    """All tasks, those served together beside each other."""
+    return [task for group in grouping.groups for task in sorted(group.serves)]
+
+
+def _dots(places: list[tuple[int, str]], order: list[str], does: str, *, full: bool) -> dict[str, Any]:
+    colours = [line_style(k)["color"] for k, _ in places]
+    return {
+        "x": [k for k, _ in places],
+        "y": [order.index(task) for _, task in places],
+        "hovertext": [f"{literal(task)} {does} network {k + 1}" for k, task in places],
+        "hoverinfo": "text",
+        "mode": "markers",
+        "marker": {
+            "size": 13,
+            "symbol": "circle",
+            "color": colours if full else BLANK,
+            "line": {"width": 2, "color": colours},
+        },
+    }
+
+
+def _layout(grouping: Grouping, order: list[str], title: str) -> dict[str, Any]:
+    from tagalong.group import summary
+
+    networks, n = len(grouping.groups), len(order)
+    axis = {"showgrid": True, "gridcolor": "#eeeeee", "zeroline": False, "automargin": True}
+    return {
+        "title": heading(title, literal(summary(grouping)), "full: served there; ring: trained there to help"),
+        "xaxis": {
+            **axis,
+            "title": {"text": "network"},
+            "tickvals": list(range(networks)),
+            "ticktext": [str(k + 1) for k in range(networks)],
+            "range": [-0.6, networks - 0.4],
+        },
+        "yaxis": {
+            **axis,
+            "tickvals": list(range(n)),
+            "ticktext": [label(task) for task in order],
+            "range": [n - 0.4, -0.6],
+        },
+        "showlegend": False,
+        "width": max(560, networks * COLUMN + 240),
+        "height": n * ROW + 200,
+        "margin": {"l": 60, "r": 40, "t": 110, "b": 60},
+        "plot_bgcolor": BLANK,
+        "font": {"color": INK},
+    }

@@ -1,0 +1,190 @@
+"""The top of the page: the question, the answer, how sure it is, and the networks as cards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import isfinite
+
+from tagalong.group import Group
+from tagalong.rendering import Html, tag
+from tagalong.study import TOGETHER, Label, Run, Verdict, label_text, verdict_sentence
+
+from ..result_figures import TaskChange, changes_by_task
+from ..style import signed
+
+MINUS = re.compile(r"(?<!\w)-(?=\d)")
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+
+def answer(run: Run) -> Html:
+    """The question, the answer in one sentence, and the interval it rests on."""
+    results = run.results
+    verdict, tasks = results.verdict(), len(results.problem.tasks)
+    doubts = "; ".join(verdict.provisional)
+    return tag(
+        "header",
+        tag("p", f"{results.problem.name} · {tasks} tasks · {_seeds(verdict)}", class_="eyebrow"),
+        tag("h1", "Which tasks should train together?"),
+        tag("p", headline(verdict), class_="answer"),
+        tag("p", MINUS.sub("−", verdict_sentence(verdict)), class_="why"),
+        tag("p", tag("strong", "Provisional: "), f"{doubts}.", class_="doubt") if doubts else None,
+        _facts(verdict),
+    )
+
+
+def headline(verdict: Verdict) -> str:
+    """The answer in a few words."""
+    if verdict.worth_it:
+        method, networks = verdict.recommended[0], f"{number(len(verdict.groups))} networks"
+        return (
+            f"None of them: each alone, in {networks}." if method == "stl" else f"In {networks}, grouped by {method}."
+        )
+    tried = verdict.candidate is not None or verdict.searched
+    return f"All of them, in one network{': no grouping does better for sure' if tried else ''}."
+
+
+def number(count: int) -> str:
+    """Small numbers as words.
+
+    >>> number(3), number(40)
+    ('three', '40')
+    """
+    return NUMBERS[count] if count < len(NUMBERS) else str(count)
+
+
+def _seeds(verdict: Verdict) -> str:
+    return f"{verdict.seeds} seed{'s' if verdict.seeds != 1 else ''}"
+
+
+def _facts(verdict: Verdict) -> Html | None:
+    """The interval as a picture, and the costs, of the grouping that did best on validation."""
+    if verdict.candidate is None or verdict.estimate is None:
+        return None
+    costs = [
+        ("training", verdict.training_cost),
+        ("deciding", verdict.deciding_cost),
+        ("parameters", verdict.size),
+    ]
+    facts = [_fact(f"{value:.3g}×", name) for name, value in costs if value]
+    return tag(
+        "div",
+        tag(
+            "p",
+            f"The best grouping on validation, {label_text(verdict.candidate)}, against one network:",
+            class_="facts-title",
+        ),
+        tag("div", _interval(verdict), *facts, _fact(str(verdict.tried), "groupings tried"), class_="facts"),
+        class_="candidate",
+    )
+
+
+def _fact(value: str, name: str) -> Html:
+    return tag("div", tag("span", value, class_="value"), tag("span", name, class_="name"), class_="fact")
+
+
+def _interval(verdict: Verdict) -> Html:
+    """The change with its interval on a line, zero in the middle."""
+    assert verdict.estimate is not None
+    low = verdict.estimate if verdict.low is None else verdict.low
+    high = verdict.estimate if verdict.high is None else verdict.high
+    most = 1.15 * max(abs(low), abs(high), abs(verdict.estimate), 1e-6)
+    left, right, dot = (50 + 50 * value / most for value in (low, high, verdict.estimate))
+    known = verdict.low is not None
+    said = f"{signed(low)} to {signed(high)} %" if known else "one seed: how sure is not known"
+    strip = tag(
+        "div",
+        tag("i", class_="zero"),
+        tag("i", class_="span", style=f"left:{left:.1f}%;width:{right - left:.1f}%") if known else None,
+        tag("i", class_="dot", style=f"left:{dot:.1f}%"),
+        class_="strip",
+        role="img",
+        aria_label=f"change of the test losses {signed(verdict.estimate)} %, {said}",
+    )
+    ends = tag("div", tag("span", "← better"), tag("span", "worse →"), class_="ends", aria_hidden="true")
+    name = f"test loss; {100 * verdict.confidence:g} %: {said}" if known else said
+    return tag(
+        "div",
+        tag("span", f"{signed(verdict.estimate)} %", class_="value"),
+        strip,
+        ends,
+        tag("span", name, class_="name"),
+        class_="fact wide",
+    )
+
+
+def recommended(run: Run) -> Html:
+    """The networks to use; below them the best grouping, where another answer was given."""
+    verdict = run.results.verdict()
+    title = "The networks to use" if len(verdict.groups) > 1 else "The network to use"
+    other = None
+    if verdict.candidate is not None and not verdict.worth_it:
+        name = f"The best grouping on validation: {label_text(verdict.candidate)}"
+        cards = _cards(run, verdict.candidate, verdict.candidate_groups)
+        other = tag("details", tag("summary", name), cards)
+    cards = _cards(run, verdict.recommended, verdict.groups)
+    lead = f"{'Errors' if _errors_known(run) else 'Losses'} on test data" + (
+        ", and how the loss changed against one network for all." if verdict.worth_it else "."
+    )
+    return tag(
+        "section",
+        tag("h2", title, id="networks-title"),
+        tag("p", lead, class_="lead"),
+        cards,
+        other,
+        id="networks",
+        aria_labelledby="networks-title",
+    )
+
+
+def _cards(run: Run, label: Label, groups: Sequence[Group]) -> Html:
+    changes = changes_by_task(run.results, *label)
+    return tag(
+        "div",
+        *(_card(run, number, group, changes, label == TOGETHER) for number, group in enumerate(groups, 1)),
+        class_="cards" if len(groups) > 1 else "cards one",
+    )
+
+
+def _card(run: Run, number: int, group: Group, changes: dict[str, TaskChange], together: bool) -> Html:
+    helpers = [tag("span", task, class_="chip helper") for task in sorted(group.helpers)]
+    rows = [_task(run, changes[task], together) for task in run.results.problem.tasks if task in group.serves]
+    numbers = ["test error", "loss"] if _errors_known(run) else ["test loss", "change"]
+    columns = ["serves", *(numbers[:1] if together else numbers)]
+    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
+    return tag(
+        "article",
+        tag("h3", tag("span", class_="swatch"), f"Network {number}" if not together else "All tasks"),
+        tag("table", head, tag("tbody", *rows), class_="served"),
+        tag("p", "trained along, to help: ", *_spaced(helpers), class_="helpers") if helpers else None,
+        class_=f"card n{(number - 1) % 8}",
+    )
+
+
+def _task(run: Run, change: TaskChange, together: bool) -> Html:
+    measure = run.results.problem.errors.get(change.task, "")
+    error = "" if change.after != change.after else f"{change.after:.4g} {measure}".strip()
+    number = error if _errors_known(run) else f"{change.loss:.4g}"
+    cells = [tag("th", change.task, scope="row"), tag("td", number)]
+    if not together:
+        cells.append(tag("td", change_text(change), class_=_tone(change)))
+    return tag("tr", *cells)
+
+
+def _errors_known(run: Run) -> bool:
+    """Whether there are errors beside losses: networks trained elsewhere may have come without."""
+    return any(isfinite(found.error) for record in run.results.records for found in record.test.values())
+
+
+def change_text(change: TaskChange) -> str:
+    """A change in percent with its standard error."""
+    either = "" if change.stderr is None else f" ± {100 * change.stderr:.1f}"
+    return f"{signed(change.change)}{either} %"
+
+
+def _tone(change: TaskChange) -> str:
+    return ("better" if change.change < 0 else "worse") if change.sure else "unsure"
+
+
+def _spaced(children: Sequence[Html]) -> list[object]:
+    return [part for child in children for part in (child, " ")]

@@ -1,0 +1,307 @@
+"""Figures of results: cost against error, the change of each task, and what the effort of `auto` brought."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, hypot, log10
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from .style import BETTER, BLANK, INK, WORSE, heading, label, line_style, literal, marker_style, signed
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from tagalong.study import Line, Record, Results
+
+CostOf = Literal["all", "deciding", "training", "size"]
+COSTS: dict[CostOf, str] = {
+    "all": "deciding and training, against training all together",
+    "deciding": "deciding alone, against training all together",
+    "training": "training the chosen networks, against all together",
+    "size": "parameters of the chosen networks, against the one network",
+}
+
+
+def cost_against_error(
+    results: Results, cost: CostOf = "all", *, title: str = "What it costs and what it brings"
+) -> Figure:
+    """One point per method and budget: relative cost (log) across, change of the test loss up; lower left is better.
+
+    The change is the mean over tasks of the relative change against one network for all tasks. Bars are one
+    standard error either side, from seeds and, where it is known, from finitely many test rows. The budgets of a
+    method are joined by a line. Methods without a known cost, or that cost nothing on a log scale, are left out.
+
+    Args:
+        results: of a study, with `mtl` among its methods.
+        cost: "all", "deciding", "training" or "size"; see `COSTS`.
+        title: the heading, as plain text.
+
+    Returns:
+        A plotly figure; `write_html` makes a file of it.
+    """
+    from plotly.graph_objects import Figure, Scatter
+
+    if cost not in COSTS:
+        raise ValueError(f"`cost` must be one of {', '.join(map(repr, get_args(CostOf)))}, found {cost!r}")
+    lines = [line for line in results.table() if line.change is not None]
+    methods = list(dict.fromkeys(line.method for line in lines))
+    drawn = {method: [line for line in lines if line.method == method and cost_of(line, cost)] for method in methods}
+    traces = [
+        Scatter(**_trace(found, results, cost, methods.index(method))) for method, found in drawn.items() if found
+    ]
+    costs = [value for found in drawn.values() for line in found if (value := cost_of(line, cost))]
+    return Figure(traces, _cost_layout(cost, costs, title))
+
+
+def cost_of(line: Line, cost: CostOf) -> float | None:
+    """A relative cost of a line; None where it is not known."""
+    if cost == "size":
+        return line.relative_parameters
+    parts = {"deciding": [line.deciding_cost], "training": [line.training_cost]}
+    known = parts.get(cost, [line.deciding_cost, line.training_cost])
+    return None if None in known else sum(part for part in known if part is not None)
+
+
+def known_costs(results: Results) -> list[CostOf]:
+    """Those that are known of two methods or more."""
+    lines = results.table()
+    return [cost for cost in COSTS if sum(bool(cost_of(line, cost)) for line in lines) > 1]
+
+
+def change_error(line: Line, results: Results) -> float | None:
+    """One standard error of a line's change: of seeds and of test rows, as far as they are known."""
+    rows = results.noise.get((line.method, line.budget))
+    known = [part for part in (line.change_stderr, rows) if part is not None]
+    return hypot(*known) if known else None
+
+
+def _trace(found: Sequence[Line], results: Results, cost: CostOf, number: int) -> dict[str, Any]:
+    errors = [change_error(line, results) for line in found]
+    style = marker_style(number, full=found[0].honest)
+    return {
+        "name": literal(found[0].method) + ("" if found[0].honest else "*"),
+        "x": [cost_of(line, cost) for line in found],
+        "y": [100 * (line.change or 0.0) for line in found],
+        "error_y": {"array": [100 * (error or 0.0) for error in errors], "thickness": 1, "width": 3},
+        "text": ["" if line.budget is None else str(line.budget) for line in found],
+        "textposition": "top right",
+        "hovertext": [_method_note(line, error, cost) for line, error in zip(found, errors, strict=True)],
+        "hoverinfo": "text",
+        "mode": "lines+markers+text",
+        "marker": style,
+        "line": {"color": style["line"]["color"], "width": 1, "dash": "dot"},
+    }
+
+
+def _method_note(line: Line, error: float | None, cost: CostOf) -> str:
+    budget = "" if line.budget is None else f", {line.budget} networks"
+    change = signed(line.change or 0.0, 2) + ("" if error is None else f" ± {100 * error:.2f}")
+    parts = [f"{literal(line.method)}{budget}", f"{change} % test loss", f"{cost_of(line, cost):.3g} × the cost"]
+    return "<br>".join(parts if line.honest else [*parts, "chosen by looking at test data"])
+
+
+def _cost_layout(cost: CostOf, costs: Sequence[float], title: str) -> dict[str, Any]:
+    ticks = _ticks(costs)
+    return {
+        "title": heading(title, "lower left is better; bars: one standard error; numbers: networks allowed"),
+        "xaxis": {
+            "type": "log",
+            "title": {"text": COSTS[cost]},
+            "tickvals": ticks,
+            "ticktext": [f"{tick:g}×" for tick in ticks],
+            "gridcolor": "#eeeeee",
+            "automargin": True,
+        },
+        "yaxis": {
+            "title": {"text": "change of the test loss, %"},
+            "gridcolor": "#eeeeee",
+            "zerolinecolor": "#999999",
+            "automargin": True,
+        },
+        "legend": {"orientation": "h", "y": -0.25},
+        "width": 760,
+        "height": 520,
+        "margin": {"l": 60, "r": 40, "t": 90, "b": 60},
+        "plot_bgcolor": BLANK,
+        "font": {"color": INK},
+    }
+
+
+def _ticks(costs: Sequence[float]) -> list[float]:
+    """1, 2 and 5 of every power of ten that the costs span; fewer where they span much.
+
+    >>> _ticks([1.0, 3.0])
+    [1.0, 2.0, 5.0]
+    """
+    if not costs:
+        return [1.0]
+    low, high = floor(log10(min(costs))), ceil(log10(max(costs) * 1.001))
+    steps = (1, 2, 5) if high - low <= 2 else (1,)
+    ticks = [step * 10.0**power for power in range(low, high + 1) for step in steps]
+    return [tick for tick in ticks if min(costs) / 2.5 <= tick <= 2.5 * max(costs)]
+
+
+ROW = 24  # pixels
+
+
+@dataclass(frozen=True)
+class TaskChange:
+    """The relative change of a task's test loss, its standard error over seeds, that loss, and errors then and now."""
+
+    task: str
+    change: float
+    stderr: float | None
+    loss: float
+    before: float
+    after: float
+
+    @property
+    def sure(self) -> bool:
+        """Whether it lies beyond two standard errors; never with one seed."""
+        return self.stderr is not None and abs(self.change) > 2 * self.stderr
+
+
+def task_changes(
+    results: Results, method: str, budget: int | None = None, *, tasks: Sequence[str] | None = None, title: str = ""
+) -> Figure:
+    """One row per task: the relative change of its test loss against `mtl`, with one standard error over seeds.
+
+    Left of zero is better. Full dots lie beyond two standard errors, rings do not.
+
+    Args:
+        results: of a study, with `mtl` among its methods.
+        method: its name.
+        budget: how many networks it was allowed; None for methods without a budget.
+        tasks: which, in which order; by default all, in the order of the problem.
+        title: the heading, as plain text.
+
+    Returns:
+        A plotly figure; `write_html` makes a file of it.
+    """
+    from plotly.graph_objects import Figure, Scatter
+
+    found = changes_by_task(results, method, budget)
+    order = [task for task in tasks or results.problem.tasks if task in found]
+    rows = [found[task] for task in order]
+    colours = [BETTER if row.change < 0 else WORSE for row in rows]
+    dots = Scatter(
+        x=[100 * row.change for row in rows],
+        y=list(range(len(rows))),
+        error_x={
+            "array": [100 * (row.stderr or 0.0) for row in rows],
+            "thickness": 1.5,
+            "width": 4,
+            "color": "#888888",
+        },
+        hovertext=[_task_note(row, results.problem.errors.get(row.task, "error")) for row in rows],
+        hoverinfo="text",
+        mode="markers",
+        marker={
+            "size": 10,
+            "color": [colour if row.sure else BLANK for row, colour in zip(rows, colours, strict=True)],
+            "line": {"width": 2, "color": colours},
+        },
+    )
+    name = method if budget is None else f"{method} (budget {budget})"
+    return Figure([dots], _changes_layout(order, title or f"What {name} changes for each task"))
+
+
+def changes_by_task(results: Results, method: str, budget: int | None = None) -> dict[str, TaskChange]:
+    """The change of each task, from pairs of the same seed."""
+    mine = results.records_of((method, budget))
+    together = {record.seed: record for record in results.records_of(("mtl", None))}
+    pairs = [(record, together[record.seed]) for record in mine if record.seed in together]
+    if not pairs:
+        known = ", ".join(sorted({record.method for record in results.records}))
+        raise ValueError(
+            f"`method` and `budget` must be in the results, beside mtl, found {method!r}, {budget!r}; methods: {known}"
+        )
+    return {task: _change(task, pairs) for task in results.problem.tasks}
+
+
+def _change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange:
+    from tagalong.study import mean, relative, stderr
+
+    changes = [relative(mine.test[task].loss, theirs.test[task].loss) for mine, theirs in pairs]
+    return TaskChange(
+        task,
+        mean(changes),
+        stderr(changes) if len(changes) > 1 else None,
+        loss=mean([mine.test[task].loss for mine, _ in pairs]),
+        before=mean([theirs.test[task].error for _, theirs in pairs]),
+        after=mean([mine.test[task].error for mine, _ in pairs]),
+    )
+
+
+def _task_note(row: TaskChange, error: str) -> str:
+    either = "" if row.stderr is None else f" ± {100 * row.stderr:.2f}"
+    lines = [f"{literal(row.task)}: {signed(row.change, 2)}{either} % test loss"]
+    if row.before == row.before and row.after == row.after:
+        lines.append(f"{literal(error)}: {row.before:.4g} together, {row.after:.4g} here")
+    return "<br>".join(lines)
+
+
+def _changes_layout(tasks: Sequence[str], title: str) -> dict[str, Any]:
+    n = len(tasks)
+    return {
+        "title": heading(title, "left of zero is better; bars: one standard error over seeds; full: beyond two"),
+        "xaxis": {
+            "title": {"text": "change of the test loss, %"},
+            "gridcolor": "#eeeeee",
+            "zerolinecolor": "#999999",
+            "zerolinewidth": 2,
+        },
+        "yaxis": {
+            "tickvals": list(range(n)),
+            "ticktext": [label(task) for task in tasks],
+            "range": [n - 0.4, -0.6],
+            "gridcolor": "#eeeeee",
+            "zeroline": False,
+            "automargin": True,
+        },
+        "width": 640,
+        "height": n * ROW + 180,
+        "margin": {"l": 60, "r": 40, "t": 90, "b": 60},
+        "plot_bgcolor": BLANK,
+        "font": {"color": INK},
+    }
+
+
+def search_curve(told: Mapping[str, Any], *, title: str = "What effort brought") -> Figure:
+    """For each budget the expected change on validation of the best networks found so far, against the effort.
+
+    Args:
+        told: what `auto` told of its decision: `results.settings["decisions"]["auto"]`.
+        title: the heading, as plain text.
+
+    Returns:
+        A plotly figure.
+    """
+    from plotly.graph_objects import Figure, Scatter
+
+    from tagalong.study import curve
+
+    traces = [
+        Scatter(
+            name=f"budget {budget}",
+            x=[spent for spent, _ in points],
+            y=[100 * value for _, value in points],
+            hovertext=[f"budget {budget}<br>effort {spent:.3g}<br>{signed(value, 2)} %" for spent, value in points],
+            hoverinfo="text",
+            mode="lines+markers",
+            marker={**marker_style(number), "size": 7},
+            line={**line_style(number), "shape": "hv", "width": 1.5},
+        )
+        for number, (budget, points) in enumerate(curve(told).items())
+    ]
+    layout = {
+        "title": heading(title, "expected change of validation losses against one network for all tasks"),
+        "xaxis": {"title": {"text": "effort, in trainings"}, "rangemode": "tozero", "gridcolor": "#eeeeee"},
+        "yaxis": {"title": {"text": "expected change, %"}, "gridcolor": "#eeeeee", "zerolinecolor": "#999999"},
+        "width": 760,
+        "height": 420,
+        "plot_bgcolor": BLANK,
+        "font": {"color": INK},
+    }
+    return Figure(traces, layout)

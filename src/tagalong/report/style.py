@@ -1,0 +1,162 @@
+"""Colours that people with any colour vision can tell apart, and names and numbers as figures show them."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from math import floor, isfinite, log10
+from typing import Any
+
+from tagalong.affinity import Affinity
+
+Scale = list[tuple[float, str]]
+
+# ColorBrewer's red–white–blue: below the centre red, above it blue.
+_DIVERGING = (
+    "#b2182b",
+    "#d6604d",
+    "#f4a582",
+    "#fddbc7",
+    "#f7f7f7",
+    "#d1e5f0",
+    "#92c5de",
+    "#4393c3",
+    "#2166ac",
+)
+# Okabe and Ito (2008), without the yellow that is lost on white.
+_DISTINCT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x", "cross", "star", "hourglass")
+
+BETTER, WORSE = "#2166ac", "#b2182b"  # the ends of the scale
+GREY, INK, BLANK = "#e4e4e4", "#404040", "#ffffff"
+FADE = 0.65  # how far a faded colour has gone to white
+
+
+def diverging(fade: float = 0.0) -> Scale:
+    """A colour scale from red over white to blue, `fade` of the way to white."""
+    return [(i / (len(_DIVERGING) - 1), _faded(colour, fade)) for i, colour in enumerate(_DIVERGING)]
+
+
+def plain(colour: str) -> Scale:
+    """A scale of one colour."""
+    return [(0.0, colour), (1.0, colour)]
+
+
+def line_style(number: int) -> dict[str, str]:
+    """Colour and dashes of the line with this number: eight colours, then the same dashed."""
+    dash = _DASHES[number // len(_DISTINCT) % len(_DASHES)]
+    return {"color": _DISTINCT[number % len(_DISTINCT)], "dash": dash}
+
+
+def marker_style(number: int, *, full: bool = True) -> dict[str, Any]:
+    """Colour and sign of the marker with this number; no two of the first seventy-two are alike."""
+    colour = _DISTINCT[number % len(_DISTINCT)]
+    sign = _SYMBOLS[number % len(_SYMBOLS)]
+    return {"size": 10, "symbol": sign, "color": colour if full else BLANK, "line": {"width": 1.5, "color": colour}}
+
+
+def transparent(colour: str, opacity: float) -> str:
+    """The colour with an opacity, as plotly reads it.
+
+    >>> transparent("#0072b2", 0.5)
+    'rgba(0, 114, 178, 0.5)'
+    """
+    return f"rgba({', '.join(map(str, _channels(colour)))}, {opacity})"
+
+
+def _faded(colour: str, fade: float) -> str:
+    return "#" + "".join(f"{round(c + fade * (255 - c)):02x}" for c in _channels(colour))
+
+
+def _channels(colour: str) -> tuple[int, ...]:
+    return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
+
+
+LONGEST = 24  # characters of a task's name beside a figure; hovering shows all of them
+
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def literal(name: str) -> str:
+    """The name as plain text: plotly reads tags, entities and, between dollar signs, TeX.
+
+    >>> literal("<b>R&D</b> $5")
+    '&lt;b&gt;R&amp;D&lt;/b&gt; &#36;5'
+    """
+    return html.escape(name, quote=False).replace("$", "&#36;")
+
+
+def label(name: str) -> str:
+    """The name as plain text, its middle left out where it is long.
+
+    >>> label("number_of_days_in_hospital_2019")
+    'number_of_da…spital_2019'
+    """
+    if len(name) > LONGEST:
+        name = f"{name[: LONGEST // 2]}…{name[-(LONGEST // 2 - 1) :]}"
+    return literal(name)
+
+
+def power_of_thousand(largest: float) -> int:
+    """The power of ten, a multiple of three, in which numbers up to `largest` are short to write.
+
+    >>> power_of_thousand(0.0042), power_of_thousand(0.3)
+    (-3, 0)
+    """
+    return 0 if not largest > 0 or 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
+
+
+def times(power: int) -> str:
+    """The unit of numbers that were divided by a power of ten.
+
+    >>> times(-3)
+    ' × 10⁻³'
+    """
+    return f" × 10{str(power).translate(_SUPERSCRIPT)}" if power else ""
+
+
+def plus_minus(mean: float, error: float) -> str:
+    """A value and, where it is known, its standard error.
+
+    >>> plus_minus(0.01234, 0.0005), plus_minus(0.01234, float("nan"))
+    ('0.0123 ± 0.0005', '0.0123')
+    """
+    return f"{mean:.3g} ± {error:.2g}" if isfinite(error) else f"{mean:.3g}"
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """A change in percent with its sign, a true minus, and none before zero.
+
+    >>> signed(-0.0312), signed(-0.0001), signed(0.1, 2)
+    ('−3.1', '0.0', '+10.00')
+    """
+    rounded = round(100 * value, digits)
+    return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else f"{0:.{digits}f}"
+
+
+def heading(title: str, *lines: str) -> dict[str, Any]:
+    """A title with small lines below it, at the left."""
+    small = "".join(f"<br><sup>{line}</sup>" for line in lines if line)
+    return {"text": literal(title) + small, "x": 0.02, "y": 0.97, "yanchor": "top"}
+
+
+def what_was_measured(affinity: Affinity) -> str:
+    """The quantity and its average, for the line below a title."""
+    settings: Mapping[str, Any] = affinity.settings
+    parts = [str(settings["estimator"])] if settings.get("estimator") else []
+    if settings.get("update") == "optimizer":
+        parts.append("the optimiser's step")
+    if settings.get("held_out"):
+        parts.append("held-out loss")
+    if len(affinity.steps):
+        parts.append(f"{settings.get('average', 'mean')} over {len(affinity.steps)} measured steps")
+    return literal(", ".join(parts))
+
+
+def need_affinity(value: object, name: str = "affinity") -> None:
+    if not isinstance(value, Affinity):
+        raise TypeError(
+            f"`{name}` must be an Affinity, found {type(value).__name__}; make one with Affinity.from_matrix"
+        )

@@ -1,0 +1,381 @@
+"""The trained answer: the recommended networks, ready to predict, saved and exported."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import json
+import math
+import pickle
+import shutil
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from tagalong.files import read_document, write_atomic
+from tagalong.group import Group
+from tagalong.learn import Network, Problem, build_network, outputs_on
+
+from .records import Outcome, Record
+from .uncertainty import Label, changes
+
+if TYPE_CHECKING:
+    from .results import Results
+
+States = Callable[[str], Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Served:
+    """What predictions of a task mean.
+
+    Attributes:
+        name: of the task.
+        kind: "binary", "multiclass", "regression" or "custom".
+        scale: mean and standard deviation to undo, for regression; None if there are none.
+        labels: what the numbers 0, 1, … of a class stand for in the data; empty if they stand for themselves.
+    """
+
+    name: str
+    kind: str
+    scale: tuple[float, float] | None = None
+    labels: tuple[Any, ...] = ()
+
+    def prediction(self, outputs: Tensor) -> NDArray[Any]:
+        """Outputs of the head as probabilities (of label 1, of every class) or in the data's units."""
+        if self.kind == "binary":
+            outputs = torch.sigmoid(outputs)
+        elif self.kind == "multiclass":
+            outputs = torch.softmax(outputs, 1)
+        elif self.kind == "regression" and self.scale is not None:
+            outputs = outputs * self.scale[1] + self.scale[0]
+        flat = outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs
+        return flat.cpu().numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """The recommended networks of one seed: what a study measured, not an ensemble of its seeds.
+
+    The seed is the one whose networks did best on validation.
+
+    Attributes:
+        groups: what each network trained and serves.
+        networks: one per group, in evaluation mode, with the heads of the tasks it serves only.
+        tasks: what the predictions of each task mean, in the order of the problem.
+        seed: of the networks.
+        table: how raw rows become inputs; None if rows are inputs already.
+        example: a few rows of inputs, for their shape.
+    """
+
+    groups: tuple[Group, ...]
+    networks: tuple[Network, ...]
+    tasks: tuple[Served, ...]
+    seed: int
+    table: Any
+    example: Tensor
+
+    @staticmethod
+    def build(
+        problem: Problem,
+        groups: Sequence[Group],
+        states: Sequence[Mapping[str, Tensor]],
+        seed: int,
+        widths: Sequence[float] | None = None,
+    ) -> Best:
+        """The networks of these groups with trained weights, as `Trained.state` holds them; of width 1 by default."""
+        given = zip(groups, states, widths or [1.0] * len(groups), strict=True)
+        networks = [_serving(problem, group, state, seed, width) for group, state, width in given]
+        example, _ = problem.train.only(()).batch(torch.arange(min(2, len(problem.train))))
+        return Best(tuple(groups), tuple(networks), served_tasks(problem), seed, problem.table, example.cpu())
+
+    def predict(self, rows: Any) -> dict[str, NDArray[Any]]:
+        """Predictions of every task for raw rows.
+
+        Args:
+            rows: as the problem was made from: an array for `Problem.from_arrays`, a table or CSV for
+                `Problem.from_csv`, inputs for a problem made otherwise.
+
+        Returns:
+            For each task the probability of label 1 (binary) or of every class (multiclass), the value in the data's
+            units (regression), or the raw outputs (custom).
+        """
+        inputs = torch.as_tensor(rows) if self.table is None else self.table.inputs(rows)
+        parts: dict[str, Tensor] = {}
+        for network in self.networks:
+            like = next(network.parameters(), self.example)
+            parts |= outputs_on(network, inputs.to(like.dtype) if inputs.is_floating_point() else inputs)
+        return {task.name: task.prediction(parts[task.name]) for task in self.tasks}
+
+    def save(self, out: str | Path) -> Path:
+        """Writes the networks to `networks/` of a run's folder; the folder alone is enough to predict."""
+
+        return write(self, Path(out))
+
+    @staticmethod
+    def load(out: str | Path) -> Best:
+        """Reads what `save` wrote. It unpickles the modules, which can run code: open only folders you trust."""
+
+        return read(Path(out))
+
+    def export(self, folder: str | Path) -> list[str]:
+        """Writes the networks for use without tagalong: weights, `torch.export` programmes, and a loader script.
+
+        Args:
+            folder: made if it is not there; `load.py` in it needs only torch.
+
+        Returns:
+            A note for each network that `torch.export` could not take; its weights are there all the same.
+        """
+
+        return export(self, Path(folder))
+
+
+def keep_best(
+    results: Results,
+    problem: Problem,
+    state_of: States,
+    width_of: Callable[[str], float] = lambda key: 1.0,
+    label: Label | None = None,
+) -> Best:
+    """The networks a verdict recommends, of the seed that did best on validation.
+
+    Args:
+        results: with its records' keys of networks in the store.
+        problem: they were trained on.
+        state_of: gives the weights of a network by its key.
+        width_of: gives its width.
+        label: a method and budget whose networks are wanted instead.
+    """
+    record = recommended_record(results, label)
+    states, widths = [state_of(key) for key in record.networks], [width_of(key) for key in record.networks]
+    return Best.build(problem, record.groups, states, record.seed, widths)
+
+
+def recommended_record(results: Results, label: Label | None = None) -> Record:
+    """Among the records that the verdict recommends, or of this label, the seed with the best validation losses."""
+    wanted = label or results.verdict().recommended
+    found = [record for record in results.records_of(wanted) if not record.diverged]
+    if not found:
+        raise ValueError(f"no networks of {wanted[0]!r} are left, since some diverged with every seed; lower `lr`")
+    one = [Record("mean", None, record.seed, (), _mean_val(found), {}) for record in found]
+    against_mean = dict(zip((record.seed for record in found), changes(found, one, "val"), strict=True))
+    return min(found, key=lambda record: (against_mean[record.seed], record.seed))
+
+
+def _mean_val(found: Sequence[Record]) -> dict[str, Outcome]:
+    losses = {task: [record.val[task].loss for record in found] for task in found[0].val}
+    return {task: Outcome(sum(values) / len(values), math.nan) for task, values in losses.items()}
+
+
+def served_tasks(problem: Problem) -> tuple[Served, ...]:
+    """What the predictions of a problem's tasks mean."""
+    labels: Mapping[str, Any] = getattr(problem.table, "classes", None) or {}
+    return tuple(
+        Served(task.name, task.kind, problem.scales.get(task.name), tuple(labels.get(task.name, ())))
+        for task in problem.tasks
+    )
+
+
+def _serving(problem: Problem, group: Group, state: Mapping[str, Tensor], seed: int, width: float) -> Network:
+    whole = build_network(problem, group.trains, seed, width)
+    whole.load_state_dict(state)
+    heads = {task: head for task, head in zip(whole.tasks, whole.heads, strict=True) if task in group.serves}
+    return _plain(Network(whole.encoder, list(heads.values()), list(heads), seed).eval())
+
+
+def _plain(network: Network) -> Network:
+    """With the weights that parametrisations (weight or spectral norm) work out: torch refuses to pickle those."""
+    for module in network.modules():
+        for name in list(getattr(module, "parametrizations", ())) if parametrize.is_parametrized(module) else ():
+            parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+    return network
+
+
+FORMAT = "tagalong-networks"
+VERSION = 2  # 1: pickled classes that have moved since
+FOLDER, FILE, EXAMPLE = "networks", "networks.json", "example.pt"
+
+
+class NetworksFileError(ValueError):
+    """A folder that should hold networks does not."""
+
+
+def write(best: Best, out: Path) -> Path:
+    """Fills a folder beside it first: a kill half-way leaves the networks before."""
+    folder = out / FOLDER
+    draft = out / f".{FOLDER}.{uuid4().hex}"
+    draft.mkdir(parents=True)
+    try:
+        for number, network in enumerate(best.networks):
+            torch.save(network.state_dict(), draft / weights_file(number))
+            (draft / module_file(number)).write_bytes(_without_weights(network))
+        torch.save(best.example, draft / EXAMPLE)
+        write_atomic(draft / FILE, (json.dumps(to_document(best), allow_nan=False, indent=1) + "\n").encode())
+        _put(draft, folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder
+
+
+def _put(draft: Path, folder: Path) -> None:
+    """Replaces `folder` by `draft`; where several processes do so at once, the last one's stays."""
+    before = draft.with_name(f"{draft.name}.before")
+    while True:
+        with suppress(FileNotFoundError):
+            folder.rename(before)
+        try:
+            draft.rename(folder)
+            return
+        except OSError as error:  # another process put its own there in between
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        finally:
+            shutil.rmtree(before, ignore_errors=True)
+
+
+def read(out: Path) -> Best:
+    """The networks in the folder of a run, or in its `networks/` itself; never some of one run and some of another."""
+    before = _identity(out / FOLDER)
+    try:
+        best = _read(out)
+    except NetworksFileError:
+        if _identity(out / FOLDER) == before:
+            raise
+    else:
+        if _identity(out / FOLDER) == before:
+            return best
+    return read(out)  # another process has put its own there in between
+
+
+def _identity(folder: Path) -> int | None:
+    with suppress(FileNotFoundError):
+        return folder.stat().st_ino
+    return None
+
+
+def _read(out: Path) -> Best:
+    folder = out / FOLDER if (out / FOLDER).is_dir() else out
+    if not (folder / FILE).exists():
+        raise NetworksFileError(f"`out` must be the folder of a finished run, found no {FOLDER}/{FILE} in {out}")
+    try:
+        best: Best = read_document(
+            folder / FILE, FORMAT, VERSION, lambda document: _best(document, folder), NetworksFileError
+        )
+    except ImportError as error:
+        todo = "start Python where it can be, or run the study again"
+        raise NetworksFileError(f"{folder} needs code that cannot be imported here ({error}); {todo}") from error
+    return best
+
+
+def _best(document: dict[str, Any], folder: Path) -> Best:
+    return Best(
+        groups=tuple(Group(entry["trains"], entry["serves"]) for entry in document["groups"]),
+        networks=tuple(_module(folder, number) for number in range(len(document["groups"]))),
+        tasks=tuple(_served(entry) for entry in document["tasks"]),
+        seed=document["seed"],
+        table=_table(document["table"]),
+        example=torch.load(folder / EXAMPLE, weights_only=True),
+    )
+
+
+def to_document(best: Best) -> dict[str, Any]:
+    """What the networks are, as JSON can hold it."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "seed": best.seed,
+        "tasks": [asdict(task) for task in best.tasks],
+        "groups": [{"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in best.groups],
+        "outputs": [list(network.tasks) for network in best.networks],
+        "weights": [weights_file(number) for number in range(len(best.networks))],
+        "table": None if best.table is None else best.table.to_document(),
+    }
+
+
+def weights_file(number: int) -> str:
+    """The file of a network's weights."""
+    return f"network-{number + 1}.pt"
+
+
+def module_file(number: int) -> str:
+    """The file of a network's module, without its weights."""
+    return f"network-{number + 1}.pkl"
+
+
+def _without_weights(network: Network) -> bytes:
+    """The pickled module; own classes of the main script go along, so cloudpickle."""
+    import cloudpickle
+
+    hollow = copy.deepcopy(network).cpu()
+    for module in hollow.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            meta = nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
+            module.register_parameter(name, meta)
+    pickled: bytes = cloudpickle.dumps(hollow)
+    return pickled
+
+
+def _module(folder: Path, number: int) -> Network:
+    network: Network = pickle.loads((folder / module_file(number)).read_bytes())
+    weights = torch.load(folder / weights_file(number), weights_only=True, map_location="cpu")
+    network.load_state_dict(weights, assign=True)
+    return network.eval()
+
+
+def _served(entry: dict[str, Any]) -> Served:
+    scale = entry["scale"]
+    return Served(entry["name"], entry["kind"], None if scale is None else tuple(scale), tuple(entry["labels"]))
+
+
+def _table(document: dict[str, Any] | None) -> Any:
+    from tagalong.learn import read_preparation
+
+    return None if document is None else read_preparation(document)
+
+
+EXPORTED_FILE, SCRIPT = "networks.json", "load.py"
+
+
+def export(best: Best, folder: Path) -> list[str]:
+    """Weights of every network, its programme where torch can export it, and how to load and read them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    programmes: list[str | None] = []
+    notes = []
+    for number, network in enumerate(best.networks):
+        torch.save(network.state_dict(), folder / weights_file(number))
+        name = f"network-{number + 1}.pt2"
+        problem = _export_programme(network, best.example, folder / name)
+        programmes.append(None if problem else name)
+        if problem:
+            notes.append(
+                f"network {number + 1} ({', '.join(network.tasks)}): torch.export could not take it: {problem}"
+            )
+    document = to_document(best) | {"programmes": programmes, "notes": notes, "format": "tagalong-export"}
+    write_atomic(folder / EXPORTED_FILE, (json.dumps(document, allow_nan=False, indent=1) + "\n").encode())
+    write_atomic(folder / SCRIPT, files("tagalong.study").joinpath("export_loader.py").read_bytes())
+    return notes
+
+
+def _export_programme(network: Network, example: torch.Tensor, file: Path) -> str | None:
+    """Writes the programme, for any number of rows; gives what went wrong, if something did."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # exporters warn of what they are about to change in later releases
+            rows = torch.export.Dim.AUTO
+            programme = torch.export.export(network.eval(), (example,), dynamic_shapes={"inputs": {0: rows}})
+            torch.export.save(programme, file)
+    except Exception as error:  # user modules can fail to export in any way, and the weights are of use without
+        file.unlink(missing_ok=True)
+        return str(error).strip().split("\n")[0] or type(error).__name__
+    return None

@@ -1,0 +1,361 @@
+"""Where networks are trained: here one after the other, in processes of this machine, or on a Ray cluster."""
+
+from __future__ import annotations
+
+import difflib
+import multiprocessing
+import os
+import re
+import signal
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from tagalong.learn import Diverged, Job, Problem, Trained, train, train_many
+
+from .network_rows import Packed, pack
+
+Advance = Callable[[int], None]
+CHECKPOINT_SECONDS = 15.0
+NAMES = ("serial", "processes", "ray")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Networks trained as one computation, all of them finished or none.
+
+    Attributes:
+        jobs: one network, or several plain ones of one seed and width.
+        meter: settings of a meter, for one network.
+        checkpoint: where a single network's training under way is kept.
+    """
+
+    jobs: tuple[Job, ...]
+    meter: Mapping[str, Any] | None = None
+    checkpoint: Path | None = None
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Trains chunks somewhere. Only the caller writes the store."""
+
+    def start(self, problem: Problem, device: str) -> None:
+        """Gets ready for networks of this problem."""
+
+    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[Packed]]]:
+        """Trains all chunks; gives each when it is finished, in any order, and counts networks with `advance`."""
+
+    def stop(self) -> None:
+        """Lets go of what `start` took; may be called twice."""
+
+
+def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | None = None) -> list[Packed]:
+    """Trains the networks of a chunk, in the order of its jobs; those that diverged are there too, see `Row`."""
+    advance = advance or (lambda n: None)
+    if len(chunk.jobs) == 1:
+        packed = _train_one(problem, chunk, device, _after_epochs(problem, getattr(advance, "steps", None)))
+        advance(1)
+        return [packed]
+    stopped = _more(advance)  # as they stop early, long before the last of them is trained
+    found: dict[Job, Packed] = {}
+    try:
+        for trained in train_many(problem, chunk.jobs, device=device, progress=stopped):
+            found[trained.job] = pack(trained, problem.val.groups)
+    except Diverged as error:
+        found |= {trained.job: pack(trained) for trained in error.networks}
+    return [found[job] for job in chunk.jobs]
+
+
+def _more(advance: Advance) -> Callable[[int], None]:
+    """Takes how many there are by now, and tells each of them once, also where a second try begins anew."""
+    told = 0
+
+    def now(number: int) -> None:
+        nonlocal told
+        for _ in range(told, number):
+            advance(1)
+        told = max(told, number)
+
+    return now
+
+
+def _after_epochs(problem: Problem, steps: Advance | None) -> Callable[[int], None] | None:
+    """Tells of the steps of each epoch, if somebody wants to know."""
+    each = -(-len(problem.train) // problem.recipe.batch_size)
+    return None if steps is None else lambda epoch: steps(each)
+
+
+def _train_one(problem: Problem, chunk: Chunk, device: str, progress: Callable[[int], None] | None) -> Packed:
+    (job,) = chunk.jobs
+    begin = partial(_trained, problem, job, device=device, meter=chunk.meter, progress=progress)
+    try:
+        trained = begin(checkpoint=chunk.checkpoint, checkpoint_every=CHECKPOINT_SECONDS)
+    except FileNotFoundError:
+        if chunk.checkpoint is None:
+            raise
+        # A second process on this folder has finished the same network and removed the checkpoint.
+        trained = begin()
+    return pack(trained, problem.val.groups)
+
+
+def _trained(problem: Problem, job: Job, **more: Any) -> Trained:
+    try:
+        return train(problem, job, **more)
+    except Diverged as error:
+        (diverged,) = error.networks
+        return diverged
+
+
+class Serial:
+    """One chunk after the other, in this process."""
+
+    def start(self, problem: Problem, device: str) -> None:
+        self._problem, self._device = problem, device
+
+    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[Packed]]]:
+        for chunk in chunks:
+            yield chunk, train_chunk(self._problem, chunk, self._device, advance)
+
+    def stop(self) -> None:
+        pass
+
+
+def make_executor(executor: str | Executor) -> Executor:
+    """The executor of this name, or the one given; "processes:4" has four workers.
+
+    Raises:
+        ImportError: with the line to install what the executor needs.
+    """
+    if executor == "serial":
+        return Serial()
+    if isinstance(executor, str) and (found := re.fullmatch(r"processes(?::(\d+))?", executor)):
+        return Processes(None if found[1] is None else int(found[1]))
+    if executor == "ray":
+        return Ray()
+    if isinstance(executor, str) or not isinstance(executor, Executor):
+        close = difflib.get_close_matches(str(executor), NAMES, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"`executor` must be one of {', '.join(map(repr, NAMES))}, found {executor!r}{hint}")
+    return executor
+
+
+def device_name(device: str | torch.device) -> str:
+    """The device to train on; "auto" is CUDA where there is one."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"`device` must be 'auto', 'cpu', 'cuda', …, found {device!r}") from error
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"`device` must be there, found {str(device)!r} and no CUDA; use 'cpu' or 'auto'")
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        number = torch.cuda.device_count()
+        raise ValueError(f"`device` must be there, found {str(device)!r}, and torch sees {number}, from cuda:0")
+    if found.type not in ("cpu", "cuda"):
+        _try(found)
+    return str(found)
+
+
+def _try(device: torch.device) -> None:
+    """Refuses a device that this torch knows by name alone."""
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError) as error:
+        said = re.split(r"\n|\.(?:\s|$)", str(error))[0]  # torch goes on at length
+        raise ValueError(f"`device` must be there, found {str(device)!r} ({said}); use 'cpu' or 'auto'") from error
+
+
+_worker: dict[str, Any] = {}  # what a worker process knows: the problem and its device
+
+
+class Processes:
+    """Trains chunks in processes of this machine.
+
+    They are spawned, so a script must guard its first lines with `if __name__ == "__main__":`.
+
+    Args:
+        workers: how many; by default one per core, with CUDA one per GPU.
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
+        if workers is not None and (not isinstance(workers, int) or workers < 1):
+            raise ValueError(f"`workers` must be a whole number from 1, found {workers!r}")
+        try:
+            import cloudpickle  # noqa: F401 - the problem may hold lambdas
+        except ImportError:
+            raise ImportError('executor="processes" needs cloudpickle: pip install cloudpickle') from None
+        self._workers = workers
+        self._pool: ProcessPoolExecutor | None = None
+        self._under_way: dict[Future[list[Packed]], Chunk] = {}
+
+    def start(self, problem: Problem, device: str) -> None:
+        import cloudpickle
+
+        self.stop()
+        self._folder = TemporaryDirectory(prefix="tagalong-")
+        path = Path(self._folder.name, "problem.pkl")
+        path.write_bytes(cloudpickle.dumps(problem))
+        devices = _devices(device, self._workers)
+        context = multiprocessing.get_context("spawn")
+        free = context.SimpleQueue()
+        for name in devices:
+            free.put(name)
+        self._pool = ProcessPoolExecutor(len(devices), context, initializer=_begin, initargs=(path, free))
+
+    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[Packed]]]:
+        assert self._pool is not None
+        with _interrupts_held():  # this is what starts the processes
+            futures = self._under_way = {self._pool.submit(_work_in_process, chunk): chunk for chunk in chunks}
+        try:
+            for future in as_completed(futures):
+                packed = future.result()
+                advance(len(packed))
+                yield futures.pop(future), packed
+        except BrokenProcessPool as error:
+            raise BrokenExecutor(
+                "a worker process died; finished networks are kept, so run the study again (a script that trains in "
+                'processes must guard its first lines with `if __name__ == "__main__":`)'
+            ) from error
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def stop(self) -> None:
+        if self._pool is not None:
+            if self._under_way:  # an interrupt or an error: nobody waits for what each worker has before it
+                _end(self._pool)
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+            self._folder.cleanup()
+
+
+def _devices(device: str, workers: int | None) -> list[str]:
+    """The device of every worker."""
+    if device != "cuda":
+        return [device] * (workers or os.cpu_count() or 1)
+    number = torch.cuda.device_count()
+    return [f"cuda:{i % number}" for i in range(workers or number)]
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits until the end; processes started here never hear it, so they cannot complain while they import."""
+    if not hasattr(signal, "pthread_sigmask"):  # not on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    for process in list((getattr(pool, "_processes", None) or {}).values()):
+        process.terminate()
+
+
+def _begin(path: Path, free: Any) -> None:
+    import cloudpickle
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the driver ends these
+    parent = multiprocessing.parent_process()
+    if parent is not None:  # a killed driver leaves no workers behind
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    torch.set_num_threads(1)
+    _worker.update(problem=cloudpickle.loads(path.read_bytes()), device=free.get())
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _work_in_process(chunk: Chunk) -> list[Packed]:
+    return train_chunk(_worker["problem"], chunk, _worker["device"])
+
+
+_problems: dict[str, Problem] = {}  # what a worker has read, by run; one at a time
+
+
+class Ray:
+    """Trains chunks with Ray.
+
+    Uses the connection there is: call `ray.init(address="auto")` first to work on a cluster (every node needs
+    tagalong and what the problem imports). Without one it joins the cluster that runs here, as Ray does, or else starts
+    Ray on this machine, and leaves it after the study.
+
+    Args:
+        retries: how often a chunk is tried again after its worker was lost.
+        cpus: that a chunk takes.
+        gpus: that a chunk takes; by default 1 if the device is CUDA. Fractions share a GPU.
+    """
+
+    def __init__(self, retries: int = 3, cpus: float = 1, gpus: float | None = None) -> None:
+        try:
+            import ray  # noqa: F401
+        except ImportError:
+            raise ImportError('executor="ray" needs Ray: pip install "tagalong[ray]"') from None
+        self._retries, self._cpus, self._gpus = retries, cpus, gpus
+        self._own = False
+        self._train: Any = None
+
+    def start(self, problem: Problem, device: str) -> None:
+        import ray
+        from ray import cloudpickle
+
+        if not ray.is_initialized():
+            ray.init(include_dashboard=False, log_to_driver=False)
+            self._own = True
+        gpus = (1 if device.startswith("cuda") else 0) if self._gpus is None else self._gpus
+        remote = ray.remote(num_cpus=self._cpus, num_gpus=gpus, max_retries=self._retries)(_work_on_ray)
+        dumps: Any = cloudpickle.dumps
+        content, run = ray.put(dumps(problem)), uuid.uuid4().hex
+        self._train = lambda chunk: remote.remote(content, run, chunk, device, self._cpus)
+
+    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[Packed]]]:
+        import ray
+
+        waiting = {self._train(chunk): chunk for chunk in chunks}
+        try:
+            while waiting:
+                (reference, *_), _ = ray.wait(list(waiting), num_returns=1)
+                packed = ray.get(reference)
+                advance(len(packed))
+                yield waiting.pop(reference), packed
+        finally:
+            for reference in waiting:
+                ray.cancel(reference)
+
+    def stop(self) -> None:
+        import ray
+
+        self._train = None
+        if self._own:
+            ray.shutdown()
+            self._own = False
+
+
+def _work_on_ray(content: bytes, run: str, chunk: Chunk, device: str, cpus: float) -> list[Packed]:
+    """Runs on a worker."""
+    import torch
+    from ray import cloudpickle
+
+    torch.set_num_threads(max(1, int(cpus)))
+    if run not in _problems:
+        _problems.clear()
+        _problems[run] = cloudpickle.loads(content)
+    if chunk.checkpoint is not None and not chunk.checkpoint.parent.parent.exists():
+        chunk = replace(chunk, checkpoint=None)  # this node does not see the folder of the run
+    return train_chunk(_problems[run], chunk, device)

@@ -1,0 +1,260 @@
+"""Results of networks that somebody else trained, and what follows from them; kept as files."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tagalong.errors import refuse
+from tagalong.files import read_document, write_atomic
+from tagalong.group import Group
+
+from .planning import Plan
+from .records import Cost, Outcome, ProblemInfo, Record
+from .relative_losses import Subset
+from .results import Results
+from .uncertainty import Label, row_noise
+
+Losses = Mapping[str, float | Sequence[float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """How one network did.
+
+    Attributes:
+        val: validation outcome of each of its tasks.
+        test: test outcome.
+        rows: the test loss of every row of each task; None if not told.
+        cost: what training it took, as far as it was told.
+        parameters: of the network; 0 if not told.
+    """
+
+    val: Mapping[str, Outcome]
+    test: Mapping[str, Outcome]
+    rows: Mapping[str, NDArray[Any]] | None = None
+    cost: Cost = field(default_factory=lambda: Cost(1))
+    parameters: int = 0
+
+
+class Ledger:
+    """A plan and what has been told about its networks so far."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.told: dict[tuple[Subset, int], Told] = {}
+
+    @property
+    def pending(self) -> list[tuple[tuple[str, ...], int]]:
+        """Tasks and seed of every network still to be told, in the order to train them."""
+        waiting = self._untold()
+        if not waiting and self.plan.undecided:
+            self.plan = self.plan.decided(lambda subset, task, seed: self.told[subset, seed].val[task].loss)
+            waiting = self._untold()
+        return waiting
+
+    def _untold(self) -> list[tuple[tuple[str, ...], int]]:
+        return [(tasks, seed) for tasks, seed in self.plan.networks if (frozenset(tasks), seed) not in self.told]
+
+    def row_problems(self, told: Told) -> list[str]:
+        """Whether test rows are as many as those of networks told before."""
+        if told.rows is None:
+            return []
+        lengths = {len(rows) for one in (told, *self.told.values()) for rows in (one.rows or {}).values()}
+        if len(lengths) == 1:
+            return []
+        return [f"`rows` must be the same test rows for every network, found {' and '.join(map(str, sorted(lengths)))}"]
+
+    def results(self, problem: ProblemInfo, settings: Mapping[str, Any], out: Path | None = None) -> Results:
+        """The results, once every network has been told."""
+        if waiting := self.pending:
+            names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            missing = f"{', '.join(names[:5])}{more}"
+            raise ValueError(f"results of {len(names)} networks are missing: {missing}; train them and add theirs")
+        records = [
+            self._record(label, groups, seed)
+            for label, groups in self.plan.groupings.items()
+            for seed in self.plan.seeds
+        ]
+        return Results(records, problem=problem, noise=self._noise(records), settings=settings, out=out)
+
+    def _record(self, label: Label, groups: tuple[Group, ...], seed: int) -> Record:
+        found = [self.told[group.trains, seed] for group in groups]
+        where = {task: told for group, told in zip(groups, found, strict=True) for task in group.serves}
+        deciding = [self.told[subset, seed].cost for subset in self.plan.deciding(label[0])]
+        known = all(told.parameters for told in found)
+        return Record(
+            *label,
+            seed=seed,
+            groups=groups,
+            val={task: where[task].val[task] for task in self.plan.tasks},
+            test={task: where[task].test[task] for task in self.plan.tasks},
+            deciding=sum(deciding, Cost()),
+            training=sum((told.cost for told in found), Cost()),
+            parameters=sum(told.parameters for told in found) if known else 0,
+        )
+
+    def _noise(self, records: Sequence[Record]) -> dict[Label, float]:
+        """Of the groupings whose row losses are all known."""
+        known = [record for record in records if self._rows(record) is not None]
+        labels = {(record.method, record.budget) for record in records if self._rows(record) is None}
+        complete = [record for record in known if (record.method, record.budget) not in labels]
+        return row_noise(complete, lambda record: self._rows(record) or {})
+
+    def _rows(self, record: Record) -> dict[str, NDArray[Any]] | None:
+        rows: dict[str, NDArray[Any]] = {}
+        for group in record.groups:
+            told = self.told[group.trains, record.seed].rows
+            if told is None:
+                return None
+            rows |= {task: told[task] for task in group.serves}
+        return rows
+
+
+def check_told(
+    tasks: Sequence[str],
+    val: Losses,
+    test: Losses,
+    rows: Mapping[str, Any] | None = None,
+    steps: int | None = None,
+    seconds: float | None = None,
+    parameters: int | None = None,
+) -> Told:
+    """What was told about a network, refused with every problem at once if it cannot be."""
+    problems: list[str] = []
+    outcomes = {}
+    for part, given in (("val", val), ("test", test)):
+        _same_tasks(problems, part, given, tasks)
+        outcomes[part] = {task: _outcome(problems, part, task, given[task]) for task in tasks if task in given}
+    if rows is not None:
+        _same_tasks(problems, "rows", rows, tasks)
+        rows = {task: np.asarray(values, dtype=np.float32) for task, values in rows.items()}
+        if len({values.shape for values in rows.values()}) > 1 or any(values.ndim != 1 for values in rows.values()):
+            problems.append(
+                "`rows` must be one loss per test row, as many for every task (NaN where there is no label)"
+            )
+    for name, number in (("steps", steps), ("seconds", seconds), ("parameters", parameters)):
+        if number is not None and not (math.isfinite(number) and number >= 0):
+            problems.append(f"`{name}` must be a number from 0, found {number!r}")
+    refuse(problems)
+    cost = Cost(1, int(steps or 0), float(seconds or 0.0))
+    return Told(outcomes["val"], outcomes["test"], rows, cost, int(parameters or 0))
+
+
+def _same_tasks(problems: list[str], argument: str, given: Mapping[str, Any], tasks: Sequence[str]) -> None:
+    missing = [task for task in tasks if task not in given]
+    extra = [task for task in given if task not in tasks]
+    if missing or extra:
+        found = [f"nothing for {name!r}" for name in missing] + [f"{name!r} besides" for name in extra]
+        problems.append(f"`{argument}` must have a value for each of {', '.join(tasks)}, found {', '.join(found)}")
+
+
+def _outcome(problems: list[str], part: str, task: str, given: float | Sequence[float]) -> Outcome:
+    pair = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    try:
+        loss, *error = (float(value) for value in pair)
+        if len(error) > 1:
+            raise ValueError
+    except (TypeError, ValueError):
+        problems.append(f"`{part}`: {task!r} must be a loss or (loss, error), found {given!r}")
+        return Outcome(math.nan, math.nan)
+    if not math.isfinite(loss):
+        problems.append(f"`{part}`: the loss of {task!r} must be a finite number, found {loss}; did it diverge?")
+    return Outcome(loss, error[0] if error else math.nan)
+
+
+FORMAT, VERSION, FILE, ROWS = "tagalong-told", 1, "told.json", "told"
+
+
+def has_plan(out: Path) -> bool:
+    """Whether a plan is stored in this folder."""
+    return (out / FILE).exists()
+
+
+def write(out: Path, plan: Plan, told: Mapping[tuple[Subset, int], Told]) -> None:
+    """Losses of rows first, the JSON that names them last."""
+    entries = []
+    for (subset, seed), one in told.items():
+        tasks = plan.ordered(subset)
+        archive = None if one.rows is None else _write_rows(out, tasks, seed, one.rows)
+        entries.append({"tasks": list(tasks), "seed": seed, "rows": archive, **_told_document(one)})
+    document = {"format": FORMAT, "version": VERSION, "plan": plan_document(plan), "told": entries}
+    write_atomic(out / FILE, (json.dumps(document, allow_nan=False, indent=1) + "\n").encode())
+
+
+def read(out: Path) -> Ledger:
+    """The plan and everything told so far."""
+    ledger: Ledger = read_document(out / FILE, FORMAT, VERSION, lambda document: _ledger(document, out))
+    return ledger
+
+
+def _ledger(document: Mapping[str, Any], out: Path) -> Ledger:
+    entry = document["plan"]
+    groupings = {
+        (one["method"], one["budget"]): tuple(Group(group["trains"], group["serves"]) for group in one["groups"])
+        for one in entry["groupings"]
+    }
+    plain = {name: tuple(entry[name]) for name in ("tasks", "methods", "budgets", "seeds")}
+    ledger = Ledger(Plan(**plain, groupings=groupings))
+    for one in document["told"]:
+        ledger.told[frozenset(one["tasks"]), one["seed"]] = _told(out, one)
+    return ledger
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """A plan as JSON can hold it."""
+    document: dict[str, Any] = {name: list(getattr(plan, name)) for name in ("tasks", "methods", "budgets", "seeds")}
+    document["groupings"] = [
+        {"method": method, "budget": budget, "groups": [_group(group) for group in groups]}
+        for (method, budget), groups in plan.groupings.items()
+    ]
+    return document
+
+
+def _group(group: Group) -> dict[str, list[str]]:
+    return {"trains": sorted(group.trains), "serves": sorted(group.serves)}
+
+
+def _told_document(told: Told) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        part: {task: [outcome.loss, _or_none(outcome.error)] for task, outcome in getattr(told, part).items()}
+        for part in ("val", "test")
+    }
+    return document | {"steps": told.cost.steps, "seconds": told.cost.seconds, "parameters": told.parameters}
+
+
+def _told(out: Path, entry: Mapping[str, Any]) -> Told:
+    outcomes = {
+        part: {task: Outcome(loss, math.nan if error is None else error) for task, (loss, error) in entry[part].items()}
+        for part in ("val", "test")
+    }
+    rows: dict[str, NDArray[Any]] | None = None
+    if entry["rows"] is not None:
+        with np.load(out / entry["rows"], allow_pickle=False) as archive:
+            rows = {task: archive[f"rows_{number}"] for number, task in enumerate(entry["tasks"])}
+    cost = Cost(1, entry["steps"], entry["seconds"])
+    return Told(outcomes["val"], outcomes["test"], rows, cost, entry["parameters"])
+
+
+def _write_rows(out: Path, tasks: tuple[str, ...], seed: int, rows: Mapping[str, NDArray[Any]]) -> str:
+    name = f"{ROWS}/{hashlib.sha256(repr((tasks, seed)).encode()).hexdigest()[:16]}.npz"
+    if not (out / name).exists():  # a network is told once
+        content = io.BytesIO()
+        named: dict[str, Any] = {f"rows_{number}": rows[task] for number, task in enumerate(tasks)}
+        np.savez_compressed(content, **named)
+        write_atomic(out / name, content.getvalue())
+    return name
+
+
+def _or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,257 @@
+"""A finished run as its files tell it, its groups for every budget, and two runs side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tagalong.affinity import Affinity
+from tagalong.caution import caution
+from tagalong.files import write_atomic
+
+from .results import Results
+from .summary import Line
+
+if TYPE_CHECKING:
+    from tagalong.group import Grouping
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run left behind.
+
+    Attributes:
+        folder: of the run.
+        results: every record, and the verdict.
+        affinities: what was measured, by estimator; the one that decided first.
+        groupings: chosen from the first affinity, by budget, as far as the run asked for them.
+    """
+
+    folder: Path
+    results: Results
+    affinities: Mapping[str, Affinity] = field(default_factory=dict)
+    groupings: Mapping[int, Grouping] = field(default_factory=dict)
+
+    @property
+    def affinity(self) -> Affinity | None:
+        """The one that decided; None if nothing was measured."""
+        return next(iter(self.affinities.values()), None)
+
+
+def read_run(folder: str | Path) -> Run:
+    """Reads the files of a finished run.
+
+    Raises:
+        ValueError: the folder is not one of a finished run, or a file in it is damaged.
+    """
+    from .results import Results
+
+    folder = Path(folder)
+    if not (folder / "results.json").exists():
+        raise ValueError(f"{folder} is not the folder of a finished run: there is no results.json in it")
+    results = Results.load(folder)
+    affinities = _affinities(folder)
+    first = next(iter(affinities), None)
+    return Run(folder, results, affinities, _groupings(folder, "cs" if first == "cosine" else "tag"))
+
+
+def _affinities(folder: Path) -> dict[str, Affinity]:
+    main = folder / "affinity.json"
+    files = [main, *sorted(folder.glob("affinity-*.json"))] if main.exists() else []
+    found: dict[str, Affinity] = {}
+    for file in files:
+        affinity = Affinity.load(file)
+        found.setdefault(str(affinity.settings.get("estimator") or file.stem.removeprefix("affinity-")), affinity)
+    return found
+
+
+def _groupings(folder: Path, method: str) -> dict[int, Grouping]:
+    from tagalong.group import from_document
+
+    file = folder / "groupings.json"
+    if not file.exists():
+        return {}
+    try:
+        entries = json.loads(file.read_bytes())["groupings"]
+        return {
+            int(entry["budget"]): from_document(entry["grouping"])
+            for entry in entries
+            if entry["method"] == method and entry["grouping"]
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file} is damaged: {error!r}; run the study again") from error
+
+
+FILE, FORMAT, VERSION = "budgets.json", "tagalong-budgets", 1
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Where groupings are kept, and of what they are the answer.
+
+    Attributes:
+        file: in the folder of a run.
+        key: of the affinities, budgets and options; other ones are solved anew.
+        tasks: their names.
+    """
+
+    file: Path
+    key: str
+    tasks: tuple[str, ...]
+
+    @staticmethod
+    def of(folder: Path, affinity: Affinity, budgets: Sequence[int], options: Mapping[str, Any]) -> Solved:
+        """For these affinities, budgets and options of `select_groups`."""
+        question = [
+            VERSION,
+            list(affinity.tasks),
+            list(budgets),
+            {name: str(options[name]) for name in sorted(options)},
+        ]
+        asked = hashlib.sha256(json.dumps(question).encode())
+        asked.update(affinity.mean.astype("<f8").tobytes())
+        return Solved(folder / FILE, asked.hexdigest(), tuple(affinity.tasks))
+
+    def read(self) -> dict[int, Grouping]:
+        """What is kept; nothing if it answers another question, or is damaged."""
+        from tagalong.group import from_document
+
+        try:
+            document = json.loads(self.file.read_bytes())
+            if document["key"] != self.key:
+                return {}
+            return {int(entry["budget"]): from_document(entry["grouping"]) for entry in document["groupings"]}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+
+    def write(self, groupings: Mapping[int, Grouping]) -> None:
+        """Keeps them, where the folder may be written."""
+        from tagalong.group import to_document
+
+        entries = [{"budget": k, "grouping": to_document(grouping)} for k, grouping in groupings.items()]
+        document = {"format": FORMAT, "version": VERSION, "caution": caution(self.tasks), "key": self.key}
+        try:
+            write_atomic(self.file, (json.dumps(document | {"groupings": entries}) + "\n").encode())
+        except OSError as error:
+            logger.info("the groups for every budget are not kept: %s", error)
+
+
+SECONDS = 4.0  # of solving, where proofs would take longer
+PROVEN = 24  # tasks, above which a search with a bound does as well in a fraction of the time
+QUICK = 12  # tasks, above which what was solved is kept
+RESAMPLES = ((9, 100), (QUICK, 20))  # up to so many tasks, so many resamples; above, those of the run's own budgets
+SELECT = ("allow_single", "max_size", "must_link", "cannot_link", "solver")
+
+
+def all_budgets(run: Run) -> dict[int, Grouping]:
+    """One grouping for each k from 1 to n: the run's own, and the others chosen in the same way."""
+    affinity = run.affinity
+    if affinity is None or len(affinity.tasks) < 2:
+        return {}
+    known = {k: grouping for k, grouping in run.groupings.items() if set(grouping.tasks) == set(affinity.tasks)}
+    missing = [k for k in range(1, len(affinity.tasks) + 1) if k not in known]
+    if missing:
+        known |= _solved(run, affinity, missing)
+    return dict(sorted(known.items()))
+
+
+def _solved(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Grouping]:
+    """Chosen now, or kept in the folder of the run where that takes long."""
+    from tagalong.group import select_groups
+
+    n = len(affinity.tasks)
+    resamples = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
+    options: dict[str, Any] = {"solver": "auto" if n <= PROVEN else "search", "time_limit": SECONDS, **_asked(run)}
+    kept = Solved.of(run.folder, affinity, missing, options) if n > QUICK else None
+    if kept is not None and (found := kept.read()):
+        return found
+    chosen = select_groups(affinity, budgets=missing, resamples=resamples, **options)
+    solved = {int(k): grouping for k, grouping in chosen.items()}
+    if kept is not None:
+        kept.write(solved)
+    return solved
+
+
+def _asked(run: Run) -> dict[str, Any]:
+    """What the study asked of `select_groups`."""
+    options = run.results.settings.get("options") or {}
+    asked = options.get("tag", {}) if isinstance(options, dict) else {}
+    return {name: asked[name] for name in SELECT if name in asked}
+
+
+def shown_budget(run: Run, groupings: dict[int, Grouping]) -> int:
+    """Which of them a page shows first: the one the verdict is about, else the largest the run asked for, else 2."""
+    candidate = run.results.verdict().candidate
+    wanted = [candidate[1] if candidate else None, max(run.groupings, default=None), 2, 1]
+    return next(k for k in wanted if k in groupings)
+
+
+if TYPE_CHECKING:
+    from .results import Results
+    from .summary import Line
+
+    Pair = tuple[Line | None, Line | None]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What two runs say of the same methods and budgets.
+
+    Attributes:
+        first: results of one run.
+        second: of the other.
+        lines: for every method and budget, the line of either run; None where a run lacks it.
+        remarks: why numbers may not be comparable.
+    """
+
+    first: Results
+    second: Results
+    lines: Mapping[tuple[str, int | None], Pair]
+    remarks: tuple[str, ...]
+
+    def to_document(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {
+            "verdicts": [results.verdict().to_document() for results in (self.first, self.second)],
+            "remarks": list(self.remarks),
+            "lines": [
+                {"method": method, "budget": budget, "runs": [_plain(line) for line in pair]}
+                for (method, budget), pair in self.lines.items()
+            ],
+        }
+
+
+def compare_runs(first: Results, second: Results) -> Compared:
+    """Puts the methods and budgets of two runs side by side, in the order of the first."""
+    tables = [{(line.method, line.budget): line for line in results.table()} for results in (first, second)]
+    labels = dict.fromkeys([*tables[0], *tables[1]])
+    lines: dict[tuple[str, int | None], Pair] = {
+        label: (tables[0].get(label), tables[1].get(label)) for label in labels
+    }
+    return Compared(first, second, lines, tuple(_remarks(first, second)))
+
+
+def _remarks(first: Results, second: Results) -> list[str]:
+    remarks = []
+    if set(first.problem.tasks) != set(second.problem.tasks):
+        remarks.append("the runs have different tasks, so their changes are means over different tasks")
+    elif first.problem.fingerprint != second.problem.fingerprint:
+        remarks.append("the runs have different data")
+    differing = [name for name in ("recipe", "architecture") if first.settings.get(name) != second.settings.get(name)]
+    if differing:
+        remarks.append(f"the runs differ in their {' and '.join(differing)}, so mtl is another network in each")
+    return remarks
+
+
+def _plain(line: Line | None) -> dict[str, Any] | None:
+    names = ("change", "change_stderr", "total", "total_stderr", "deciding_cost", "training_cost")
+    if line is None:
+        return None
+    found = {name: getattr(line, name) for name in names}
+    return found | {"total": None} if line.diverged else found

@@ -1,0 +1,93 @@
+"""Groups by trained sets of tasks: pairs (`hoa`), or every subset (`optimal`, `oracle`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from tagalong.group import select_groups
+from tagalong.learn import Problem
+
+from ..relative_losses import relative_losses
+from .method import Choice, Decision, Method
+
+if TYPE_CHECKING:
+    from ..backend import Lab
+
+
+class Hoa(Method):
+    """Trains all pairs and singles; a task in a larger group is expected to do as the mean over its pairs there.
+
+    Chosen on validation losses, each relative to the same task trained alone with the same seed and then averaged
+    over seeds: rescaling a target changes nothing.
+    """
+
+    name = "hoa"
+    order = 30
+
+    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        subsets = lab.subsets(largest=2)
+        jobs = {seed: [lab.job(subset, seed) for subset in subsets] for seed in seeds}
+        lab.networks((job for some in jobs.values() for job in some), "all pairs", diverged=True)
+        table = relative_losses(lab, subsets, seeds, part="val", reference="alone")
+        groupings = select_groups(table, budgets=budgets, complete="pairs", objective="min")
+        choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
+        return Decision.pooled(choices, seeds, {seed: lab.cost(some) for seed, some in jobs.items()})
+
+
+MOST = 12
+
+
+class Optimal(Method):
+    """Trains every subset and chooses the groups with the lowest validation losses.
+
+    A task's loss counts relative to the network of all tasks with the same seed, averaged over seeds: exactly what
+    the verdict compares, so no grouping of these networks does better on validation.
+
+    Args:
+        max_size: the largest subsets to train beside the network of all tasks; all by default.
+        max_tasks: with more tasks than this the method refuses, since it trains 2^n − 1 networks per seed.
+    """
+
+    name = "optimal"
+    order = 40
+    part: ClassVar[Literal["val", "test"]] = "val"
+
+    def __init__(self, max_size: int | None = None, max_tasks: int = MOST) -> None:
+        self.max_size, self.max_tasks = max_size, max_tasks
+
+    def problems(self, problem: Problem) -> list[str]:
+        n = len(problem.names)
+        if self.max_size is not None and (not isinstance(self.max_size, int) or self.max_size < 1):
+            return [f"`options`: `max_size` of {self.name!r} must be a whole number from 1, found {self.max_size!r}"]
+        if not isinstance(self.max_tasks, int):
+            return [f"`options`: `max_tasks` of {self.name!r} must be a whole number, found {self.max_tasks!r}"]
+        if self.max_size is None and n > self.max_tasks:
+            return [
+                f"`methods`: {self.name!r} trains every subset, {2**n - 1:,} networks per seed for {n} tasks; "
+                f"use 'hoa', or set its option max_size to 3, or max_tasks to {n}"
+            ]
+        return []
+
+    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        subsets = list(dict.fromkeys([*lab.subsets(largest=self.max_size), frozenset(lab.problem.names)]))
+        jobs = {seed: [lab.job(subset, seed) for subset in subsets] for seed in seeds}
+        lab.networks((job for some in jobs.values() for job in some), "all subsets", diverged=True)
+        groupings = select_groups(self.table(lab, subsets, seeds), budgets=budgets, objective="min")
+        choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
+        return Decision.pooled(choices, seeds, {seed: lab.cost(some) for seed, some in jobs.items()})
+
+    def table(
+        self, lab: Lab, subsets: Sequence[frozenset[str]], seeds: Sequence[int]
+    ) -> dict[frozenset[str], dict[str, float]]:
+        """What each subset's network does for each of its tasks, lower is better."""
+        return relative_losses(lab, subsets, seeds, part=self.part, reference="together")
+
+
+class Oracle(Optimal):
+    """The same, chosen on test losses, much as the paper's "Optimal". Not honest; it shows what could be gained."""
+
+    name = "oracle"
+    order = 41
+    honest = False
+    part: ClassVar[Literal["val", "test"]] = "test"

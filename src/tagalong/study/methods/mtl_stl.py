@@ -1,0 +1,110 @@
+"""One network for all tasks (`mtl`, balanced, wider), one for each (`stl`), and groups trained by a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tagalong.group import Group
+from tagalong.learn import Problem, drawing, parameters_of, width_for
+
+from .method import Choice, Decision, Method, everything, rule_problem
+
+if TYPE_CHECKING:
+    from ..backend import Lab
+
+
+class Mtl(Method):
+    """All tasks in one network: what every grouping is compared with."""
+
+    name = "mtl"
+    order = 0
+    budgeted = False
+
+    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        return Decision.pooled({None: Choice(everything(lab.problem))}, seeds)
+
+
+class Ruled(Mtl):
+    """All tasks in one network whose losses are combined by a rule, such as uncertainty weights.
+
+    Args:
+        rule: its name, see `tagalong.learn.Job`.
+    """
+
+    order = 10
+
+    def __init__(self, rule: str) -> None:
+        self.name = self.rule = rule
+
+
+class Wide(Mtl):
+    """All tasks in one larger network, as the paper's comparison without a limit on latency.
+
+    Args:
+        times: how many times as large.
+        of: "wide": so many times the channels; "big": so many times the parameters.
+    """
+
+    order = 10
+
+    def __init__(self, times: float, of: str = "wide") -> None:
+        self.times, self.of = float(times), of
+        self.name = f"mtl-{of}{times:g}"
+        self._width: float | None = None
+
+    def problems(self, problem: Problem) -> list[str]:
+        if not self.times > 0:
+            return [f"`methods`: {self.name!r} must be a positive multiple, found {self.times:g}"]
+        try:
+            with drawing(0, "check"):
+                problem.make_encoder(self.width(problem))
+        except ValueError as error:
+            return [f"`methods`: {self.name!r} cannot widen this network: {error}"]
+        return []
+
+    def width(self, problem: Problem) -> float:
+        if self._width is None:
+            names = problem.names
+            self._width = self.times
+            if self.of == "big":
+                self._width = width_for(problem, names, self.times * parameters_of(problem, names))
+        return self._width
+
+
+class Stl(Method):
+    """Every task alone. Nothing is decided; training takes all n runs, which is what the paper reports as its cost."""
+
+    name = "stl"
+    order = 10
+    budgeted = False
+
+    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        return Decision.pooled({None: Choice(tuple(Group({task}, {task}) for task in lab.problem.names))}, seeds)
+
+
+class Combined(Method):
+    """The groups of a method, each network trained by a rule that balances its tasks.
+
+    Args:
+        groups: the method that decides; it decides as it does alone.
+        rule: how the losses of each network are combined.
+    """
+
+    def __init__(self, groups: Method, rule: str) -> None:
+        self.groups, self.rule = groups, rule
+        self.name = f"{groups.name}+{rule}"
+        self.order, self.budgeted, self.honest = groups.order, groups.budgeted, groups.honest
+
+    def problems(self, problem: Problem) -> list[str]:
+        wrong = rule_problem(self.rule, len(problem.names))
+        return self.groups.problems(problem) + ([] if wrong is None else [f"`methods`: {self.name!r}: {wrong}"])
+
+    def width(self, problem: Problem) -> float:
+        return self.groups.width(problem)
+
+    def begin(self, lab: Lab, seeds: Sequence[int]) -> None:
+        self.groups.begin(lab, seeds)
+
+    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        return self.groups.decide(lab, budgets, seeds)

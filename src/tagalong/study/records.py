@@ -1,0 +1,177 @@
+"""One line of the results: a method, a budget, a seed, how every task did; and what the problem was."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tagalong.errors import name_problems, named, refuse
+from tagalong.group import Group
+
+if TYPE_CHECKING:
+    from tagalong.learn import Problem
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What something took.
+
+    Attributes:
+        networks: trained.
+        steps: of the optimiser, over all of them; one that is measured counts as the plain ones it is worth.
+        seconds: of computing.
+    """
+
+    networks: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.networks + other.networks, self.steps + other.steps, self.seconds + other.seconds)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a task did where it is served: its loss, and its error in its own measure (lower is better)."""
+
+    loss: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a method reached for a budget with a seed.
+
+    Attributes:
+        method: its name, such as "tag" or "tag+pcgrad".
+        budget: how many networks were allowed; None for methods that have no budget (mtl, stl, uw, …).
+        seed: of the networks.
+        groups: the networks, what each trains and serves; empty for an expected value over many groupings.
+        val: validation outcome of each task, where it is served.
+        test: test outcome of each task.
+        deciding: what it took to decide on the groups, for all budgets together.
+        training: what it took to train the groups.
+        parameters: of all networks together.
+        latency: seconds of one forward pass through all networks, one after the other; None if not measured.
+        networks: keys of the networks in the store, one per group.
+        honest: False where the choice looked at test data (oracle).
+    """
+
+    method: str
+    budget: int | None
+    seed: int
+    groups: tuple[Group, ...]
+    val: Mapping[str, Outcome]
+    test: Mapping[str, Outcome]
+    deciding: Cost = field(default_factory=Cost)
+    training: Cost = field(default_factory=Cost)
+    parameters: int = 0
+    latency: float | None = None
+    networks: tuple[str, ...] = ()
+    honest: bool = True
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a network diverged, or the method could not decide for one that did: some losses are then NaN."""
+        return any(math.isnan(outcome.loss) for outcome in self.val.values())
+
+    def total(self, part: str = "test") -> float:
+        """The sum of raw losses, as in the paper's tables."""
+        outcomes: Mapping[str, Outcome] = getattr(self, part)
+        return sum(outcome.loss for outcome in outcomes.values())
+
+    def change(self, other: Record, part: str = "test") -> float:
+        """The mean over tasks of the relative change of the loss against another record; negative is better."""
+        mine: Mapping[str, Outcome] = getattr(self, part)
+        theirs: Mapping[str, Outcome] = getattr(other, part)
+        return sum(relative(mine[task].loss, theirs[task].loss) for task in mine) / len(mine)
+
+
+def relative(mine: float, theirs: float) -> float:
+    """The change from their loss to mine as a share of theirs; negative is better, below zero too.
+
+    Example:
+        >>> relative(0.9, 1.0) < 0, relative(-1.1, -1.0) < 0, relative(0.0, 0.0)
+        (True, True, 0.0)
+    """
+    if mine == theirs:
+        return 0.0
+    return (mine - theirs) / abs(theirs) if theirs else math.copysign(math.inf, mine)
+
+
+def ratio(mine: float, theirs: float) -> float:
+    """One more than `relative`: my loss over theirs, so that it ranks losses below zero too; never infinite.
+
+    Example:
+        >>> ratio(0.5, 2.0), ratio(-3.0, -2.0), ratio(-1.0, -2.0)
+        (0.25, 0.5, 1.5)
+    """
+    if theirs < 0:
+        return 1 + (mine - theirs) / -theirs
+    return mine / max(theirs, sys.float_info.min)
+
+
+@dataclass(frozen=True)
+class ProblemInfo:
+    """A problem without its data.
+
+    Attributes:
+        name: of the problem.
+        tasks: their names.
+        kinds: of each task.
+        errors: what the error of each task is called.
+        fingerprint: of the data; empty if unknown.
+        rows: of each split.
+        labels: how many rows have a label of each task, by split.
+        notes: what a report should say about the data.
+
+    Example:
+        >>> ProblemInfo.named(["age", "ill"]).tasks
+        ('age', 'ill')
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+    fingerprint: str = ""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(problem: Problem) -> ProblemInfo:
+        """What there is to know of a problem."""
+        return ProblemInfo(
+            problem.name,
+            problem.names,
+            kinds={task.name: task.kind for task in problem.tasks},
+            errors={task.name: task.error_name for task in problem.tasks},
+            fingerprint=problem.fingerprint,
+            rows={part: len(split) for part, split in problem.splits.items()},
+            labels={
+                part: {name: int(split.labelled(name).sum()) for name in problem.names}
+                for part, split in problem.splits.items()
+            },
+            notes=tuple(problem.notes),
+        )
+
+    @staticmethod
+    def named(tasks: Sequence[str], name: str = "own training script") -> ProblemInfo:
+        """A problem of which only the tasks are known."""
+        names = named(tasks)
+        refuse(name_problems(names))
+        return ProblemInfo(name, names)
+
+    def to_document(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return asdict(self) | {"tasks": list(self.tasks), "notes": list(self.notes)}
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> ProblemInfo:
+        """Reads what `to_document` gave."""
+        plain = dict(document)
+        return ProblemInfo(**plain | {"tasks": tuple(plain["tasks"]), "notes": tuple(plain["notes"])})

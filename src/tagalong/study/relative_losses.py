@@ -1,0 +1,96 @@
+"""Losses of whole networks beside a reference, as `select_groups` takes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from .records import relative
+
+if TYPE_CHECKING:
+    from .backend import Lab
+
+Subset = frozenset[str]
+Losses = Callable[[Subset, str, int], float]
+Reference = Literal["alone", "together"]
+MOST = 1e9  # times the reference: what it learns without any error must not make everything else infinitely worse
+
+
+def relative_table(
+    subsets: Iterable[Subset], tasks: Sequence[str], seeds: Sequence[int], losses: Losses, reference: Reference
+) -> dict[Subset, dict[str, float]]:
+    """The loss of every task of these networks beside that of a reference with the same seed, averaged over seeds.
+
+    One plus the relative change that the verdict compares: for losses above zero their ratio. So rescaling a target
+    changes nothing, and lower is better below zero too.
+
+    Args:
+        subsets: the tasks of each network.
+        tasks: all there are.
+        seeds: to average over.
+        losses: gives the loss of a task in the network of a subset with a seed.
+        reference: a network for the task alone (where that diverged, for all together), or one for all tasks together.
+
+    Returns:
+        By network and task; NaN where a network diverged with one of the seeds.
+
+    Example:
+        >>> losses = {("age", 1): -2.0, ("age", 2): -1.0, ("ill", 1): 3.0, ("ill", 2): 2.0}
+        >>> pair = frozenset({"age", "ill"})
+        >>> def loss(subset, task, seed):
+        ...     return losses[task, len(subset)]
+        >>> found = relative_table([pair], ["age", "ill"], [0], loss, "alone")[pair]
+        >>> [round(found[task], 3) for task in ("age", "ill")]
+        [1.5, 0.667]
+    """
+    together = frozenset(tasks)
+
+    def beside(subset: Subset, task: str, seed: int) -> float:
+        base = losses(frozenset([task]) if reference == "alone" else together, task, seed)
+        base = losses(together, task, seed) if math.isnan(base) else base
+        return float(np.clip(1 + relative(losses(subset, task, seed), base), -MOST, MOST))
+
+    return {
+        subset: {task: float(np.mean([beside(subset, task, seed) for seed in seeds])) for task in subset}
+        for subset in subsets
+    }
+
+
+def relative_losses(
+    lab: Lab, subsets: Iterable[Subset], seeds: Sequence[int], *, part: Literal["val", "test"], reference: Reference
+) -> dict[Subset, dict[str, float]]:
+    """The relative table of networks that a lab has, or trains; those that diverged are worse than any mean of others.
+
+    Args:
+        lab: has the networks.
+        subsets: the tasks of each network.
+        seeds: to average over.
+        part: which rows.
+        reference: see `relative_table`.
+    """
+    wanted, names = list(subsets), lab.problem.names
+    references = [frozenset([name]) for name in names] if reference == "alone" else [frozenset(names)]
+    rows = lab.networks((lab.job(subset, seed) for subset in [*wanted, *references] for seed in seeds), diverged=True)
+    if any(row.diverged for row in rows.values()):
+        rows |= lab.networks(lab.job(names, seed) for seed in seeds)
+
+    def loss(subset: Subset, task: str, seed: int) -> float:
+        return float(getattr(rows[lab.job(subset, seed)], part)[task].loss)
+
+    return _without_gaps(relative_table(wanted, names, seeds, loss, reference), len(names))
+
+
+def _without_gaps(table: dict[Subset, dict[str, float]], tasks: int) -> dict[Subset, dict[str, float]]:
+    """NaN becomes so large that groups with it, or predicted from it, are chosen only if all others have it too."""
+    known = [value for values in table.values() for value in values.values() if not math.isnan(value)]
+    if len(known) == sum(map(len, table.values())):
+        return table
+    low, high = (min(known), max(known)) if known else (1.0, 1.0)
+    worst = high + tasks**2 * (high - low + 1)
+    return {
+        subset: {task: worst if math.isnan(value) else value for task, value in values.items()}
+        for subset, values in table.items()
+    }

@@ -1,0 +1,137 @@
+"""The folder of a run: its settings, its log, and the page drawn at the end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from tagalong._version import OWN_PACKAGES, __version__
+from tagalong.files import write_atomic
+from tagalong.learn import Problem
+
+from .store import Store, StoreError
+
+FORMAT, VERSION = "tagalong-run", 1
+PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def store_problem(out: Path) -> str | None:
+    """Why the networks in this folder cannot be used; None if they can, or if there are none."""
+    path = out / "run.sqlite"
+    try:
+        if path.exists():
+            Store(path).close()
+    except StoreError as error:
+        return str(error)
+    return None
+
+
+def folder_problem(out: Path, fingerprint: str) -> str | None:
+    """Why a run of the problem with this fingerprint cannot go on in this folder; None if it can."""
+    if out.exists() and not out.is_dir():
+        return f"`out` must be a folder, found the file {out}"
+    if wrong := store_problem(out):
+        return wrong
+    path = out / "settings.json"
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_bytes())["problem"]
+        other, name = found["fingerprint"], found["name"]
+    except (ValueError, KeyError, TypeError):
+        return f"`out`: {path} is not the settings of a run; choose another folder, or remove it"
+    if other == fingerprint:
+        return None
+    return (
+        f"`out`: {out} holds a run of another problem, or of other data ({name!r}, {other}; this one is {fingerprint})"
+        "; choose another folder"
+    )
+
+
+def write_settings(out: Path, problem: Problem, architecture: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes the settings of a run and gives them back."""
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "problem": {
+            "name": problem.name,
+            "fingerprint": problem.fingerprint,
+            "tasks": list(problem.names),
+            "rows": {part: len(split) for part, split in problem.splits.items()},
+        },
+        "recipe": asdict(problem.recipe),
+        "architecture": architecture,
+        **asked,
+        "command": sys.argv,
+        "git": _git_hash(),
+        "versions": {"tagalong": __version__, "python": platform.python_version()} | _versions(),
+        "machine": platform.platform(),
+    }
+    text = json.dumps(document, indent=1, default=repr, allow_nan=False)
+    write_atomic(out / "settings.json", (text + "\n").encode())
+    settings: dict[str, Any] = json.loads(text)
+    return settings
+
+
+def _versions() -> dict[str, str]:
+    found = {package: _version(package) for package in PACKAGES}
+    return {package: number for package, number in found.items() if number is not None}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git_hash() -> str | None:
+    """The commit of the folder that the run was started in; None outside a repository."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+@contextmanager
+def log_to(path: Path) -> Iterator[None]:
+    """What the library logs goes to this file as well."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    levels = {logger: logger.level for logger in map(logging.getLogger, OWN_PACKAGES)}
+    for logger in levels:
+        logger.addHandler(handler)
+        if not logger.isEnabledFor(logging.INFO):
+            logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
+            logger.removeHandler(handler)
+        handler.close()
+
+
+logger = logging.getLogger(__name__)
+
+
+def draw_page(out: Path) -> None:
+    """Writes `report.html`; results are never lost because a page could not be drawn."""
+    try:
+        from tagalong.report import write_report
+
+        write_report(out)
+    except Exception:
+        (out / "report.html").unlink(missing_ok=True)  # that of an earlier run would show other results
+        logger.exception("the page could not be drawn; the results are safe, `tagalong report %s` tries again", out)

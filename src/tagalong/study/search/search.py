@@ -1,0 +1,278 @@
+"""The search behind `auto`: affinity proposes, validation disposes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .beliefs import Array, Beliefs, Bools, Seens, distances
+from .choice import Chosen, choose, cover
+from .oracle import Oracle, Seen, Settings, Subset, Trial
+
+Mask = tuple[bool, ...]
+MOST = 4096  # sets to think about at once
+
+
+def first_pool(tasks: int) -> Bools:
+    """[sets, tasks]: all tasks first; then every subset if they are few, else pairs, singles and all but one or two."""
+    if 2**tasks - 1 <= MOST:
+        bits = np.arange(2**tasks - 1, 0, -1)[:, None] >> np.arange(tasks) & 1
+        return bits.astype(bool)
+    one = np.eye(tasks, dtype=bool)
+    upper, lower = np.triu_indices(tasks, 1)
+    two = one[upper] | one[lower]
+    sets = np.concatenate([np.ones((1, tasks), dtype=bool), ~one, one, ~two, two])
+    return sets[:MOST]
+
+
+def near(sets: Iterable[Mask], pool: Bools) -> Bools:
+    """The pool with the sets that differ from some good ones in one task, or in two for the first of these."""
+    known = dict.fromkeys(map(tuple, pool.tolist()))
+    if len(known) == 2 ** pool.shape[1] - 1:
+        return pool
+    added: dict[Mask, None] = {}
+    for mask in sets:
+        for task in range(len(mask)):
+            changed = (*mask[:task], not mask[task], *mask[task + 1 :])
+            if any(changed) and changed not in known:
+                added[changed] = None
+    kept = [*known, *added]
+    if len(kept) > MOST:  # the first ones reach everywhere, the last ones are near what is good now
+        half = MOST // 2
+        kept = [*kept[:half], *kept[-half:]]
+    return np.array(kept, dtype=bool)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one round did.
+
+    Attributes:
+        seen: what was trained and what it showed.
+        spent: effort until here.
+        best: the expected change against all together of the best networks, by budget.
+    """
+
+    seen: tuple[Seen, ...]
+    spent: float
+    best: dict[int, float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the search found.
+
+    Attributes:
+        chosen: by budget.
+        steps: in order.
+        spent: the effort that it took.
+    """
+
+    chosen: dict[int, Chosen]
+    steps: tuple[Step, ...]
+    spent: float
+
+
+def search(
+    oracle: Oracle,
+    budgets: Sequence[int],
+    effort: float,
+    seeds: Sequence[int],
+    *,
+    hints: Array | None = None,
+    errors: Array | None = None,
+    spent: float = 0.0,
+    settings: Settings | None = None,
+) -> Outcome:
+    """Looks for the best networks of every budget.
+
+    Args:
+        oracle: trains networks.
+        budgets: how many networks there may be.
+        effort: whole trainings that may be spent, the first ones of all tasks together among them.
+        seeds: of networks; each set of tasks is trained with one, then with more where it matters. With each of them a
+            network of all tasks must not diverge.
+        hints: [source, target], such as affinities; None: no idea.
+        errors: standard errors of hints; the larger, the less hints count.
+        spent: what measuring hints took.
+        settings: how to propose and to decide.
+    """
+    return _Search(oracle, tuple(budgets), effort, tuple(seeds), hints, errors, spent, settings or Settings()).run()
+
+
+@dataclass
+class _Search:
+    oracle: Oracle
+    budgets: tuple[int, ...]
+    effort: float
+    seeds: tuple[int, ...]
+    hints: Array | None
+    errors: Array | None
+    spent: float
+    settings: Settings
+    steps: list[Step] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)  # but of sets that diverged
+    diverged: set[Subset] = field(default_factory=set)
+    believed: Beliefs | None = None
+
+    def run(self) -> Outcome:
+        self.tasks = self.oracle.tasks
+        self.pool = first_pool(len(self.tasks))
+        self._train([Trial(frozenset(self.tasks), seed) for seed in self._first_seeds()])
+        for seed in self._whole_seeds():
+            self._train([Trial(self._named(row), seed) for row in self.pool if not self._trained(row, seed)])
+        batch = max(2, round(self.effort / self.settings.rounds))  # networks that complete each other
+        while self.spent + 1 <= self.effort:
+            confirming = self.spent >= (1 - self.settings.reserved) * self.effort and self._in_doubt()
+            ways = (self._explore, self._confirm)
+            if not any(way(batch) for way in (ways[::-1] if confirming else ways)):
+                break
+        beliefs = self._beliefs()
+        chosen = {budget: choose(beliefs, self.seen, self.tasks, budget, self.settings) for budget in self.budgets}
+        return Outcome(chosen, tuple(self.steps), self.spent)
+
+    def _in_doubt(self) -> bool:
+        """Whether, for some budget, the best networks are not clearly better than one for all tasks."""
+        beliefs = self._beliefs()
+        best = [choose(beliefs, self.seen, self.tasks, k, self.settings, cautious=False) for k in self.budgets]
+        return any(one.expected > -self.settings.clear * one.doubt for one in best)
+
+    def _first_seeds(self) -> tuple[int, ...]:
+        """All together is what everything is compared with: one seed at least."""
+        return self.seeds[: max(1, round(self.effort * self.settings.together))]
+
+    def _whole_seeds(self) -> tuple[int, ...]:
+        """Seeds for which every subset can be trained, as long as the effort lasts."""
+        subsets = 2 ** len(self.tasks) - 1
+        lacking = [subsets - sum(one.trial.seed == seed for one in self.seen) for seed in self.seeds]
+        enough = self.spent + np.cumsum(lacking) <= self.effort + 1e-9
+        return self.seeds[: int(enough.sum())] if subsets <= len(self.pool) else ()
+
+    def _train(self, trials: Sequence[Trial]) -> bool:
+        """Trains as many of these as are new and the effort allows; whether there were any."""
+        known = {one.trial for step in self.steps for one in step.seen}
+        trials = [trial for trial in trials if trial not in known]
+        ends = self.spent + np.cumsum([trial.fraction for trial in trials])
+        allowed = [trial for trial, end in zip(trials, ends, strict=True) if end <= self.effort + 1e-9 or not self.seen]
+        if not allowed:
+            return False
+        found = self.oracle.train(allowed)
+        self._learn(found)
+        self.spent += sum(one.effort for one in found)
+        self.steps.append(Step(tuple(found), self.spent, self._best_now()))
+        return True
+
+    def _learn(self, found: Sequence[Seen]) -> None:
+        """What a set of tasks showed with some seeds counts for nothing, once it diverged with another."""
+        together = frozenset(self.tasks)  # of which only an early look can diverge
+        self.diverged |= {one.trial.tasks for one in found if one.diverged} - {together}
+        told = [one for one in [*self.seen, *found] if not one.diverged]
+        self.seen = [one for one in told if one.trial.tasks not in self.diverged]
+        self.pool, self.believed = self._without_diverged(self.pool), None
+
+    def _without_diverged(self, pool: Bools) -> Bools:
+        return pool[[self._named(row) not in self.diverged for row in pool]] if self.diverged else pool
+
+    def _explore(self, count: int) -> bool:
+        """Trains proposals, after an early look at twice as many where that is wanted; whether there were any."""
+        screen = self.settings.screen
+        if screen is None:
+            return self._train(self._proposals(count))
+        first = [Trial(frozenset(self.tasks), seed, screen) for seed in self.seeds if self._has(self.tasks, seed)]
+        self._train(first)
+        looks = [Trial(trial.tasks, trial.seed, screen) for trial in self._proposals(2 * count)]
+        looked = self._train([look for look in looks if self._has(self.tasks, look.seed, screen)])
+        return self._train(self._proposals(count)) or looked
+
+    def _best_now(self) -> dict[int, float]:
+        if len({one.trial.tasks for one in self.seen}) < 2:
+            return dict.fromkeys(self.budgets, 0.0)
+        beliefs = self._beliefs()
+        return {k: choose(beliefs, self.seen, self.tasks, k, self.settings).expected for k in self.budgets}
+
+    def _beliefs(self) -> Beliefs:
+        if self.believed is None:
+            self.believed = self._new_beliefs()
+        return self.believed
+
+    def _new_beliefs(self) -> Beliefs:
+        everything = frozenset(self.tasks)
+        bases = {(one.trial.seed, one.trial.fraction): one for one in self.seen if one.trial.tasks == everything}
+        kept = [one for one in self.seen if one.trial.fraction == 1 or one.trial.tasks != everything]
+        logs = np.full((len(kept), len(self.tasks)), np.nan)
+        for row, one in enumerate(kept):
+            seed, fraction = one.trial.seed, one.trial.fraction
+            for column, task in enumerate(self.tasks):
+                if task in one.trial.tasks:
+                    logs[row, column] = np.log(one.loss(task))
+                    if fraction < 1:  # as far from all together as it is after the same part of the training
+                        logs[row, column] += np.log(bases[seed, 1.0].loss(task) / bases[seed, fraction].loss(task))
+        inside = ~np.isnan(logs)
+        seeds = np.array([one.trial.seed for one in kept])
+        early = np.array([one.trial.fraction < 1 for one in kept])
+        return Beliefs(Seens(inside, seeds, early, logs), self.hints, self.errors)
+
+    def _proposals(self, count: int) -> list[Trial]:
+        """The networks that would be best if every doubt were resolved in their favour."""
+        beliefs = self._beliefs()
+        seen = [tuple(task in one.trial.tasks for task in self.tasks) for one in self.seen]
+        self.pool = self._without_diverged(near(seen, self.pool))
+        means, deviations = beliefs.expect(self.pool)
+        return self._drawn(means, deviations, count)
+
+    def _drawn(self, means: Array, deviations: Array, count: int) -> list[Trial]:
+        """Sets that were not trained yet, as these teach more than another seed of one that was; then further seeds."""
+        trials: list[Trial] = []
+        trained = np.array([[task in one.trial.tasks for task in self.tasks] for one in self.seen if _whole(one)])
+        times = (distances(self.pool, trained) == 0).sum(1)
+        known = times > 0
+        if known.all():
+            known = times >= len(self.seeds)
+        optimism, doubts = self.settings.optimism, np.where(known[:, None], 0.0, deviations)
+        while len(trials) < count and optimism < 8:
+            before = len(trials)
+            for budget in self.budgets:
+                values = np.where(self.pool, means - optimism * doubts, np.inf)
+                values[0] = 0.0
+                for row in cover(values, budget):
+                    if not known[row] and len(trials) < count:
+                        trials.append(self._next_trial(row, trials))
+                        known[row], doubts[row] = True, 0.0  # its doubt is about to be resolved
+            if len(trials) == before:
+                optimism = max(0.5, 1.5 * optimism)
+        return trials
+
+    def _confirm(self, count: int) -> bool:
+        return self._train(self._confirmations(count))
+
+    def _confirmations(self, count: int) -> list[Trial]:
+        """Further seeds of the networks that look best now, and of all together."""
+        beliefs, trials = self._beliefs(), []
+        for budget in self.budgets:
+            for subset in choose(beliefs, self.seen, self.tasks, budget, self.settings, cautious=False).networks:
+                free = [s for s in self.seeds if not self._has(subset, s) and Trial(subset, s) not in trials]
+                trials += [Trial(subset, seed) for seed in free]
+        return trials[:count]
+
+    def _next_trial(self, row: int, pending: Sequence[Trial]) -> Trial:
+        subset = self._named(self.pool[row])
+        free = [seed for seed in self.seeds if not self._has(subset, seed)]
+        free = [seed for seed in free if self._has(self.tasks, seed)] or free  # those that can be compared in pairs
+        used = [one.trial.seed for one in self.seen] + [trial.seed for trial in pending]
+        return Trial(subset, min(free, key=lambda seed: (used.count(seed), seed)))
+
+    def _has(self, subset: Iterable[str], seed: int, fraction: float = 1.0) -> bool:
+        wanted = Trial(frozenset(subset), seed, fraction)
+        return any(one.trial == wanted for one in self.seen)
+
+    def _trained(self, row: Bools, seed: int) -> bool:
+        return self._has(self._named(row), seed)
+
+    def _named(self, row: Bools) -> Subset:
+        return frozenset(task for task, inside in zip(self.tasks, row, strict=True) if inside)
+
+
+def _whole(one: Seen) -> bool:
+    return one.trial.fraction == 1

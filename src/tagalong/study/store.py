@@ -1,0 +1,301 @@
+"""`run.sqlite`: every trained network is a row, written when it is finished and never twice."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from tagalong.affinity import Affinity
+from tagalong.learn import Job
+
+from .network_rows import Losses, Packed, Row, read_halves, read_scores, unpack_affinity, unpack_losses, unpack_weights
+from .records import Cost
+
+PIECE = 2**28  # bytes
+PIECES_SCHEMA = "CREATE TABLE IF NOT EXISTS pieces (key TEXT, place INTEGER, content BLOB, PRIMARY KEY (key, place))"
+
+
+def put(connection: sqlite3.Connection, key: str, content: bytes | None) -> bytes | int | None:
+    """What the row of a network holds: its weights, or how many pieces there are; part of the caller's transaction."""
+    if content is None or len(content) <= PIECE:
+        return content
+    connection.execute(PIECES_SCHEMA)
+    places = range(-(-len(content) // PIECE))
+    view = memoryview(content)
+    connection.executemany(
+        "INSERT OR IGNORE INTO pieces VALUES (?, ?, ?)",
+        ((key, place, view[place * PIECE : (place + 1) * PIECE]) for place in places),
+    )
+    return len(places)
+
+
+def get(connection: sqlite3.Connection, key: str, held: bytes | int | None) -> bytes | None:
+    """The weights of a network, from what its row holds."""
+    if not isinstance(held, int):
+        return held
+    pieces = connection.execute("SELECT content FROM pieces WHERE key = ? ORDER BY place", (key,))
+    return b"".join(content for (content,) in pieces)
+
+
+def drop(connection: sqlite3.Connection) -> None:
+    """Removes pieces that no row asks for any more."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'pieces'").fetchone():
+        connection.execute("DELETE FROM pieces WHERE key NOT IN (SELECT key FROM networks WHERE weights IS NOT NULL)")
+
+
+def plain_steps(affinity: Affinity, steps: int) -> int:
+    """The plain steps that a metered training of so many steps is worth.
+
+    A plain step is three forward passes (the backward pass counts as two). Measuring n tasks takes n backward passes,
+    and n more forward passes where every step is looked ahead.
+
+    Args:
+        affinity: what was measured.
+        steps: of the training.
+
+    Example:
+        >>> import numpy as np
+        >>> affinity = Affinity.from_history(np.zeros((10, 3, 3)), ["age", "ill", "fit"])
+        >>> plain_steps(affinity, 100)
+        123
+    """
+    n = len(affinity.tasks)
+    passes = 1 + (3 if affinity.settings.get("estimator", "lookahead") == "lookahead" else 2) * n
+    return round(steps + len(affinity.steps) * (passes - 3) / 3)
+
+
+VERSION = 2  # 1: keys that held the release and where classes were, so that no network is found again
+PATIENCE = 120.0  # seconds to wait for another process that writes
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS networks (
+    key TEXT PRIMARY KEY, definition TEXT NOT NULL, scores TEXT NOT NULL, steps INTEGER NOT NULL,
+    seconds REAL NOT NULL, parameters INTEGER NOT NULL, best_epoch INTEGER NOT NULL, batch TEXT NOT NULL,
+    kept INTEGER NOT NULL DEFAULT 0, curve BLOB, weights BLOB, losses BLOB
+);
+CREATE TABLE IF NOT EXISTS affinities (
+    key TEXT PRIMARY KEY, network TEXT NOT NULL, settings TEXT NOT NULL, steps INTEGER NOT NULL,
+    seconds REAL NOT NULL, affinity BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS latencies (key TEXT PRIMARY KEY, seconds REAL NOT NULL);
+"""
+COLUMNS = "key, definition, scores, steps, seconds, parameters, best_epoch"
+
+
+class StoreError(ValueError):
+    """A file that should be a store of networks is not, is damaged, or is of another version."""
+
+
+class Store:
+    """The networks of a run. Several processes may have it open: a row is written whole, once, by whoever is first.
+
+    Args:
+        path: the file; made if it is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._connection = sqlite3.connect(self.path, timeout=PATIENCE)
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"{self.path}: {error}; choose another folder") from error
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
+        # No write-ahead log: it is not safe on network file systems.
+        try:
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+            if version not in (0, VERSION):
+                raise StoreError(self._unlike(version))
+            if not version:
+                self._connection.executescript(f"BEGIN IMMEDIATE;{SCHEMA}PRAGMA user_version = {VERSION};COMMIT;")
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise
+            raise StoreError(
+                f"{self.path} is not a store of networks ({error}); remove it, or choose another folder"
+            ) from error
+
+    def _unlike(self, version: int) -> str:
+        if version > VERSION:
+            return f"{self.path} has version {version}, expected {VERSION}; update tagalong"
+        return (
+            f"`out`: {self.path.parent} holds a run of an earlier tagalong, whose networks this one cannot use; "
+            "choose another folder, or delete this one"
+        )
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._connection.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close()
+        if isinstance(error, sqlite3.DatabaseError):
+            advice = "if it is damaged, remove it or choose another folder"
+            raise StoreError(f"{self.path} cannot be read or written ({error}); {advice}") from error
+
+    def add(self, finished: Mapping[str, tuple[Mapping[str, Any], Packed]], batch: Sequence[str] | None = None) -> None:
+        """Writes finished networks in one go, all of them or none; what is there already stays.
+
+        Args:
+            finished: by key, the definition and the network.
+            batch: keys of all networks that were trained as one computation, in order: training the same ones
+                again gives the same numbers to the last bit. None: those given.
+        """
+        together = json.dumps(list(finished if batch is None else batch))
+        with self._connection:
+            values = [
+                (key, json.dumps(definition, default=repr), packed.scores, packed.steps, packed.seconds,
+                 packed.parameters, packed.best_epoch, together, packed.curve,
+                 put(self._connection, key, packed.weights), packed.losses)
+                for key, (definition, packed) in finished.items()
+            ]  # fmt: skip
+            self._connection.executemany(
+                f"INSERT OR IGNORE INTO networks ({COLUMNS}, batch, curve, weights, losses) VALUES ({_marks(11)})",
+                values,
+            )
+
+    def rows(self, keys: Iterable[str]) -> dict[str, Row]:
+        """The networks that are there, by key."""
+        return {key: _row(key, *values) for key, *values in self._select(COLUMNS, keys)}
+
+    def __len__(self) -> int:
+        return int(self._connection.execute("SELECT count(*) FROM networks").fetchone()[0])
+
+    def spent(self) -> Cost:
+        """What all networks and measurements in the store took."""
+        sums = "count(*), coalesce(sum(steps), 0), coalesce(sum(seconds), 0.0)"
+        (networks,) = self._connection.execute(f"SELECT {sums} FROM networks").fetchall()
+        measured = self._connection.execute("SELECT steps, seconds, settings FROM affinities").fetchall()
+        return sum((_metered(*row) for row in measured), Cost(*networks))
+
+    def batch(self, key: str) -> list[Job]:
+        """What was trained together with this network, in order."""
+        ((_, text),) = self._select("key, batch", [key])
+        keys = json.loads(text)
+        found = {other: _job(json.loads(definition)) for other, definition in self._select("key, definition", keys)}
+        return [found[other] for other in keys]
+
+    def weights(self, key: str) -> dict[str, Tensor] | None:
+        """The weights of a network; None if they are not kept."""
+        ((_, held),) = self._select("key, weights", [key])
+        content = get(self._connection, key, held)
+        return None if content is None else unpack_weights(content)
+
+    def losses(self, key: str, part: str = "test") -> Losses | None:
+        """The loss of every row by task; None if they are not kept."""
+        ((_, definition, content),) = self._select("key, definition, losses", [key])
+        return None if content is None else unpack_losses(content, _job(json.loads(definition)).tasks, part)
+
+    def bare(self, keys: Iterable[str]) -> list[str]:
+        """Those of these networks whose weights or losses are gone; diverged ones have never had any."""
+        gone = "best_epoch >= 0 AND (weights IS NULL OR losses IS NULL)"
+        return [key for key, bare in self._select(f"key, {gone}", keys) if bare]
+
+    def restore(self, key: str, packed: Packed) -> None:
+        """Puts weights and losses back; scores stay."""
+        with self._connection:
+            held = put(self._connection, key, packed.weights)
+            self._connection.execute(
+                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (held, packed.losses, key)
+            )
+
+    def keep(self, keys: Iterable[str]) -> None:
+        """From now on weights and losses of these networks survive `prune`."""
+        with self._connection:
+            self._connection.executemany("UPDATE networks SET kept = 1 WHERE key = ?", [(key,) for key in keys])
+
+    def prune(self) -> int:
+        """Drops weights and losses of networks that no result recommends; their rows stay. Returns how many."""
+        with self._connection:
+            dropped = self._connection.execute(
+                "UPDATE networks SET weights = NULL, losses = NULL WHERE kept = 0 AND weights IS NOT NULL"
+            ).rowcount
+            drop(self._connection)
+        if dropped:
+            with suppress(sqlite3.OperationalError):  # another process reads: the file shrinks next time
+                self._connection.execute("VACUUM")
+        return dropped
+
+    def affinity(self, key: str) -> tuple[Affinity, Cost] | None:
+        """What a meter measured, and what the metered training took."""
+        found = self._connection.execute(
+            "SELECT affinity, steps, seconds, settings FROM affinities WHERE key = ?", (key,)
+        ).fetchone()
+        if found is None:
+            return None
+        affinity = unpack_affinity(found[0])
+        timed = {name: value for name, value in json.loads(found[3]).items() if name == "overhead"}
+        affinity = replace(affinity, settings={**affinity.settings, **timed})
+        return affinity, Cost(1, plain_steps(affinity, found[1]), found[2])
+
+    def add_affinity(self, key: str, network: str, settings: Mapping[str, Any], packed: Packed) -> None:
+        """Writes what a meter measured while a network was trained; that network is added after it, if it is new."""
+        told: dict[str, Any] = {**settings, "shared": not self.rows([network])}
+        if packed.overhead is not None:
+            told["overhead"] = packed.overhead
+        values = (key, network, json.dumps(told, sort_keys=True, default=repr), packed.steps, packed.seconds)
+        with self._connection:
+            self._connection.execute(
+                "INSERT OR IGNORE INTO affinities (key, network, settings, steps, seconds, affinity) "
+                f"VALUES ({_marks(6)})",
+                (*values, packed.affinity),
+            )
+
+    def finished(self, start: str) -> bool:
+        """Whether a network or a measurement whose key starts like this is there."""
+        query = "SELECT key FROM (SELECT key FROM networks UNION ALL SELECT key FROM affinities) WHERE key GLOB ?"
+        return self._connection.execute(query, (f"{start}*",)).fetchone() is not None
+
+    def latency(self, key: str) -> float | None:
+        """A forward pass that was timed before, in seconds."""
+        found = self._connection.execute("SELECT seconds FROM latencies WHERE key = ?", (key,)).fetchone()
+        return None if found is None else float(found[0])
+
+    def add_latency(self, key: str, seconds: float) -> None:
+        """Writes how long a forward pass took."""
+        with self._connection:
+            self._connection.execute("INSERT OR IGNORE INTO latencies VALUES (?, ?)", (key, seconds))
+
+    def _select(self, columns: str, keys: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+        wanted = list(keys)
+        for start in range(0, len(wanted), 500):  # SQLite limits the number of marks
+            some = wanted[start : start + 500]
+            yield from self._connection.execute(
+                f"SELECT {columns} FROM networks WHERE key IN ({_marks(len(some))})", some
+            ).fetchall()
+
+
+def _metered(steps: int, seconds: float, settings: str) -> Cost:
+    """What a metered training took beside its network, where that is the one in the store."""
+    told = json.loads(settings)
+    overhead = told.get("overhead", 0.0)
+    return Cost(0, 0, seconds * overhead / (1 + overhead)) if told.get("shared") else Cost(1, steps, seconds)
+
+
+def _marks(number: int) -> str:
+    return ", ".join("?" * number)
+
+
+def _job(definition: Mapping[str, Any]) -> Job:
+    named = {name: definition[name] for name in ("seed", "rule", "width")}
+    return Job(tuple(definition["tasks"]), **named, epochs=definition.get("epochs"))
+
+
+def _row(key: str, definition: str, scores: str, steps: int, seconds: float, parameters: int, best_epoch: int) -> Row:
+    job, outcomes = _job(json.loads(definition)), read_scores(scores)
+    return Row(key, job, *outcomes, steps, seconds, parameters, best_epoch, read_halves(scores))

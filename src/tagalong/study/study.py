@@ -1,0 +1,174 @@
+"""The whole comparison on one problem: decide, train, compare, and say whether any grouping is worth it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from tagalong.learn import Problem
+from tagalong.progress import Progress
+
+from .backend import Lab
+from .best import keep_best
+from .decisions import confirmed, decide_all, records_of, write_decisions
+from .executors import Executor, device_name, make_executor
+from .external import AskTell
+from .methods import Method
+from .records import ProblemInfo
+from .request import Asked, Options, check, with_effort
+from .results import Results
+from .run_folder import draw_page, folder_problem, log_to, write_settings
+from .store import Store
+from .uncertainty import row_noise
+
+logger = logging.getLogger(__name__)
+
+
+class Study(AskTell):
+    """Compares ways of grouping on one problem.
+
+    Everything is kept in the folder `out`: killed at any moment and run again, finished networks are not trained
+    again and results are the same.
+
+    Args:
+        problem: what is learnt; or only the names of tasks, for `ask` and `tell` with an own training script.
+        out: the folder of the run; it goes on where the last run of the same problem stopped.
+        executor: "serial", "processes" (of this machine, "processes:4" for four; scripts need
+            `if __name__ == "__main__":`) or "ray": a cluster, if `ray.init(address="auto")` was called before, else
+            this machine; or an own `Executor`.
+        device: "auto" (CUDA where there is one), "cpu", "cuda", ….
+        progress: is told how many networks there are to train and how many are done.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from tagalong.learn import Problem, Recipe, Task
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(300, 4))
+        >>> Y = X @ rng.normal(size=(4, 3)) + rng.normal(size=(300, 3))
+        >>> tasks = [Task(name, kind="regression") for name in ("age", "height", "weight")]
+        >>> problem = Problem.from_arrays(X, Y, tasks, recipe=Recipe(epochs=2))
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     results = Study(problem, out).run(methods=["mtl", "stl", "tag"], budgets=[2], seeds=2)
+        >>> sorted({(record.method, record.budget) for record in results.records}, key=str)
+        [('mtl', None), ('stl', None), ('tag', 2)]
+    """
+
+    def __init__(
+        self,
+        problem: Problem | Sequence[str],
+        out: str | os.PathLike[str],
+        *,
+        executor: str | Executor = "serial",
+        device: str = "auto",
+        progress: Progress | None = None,
+    ) -> None:
+        self.problem, self.out = problem, Path(out)
+        self._executor = make_executor(executor)
+        self._named = executor if isinstance(executor, str) else type(executor).__name__
+        self._device, self._progress = device_name(device), progress
+
+    def run(
+        self,
+        methods: Sequence[str | Method] = ("mtl", "stl", "tag"),
+        budgets: Sequence[int] | None = None,
+        seeds: int | Sequence[int] = 3,
+        *,
+        options: Options | None = None,
+        price_per_hour: float | None = None,
+        confirm: int = 0,
+        effort: Any = None,
+    ) -> Results:
+        """Trains what the methods ask for and is not there yet, and compares them.
+
+        Args:
+            methods: names such as "mtl", "tag", "tag+pcgrad" (see `make_method`), or methods. `mtl` is always
+                there, since everything is compared with it.
+            budgets: how many networks there may be, for methods that group; by default 2, 3 and 4, as far as there
+                are tasks.
+            seeds: how many, or which. Each method decides once per budget, from all seeds together.
+            options: by method, for example `{"tag": {"every": 1, "update": "optimizer"}}`.
+            price_per_hour: of computing; costs are then reported as money too.
+            confirm: so many further seeds train the grouping that does best on validation, and all together, once
+                more; the verdict then counts these alone, since no choice could be made for the luck of their networks.
+            effort: of `auto`: a number of trainings, "quick" (20), "normal" (60, the default), "thorough" (200), or a
+                time such as "10min".
+
+        Raises:
+            ValueError: with every problem of the input, before any training.
+            Diverged: one network for all tasks did, with every seed; other networks that do end nothing.
+        """
+        options = with_effort(options, effort)
+        asked = self._asked(methods, budgets, seeds, options, price_per_hour, confirm)
+        assert isinstance(self.problem, Problem)
+        self.out.mkdir(parents=True, exist_ok=True)
+        with log_to(self.out / "run.log"), Store(self.out / "run.sqlite") as store, self._lab(store) as lab:
+            about = {**asked.to_document(options), "device": self._device, "executor": self._named}
+            settings = write_settings(self.out, self.problem, lab.keys.architecture, about)
+            results = self._compared(lab, asked, settings)
+            draw_page(self.out)
+            logger.info("finished: %d networks in the store", len(store))
+        self._has_run = True
+        return results
+
+    def check(self, methods: Sequence[str | Method], budgets: Sequence[int] | None = None, **more: Any) -> None:
+        """Refuses what `run` would refuse, and trains nothing.
+
+        Args:
+            methods: as for `run`.
+            budgets: as for `run`.
+            **more: the other arguments of `run`.
+        """
+        usual: dict[str, Any] = {"seeds": 3, "options": None, "price_per_hour": None, "confirm": 0}
+        given = usual | more
+        given["options"] = with_effort(given["options"], given.pop("effort", None))
+        self._asked(methods, budgets, **given)
+
+    def _asked(self, methods: Sequence[str | Method], budgets: Sequence[int] | None, *more: Any, **named: Any) -> Asked:
+        if not isinstance(self.problem, Problem):
+            raise ValueError("`problem` must be a Problem to be run, found names of tasks; use `ask` and `tell`")
+        asked = check(self.problem, methods, budgets, *more, **named)
+        if wrong := folder_problem(self.out, self.problem.fingerprint):
+            raise ValueError(wrong)
+        return asked
+
+    def _lab(self, store: Store) -> Lab:
+        assert isinstance(self.problem, Problem)
+        return Lab(
+            self.problem,
+            store,
+            executor=self._executor,
+            device=self._device,
+            progress=self._progress,
+            partial=self.out / "partial",
+        )
+
+    def _compared(self, lab: Lab, asked: Asked, settings: dict[str, Any]) -> Results:
+        for method in asked.methods:
+            method.begin(lab, asked.seeds)
+        # All together first: every cost is compared with what this took.
+        wanted, asked = asked.seeds, replace(asked, seeds=lab.sound(asked.seeds))
+        decisions = decide_all(lab, asked)
+        write_decisions(self.out, decisions, lab.problem.names)
+        told = {name: dict(decision.about) for name, (_, decision) in decisions.items() if decision.about}
+        settings = settings | ({"decisions": told} if told else {})
+        info = ProblemInfo.of(lab.problem)
+        records = records_of(lab, decisions, asked.seeds)
+        fresh, lost = confirmed(lab, decisions, records, asked.confirming, info)
+        records += fresh
+        lost = [seed for seed in wanted if seed not in asked.seeds] + lost
+        settings = settings | ({"diverged_seeds": lost} if lost else {})
+        chosen = {key for record in records for key in record.networks}
+        lab.store.keep(chosen)  # before they are read: another process on this folder may be about to prune
+        lab.restore(sorted(chosen))
+        noise = row_noise(records, lab.row_losses, lab.problem.test.groups, asked.confirming)
+        settings = {**settings, "spent": asdict(lab.store.spent())}
+        results = Results(records, problem=info, noise=noise, settings=settings, out=self.out)
+        keep_best(results, lab.problem, lab.weights, lab.width).save(self.out)
+        results.save(self.out / "results.json")
+        lab.store.prune()
+        lab.tidy()
+        return results

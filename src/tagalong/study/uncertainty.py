@@ -1,0 +1,185 @@
+"""Changes between methods, and what few seeds, finitely many test rows and the choice leave open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
+
+from .records import Cost, Record
+
+Label = tuple[str, int | None]
+TOGETHER: Label = ("mtl", None)
+
+
+def by_label(records: Sequence[Record]) -> dict[Label, list[Record]]:
+    """The records of each method and budget."""
+    found: dict[Label, list[Record]] = {}
+    for record in records:
+        found.setdefault((record.method, record.budget), []).append(record)
+    return found
+
+
+def changes(found: Sequence[Record], others: Sequence[Record], part: str = "test") -> list[float]:
+    """The relative change of each record against that of the others with the same seed; negative is better.
+
+    None at all if one of them diverged: what the other seeds reached would be the luck of those that are left.
+    """
+    if any(record.diverged for record in [*found, *others]):
+        return []
+    same_seed = {record.seed: record for record in others}
+    return [record.change(same_seed[record.seed], part) for record in found if record.seed in same_seed]
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean; NaN of nothing."""
+    return sum(values) / len(values) if values else math.nan
+
+
+def stderr(values: Sequence[float]) -> float:
+    """The standard error of a mean.
+
+    Example:
+        >>> round(stderr([1.0, 2.0, 3.0]), 3)
+        0.577
+    """
+    centre = mean(values)
+    return math.sqrt(sum((value - centre) ** 2 for value in values) / (len(values) - 1) / len(values))
+
+
+def mean_cost(costs: Sequence[Cost]) -> Cost:
+    """The mean over seeds, steps and networks to whole numbers."""
+    whole, count = sum(costs, Cost()), max(1, len(costs))
+    return Cost(round(whole.networks / count), round(whole.steps / count), whole.seconds / count)
+
+
+def in_units_of(cost: Cost, unit: Cost) -> float | None:
+    """A cost against another, by steps where they are known, else by seconds; None where neither is.
+
+    Seconds would flatter networks that were trained many at once, and change from machine to machine.
+    """
+    if unit.steps and (cost.steps or not cost.networks):
+        return cost.steps / unit.steps
+    return cost.seconds / unit.seconds if unit.seconds and (cost.seconds or not cost.networks) else None
+
+
+CONFIDENCE = 0.95
+
+
+def half_width(seeds: float, rows: float, confidence: float = CONFIDENCE) -> float:
+    """Half the interval from two independent doubts.
+
+    Args:
+        seeds: half the interval that the seeds alone give, see `seed_half_width`.
+        rows: the standard error from finitely many test rows.
+        confidence: of the interval.
+
+    Example:
+        >>> round(half_width(3.0, 2.0), 2)
+        4.94
+    """
+    return math.hypot(seeds, ndtri((1 + confidence) / 2) * rows)
+
+
+def seed_half_width(
+    chosen: Sequence[float], tried: Sequence[Sequence[float]] = (), confidence: float = CONFIDENCE
+) -> float:
+    """Half the interval of a mean over seeds, also where it is the best of several.
+
+    Student's t with the few seeds of the chosen grouping. Where others were tried with the same seeds, lucky networks
+    have a better chance of being chosen, and their luck shows on test rows as well; so the interval is at least as wide
+    as Bonferroni's for so many comparisons, with a variance pooled over all of them.
+
+    Args:
+        chosen: the change of the chosen grouping with each seed.
+        tried: the changes of every grouping that could have been chosen, this one among them.
+        confidence: of the interval.
+
+    Example:
+        >>> round(seed_half_width([-1.0, 0.0, 1.0]), 2)  # the standard error 0.58 times 4.3
+        2.48
+    """
+    tail = (1 - confidence) / 2
+    alone = float(stdtrit(len(chosen) - 1, 1 - tail)) * stderr(chosen)
+    if len(tried) < 2:
+        return alone
+    pooled = math.sqrt(mean([stderr(changes) ** 2 for changes in tried]))
+    freedom = sum(len(changes) - 1 for changes in tried)
+    return max(alone, float(stdtrit(freedom, 1 - tail / len(tried))) * pooled)
+
+
+Rows = Mapping[str, NDArray[Any]]
+
+
+def row_stderr(candidate: Sequence[Rows], mtl: Sequence[Rows], clusters: Any = None) -> float:
+    """The standard error, from the rows, of the mean relative change of a grouping against all together.
+
+    The change is a mean of ratios of mean losses over the same rows. The delta method gives what each row adds to it
+    (Cochran, Sampling Techniques, section 6.4); averaged over seeds first, since all seeds are read on the same rows.
+
+    Args:
+        candidate: for each seed the loss of every row of each task, where it is served; NaN where a label is missing.
+        mtl: the same for the network of all tasks, in the same order of seeds.
+        clusters: one label per row; rows of a cluster (a patient, a scene) count as one.
+
+    Example:
+        >>> together = [{"age": np.array([1.0, 2.0, 3.0, 4.0])}]
+        >>> row_stderr([{"age": np.array([0.5, 1.0, 1.5, 2.0])}], together)  # every row halved: no doubt about it
+        0.0
+    """
+    influence = np.mean([_influence(mine, theirs) for mine, theirs in zip(candidate, mtl, strict=True)], axis=0)
+    if clusters is not None:
+        _, cluster = np.unique(np.asarray(clusters), return_inverse=True)
+        influence = np.bincount(cluster.reshape(-1), weights=influence)
+    count = len(influence)
+    return math.sqrt(float(np.square(influence).sum()) * count / (count - 1)) if count > 1 else math.inf
+
+
+def _influence(mine: Rows, theirs: Rows) -> NDArray[np.float64]:
+    """What each row adds to the mean over tasks of the relative change."""
+    by_task = [_task_influence(np.asarray(mine[task]), np.asarray(theirs[task])) for task in theirs]
+    return np.asarray(np.mean(by_task, axis=0))
+
+
+def _task_influence(mine: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.float64]:
+    mine, theirs = mine.astype(np.float64), theirs.astype(np.float64)
+    present = np.isfinite(mine) & np.isfinite(theirs)
+    if not present.any():
+        return np.zeros(len(mine))
+    loss, base = mine[present].mean(), theirs[present].mean()
+    influence: NDArray[np.float64] = np.zeros(len(mine))
+    if base and not np.array_equal(mine[present], theirs[present]):
+        added = (mine[present] - loss) / base - loss * (theirs[present] - base) / base**2
+        influence[present] = np.sign(base) * added
+    return influence / np.count_nonzero(present)
+
+
+def row_noise(
+    records: Sequence[Record],
+    rows_of: Callable[[Record], Rows],
+    clusters: Any = None,
+    confirming: Collection[int] = (),
+) -> dict[Label, float]:
+    """The row standard error of every method and budget that has groups, against `mtl` of the same seeds.
+
+    Args:
+        records: of a study.
+        rows_of: gives the test loss of every row of each task, where it is served.
+        clusters: one label per test row, where rows belong together.
+        confirming: where a method has records of such seeds, only these count, as in `decide`.
+    """
+    found = by_label(records)
+    together = {record.seed: rows_of(record) for record in found.get(TOGETHER, [])}
+    noise = {}
+    for label, mine in found.items():
+        sound = not any(record.diverged for record in mine)
+        paired = [record for record in mine if sound and record.seed in together and record.groups]
+        paired = [record for record in paired if record.seed in confirming] or paired
+        if paired and label != TOGETHER:
+            theirs = [together[record.seed] for record in paired]
+            noise[label] = row_stderr([rows_of(record) for record in paired], theirs, clusters)
+    return noise

@@ -1,0 +1,13 @@
+"""`python -m tagalong_paper` is `tagalong` with the paper's plug-ins, in a checkout that is not installed."""
+
+from __future__ import annotations
+
+import sys
+
+from tagalong.cli import main
+
+from .plugins import register
+
+if __name__ == "__main__":
+    register()
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""`over-time`: affinities while the network learns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tagalong.affinity import Affinity
+
+from ..affinities import every_step, named
+from ..claims import all_lower, lower, value
+from ..figures import panels
+from ..report import Cell, Claim, Report, Sheet, Value
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from ..bench import Bench
+
+TITLE = "How do affinities change over training?"
+ONTO = ("5_o_Clock_Shadow", "Goatee", "Mustache")  # the paper's a1, a5 and a6
+FIRST = 0.01  # of the training: its "initial steps"
+Floats = NDArray[np.float64]
+
+
+def run(bench: Bench) -> Report:
+    """Measures at every step, and sums by epoch as the paper's figure does: of the first seed, the start of all."""
+    with bench.lab() as lab:
+        found = every_step(lab, bench.seeds)
+    affinity = found[bench.seeds[0]]
+    recipe, rows = bench.chosen.recipe, len(bench.chosen.train)
+    steps = -(-rows // recipe.batch_size)
+    epochs, split = per_epoch(affinity, steps), [halves(one, steps) for one in found.values()]
+    onto = [task for task in ONTO if task in affinity.tasks] or list(affinity.tasks[:3])
+    starts, laters = zip(*map(parts, found.values()), strict=True)
+    return Report(
+        "over-time",
+        TITLE,
+        sheets=[_epochs(bench, epochs, task, affinity) for task in onto] + [_start(starts, laters)],
+        claims=[positive(starts), more_alike(starts, laters), order_changes(epochs, split)],
+        figures={
+            "over-time": _figure(named(bench, affinity), epochs, [bench.short(task) for task in onto], bench.seeds[0])
+        },
+        notes=[
+            *bench.about,
+            f"totals and reversals: seed {bench.seeds[0]}, {len(affinity.steps)} steps in {len(epochs)} epochs",
+        ],
+        numbers={"reversals": reversals(epochs), "comparisons": comparisons(epochs)},
+    )
+
+
+def per_epoch(affinity: Affinity, steps: int) -> Floats:
+    """Sums over the measured steps of each epoch (epochs × n × n)."""
+    epochs = affinity.steps // steps
+    sums = [np.nansum(affinity.history[epochs == epoch], axis=0) for epoch in np.unique(epochs)]
+    return np.stack(sums)
+
+
+def parts(affinity: Affinity) -> tuple[Affinity, Affinity | None]:
+    """The first hundredth of the training, at least three steps, and all later ones, if there are any."""
+    count = max(3, round(FIRST * len(affinity.steps)))
+    if count >= len(affinity.steps):
+        return affinity, None
+    cut, end = int(affinity.steps[count]), int(affinity.steps[-1]) + 1
+    return affinity.between(0, cut), affinity.between(cut, end)
+
+
+def reversals(epochs: Floats) -> int:
+    """How often, over all targets and pairs of sources, the order of two sources changes from an epoch to the next.
+
+    Example:
+        >>> first = [[0.0, 1.0, 5.0], [1.0, 0.0, 2.0], [1.0, 2.0, 0.0]]
+        >>> later = [[0.0, 1.0, 2.0], [1.0, 0.0, 5.0], [1.0, 2.0, 0.0]]
+        >>> reversals(np.array([first, later]))
+        1
+    """
+    n, count = epochs.shape[1], 0
+    for target in range(n):
+        for one, other in combinations([i for i in range(n) if i != target], 2):
+            signs = np.sign(epochs[:, one, target] - epochs[:, other, target])
+            count += int((signs[1:] * signs[:-1] < 0).sum())
+    return count
+
+
+def comparisons(epochs: Floats) -> int:
+    """How many reversals there could be: pairs of sources, over all targets, from each epoch to the next."""
+    count, n = len(epochs), len(epochs[0])
+    return n * (n - 1) * (n - 2) // 2 * (count - 1)
+
+
+def halves(affinity: Affinity, steps: int) -> Floats:
+    """Sums over every second step of each epoch, and over the others (epochs × 2 × n × n)."""
+    epochs, odd = affinity.steps // steps, affinity.steps % 2
+    sums = [
+        [np.nansum(affinity.history[(epochs == epoch) & (odd == half)], axis=0) for half in (0, 1)]
+        for epoch in np.unique(epochs)
+    ]
+    return np.array(sums)
+
+
+def _share_reversed(pairs: Sequence[Floats]) -> float:
+    return sum(map(reversals, pairs)) / sum(map(comparisons, pairs))
+
+
+def _spread_over_size(affinity: Affinity) -> float:
+    """How unlike affinities onto a task are, against how large they are; the median over targets."""
+    others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
+    return float(np.median(np.nanstd(others, axis=0) / np.abs(np.nanmean(others, axis=0))))
+
+
+def _share_positive(affinity: Affinity) -> float:
+    off = ~np.eye(len(affinity.tasks), dtype=bool)
+    return float((affinity.mean[off] > 0).mean())
+
+
+def _epochs(bench: Bench, epochs: Floats, task: str, affinity: Affinity) -> Sheet:
+    target = affinity.tasks.index(task)
+    sources = [i for i in range(len(affinity.tasks)) if i != target]
+    shown = np.unique(np.linspace(0, len(epochs) - 1, min(len(epochs), 12)).round().astype(int))
+    rows: list[list[Cell]] = [
+        [int(epoch) + 1, *(Value(1000 * epochs[epoch, i, target]) for i in sources)] for epoch in shown
+    ]
+    columns = ("epoch", *(bench.short(affinity.tasks[i]) for i in sources))
+    return Sheet(f"Total affinity × 1000 onto {bench.short(task)}, by epoch", columns, rows)
+
+
+def _start(starts: Sequence[Affinity], laters: Sequence[Affinity | None]) -> Sheet:
+    rows: list[list[Cell]] = []
+    for name, parts_of_seeds in (("first steps", starts), ("later steps", laters)):
+        known = [part for part in parts_of_seeds if part is not None]
+        if known:
+            measures = ([100 * _share_positive(part) for part in known], [_spread_over_size(part) for part in known])
+            rows.append([name, len(known[0].steps), *map(value, measures)])
+    return Sheet("The first steps", ("part", "steps", "positive, %", "spread / size"), rows)
+
+
+def positive(starts: Sequence[Affinity]) -> Claim:
+    """Whether every affinity between two tasks is above zero in the first steps, seed by seed."""
+    tasks, means = starts[0].tasks, np.stack([start.mean for start in starts])
+    pairs = {
+        f"{source} onto {target}": ([0.0] * len(starts), means[:, i, j].tolist())
+        for i, source in enumerate(tasks)
+        for j, target in enumerate(tasks)
+        if i != j
+    }
+    found = all_lower("in the first steps all affinities are positive", pairs)
+    share = float(np.mean([_share_positive(start) for start in starts]))
+    return replace(found, because=f"{share:.0%} are, in {len(starts[0].steps)} steps; {found.because}")
+
+
+def more_alike(starts: Sequence[Affinity], laters: Sequence[Affinity | None]) -> Claim:
+    """Whether affinities onto a task differ less in the first steps than later, against their size, seed by seed."""
+    text = "in the first steps affinities are more alike than later"
+    known = [later for later in laters if later is not None]
+    if len(known) < len(starts):
+        return Claim(text, "not tested", "no later steps were measured")
+    first, then = ([_spread_over_size(part) for part in some] for some in (starts, known))
+    return all_lower(text, {"spread over size": (first, then)}, " in later steps")
+
+
+def order_changes(epochs: Floats, found: Sequence[Floats]) -> Claim:
+    """Whether sources change places more often from epoch to epoch than noise makes them do within one.
+
+    Args:
+        epochs: the totals of one seed, whose reversals are told.
+        found: the `halves` of every seed. Those of one epoch see the same network: where they disagree, it is noise.
+    """
+    text, changed, possible = "the order of sources changes during training", reversals(epochs), comparisons(epochs)
+    if not possible or min(map(len, found)) < 2:
+        return Claim(text, "not tested", "needs two epochs and two sources onto a task")
+    noise = [_share_reversed(list(both)) for both in found]
+    later = [
+        _share_reversed(
+            [np.stack([before[half], after[1 - half]]) for before, after in pairwise(both) for half in (0, 1)]
+        )
+        for both in found
+    ]
+    because = (
+        f"{changed} reversals from epoch to epoch in {possible} comparisons of two sources: {changed / possible:.0%}; "
+        f"with half the steps {np.mean(later):.0%}, and {np.mean(noise):.0%} between the halves of one epoch"
+    )
+    if not changed:
+        return Claim(text, "no", because)
+    return Claim(text, "yes" if lower(noise, later) == "yes" else "within noise", because)
+
+
+def _figure(affinity: Affinity, epochs: Floats, onto: Sequence[str], seed: int) -> Figure:
+    tasks = affinity.tasks
+    shown = {
+        f"onto {target}": {
+            source: (1000 * epochs[:, tasks.index(source), tasks.index(target)]).tolist()
+            for source in tasks
+            if source != target
+        }
+        for target in onto
+    }
+    return panels(shown, tasks, title=f"{TITLE} Seed {seed}", across="epoch", value="total affinity × 1000 in an epoch")

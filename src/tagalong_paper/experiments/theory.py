@@ -1,0 +1,99 @@
+"""`theory`: Lemma 1 and each printed version of Proposition 1, tested on random losses."""
+
+from __future__ import annotations
+
+from ..figures import counterexample
+from ..report import Cell, Claim, Report, Sheet, Value
+from ..theory import (
+    BOUNDS,
+    COUNT,
+    COUNTEREXAMPLE,
+    PANELS,
+    Search,
+    after_steps,
+    search_lemma,
+    search_margin,
+    search_proposition,
+)
+
+TITLE = "Does the task with more affinity make the better partner? The paper's lemma and proposition"
+SEARCH = ("statement", "conditions met", "broken", "share broken, %")
+
+
+def run(count: int = COUNT) -> Report:
+    """Searches for cases that meet the conditions and break the statement.
+
+    Args:
+        count: how many cases to draw for each.
+    """
+    lemma, margin = search_lemma(count), search_margin(count)
+    versions = {bound.name: search_proposition(bound, count) for bound in BOUNDS}
+    return Report(
+        "theory",
+        TITLE,
+        sheets=[_searched(lemma, margin, versions), _bounds(), _panels()],
+        claims=_claims(lemma, versions),
+        figures={"theory-counterexample": counterexample()},
+        notes=[
+            f"{count:,} random losses for each statement: quadratics in two dimensions, logistic regressions in four"
+        ],
+    )
+
+
+def _searched(lemma: dict[str, Search], margin: dict[str, Search], versions: dict[str, Search]) -> Sheet:
+    named = {f"Lemma 1, {kind}": found for kind, found in lemma.items()}
+    named |= {f"Proposition 1, {version}": found for version, found in versions.items()}
+    named |= {f"what holds instead, {kind}": found for kind, found in margin.items()}
+    rows = [(name, found.met, found.broken, Value(100 * found.share)) for name, found in named.items()]
+    note = "what holds instead: b's advantage in L_a after one step is at least βη²‖g_a‖‖g_b − g_c‖"
+    return Sheet("Statements put to the test", SEARCH, rows, note)
+
+
+def _bounds() -> Sheet:
+    cases, cosine = COUNTEREXAMPLE.cases, COUNTEREXAMPLE.cosine
+    rows = []
+    for bound in BOUNDS:
+        limit = float(bound.value(cases.alpha, cases.beta, cases.eta)[0])
+        rows.append((bound.name, bound.formula, Value(limit, digits=4), "yes" if cosine <= limit else "no"))
+    broken = not bool(cases.b_is_the_better_partner[0]) and bool(cases.b_has_more_affinity[0])
+    note = f"cos(g_a, g_c) = {cosine:.4f}; b has more affinity and is {'not ' if broken else ''}the better partner"
+    return Sheet(
+        "The counterexample against each version of the bound", ("version", "cos ≤", "value", "met"), rows, note
+    )
+
+
+def _panels() -> Sheet:
+    rows: list[tuple[Cell, ...]] = []
+    for panel in PANELS:
+        found = after_steps(panel)
+        ours = [Value(value, digits=4) for value in found]
+        rows.append((f"({panel.letter}) {panel.caption}", *ours, *(Value(value) for value in panel.printed)))
+    columns = ("panel", "L_a with b", "L_a with c", "printed b", "printed c")
+    return Sheet(
+        "The appendix's quadratic example", columns, rows, "gradients of unit length, not that of g_a as stated"
+    )
+
+
+def _claims(lemma: dict[str, Search], versions: dict[str, Search]) -> list[Claim]:
+    met, broken = sum(found.met for found in lemma.values()), sum(found.broken for found in lemma.values())
+    printed = versions["main text"]
+    (b_alone, c_alone), (b_joint, c_joint) = after_steps(PANELS[0]), after_steps(PANELS[1])
+    corrected = versions["corrected"]
+    return [
+        Claim("Lemma 1", "no" if broken else "yes", f"{broken} of {met} cases break it"),
+        Claim(
+            "a quadratic where the task with more affinity is the worse partner",
+            "yes" if b_alone < c_alone and c_joint < b_joint else "no",
+            f"{b_alone:.4f} < {c_alone:.4f} alone, {c_joint:.4f} < {b_joint:.4f} together with a",
+        ),
+        Claim(
+            "Proposition 1: under a condition on the cosine it is always the better one",
+            "no" if printed.broken else "yes",
+            f"{printed.broken} of {printed.met} cases that meet the main text's condition break it",
+        ),
+        Claim(
+            "the condition is mild",
+            "no" if not corrected.met else "yes",
+            f"with the lost term it is cos ≤ (ηβ−3)/2 ≤ −1 under η ≤ 1/β: {corrected.met} cases meet it",
+        ),
+    ]

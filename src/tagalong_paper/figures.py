@@ -1,0 +1,273 @@
+"""The paper's figures as functions of plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tagalong.report import BLANK, INK, heading, line_style, literal, marker_style
+
+from .theory import ETA, PANELS, THETA, Panel, after_steps, example_loss, gradients
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure, Scatter
+
+
+def bars(
+    series: Mapping[str, Sequence[float]],
+    over: Sequence[str],
+    *,
+    title: str,
+    value: str,
+    note: str = "",
+    errors: Mapping[str, Sequence[float]] | None = None,
+) -> Figure:
+    """Grouped bars.
+
+    Args:
+        series: by name, a value for each place.
+        over: the places along the axis.
+        title: the heading.
+        value: what the height of a bar is.
+        note: below the heading.
+        errors: standard errors of some series.
+
+    Example:
+        >>> len(bars({"ours": [1, 2], "printed": [1, 3]}, ["a1", "a2"], title="t", value="error").data)
+        2
+    """
+    from plotly.graph_objects import Bar, Figure
+
+    made = []
+    for place, (name, values) in enumerate(series.items()):
+        error = {"type": "data", "array": list(errors[name])} if errors and name in errors else None
+        colour = line_style(place)["color"]
+        made.append(Bar(name=literal(name), x=list(over), y=list(values), marker_color=colour, error_y=error))
+    layout = {
+        "title": heading(title, note),
+        "barmode": "group",
+        "xaxis": {"type": "category"},
+        "yaxis": {"title": {"text": value}, "gridcolor": "#eeeeee", "zerolinecolor": "#999999"},
+        "margin": {"t": 110},
+        "plot_bgcolor": BLANK,
+        "font": {"color": INK},
+    }
+    return Figure(made, layout)
+
+
+def lines(
+    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    *,
+    title: str,
+    across: str,
+    value: str,
+    note: str = "",
+    logarithmic: bool = False,
+) -> Figure:
+    """One line per series of (x, y).
+
+    Example:
+        >>> figure = lines({"256": ([1e-4, 1e-3], [5, 4])}, title="t", across="learning rate", value="error")
+        >>> figure.layout.xaxis.title.text
+        'learning rate'
+    """
+    from plotly.graph_objects import Figure, Scatter
+
+    made = [
+        Scatter(name=literal(name), x=list(x), y=list(y), mode="lines+markers", line=line_style(place))
+        for place, (name, (x, y)) in enumerate(series.items())
+    ]
+    axis: dict[str, object] = {"title": {"text": across}, "gridcolor": "#eeeeee"}
+    if logarithmic:
+        there = sorted({float(value) for x, _ in series.values() for value in x})
+        axis |= {"type": "log", "tickvals": there, "ticktext": [f"{value:g}" for value in there]}
+    layout = {
+        "title": heading(title, note),
+        "xaxis": axis,
+        "yaxis": {"title": {"text": value}, "gridcolor": "#eeeeee", "zerolinecolor": "#999999"},
+        "margin": {"t": 110},
+        "plot_bgcolor": BLANK,
+        "font": {"color": INK},
+    }
+    return Figure(made, layout)
+
+
+Lines = Mapping[str, Sequence[float]]
+
+
+def panels(
+    shown: Mapping[str, Lines], order: Sequence[str], *, title: str, across: str, value: str, note: str = ""
+) -> Figure:
+    """A panel for each heading, a line for each name over 1, 2, …; a name has the same colour in all panels.
+
+    Args:
+        shown: by heading of a panel, lines by name.
+        order: of the names, which gives them their colours and their place in the legend.
+        title: the heading.
+        across: what is counted along the axis.
+        value: what is up.
+        note: below the heading.
+
+    Example:
+        >>> shown = {"onto a": {"b": [1, 2]}, "onto b": {"a": [3, 1]}}
+        >>> figure = panels(shown, ["a", "b"], title="t", across="epoch", value="affinity")
+        >>> [(line.name, line.xaxis, list(line.y)) for line in figure.data]
+        [('b', 'x', [1, 2]), ('a', 'x2', [3, 1])]
+    """
+    from plotly.graph_objects import Scatter
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(1, len(shown), subplot_titles=[literal(name) for name in shown])
+    named: set[str] = set()
+    for column, lines in enumerate(shown.values(), 1):
+        for name, values in lines.items():
+            place = order.index(name)
+            look = {"mode": "lines+markers", "line": line_style(place), "marker": {"size": 4}}
+            key = {"name": literal(name), "legendgroup": name, "legendrank": place, "showlegend": name not in named}
+            line = Scatter(x=list(range(1, len(values) + 1)), y=list(values), **look, **key)
+            figure.add_trace(line, row=1, col=column)
+            named.add(name)
+    figure.update_layout(
+        title=heading(title, note), width=340 * len(shown) + 280, margin={"t": 130}, plot_bgcolor=BLANK,
+        font={"color": INK},
+    )  # fmt: skip
+    figure.update_xaxes(title_text=across, gridcolor="#eeeeee")
+    figure.update_yaxes(gridcolor="#eeeeee", zerolinecolor="#999999")
+    figure.update_yaxes(title_text=value, col=1)
+    return figure
+
+
+TICKS = [digit * 10.0**power for power in range(-2, 6) for digit in (1, 2, 5)]
+SAME, APART = 0.03, 0.022  # of a decade: costs that would hide each other, and how far apart they are drawn then
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method at a budget.
+
+    Attributes:
+        method: one colour each.
+        label: beside the point, such as the number of groups.
+        cost: across, on a logarithmic axis.
+        error: up.
+        stderr: of the error; None with one seed.
+    """
+
+    method: str
+    label: str
+    cost: float
+    error: float
+    stderr: float | None = None
+
+
+def error_against_cost(points: Sequence[Point], *, title: str, cost: str, error: str, note: str = "") -> Figure:
+    """One point per method and budget; methods in the order of the points. Equal costs are drawn side by side.
+
+    Example:
+        >>> points = [Point("mtl", "", 1, 50.0), Point("tag", "2", 3, 49.7, 0.1)]
+        >>> [trace.name for trace in error_against_cost(points, title="t", cost="cost", error="error").data]
+        ['mtl', 'tag']
+    """
+    from plotly.graph_objects import Figure, Scatter
+
+    made, across = [], side_by_side([point.cost for point in points])
+    for place, method in enumerate(dict.fromkeys(point.method for point in points)):
+        at = [number for number, point in enumerate(points) if point.method == method]
+        mine = [points[number] for number in at]
+        made.append(
+            Scatter(
+                name=literal(method),
+                x=[across[number] for number in at],
+                y=[point.error for point in mine],
+                text=[literal(point.label) for point in mine],
+                customdata=[point.cost for point in mine],
+                hovertemplate="%{text} %{y:.4g}, cost %{customdata:.3g}",
+                mode="markers+text",
+                textposition="top right",
+                marker=marker_style(place),
+                error_y={"type": "data", "array": [point.stderr or 0.0 for point in mine], "thickness": 1},
+            )
+        )
+    layout = {
+        "title": heading(title, note),
+        "xaxis": {"title": {"text": cost}, "type": "log", "tickvals": TICKS, "gridcolor": "#eeeeee"},
+        "yaxis": {"title": {"text": error}, "gridcolor": "#eeeeee"},
+        "margin": {"t": 110},
+        "plot_bgcolor": BLANK,
+        "font": {"color": INK},
+    }
+    return Figure(made, layout)
+
+
+def side_by_side(costs: Sequence[float]) -> list[float]:
+    """Costs, drawn a little apart where points would hide each other.
+
+    Example:
+        >>> [round(cost, 2) for cost in side_by_side([1.0, 5.0, 1.0])]
+        [0.97, 5.0, 1.03]
+    """
+    places = np.log10(np.asarray(costs, dtype=np.float64))
+    order = np.argsort(places, kind="stable")
+    crowds = np.split(order, np.flatnonzero(np.diff(places[order]) > SAME) + 1)
+    for crowd in crowds:
+        places[crowd] += APART * (np.arange(len(crowd)) - (len(crowd) - 1) / 2)
+    return [float(cost) for cost in 10**places]
+
+
+ACROSS, UP = np.linspace(-3.2, 0.4, 61), np.linspace(-2.2, 0.6, 57)
+
+
+def counterexample() -> Figure:
+    """Four panels: arrows are negative gradients of unit length, marks are where a step of η = 0.09 ends."""
+    from plotly.graph_objects import Contour
+    from plotly.subplots import make_subplots
+
+    grid = np.stack(np.meshgrid(ACROSS, UP), -1).reshape(-1, 2)
+    levels = example_loss(grid).reshape(len(UP), len(ACROSS))
+    titles = [_title(panel) for panel in PANELS]
+    figure = make_subplots(2, 2, subplot_titles=titles, vertical_spacing=0.14)
+    for place, panel in enumerate(PANELS):
+        where = {"row": place // 2 + 1, "col": place % 2 + 1}
+        contour = Contour(x=ACROSS, y=UP, z=levels, contours_coloring="lines", showscale=False, ncontours=25)
+        figure.add_trace(contour, **where)
+        for trace in _arrows(panel, legend=place == 0):
+            figure.add_trace(trace, **where)
+    figure.update_layout(
+        title=heading("A task with more affinity can be the worse partner", "L_a = ½(x₁² + 10·x₂²) from (−2, −1)"),
+        width=1000, height=860, margin={"t": 120}, plot_bgcolor=BLANK, font={"color": INK},
+    )  # fmt: skip
+    return figure
+
+
+def _title(panel: Panel) -> str:
+    with_b, with_c = after_steps(panel)
+    what = "g_a + " if panel.combined else ""
+    return f"({panel.letter}) L_a after {what}g_b: {with_b:.3f}, after {what}g_c: {with_c:.3f}"
+
+
+def _arrows(panel: Panel, *, legend: bool) -> list[Scatter]:
+    from plotly.graph_objects import Scatter
+
+    found = gradients(panel)
+    steps = {f"−g_{name}": vector for name, vector in found.items()}
+    if panel.combined:
+        steps = {f"−(g_a + g_{name})": found["a"] + found[name] for name in "bc"}
+    made = []
+    for place, (name, vector) in enumerate(steps.items()):
+        end, landed = np.array(THETA) - vector, np.array(THETA) - ETA * vector
+        colour = line_style(place + panel.combined)["color"]
+        made.append(
+            Scatter(
+                name=name,
+                x=[THETA[0], landed[0], end[0]],
+                y=[THETA[1], landed[1], end[1]],
+                mode="lines+markers",
+                line={"color": colour, "width": 3},
+                marker={"symbol": ["circle", "x", "arrow"], "angleref": "previous", "size": [6, 8, 14]},
+                showlegend=legend or panel.letter == "b",
+            )
+        )
+    return made

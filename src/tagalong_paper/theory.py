@@ -1,0 +1,340 @@
+"""The paper's theory, tested: its lemma, its proposition in each printed version, and what holds instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An upper bound on cos(g_a, g_c) under which g_b is said to stay the better partner.
+
+    Attributes:
+        name: for commands and files.
+        where: it is found.
+        formula: as it is written.
+        value: from α, β and η.
+    """
+
+    name: str
+    where: str
+    formula: str
+    value: Callable[[Floats, Floats, Floats], Floats]
+
+
+BOUNDS = (
+    Bound(
+        "main text",
+        "section 4.3 and the appendix's restatement",
+        "η/4 · αβ/(β−α) − 1",
+        lambda alpha, beta, eta: eta / 4 * alpha * beta / (beta - alpha) - 1,
+    ),
+    Bound(
+        "proof",
+        "last line of the proof",
+        "η/4 · (β/α)/(β/α−1) − 1",
+        lambda alpha, beta, eta: eta / 4 * beta / (beta - alpha) - 1,
+    ),
+    Bound(
+        "example",
+        "the quadratic counterexample",
+        "η/4 · (β/α)/(β/α−1)",
+        lambda alpha, beta, eta: eta / 4 * beta / (beta - alpha),
+    ),
+    Bound(
+        "proof's last inequality",
+        "the line before, solved for the cosine",
+        "ηβ/2 + α/(2(β−α)) − 1",
+        lambda alpha, beta, eta: eta * beta / 2 + alpha / (2 * (beta - alpha)) - 1,
+    ),
+    Bound(
+        "corrected",
+        "the same with the term −(η/2)·β‖g_b‖² that the proof loses",
+        "(ηβ − 3)/2",
+        lambda alpha, beta, eta: (eta * beta - 3) / 2,
+    ),
+)
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Many cases: a loss L_a, a point, a learning rate and three gradients each.
+
+    Attributes:
+        loss: of points [cases, dimensions], one value per case.
+        theta: where the step starts.
+        alpha: strong convexity of each loss.
+        beta: smoothness.
+        eta: learning rate, at most 1/β.
+        g_a: gradient of L_a at theta.
+        g_b: of task b, of the same length.
+        g_c: of task c, of the same length.
+    """
+
+    loss: Callable[[Floats], Floats]
+    theta: Floats
+    alpha: Floats
+    beta: Floats
+    eta: Floats
+    g_a: Floats
+    g_b: Floats
+    g_c: Floats
+
+    def after(self, gradient: Floats) -> Floats:
+        """L_a after a step on this gradient."""
+        return self.loss(self.theta - self.eta[:, None] * gradient)
+
+    @property
+    def b_has_more_affinity(self) -> NDArray[np.bool_]:
+        """Whether a step on b alone lowers L_a at least as much as one on c alone."""
+        found: NDArray[np.bool_] = self.after(self.g_b) <= self.after(self.g_c)
+        return found
+
+    @property
+    def b_is_the_better_partner(self) -> NDArray[np.bool_]:
+        """Whether a step on a and b lowers L_a at least as much as one on a and c, up to rounding."""
+        with_b, with_c = self.after(self.g_a + self.g_b), self.after(self.g_a + self.g_c)
+        found: NDArray[np.bool_] = with_b <= with_c + 1e-12 * np.abs(with_c)
+        return found
+
+
+@dataclass(frozen=True)
+class Case:
+    """One quadratic in two dimensions, L_a(x) = ½(α·x₁² + β·x₂²)."""
+
+    alpha: float
+    beta: float
+    eta: float
+    theta: tuple[float, float]
+    g_b: tuple[float, float]
+    g_c: tuple[float, float]
+
+    @property
+    def cases(self) -> Cases:
+        """As a collection of one."""
+        theta, b, c = (np.array([values]) for values in (self.theta, self.g_b, self.g_c))
+        curvature = np.array([self.alpha, self.beta])
+        alpha, beta, eta = (np.array([value]) for value in (self.alpha, self.beta, self.eta))
+        return Cases(lambda x: 0.5 * (x * x) @ curvature, theta, alpha, beta, eta, theta * curvature, b, c)
+
+    @property
+    def cosine(self) -> float:
+        """Of g_a and g_c."""
+        return float(cosines(self.cases.g_a, self.cases.g_c)[0])
+
+
+def quadratic_cases(
+    count: int, random: np.random.Generator, *, highest: Callable[[Floats, Floats, Floats], Floats] | None = None
+) -> Cases:
+    """Quadratics in two dimensions with gradients of equal length.
+
+    Args:
+        count: how many.
+        random: draws them.
+        highest: a bound on cos(g_a, g_c) from α, β and η; c is then drawn below it. None: any direction.
+    """
+    alpha = np.exp(random.uniform(-1, 1, count))
+    beta = alpha * np.exp(random.uniform(0.05, 3.5, count))
+    eta = random.uniform(0.02, 1.0, count) / beta
+    curvature = np.stack([alpha, beta], 1)
+    theta = random.standard_normal((count, 2))
+    g_a = theta * curvature
+    limit = np.ones(count) if highest is None else np.clip(highest(alpha, beta, eta), -1, 1)
+    g_c = _turned(g_a, random.uniform(-1, limit) if highest is not None else np.cos(_angles(count, random)), random)
+    g_b = _turned(g_a, np.cos(_angles(count, random)), random)
+
+    def loss(x: Floats) -> Floats:
+        total: Floats = 0.5 * (curvature * x * x).sum(1)
+        return total
+
+    return Cases(loss, theta, alpha, beta, eta, g_a, g_b, g_c)
+
+
+def logistic_cases(count: int, random: np.random.Generator, dimensions: int = 4, rows: int = 6) -> Cases:
+    """Logistic regressions with weight decay: strongly convex and smooth, not quadratic; gradients of any length."""
+    features = 2 * random.standard_normal((count, rows, dimensions))
+    alpha = np.exp(random.uniform(-3, 0, count))
+    beta = alpha + np.linalg.norm(features, 2, axis=(1, 2)) ** 2 / 4
+    eta = random.uniform(0.02, 1.0, count) / beta
+    theta = random.standard_normal((count, dimensions))
+
+    def loss(x: Floats) -> Floats:
+        margins = np.einsum("crd,cd->cr", features, x)
+        total: Floats = np.logaddexp(0, -margins).sum(1) + 0.5 * alpha * (x * x).sum(1)
+        return total
+
+    slopes = -1 / (1 + np.exp(np.einsum("crd,cd->cr", features, theta)))
+    g_a = np.einsum("cr,crd->cd", slopes, features) + alpha[:, None] * theta
+    lengths = np.linalg.norm(g_a, axis=1, keepdims=True) * np.exp(random.uniform(-1, 1, (2, count, 1)))
+    g_b, g_c = (_unit(random.standard_normal((count, dimensions))) * length for length in lengths)
+    return Cases(loss, theta, alpha, beta, eta, g_a, g_b, g_c)
+
+
+def cosines(first: Floats, second: Floats) -> Floats:
+    """Between rows."""
+    found: Floats = (_unit(first) * _unit(second)).sum(1)
+    return found
+
+
+def _unit(vectors: Floats) -> Floats:
+    found: Floats = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return found
+
+
+def _angles(count: int, random: np.random.Generator) -> Floats:
+    return random.uniform(0, np.pi, count)
+
+
+def _turned(vectors: Floats, cosine: Floats, random: np.random.Generator) -> Floats:
+    """Vectors of the same length at this cosine, to either side."""
+    across = np.stack([-vectors[:, 1], vectors[:, 0]], 1) * random.choice([-1.0, 1.0], (len(vectors), 1))
+    sine = np.sqrt(np.clip(1 - cosine**2, 0, None))
+    found: Floats = cosine[:, None] * vectors + sine[:, None] * across
+    return found
+
+
+ALPHA, BETA, ETA, THETA = 1.0, 10.0, 0.09, (-2.0, -1.0)
+
+# Found by a search as in `search_proposition`; it meets every condition of the main text's version.
+COUNTEREXAMPLE = Case(
+    alpha=1.0,
+    beta=9.349563,
+    eta=0.057449,
+    theta=(0.33962, 0.42377),
+    g_b=(-0.76530, -3.90227),
+    g_c=(0.13811, -3.97421),
+)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of the counterexample figure.
+
+    Attributes:
+        letter: (a) to (d).
+        caption: what it shows.
+        b: the direction of g_b.
+        c: the direction of g_c.
+        combined: whether steps are on a and the other task together.
+        printed: L_a after the step with b and with c, as the text prints them.
+    """
+
+    letter: str
+    caption: str
+    b: tuple[float, float]
+    c: tuple[float, float]
+    combined: bool
+    printed: tuple[float, float]
+
+
+FIRST, SECOND = ((8.0, -2.0), (-12.0, 2.0)), ((8.0, -2.0), (-0.2, 15.0))
+PANELS = (
+    Panel("a", "g_b lowers L_a more than g_c", *FIRST, False, (6.96, 6.98)),
+    Panel("b", "g_a + g_c lowers L_a more than g_a + g_b", *FIRST, True, (6.09, 6.07)),
+    Panel("c", "another g_c, which meets the condition", *SECOND, False, (6.96, 7.96)),
+    Panel("d", "g_a + g_b lowers L_a more than g_a + g_c", *SECOND, True, (6.09, 6.98)),
+)
+
+
+def example_loss(x: Floats) -> Floats:
+    """½(x₁² + 10·x₂²) of points [points, 2]."""
+    found: Floats = 0.5 * (x * x) @ np.array([ALPHA, BETA])
+    return found
+
+
+def gradients(panel: Panel, *, unit: bool = True) -> dict[str, Floats]:
+    """g_a, g_b and g_c: all of unit length, or of the length of g_a, as the text says."""
+    g_a = np.array(THETA) * np.array([ALPHA, BETA])
+    length = 1.0 if unit else float(np.linalg.norm(g_a))
+    return {
+        name: length * np.asarray(vector) / np.linalg.norm(vector)
+        for name, vector in (("a", g_a), ("b", panel.b), ("c", panel.c))
+    }
+
+
+def after_steps(panel: Panel, *, unit: bool = True) -> tuple[float, float]:
+    """L_a after the panel's step with b and with c.
+
+    Args:
+        panel: which.
+        unit: whether all gradients have unit length, which gives the printed numbers to within 0.03, or that of g_a,
+            as printed.
+    """
+    found = gradients(panel, unit=unit)
+    start = found["a"] if panel.combined else np.zeros(2)
+    steps = np.stack([start + found["b"], start + found["c"]])
+    with_b, with_c = example_loss(np.array(THETA) - ETA * steps).tolist()
+    return with_b, with_c
+
+
+COUNT = 100_000
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search found.
+
+    Attributes:
+        met: cases that meet the conditions.
+        broken: those of them in which the statement is false.
+    """
+
+    met: int
+    broken: int
+
+    @property
+    def share(self) -> float:
+        """Of the cases that meet the conditions."""
+        return self.broken / self.met if self.met else float("nan")
+
+    def __add__(self, other: Search) -> Search:
+        return Search(self.met + other.met, self.broken + other.broken)
+
+
+def lemma_gap(cases: Cases) -> Floats:
+    """Right less left side of Lemma 1: g_a·g_b − (g_a·g_c − ½βη‖g_c‖² + ½αη‖g_b‖²); never negative if it holds."""
+
+    def dot(first: Floats, second: Floats) -> Floats:
+        found: Floats = (first * second).sum(1)
+        return found
+
+    right = dot(cases.g_a, cases.g_b)
+    left = dot(cases.g_a, cases.g_c) - cases.beta * cases.eta / 2 * dot(cases.g_c, cases.g_c)
+    return right - left - cases.alpha * cases.eta / 2 * dot(cases.g_b, cases.g_b)
+
+
+def search_lemma(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
+    """Lemma 1 on quadratics and on logistic regressions."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for name, cases in (("quadratic", quadratic_cases(count, random)), ("logistic", logistic_cases(count, random))):
+        met = cases.b_has_more_affinity
+        size = (cases.g_a * cases.g_a).sum(1)
+        found[name] = Search(int(met.sum()), int((met & (lemma_gap(cases) < -1e-9 * size)).sum()))
+    return found
+
+
+def search_proposition(bound: Bound, count: int = COUNT, seed: int = 0) -> Search:
+    """Proposition 1 with this version of its bound, on quadratics that meet all of its conditions."""
+    cases = quadratic_cases(count, np.random.default_rng(seed), highest=bound.value)
+    limit = bound.value(cases.alpha, cases.beta, cases.eta)
+    met = cases.b_has_more_affinity & (cosines(cases.g_a, cases.g_c) <= limit)
+    return Search(int(met.sum()), int((met & ~cases.b_is_the_better_partner).sum()))
+
+
+def search_margin(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
+    """What holds: if b's advantage is at least βη²‖g_a‖‖g_b − g_c‖, then b is the better partner."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for name, cases in (("quadratic", quadratic_cases(count, random)), ("logistic", logistic_cases(count, random))):
+        lengths = np.linalg.norm(cases.g_a, axis=1) * np.linalg.norm(cases.g_b - cases.g_c, axis=1)
+        met = cases.after(cases.g_c) - cases.after(cases.g_b) >= cases.beta * cases.eta**2 * lengths
+        found[name] = Search(int(met.sum()), int((met & ~cases.b_is_the_better_partner).sum()))
+    return found

@@ -1,0 +1,72 @@
+"""`tagalong leaderboard`: which estimator of affinity predicts what truly helps?"""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tagalong.cli import BudgetsOption, JsonOption, SeedsOption, clean, listed, progress, put, say, screen, table
+from tagalong.cli import budgets as read_budgets
+from tagalong.files import holdable
+
+if TYPE_CHECKING:
+    from .leaderboard import Standing
+
+Tables = Annotated[
+    str | None,
+    typer.Option("--tables", metavar="A,B,…", help="These truth tables alone; all by default.", show_default=False),
+]
+
+
+def leaderboard(
+    tables: Tables = None,
+    budgets: BudgetsOption = None,
+    seeds: SeedsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Compares estimators of affinity with the truth: tables for which every subset of tasks was trained.
+
+    Correlations are with what a partner truly brings to a task, alone with it (pairs) and on average over all groups it
+    may join (joining). Changes are of test losses against one network for all tasks, negative is better. Costs are in
+    trainings of that network. Packages add estimators by the entry point group "tagalong.estimators"; these are
+    measured on the problems that come with tagalong, which takes minutes.
+
+    Example:
+        `tagalong leaderboard --tables nhanes,faces`: which affinity predicts what truly helps
+    """
+    from .leaderboard import leaderboard as compare
+    from .tables import truth_names
+
+    names = listed(tables)
+    wanted = (2, 3, 4) if budgets is None else tuple(int(k) for k in read_budgets(budgets, 12))
+    with progress("looking up", quiet=json):
+        found = compare(names or truth_names(), budgets=wanted, seeds=3 if seeds is None else seeds)
+    if json:
+        print(json_module.dumps({"leaderboard": [holdable(one.to_document()) for one in found]}, indent=1))
+        return
+    _show(found, wanted)
+
+
+def _show(found: list[Standing], budgets: tuple[int, ...]) -> None:
+    from .leaderboard import average
+
+    console = screen()
+    numbers = ("pairs", "joining", *(f"k={k}" for k in budgets), "cost")
+    names = dict.fromkeys(one.table for one in found)
+    overall = average(found) if len(names) > 1 else []
+    for name in (*names, *dict.fromkeys(one.table for one in overall)):
+        shown = table(f"{clean(name)}: estimator", *numbers, numbers=numbers)
+        rows = sorted((one for one in (*found, *overall) if one.table == name), key=_order)
+        for one in rows:
+            changes = [f"{100 * one.changes[k]:+.2f} %" if k in one.changes else "" for k in budgets]
+            shown.add_row(
+                clean(one.estimator), f"{one.pairs:+.2f}", f"{one.marginal:+.2f}", *changes, f"{one.cost:.1f}"
+            )
+        put(console, shown)
+        say(console, "")
+
+
+def _order(one: Standing) -> tuple[float, str]:
+    return -one.marginal if one.marginal == one.marginal else 2.0, one.estimator

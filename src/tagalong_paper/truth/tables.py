@@ -1,0 +1,222 @@
+"""Results of every subset of a problem's tasks, so that what a grouping truly brings is a look-up."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tagalong.files import write_atomic
+from tagalong.learn import closest
+from tagalong.study import Seen, Trial
+
+Array = NDArray[np.float64]
+UNIT = 1 / 20_000  # of logarithms in the file: losses to 0.005 per cent
+FORMAT = "tagalong-truth"
+
+
+@dataclass(frozen=True, eq=False)
+class TruthTable:
+    """Losses of the networks of every subset of tasks.
+
+    A subset is a number whose bit i says whether task i is in it; its place is that number less one. Losses are natural
+    logarithms of the loss over that of the network of all tasks, averaged over seeds, so that a difference of 0.01 is
+    about one per cent; NaN where a task is not in the subset.
+
+    Attributes:
+        tasks: names.
+        val: [seeds, 2, subsets, tasks], on either half of the validation rows.
+        test: [seeds, subsets, tasks].
+        early: [seeds, fractions, subsets, tasks], on validation, had training ended after a fraction.
+        fractions: of the epochs that the network of all tasks takes.
+        epochs: [seeds, subsets], trained.
+        affinities: by estimator [seeds, tasks, tasks], source × target.
+        errors: standard errors of these.
+        predictions: by estimator that predicts whole networks [seeds, subsets, tasks], logarithms as above.
+        costs: by estimator, what measuring added, in trainings of the network of all tasks.
+        about: the command that made it, and what it was made of.
+    """
+
+    tasks: tuple[str, ...]
+    val: Array
+    test: Array
+    early: Array
+    fractions: tuple[float, ...]
+    epochs: NDArray[np.int64]
+    affinities: Mapping[str, Array] = field(default_factory=dict)
+    errors: Mapping[str, Array] = field(default_factory=dict)
+    predictions: Mapping[str, Array] = field(default_factory=dict)
+    costs: Mapping[str, float] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def seeds(self) -> int:
+        """How many networks there are of every subset."""
+        return len(self.test)
+
+    @property
+    def subsets(self) -> NDArray[np.bool_]:
+        """[subsets, tasks], which tasks are in a subset."""
+        return members(len(self.tasks))
+
+    def place(self, subset: Iterable[str]) -> int:
+        """Where a subset is.
+
+        Example:
+            >>> table = TruthTable(("a", "b"), *[np.zeros(0)] * 3, (), np.zeros(0))
+            >>> table.place("b"), table.place("ab")
+            (1, 2)
+        """
+        return sum(1 << self.tasks.index(task) for task in set(subset)) - 1
+
+    def change(self, served: Mapping[str, Iterable[str]], seeds: Iterable[int] | None = None) -> float:
+        """The true change against one network for all tasks: the mean over tasks and seeds, on test.
+
+        Args:
+            served: the tasks of the network that serves each task.
+            seeds: whose networks; all by default.
+        """
+        chosen = list(range(self.seeds) if seeds is None else seeds)
+        changes = [self._ratio(self.test[chosen], self.place(tasks), task) for task, tasks in served.items()]
+        return float(np.mean(changes) - 1)
+
+    def _ratio(self, logs: Array, place: int, task: str) -> float:
+        column = self.tasks.index(task)
+        return float(np.exp(logs[:, place, column] - logs[:, -1, column]).mean())
+
+    def save(self, path: str | Path) -> None:
+        """Writes the table, rounded, as a small npz."""
+        inside = self.subsets
+        arrays: dict[str, Any] = {name: _packed(getattr(self, name)[..., inside]) for name in ("val", "test", "early")}
+        arrays["epochs"] = self.epochs.astype(np.uint16)
+        for name in self.affinities:
+            arrays[f"affinity {name}"] = self.affinities[name].astype(np.float32)
+            arrays[f"stderr {name}"] = self.errors[name].astype(np.float16)
+        for name, logs in self.predictions.items():
+            arrays[f"predicted {name}"] = _packed(logs[..., inside])
+        document = {
+            "format": FORMAT,
+            "version": 1,
+            "tasks": self.tasks,
+            "fractions": self.fractions,
+            "costs": dict(self.costs),
+            "about": dict(self.about),
+        }
+        content = io.BytesIO()
+        np.savez_compressed(content, document=np.array(json.dumps(document)), **arrays)
+        write_atomic(Path(path), content.getvalue())
+
+    @staticmethod
+    def load(path: str | Path) -> TruthTable:
+        """Reads what `save` wrote."""
+        with np.load(path, allow_pickle=False) as arrays:
+            document = json.loads(str(arrays["document"]))
+            if document.get("format") != FORMAT:
+                raise ValueError(f"`path` must be a truth table, found {path}; make one with benchmarks/truth.py")
+            tasks = tuple(document["tasks"])
+            inside = members(len(tasks))
+            losses = {name: _unpacked(arrays[name], inside) for name in ("val", "test", "early")}
+            named, predicted = (
+                [name.removeprefix(kind) for name in arrays.files if name.startswith(kind)]
+                for kind in ("affinity ", "predicted ")
+            )
+            return TruthTable(
+                tasks,
+                **losses,
+                fractions=tuple(document["fractions"]),
+                epochs=arrays["epochs"].astype(np.int64),
+                affinities={name: arrays[f"affinity {name}"].astype(np.float64) for name in named},
+                errors={name: arrays[f"stderr {name}"].astype(np.float64) for name in named},
+                predictions={name: _unpacked(arrays[f"predicted {name}"], inside) for name in predicted},
+                costs=document["costs"],
+                about=document["about"],
+            )
+
+
+def members(tasks: int) -> NDArray[np.bool_]:
+    """[subsets, tasks], which tasks are in a subset.
+
+    Example:
+        >>> members(2).tolist()
+        [[True, False], [False, True], [True, True]]
+    """
+    return (np.arange(1, 2**tasks)[:, None] >> np.arange(tasks) & 1).astype(bool)
+
+
+def _packed(logs: Array) -> NDArray[np.int16]:
+    return np.clip(np.round(logs / UNIT), -32_767, 32_767).astype(np.int16)
+
+
+def _unpacked(packed: NDArray[np.int16], inside: NDArray[np.bool_]) -> Array:
+    logs = np.full((*packed.shape[:-1], *inside.shape), np.nan)
+    logs[..., inside] = packed * UNIT
+    return logs
+
+
+FOLDER = "tables"
+
+
+@cache
+def truth_names() -> tuple[str, ...]:
+    """The names of the tables."""
+    shipped = files(__package__).joinpath(FOLDER).iterdir()
+    return tuple(sorted(file.name.removesuffix(".npz") for file in shipped if file.name.endswith(".npz")))
+
+
+def load_truth(name: str) -> TruthTable:
+    """A table by its name.
+
+    Raises:
+        ValueError: there is none of this name.
+
+    Example:
+        >>> load_truth("nhanes").tasks[:2]
+        ('systolic', 'diastolic')
+    """
+    if name not in truth_names():
+        raise ValueError(f"`name` must be a truth table, found {name!r}; {closest(name, truth_names())}")
+    with as_file(files(__package__).joinpath(FOLDER, f"{name}.npz")) as path:
+        return TruthTable.load(path)
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """Looks trials up in a table.
+
+    Attributes:
+        table: the truth.
+    """
+
+    table: TruthTable
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return self.table.tasks
+
+    @property
+    def fractions(self) -> tuple[float, ...]:
+        return self.table.fractions
+
+    def train(self, trials: Sequence[Trial]) -> list[Seen]:
+        return [self._seen(trial) for trial in trials]
+
+    def _seen(self, trial: Trial) -> Seen:
+        place, table = self.table.place(trial.tasks), self.table
+        if trial.fraction == 1:
+            losses = np.exp(table.val[trial.seed, :, place])
+        else:
+            losses = np.exp(table.early[trial.seed, [table.fractions.index(trial.fraction)] * 2, place])
+        by_task = {
+            task: (float(losses[0, column]), float(losses[1, column]))
+            for column, task in enumerate(table.tasks)
+            if task in trial.tasks
+        }
+        return Seen(trial, by_task, trial.fraction)
