@@ -1,7 +1,11 @@
+import multiprocessing
+import os
 import random
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
+from multiprocessing.context import ForkServerContext
 from typing import Any
 
 import numpy as np
@@ -39,6 +43,19 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def processes() -> ForkServerContext:
+    """Processes that have torch and the package already, so that they start at once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["preloaded"])
+    first = context.Process(target=str)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # the server does not get our `sys.path`
+        first.start()  # the one that waits for the imports
+    first.join()
+    return context
 
 
 @pytest.fixture(scope="session")

@@ -6,18 +6,27 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
+from io import StringIO
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from terminal import Terminal, environment
 
+from kill_at import FileOperations, along, but_times, interrupt
 from old_run import old_run
 from tagalong.affinity import Affinity
+from tagalong.cli import main
+from tagalong.study import Results
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+ROLES = ("--targets", "age,weight,ill", "--ignore", "id", "--categorical", "town")
+SMALL = ("--budgets", "2", "--seeds", "2")
 QUICK = ("--recipe", "epochs=2", "--recipe", "batch_size=64", "--device", "cpu")
 
 
@@ -38,8 +47,7 @@ def table(tagalong: Terminal) -> Path:
 
 
 def run(tagalong: Terminal, *more: str) -> tuple[str, str]:
-    roles = ("--targets", "age,weight,ill", "--ignore", "id", "--categorical", "town")
-    ran = tagalong("run", "table.csv", *roles, "--budgets", "2", "--seeds", "2", "--out", "out", *QUICK, *more)
+    ran = tagalong("run", "table.csv", *ROLES, *SMALL, "--out", "out", *QUICK, *more)
     assert ran.status == 0, ran.err
     return ran.out, ran.err
 
@@ -227,36 +235,53 @@ def test_problems_are_listed(tagalong: Terminal) -> None:
 
 
 @pytest.mark.parametrize("executor", ["serial", "processes"])
-def test_ctrl_c_says_what_is_kept_and_the_run_goes_on(tagalong: Terminal, table: Path, executor: str) -> None:
-    roles = ["--targets", "age,weight,ill", "--ignore", "id", "--categorical", "town", "--out", "out"]
-    command = [
-        "run",
-        "table.csv",
-        *roles,
-        "--methods",
-        "mtl,stl",
-        "--recipe",
-        "epochs=100000",
-        "--recipe",
-        "patience=100000",
-        "--executor",
-        executor,
-    ]
+def test_ctrl_c_while_networks_are_trained_says_what_is_kept(tagalong: Terminal, table: Path, executor: str) -> None:
+    endless = ("--recipe", "epochs=100000", "--recipe", "patience=100000", "--executor", executor)
+    command = ("run", "table.csv", *ROLES, "--out", "out", "--methods", "mtl,stl", *endless)
     child = subprocess.Popen(
-        [sys.executable, "-m", "tagalong", *command],
-        env=environment(),
+        [sys.executable, str(Path(__file__).with_name("interrupted.py")), "1", "out/partial", *command],
+        env={**environment(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
     try:
-        while not Path("out/partial").exists() or not list(Path("out/partial").iterdir()):
-            assert child.poll() is None
-            time.sleep(0.05)
-        os.killpg(child.pid, signal.SIGINT)  # as a terminal does: all processes of the command
-        _, err = child.communicate(timeout=60)
+        _, err = child.communicate(timeout=300)
     finally:
         child.kill()
+    assert Path("pressed").exists()
     assert child.returncode == 130
     assert "finished networks are kept in out" in err
     assert "Traceback" not in err
+
+
+def interrupted(out: str, nth: int | None, told: Any) -> None:
+    """Runs a command that Ctrl-C stops at its n-th file operation; tells how it ended, and how many there were."""
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    operations = FileOperations(Path(out), nth, interrupt)
+    with redirect_stderr(StringIO()) as err, redirect_stdout(StringIO()):
+        status = main(["run", "table.csv", *ROLES, "--out", out, "--methods", "mtl,stl,tag,uw", *SMALL, *QUICK])
+    told.put((status, err.getvalue(), operations.number))
+
+
+def test_ctrl_c_at_any_file_operation_says_what_is_kept_and_the_run_goes_on(
+    tagalong: Terminal, table: Path, processes: ForkServerContext
+) -> None:
+    def ended(out: str, nth: int | None = None) -> tuple[int, str, int]:
+        told = processes.Queue()
+        child = processes.Process(target=interrupted, args=(out, nth, told))
+        child.start()
+        answer = told.get(timeout=100)
+        child.join()
+        return answer
+
+    status, _, total = ended("clean")
+    assert status == 0
+    for nth in along(total, 5):
+        status, err, _ = ended("out", nth)
+        assert status == 130
+        assert err.splitlines()[-1].startswith("tagalong: stopped; finished networks are kept in out, the same command")
+        assert "Traceback" not in err
+    assert ended("out")[0] == 0
+    assert but_times(Results.load("out")) == but_times(Results.load("clean"))

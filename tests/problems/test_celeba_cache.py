@@ -1,17 +1,19 @@
 """The decoded images: whole or not there, whatever happens on the way."""
 
 import os
+import random
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from kill_at import FileOperations
 from official_celeba import file_name, jpeg, write_celeba
 from tagalong import errors as _needs
 from tagalong.cli import main
@@ -20,32 +22,7 @@ from tagalong_paper.celeba import cache as _celeba_workers
 from tagalong_paper.celeba import celeba
 
 IMAGES, PIXELS, PIECE = 600, 16, 128
-SRC = Path(__file__).parents[2] / "src"
-CHILD = """
-import sys
-from tagalong.problems import _celeba_cache, celeba
-
-_celeba_cache.IMAGES_AT_ONCE = 128
-
-class Halting:
-    pieces = int(sys.argv[3])
-    images = 0
-    def start(self, total, what, unit):
-        pass
-    def advance(self, n):
-        self.images += n
-        self.pieces -= n > 0
-        if self.pieces == 0:
-            print("halted", flush=True)
-            sys.stdin.readline()
-    def done(self):
-        pass
-
-watched = Halting()
-print("begins", flush=True)
-problem = celeba(sys.argv[1], cache=sys.argv[2], pixels=16, progress=watched)
-print(watched.images, problem.fingerprint)
-"""
+PIECES = -(-IMAGES // PIECE)
 
 
 class Counting:
@@ -88,44 +65,89 @@ def only(folder: Path, suffix: str = ".npy") -> Path:
     return found
 
 
-def child(data: Path, cache: Path, pieces: int) -> "subprocess.Popen[str]":
-    """A process that decodes and halts after so many pieces, until it gets a line."""
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(data), str(cache), str(pieces)],
-        env={**os.environ, "PYTHONPATH": str(SRC)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def decode(data: Path, cache: Path, nth: int | None = None, total: Any = None) -> None:
+    """Decodes, killed before its n-th file operation; without one, `total` becomes how many there were."""
+    _celeba_cache.IMAGES_AT_ONCE = PIECE
+    operations = FileOperations(cache, nth)
+
+    class Recorded(Counting):
+        def advance(self, n: int) -> None:
+            operations.count()  # a line was added to a file that is open already
+
+    celeba(data, cache=cache, pixels=PIXELS, progress=Recorded())
+    if total is not None:
+        total.value = operations.number
 
 
-def said(process: "subprocess.Popen[str]") -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+def decode_three_pieces(data: Path, cache: Path) -> None:
+    class Dying(Counting):
+        def advance(self, n: int) -> None:
+            super().advance(n)
+            if len(self.told) == 5:  # the start, what was there, and three pieces
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    _celeba_cache.IMAGES_AT_ONCE = PIECE
+    celeba(data, cache=cache, pixels=PIXELS, progress=Dying())
+
+
+def decode_with_a_halt(data: Path, cache: Path, said: Any, go: Any) -> None:
+    """Decodes, and halts after the first piece until it may go on."""
+
+    class Halting(Counting):
+        def advance(self, n: int) -> None:
+            super().advance(n)
+            if n:
+                said.put("decodes")
+                go.wait()
+
+    _celeba_cache.IMAGES_AT_ONCE = PIECE
+    watched = Halting()
+    said.put("begins")
+    problem = celeba(data, cache=cache, pixels=PIXELS, progress=watched)
+    said.put((sum(n for n in watched.told if isinstance(n, int)), problem.fingerprint))
+
+
+def exit_status(processes: ForkServerContext, work: Any, *arguments: Any) -> int | None:
+    process = processes.Process(target=work, args=arguments)
+    process.start()
+    process.join(timeout=100)
+    return process.exitcode
 
 
 def pixels_of(path: Path) -> np.ndarray:
     return np.asarray(Image.open(path))
 
 
-def test_killed_half_way_it_goes_on_to_the_same_bytes(whole: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    with child(whole, cache, pieces=2) as process:
-        assert [said(process), said(process)] == ["begins", "halted"]
-        process.send_signal(signal.SIGKILL)
-    assert not list(cache.glob("*.npy"))
-    recorded = only(cache, ".done").read_text().splitlines()
-    assert len(recorded) >= 2
+def test_killed_at_any_file_operation_it_goes_on_to_the_same_bytes(
+    whole: Path, tmp_path: Path, processes: ForkServerContext
+) -> None:
+    total = processes.Value("i")
+    assert exit_status(processes, decode, whole, tmp_path / "clean", None, total) == 0
+    draw, parts = random.Random(0), np.array_split(np.arange(1, total.value + 1), 5)
+    points = [draw.choice(part.tolist()) for part in parts]
+    kept = [pieces_kept_by_a_kill(processes, whole, tmp_path / str(nth), nth) for nth in points]
+    assert any(0 < pieces < PIECES for pieces in kept), "one fell half-way"
+
+
+def pieces_kept_by_a_kill(processes: ForkServerContext, whole: Path, cache: Path, nth: int) -> int:
+    assert exit_status(processes, decode, whole, cache, nth) == -signal.SIGKILL
+    finished = list(cache.glob("*.npy"))
+    recorded = sum(len(record.read_text().splitlines()) for record in cache.glob("celeba*.done"))
     watched = Counting()
     celeba(whole, cache=cache, pixels=PIXELS, progress=watched)
+    assert only(cache).read_bytes() == only(whole / "tagalong-cache").read_bytes()
+    left = {file.suffix for file in cache.iterdir()} - {".tmp"}  # from a kill while the record was replaced
+    if finished:  # all but tidying up was done, and nobody looks at what was left
+        assert (watched.told, left) == ([], {".npy", ".lock", ".lock-journal", ".done"})
+        return recorded
+    assert left == {".npy", ".lock"}
     (start, found, *others, done) = watched.told
     assert start == (IMAGES, "decoding images", "images")
-    assert found >= PIECE * (len(recorded) - 1)  # the last piece is shorter
+    assert found >= PIECE * (recorded - 1)  # the last piece is shorter
     assert found + sum(others) == IMAGES
-    assert len(others) == -(-IMAGES // PIECE) - len(recorded)
+    assert len(others) == PIECES - recorded
     assert done == "done"
-    assert only(cache).read_bytes() == only(whole / "tagalong-cache").read_bytes()
-    assert {file.suffix for file in cache.iterdir()} == {".npy", ".lock"}
+    return recorded
 
 
 def test_stopped_half_way_it_says_what_is_kept(whole: Path, tmp_path: Path) -> None:
@@ -143,27 +165,30 @@ def test_stopped_half_way_it_says_what_is_kept(whole: Path, tmp_path: Path) -> N
     assert only(cache).read_bytes() == only(whole / "tagalong-cache").read_bytes()
 
 
-def test_of_two_processes_one_decodes_and_the_other_waits(whole: Path, tmp_path: Path) -> None:
-    with child(whole, tmp_path, pieces=1) as first:
-        assert [said(first), said(first)] == ["begins", "halted"]
-        second = child(whole, tmp_path, pieces=-1)
-        assert said(second) == "begins"
-        assert first.stdin is not None
-        first.stdin.write("\n")
-        first.stdin.flush()
-        images, fingerprint = said(first).split()
-        with second:
-            assert said(second).split() == ["0", fingerprint]
-    assert images == str(IMAGES)
+def test_of_two_processes_one_decodes_and_the_other_waits(
+    whole: Path, tmp_path: Path, processes: ForkServerContext
+) -> None:
+    go, said = processes.Event(), [processes.Queue(), processes.Queue()]
+    both = [processes.Process(target=decode_with_a_halt, args=(whole, tmp_path, one, go)) for one in said]
+    both[0].start()
+    assert [said[0].get(timeout=60), said[0].get(timeout=60)] == ["begins", "decodes"]
+    both[1].start()
+    assert said[1].get(timeout=60) == "begins"
+    go.set()
+    for process in both:
+        process.join(timeout=60)
+    assert [process.exitcode for process in both] == [0, 0]
+    others = PIECES - 1
+    *decoding, (images, fingerprint) = (said[0].get(timeout=60) for _ in range(others + 1))
+    assert (decoding, images) == (["decodes"] * others, IMAGES)
+    assert said[1].get(timeout=60) == (0, fingerprint)
     assert only(tmp_path).read_bytes() == only(whole / "tagalong-cache").read_bytes()
 
 
-def test_what_is_recorded_is_checked(whole: Path, tmp_path: Path) -> None:
+def test_what_is_recorded_is_checked(whole: Path, tmp_path: Path, processes: ForkServerContext) -> None:
     """As after a power cut: a record whose bytes never reached the disk, and half a line."""
     cache = tmp_path / "cache"
-    with child(whole, cache, pieces=3) as process:
-        assert [said(process), said(process)] == ["begins", "halted"]
-        process.kill()
+    assert exit_status(processes, decode_three_pieces, whole, cache) == -signal.SIGKILL
     record, part = only(cache, ".done"), only(cache, ".part")
     offset = int(record.read_text().split()[0])
     with part.open("r+b") as file:

@@ -1,16 +1,20 @@
 import builtins
 import os
+import random
 import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from study_small import small_problem
 
+from kill_at import FileOperations, but_times
 from tagalong.learn import MLP, Job, Task
-from tagalong.study import Lab, Store, Study
-from tagalong.study.executors import Chunk, Serial, device_name, make_executor, train_chunk
+from tagalong.study import Chunk, Lab, Results, Store, Study
+from tagalong.study import executors as _executors
+from tagalong.study.executors import Serial, device_name, make_executor, train_chunk
 
 JOBS = [Job(tasks, seed) for seed in (0, 1) for tasks in (("a",), ("b",), ("a", "b"))] + [Job(("a", "b"), 0, "uw")]
 
@@ -29,11 +33,9 @@ def with_lambda():
 
 def test_processes_give_the_same_networks_as_one_after_the_other(tmp_path):
     pytest.importorskip("cloudpickle")
-    from tagalong.study.executors import Processes
-
     problem = with_lambda()
     here = trained_by(Serial(), tmp_path / "here.sqlite", problem)
-    there = trained_by(Processes(workers=2), tmp_path / "there.sqlite", problem)
+    there = trained_by(make_executor("processes:2"), tmp_path / "there.sqlite", problem)
     assert there.keys() == here.keys()
     for job, (val, test, steps) in here.items():
         assert there[job][2] == steps
@@ -57,12 +59,49 @@ class DiesOnce(MLP):
 
 def test_a_dead_process_is_reported_and_the_rest_is_kept(tmp_path):
     pytest.importorskip("cloudpickle")
-    from tagalong.study.executors import Processes
-
     problem = replace(small_problem("ab"), encoder=DiesOnce(tmp_path / "mark"))
     with pytest.raises(RuntimeError, match="a worker process died; finished networks are kept, so run the study again"):
-        trained_by(Processes(workers=1), tmp_path / "run.sqlite", problem, JOBS[:2])
-    assert len(trained_by(Processes(workers=1), tmp_path / "run.sqlite", problem, JOBS[:2])) == 2
+        trained_by(make_executor("processes:1"), tmp_path / "run.sqlite", problem, JOBS[:2])
+    assert len(trained_by(make_executor("processes:1"), tmp_path / "run.sqlite", problem, JOBS[:2])) == 2
+
+
+class DiesOnceAtAnOperation(MLP):
+    """Kills the first worker process that makes an encoder, at its n-th file operation in a folder."""
+
+    def __init__(self, mark: Path, folder: Path, nth: int | None = None) -> None:
+        super().__init__(4, hidden=(5,))
+        self.mark, self.folder, self.nth, self.home = mark, folder, nth, os.getpid()
+
+    def __call__(self, width: float = 1.0):
+        if os.getpid() != self.home:
+            _executors.CHECKPOINT_SECONDS = 0.0  # written after every epoch
+            if not self.mark.exists():
+                self.mark.touch()
+                FileOperations(self.folder, self.nth)
+        return super().__call__(width)
+
+
+def count_operations(problem, out: Path, total) -> None:
+    torch.set_num_threads(1)  # as in a worker
+    _executors.CHECKPOINT_SECONDS = 0.0
+    operations = FileOperations(out / "partial")
+    Study(problem, out, device="cpu").run(["mtl", "uw"], [2], 2)
+    total.value = operations.number
+
+
+def test_after_a_process_was_killed_at_a_file_operation_the_study_goes_on_to_the_same_results(processes, tmp_path):
+    pytest.importorskip("cloudpickle")
+    out, total = tmp_path / "out", processes.Value("i")
+    clean = processes.Process(target=count_operations, args=(small_problem(), tmp_path / "clean", total))
+    clean.start()
+    clean.join(timeout=100)
+    assert clean.exitcode == 0
+    nth = random.Random(0).randint(1, total.value)
+    problem = replace(small_problem(), encoder=DiesOnceAtAnOperation(tmp_path / "mark", out / "partial", nth))
+    study = Study(problem, out, device="cpu", executor="processes:1")
+    with pytest.raises(RuntimeError, match="a worker process died; finished networks are kept, so run the study again"):
+        study.run(["mtl", "uw"], [2], 2)
+    assert but_times(study.run(["mtl", "uw"], [2], 2)) == but_times(Results.load(tmp_path / "clean"))
 
 
 class SaysWhatItHears(MLP):
@@ -80,10 +119,8 @@ class SaysWhatItHears(MLP):
 
 def test_processes_are_deaf_to_ctrl_c_from_their_first_moment_and_this_one_is_not(tmp_path):
     pytest.importorskip("cloudpickle")
-    from tagalong.study.executors import Processes
-
     problem = replace(small_problem("ab"), encoder=SaysWhatItHears(tmp_path / "mark"))
-    trained_by(Processes(workers=1), tmp_path / "run.sqlite", problem, JOBS[:1])
+    trained_by(make_executor("processes:1"), tmp_path / "run.sqlite", problem, JOBS[:1])
     assert (tmp_path / "mark").read_text() == "True"
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 

@@ -1,45 +1,39 @@
 """A study that is killed at any moment, or started twice, ends as if nothing had happened."""
 
 import random
+import shutil
+import signal
 import sqlite3
-import time
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 from study_small import small_problem
 
+from kill_at import FileOperations, along, but_times
 from tagalong.study import Results, Study
+from tagalong.study import backend as _workshop
+from tagalong.study import executors as _executors
 
 KILLS = 10
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "uw", "random", "hoa+pcgrad"]
 
 
-def study(out: Path, methods=METHODS) -> None:
-    from tagalong.study import backend as _workshop
-    from tagalong.study import executors as _executors
-
+def study(out: Path, nth: int | None = None, total=None) -> None:
+    """Runs a study, killed before its n-th file operation; without one, `total` becomes how many there were."""
+    operations = FileOperations(out, nth)
     torch.set_num_threads(1)
     _workshop.BATCH["cpu"] = 4  # many small chunks, and a checkpoint after every epoch: more moments to be killed at
     _executors.CHECKPOINT_SECONDS = 0.0
-    Study(small_problem("abcd"), out, device="cpu").run(methods, [2, 3], 2)
+    Study(small_problem("abcd"), out, device="cpu").run(METHODS, [2, 3], 2)
+    if total is not None:
+        total.value = operations.number
 
 
-def finished(processes, out: Path) -> float:
-    start = time.perf_counter()
-    process = processes.Process(target=study, args=(out,))
+def exit_status(processes, *arguments) -> int:
+    process = processes.Process(target=study, args=arguments)
     process.start()
     process.join(timeout=300)
-    assert process.exitcode == 0
-    return time.perf_counter() - start
-
-
-def numbers(out: Path):
-    """Everything that must not depend on how often a run was interrupted: all but times."""
-    return [
-        replace(r, latency=None, deciding=replace(r.deciding, seconds=0), training=replace(r.training, seconds=0))
-        for r in Results.load(out).records
-    ]
+    return process.exitcode
 
 
 def stored(out: Path):
@@ -47,7 +41,8 @@ def stored(out: Path):
     try:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         networks = connection.execute(
-            "SELECT key, definition, scores, steps, weights IS NULL FROM networks ORDER BY key"
+            "SELECT key, definition, scores, steps, parameters, best_epoch, batch, kept, curve, weights, losses "
+            "FROM networks ORDER BY key"
         )
         affinities = connection.execute("SELECT key, affinity FROM affinities ORDER BY 1")
         return networks.fetchall(), affinities.fetchall()
@@ -55,11 +50,16 @@ def stored(out: Path):
         connection.close()
 
 
+def exported(out: Path) -> dict[str, bytes]:
+    """The files of the best networks."""
+    return {path.name: path.read_bytes() for path in (out / "networks").iterdir()}
+
+
 def rows(out: Path) -> int:
-    """How many networks are there, as far as one can see from outside."""
+    """How many networks are there; a copy is opened, so that rolling back a journal is left to the next study."""
+    copy = shutil.copytree(out, out.with_name("copy")) if out.exists() else out
     try:
-        # Not read-only: a kill may leave a journal that has to be rolled back before anything can be read.
-        connection = sqlite3.connect(f"file:{out / 'run.sqlite'}?mode=rw", uri=True)
+        connection = sqlite3.connect(f"file:{copy / 'run.sqlite'}?mode=rw", uri=True)
     except sqlite3.OperationalError:
         return 0
     try:
@@ -68,34 +68,36 @@ def rows(out: Path) -> int:
         return 0
     finally:
         connection.close()
+        shutil.rmtree(copy)
 
 
-def killed(process, out: Path, draw: random.Random, whole: float) -> None:
-    """Kills a study at a random moment: of its first steps, or soon after it has finished something new."""
-    before, start = rows(out), time.perf_counter()
-    process.start()
-    if draw.random() < 0.7:
-        while rows(out) == before and process.is_alive() and time.perf_counter() - start < whole:
-            time.sleep(0.002)
-        start = time.perf_counter()
-    process.join(timeout=draw.uniform(0, whole / 10))
-    process.kill()
-    process.join()
-
-
-def test_ten_kills_at_random_moments_lose_and_double_nothing(processes, tmp_path):
-    whole = finished(processes, tmp_path / "clean")
+def late(total: int, idle: int, times: int) -> list[int]:
+    """Points in the end of a study, and in those that go on with it, which have nothing left to train."""
     draw = random.Random(0)
-    seen = []
-    for _ in range(KILLS):
-        killed(processes.Process(target=study, args=(tmp_path / "killed",)), tmp_path / "killed", draw, whole)
-        seen.append(rows(tmp_path / "killed"))
-    finished(processes, tmp_path / "killed")
-    assert seen == sorted(seen), "finished networks are kept"
-    assert len(set(seen)) > 3, "kills fell between networks"
-    assert stored(tmp_path / "killed") == stored(tmp_path / "clean")
-    assert numbers(tmp_path / "killed") == numbers(tmp_path / "clean")
-    assert not list((tmp_path / "killed" / "partial").iterdir())
+    return [draw.randint(total - idle + 1, total), *(draw.randint(1, idle) for _ in range(times - 1))]
+
+
+def test_ten_kills_at_random_file_operations_lose_and_double_nothing(processes, tmp_path):
+    clean, total, idle = tmp_path / "clean", processes.Value("i"), processes.Value("i")
+    assert [exit_status(processes, clean, None, number) for number in (total, idle)] == [0, 0]
+    seen, kills = set(), 0
+    half = KILLS // 2
+    for name, points in {"along": along(total.value, half), "late": late(total.value, idle.value, half)}.items():
+        out, finished = tmp_path / name, 0
+        for nth in points:
+            status = exit_status(processes, out, nth)
+            assert status in (0, -signal.SIGKILL)
+            kills += status != 0
+            assert rows(out) >= finished, "finished networks are kept"
+            finished = rows(out)
+            seen.add(finished)
+        assert exit_status(processes, out) == 0
+        assert stored(out) == stored(clean)
+        assert but_times(Results.load(out)) == but_times(Results.load(clean))
+        assert exported(out) == exported(clean)
+        assert not list((out / "partial").iterdir())
+    assert kills >= KILLS - 2, "hardly any study came to its end before it was to be killed"
+    assert len(seen) > 3, "kills fell between networks"
 
 
 def test_two_processes_on_one_folder_end_as_one_does(processes, tmp_path):
@@ -105,6 +107,6 @@ def test_two_processes_on_one_folder_end_as_one_does(processes, tmp_path):
     for process in both:
         process.join(timeout=300)
     assert [process.exitcode for process in both] == [0, 0]
-    finished(processes, tmp_path / "one")
+    assert exit_status(processes, tmp_path / "one") == 0
     assert stored(tmp_path / "two") == stored(tmp_path / "one")
-    assert numbers(tmp_path / "two") == numbers(tmp_path / "one")
+    assert but_times(Results.load(tmp_path / "two")) == but_times(Results.load(tmp_path / "one"))

@@ -11,8 +11,9 @@ import pytest
 import torch
 from study_small import small_problem
 
+from kill_at import but_times
 from tagalong.learn import MLP
-from tagalong.study import Results, Study
+from tagalong.study import Study
 
 ray = pytest.importorskip("ray")
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
@@ -57,14 +58,6 @@ def cluster() -> Iterator[object]:
         torch.set_num_threads(threads)
 
 
-def numbers(results: Results) -> list[object]:
-    """All but times."""
-    return [
-        replace(r, latency=None, deciding=replace(r.deciding, seconds=0), training=replace(r.training, seconds=0))
-        for r in results.records
-    ]
-
-
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_a_study_survives_the_loss_of_a_node(cluster, tmp_path: Path) -> None:
     doomed = cluster.add_node(**NODE)
@@ -78,5 +71,5 @@ def test_a_study_survives_the_loss_of_a_node(cluster, tmp_path: Path) -> None:
     assert encoder.mark.exists(), "the second node was at work"
     assert raylet.process.wait(timeout=60) == -signal.SIGKILL  # the cluster may take a while longer to notice
     here = Study(replace(small_problem(), encoder=encoder), tmp_path / "here", device="cpu").run(**asked)
-    assert numbers(there) == numbers(here)
+    assert but_times(there) == but_times(here)
     assert there.verdict() == here.verdict()

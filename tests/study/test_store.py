@@ -1,3 +1,4 @@
+import signal
 import sqlite3
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import pytest
 import torch
 from study_small import small_problem
 
+from kill_at import FileOperations
 from old_run import old_run
 from tagalong.affinity import Affinity
 from tagalong.learn import Job, Score, Trained, train
@@ -167,6 +169,38 @@ def test_a_store_of_the_old_layout_is_refused_and_left_alone(tmp_path):
         "choose another folder, or delete this one"
     )
     assert path.read_bytes() == before
+
+
+FOUR = [fake(Job(("a",), seed)) for seed in range(4)]
+
+
+def _write_at_once(path: Path, nth: int | None, total=None) -> None:
+    operations = FileOperations(path.parent, nth)
+    with Store(path) as store:
+        store.add(entries(*FOUR))
+    if total is not None:
+        total.value = operations.number
+
+
+def test_a_kill_while_networks_are_written_leaves_all_of_them_or_none(processes, tmp_path):
+    def exit_status(*arguments) -> int:
+        process = processes.Process(target=_write_at_once, args=arguments)
+        process.start()
+        process.join(timeout=100)
+        return process.exitcode
+
+    total, torn = processes.Value("i"), 0
+    assert exit_status(tmp_path / "clean" / "run.sqlite", None, total) == 0
+    for nth in range(1, total.value + 1):
+        path = tmp_path / str(nth) / "run.sqlite"
+        assert exit_status(path, nth) == -signal.SIGKILL
+        journal = path.with_name("run.sqlite-journal")
+        torn += journal.exists() and any(journal.read_bytes()[:8])  # it is rolled back if its first bytes are there
+        with Store(path) as store:
+            assert len(store) in (0, 4)
+            store.add(entries(*FOUR))
+            assert len(store) == 4
+    assert torn, "half a transaction was in the file"
 
 
 def _write_many(path: Path, first: int, start) -> None:

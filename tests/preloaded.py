@@ -1,0 +1,10 @@
+"""What takes long to import, for processes that start by the dozen."""
+
+import plotly.graph_objects  # noqa: F401
+import torch._dynamo  # noqa: F401
+
+from tagalong.report import write_report  # noqa: F401
+from tagalong.study import (
+    Results,  # noqa: F401
+)
+from tagalong_paper.celeba import celeba  # noqa: F401
