@@ -11,8 +11,7 @@ import pytest
 from affinity_oracle import Floats, histories, names
 from hypothesis import given, settings
 
-from tagalong.affinity import Affinity, AffinityFileError
-from tagalong.affinity import formats as file_module
+from tagalong.affinity import Affinity, AffinityFileError, formats
 
 FIELDS = ("mean", "stderr", "count", "steps", "history", "null")
 
@@ -54,7 +53,7 @@ def test_everything_comes_back_bit_for_bit(
 
 @pytest.mark.parametrize("inline", [True, False])
 def test_short_and_long_histories_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: bool) -> None:
-    monkeypatch.setattr(file_module, "INLINE", 10**9 if inline else 0)
+    monkeypatch.setattr(formats, "INLINE", 10**9 if inline else 0)
     measured().save(tmp_path / "affinity.json")
     assert len(list(tmp_path.iterdir())) == (1 if inline else 2)
     same(Affinity.load(tmp_path / "affinity.json"), measured())
@@ -88,7 +87,7 @@ def test_a_long_history_lies_beside_it_under_its_hash(tmp_path: Path) -> None:
 
 
 def test_saving_again_removes_the_stale_archive_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_module, "INLINE", 0)
+    monkeypatch.setattr(formats, "INLINE", 0)
     for path in ("affinity.json", "affinity.json2", "affinity2.json"):
         measured().save(tmp_path / path)
     (tmp_path / "affinity.json.notes.npz").touch()
@@ -96,7 +95,7 @@ def test_saving_again_removes_the_stale_archive_and_no_other(tmp_path: Path, mon
     assert len(list(tmp_path.glob("*.npz"))) == 4
     for path in ("affinity.json", "affinity.json2", "affinity2.json"):
         Affinity.load(tmp_path / path)
-    monkeypatch.setattr(file_module, "INLINE", 10**9)
+    monkeypatch.setattr(formats, "INLINE", 10**9)
     measured().save(tmp_path / "affinity.json")
     assert len(list(tmp_path.glob("*.npz"))) == 3
 
@@ -119,8 +118,8 @@ def test_of_two_processes_that_save_at_once_neither_takes_the_archive_of_what_st
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, moment: str
 ) -> None:
     path, first, second = tmp_path / "affinity.json", measured(steps=steps), measured(steps=6)
-    monkeypatch.setattr(file_module, "INLINE", 5 * 9)  # only the shortest history has no archive
-    interrupted_once(monkeypatch, file_module, moment, lambda: second.save(path))
+    monkeypatch.setattr(formats, "INLINE", 5 * 9)  # only the shortest history has no archive
+    interrupted_once(monkeypatch, formats, moment, lambda: second.save(path))
     first.save(path)
     found = Affinity.load(path)
     same(found, first if len(found.steps) == steps else second)
@@ -130,7 +129,7 @@ def test_what_another_process_saves_between_archive_and_json_harms_neither(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, replace, put = tmp_path / "affinity.json", os.replace, []
-    monkeypatch.setattr(file_module, "INLINE", 0)
+    monkeypatch.setattr(formats, "INLINE", 0)
 
     def watched(new: Any, file: Any) -> None:
         replace(new, file)
@@ -148,9 +147,9 @@ def test_a_file_that_is_replaced_while_it_is_read_comes_back_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "affinity.json"
-    monkeypatch.setattr(file_module, "INLINE", 0)
+    monkeypatch.setattr(formats, "INLINE", 0)
     measured().save(path)
-    interrupted_once(monkeypatch, file_module, "_archived", lambda: measured(steps=7).save(path))
+    interrupted_once(monkeypatch, formats, "_archived", lambda: measured(steps=7).save(path))
     same(Affinity.load(path), measured(steps=7))
 
 
@@ -164,7 +163,7 @@ def test_a_relative_path_without_a_folder_works(tmp_path: Path, monkeypatch: pyt
 def test_a_save_that_fails_leaves_the_old_file_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
-    monkeypatch.setattr(file_module, "INLINE", 0)
+    monkeypatch.setattr(formats, "INLINE", 0)
     path = tmp_path / "affinity.json"
     measured().save(path)
     before = len(list(tmp_path.iterdir()))
@@ -255,7 +254,7 @@ def packed(**arrays: Any) -> bytes:
 
 
 def test_archives_that_do_not_belong_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_module, "INLINE", 0)
+    monkeypatch.setattr(formats, "INLINE", 0)
     path = tmp_path / "affinity.json"
     measured().save(path)
     archive = next(tmp_path.glob("*.npz"))

@@ -4,129 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tagalong.errors import named, refuse
 from tagalong.files import write_atomic
 
-from .averaging import TRIM, Average, averages, levelled
+from .averaging import TRIM, Average, Floats, Ints, averages, levelled
 from .bootstrap import RESAMPLES, resamples, standard_errors
-from .building import merged, of_history, of_matrix, of_steps, of_tasks
-from .display import named_values, text_table
-from .fields import AffinityFileError, Floats, Record, at_least_one
-from .formats import csv_text, read, read_csv, write
-from .reliability import FRACTIONS, settle, spread
-
-if TYPE_CHECKING:
-    from .reliability import Settled, Spread
+from .building import Fields, merged, of_history, of_matrix, of_steps, of_tasks
+from .display import html_table, named_values, text_table
+from .formats import AffinityFileError, csv_text, read_csv, read_json, write_json
+from .reliability import FRACTIONS, Settled, Spread, settle, spread
 
 PathLike = str | os.PathLike[str]
-S = TypeVar("S", bound="Stored")
 
 
-class Stored(Record):
-    """A record that can be read, by people and from files."""
-
-    def __str__(self) -> str:
-        return text_table(self)
-
-    def __repr__(self) -> str:
-        estimator = self.settings.get("estimator")
-        known = f", estimator={estimator!r}" if estimator else ""
-        return f"{type(self).__name__}({len(self.tasks)} tasks, {len(self.steps)} steps{known})"
-
-    def _repr_html_(self) -> str:
-        from .display import html_table  # only in notebooks
-
-        return html_table(self)
-
-    def to_csv(self, path: PathLike | None = None) -> str:
-        """The matrix as comma-separated values: a header of targets, then one line per source.
-
-        Args:
-            path: where to write it as well, if given.
-
-        Returns:
-            The text. Numbers are in full; the cell of a pair never measured is empty.
-
-        Example:
-            >>> from tagalong.affinity import Affinity
-            >>> affinity = Affinity.from_matrix([[1.0, 0.5], [0.0, float("nan")]], ["age", "ill"])
-            >>> print(affinity.to_csv(), end="")
-            source,age,ill
-            age,1.0,0.5
-            ill,0.0,
-        """
-        text = csv_text(self)
-        if path is not None:
-            write_atomic(Path(path), text.encode())
-        return text
-
-    @classmethod
-    def from_csv(cls: type[S], path: PathLike, axis: Literal["source", "target"] = "source") -> S:
-        """Reads a square table with names in the first line and the first column.
-
-        Args:
-            path: the file. Space around cells is dropped, empty cells are NaN, and columns may come in
-                another order than rows.
-            axis: what the lines are; "target" if each line holds the affinities onto one task.
-
-        Raises:
-            AffinityFileError: with every problem found, by line.
-
-        Example:
-            >>> import tempfile, pathlib
-            >>> from tagalong.affinity import Affinity
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     path = pathlib.Path(folder, "table.csv")
-            ...     _ = path.write_text("onto,age,ill\\nage,1,2\\nill,3,4\\n")
-            ...     Affinity.from_csv(path, axis="target").mean.tolist()
-            [[1.0, 3.0], [2.0, 4.0]]
-        """
-        matrix, names = read_csv(Path(path), axis)
-        return cls(**of_matrix(matrix, names, axis))
-
-    def save(self, path: PathLike) -> None:
-        """Writes everything, whole or not at all; `load` gives it back bit for bit.
-
-        The file is versioned JSON. A history of more than 100,000 numbers goes into an archive beside it,
-        `<name>.<hash>.npz`, which the JSON names; archives of earlier saves are removed.
-
-        Args:
-            path: the file, usually `affinity.json`.
-
-        Example:
-            >>> import tempfile, pathlib
-            >>> from tagalong.affinity import Affinity
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     path = pathlib.Path(folder, "affinity.json")
-            ...     Affinity.from_matrix([[1, 2], [3, 4]], ["age", "ill"]).save(path)
-            ...     Affinity.load(path)
-            Affinity(2 tasks, 0 steps)
-        """
-        write(self, Path(path))
-
-    @classmethod
-    def load(cls: type[S], path: PathLike) -> S:
-        """Reads what `save` wrote.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            AffinityFileError: the file is damaged, of another format or of a newer version, or its archive
-                is missing or belongs to another save.
-        """
-        fields = read(Path(path))
-        try:
-            return cls(**fields)
-        except (TypeError, ValueError, AttributeError) as error:
-            raise AffinityFileError(f"{path} is damaged: {error}") from error
-
-
-class Affinity(Stored):
+@dataclass(frozen=True, eq=False, repr=False)
+class Affinity:
     """Who helps whom, and how surely. Every matrix is [source, target]: the row helps the column.
 
     Made by a meter, or by `from_history`, `from_matrix`, `from_csv` and `load`. Arrays are read-only.
@@ -152,6 +52,35 @@ class Affinity(Stored):
         age  2.000  0.500
         ill -0.250  1.000
     """
+
+    tasks: tuple[str, ...]
+    mean: Floats
+    stderr: Floats
+    count: Ints
+    steps: Ints
+    history: Floats
+    null: Floats
+    skipped: Mapping[str, Ints] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        tasks = named(self.tasks)
+        check, n, length = Fields(tasks), len(tasks), np.size(self.steps)
+        skipped = {why: check.counts(f"skipped[{why!r}]", counts) for why, counts in self.skipped.items()}
+        checked: dict[str, Any] = {
+            "tasks": tasks,
+            "mean": check.array("mean", self.mean, (n, n)),
+            "stderr": check.errors(self.stderr),
+            "count": check.counts("count", self.count),
+            "steps": check.steps(self.steps),
+            "history": check.array("history", self.history, (length, n, n)),
+            "null": check.array("null", self.null, (length, n)),
+            "skipped": MappingProxyType(skipped),
+            "settings": check.settings(self.settings),
+        }
+        refuse(check.problems)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def from_history(
@@ -210,6 +139,84 @@ class Affinity(Stored):
         """
         return cls(**of_matrix(matrix, tasks, axis, stderr, count, settings))
 
+    @classmethod
+    def from_csv(cls, path: PathLike, axis: Literal["source", "target"] = "source") -> Affinity:
+        """Reads a square table with names in the first line and the first column.
+
+        Args:
+            path: the file. Space around cells is dropped, empty cells are NaN, and columns may come in
+                another order than rows.
+            axis: what the lines are; "target" if each line holds the affinities onto one task.
+
+        Raises:
+            AffinityFileError: with every problem found, by line.
+
+        Example:
+            >>> import tempfile, pathlib
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = pathlib.Path(folder, "table.csv")
+            ...     _ = path.write_text("onto,age,ill\\nage,1,2\\nill,3,4\\n")
+            ...     Affinity.from_csv(path, axis="target").mean.tolist()
+            [[1.0, 3.0], [2.0, 4.0]]
+        """
+        matrix, names = read_csv(Path(path), axis)
+        return cls(**of_matrix(matrix, names, axis))
+
+    @classmethod
+    def load(cls, path: PathLike) -> Affinity:
+        """Reads what `save` wrote.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            AffinityFileError: the file is damaged, of another format or of a newer version, or its archive
+                is missing or belongs to another save.
+        """
+        values = read_json(Path(path))
+        try:
+            return cls(**values)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise AffinityFileError(f"{path} is damaged: {error}") from error
+
+    def save(self, path: PathLike) -> None:
+        """Writes everything, whole or not at all; `load` gives it back bit for bit.
+
+        The file is versioned JSON. A history of more than 100,000 numbers goes into an archive beside it,
+        `<name>.<hash>.npz`, which the JSON names; archives of earlier saves are removed.
+
+        Args:
+            path: the file, usually `affinity.json`.
+
+        Example:
+            >>> import tempfile, pathlib
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = pathlib.Path(folder, "affinity.json")
+            ...     Affinity.from_matrix([[1, 2], [3, 4]], ["age", "ill"]).save(path)
+            ...     Affinity.load(path)
+            Affinity(2 tasks, 0 steps)
+        """
+        write_json(self, Path(path))
+
+    def to_csv(self, path: PathLike | None = None) -> str:
+        """The matrix as comma-separated values: a header of targets, then one line per source.
+
+        Args:
+            path: where to write it as well, if given.
+
+        Returns:
+            The text. Numbers are in full; the cell of a pair never measured is empty.
+
+        Example:
+            >>> affinity = Affinity.from_matrix([[1.0, 0.5], [0.0, float("nan")]], ["age", "ill"])
+            >>> print(affinity.to_csv(), end="")
+            source,age,ill
+            age,1.0,0.5
+            ill,0.0,
+        """
+        text = csv_text(self)
+        if path is not None:
+            write_atomic(Path(path), text.encode())
+        return text
+
     def averaged(self, average: Literal["mean", "trimmed", "median"], trim: float = TRIM) -> Affinity:
         """The same history under another average.
 
@@ -234,18 +241,6 @@ class Affinity(Stored):
             stderr=standard_errors(self.history, self.null, chosen),
             settings=settings,
         )
-
-    def bootstrap(self, n: int = RESAMPLES, seed: int = 0) -> Floats:
-        """The averaged matrix of each of `n` resamples of whole steps, in blocks (n × tasks × tasks).
-
-        Example:
-            >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
-            >>> affinity.bootstrap(n=50).shape
-            (50, 2, 2)
-        """
-        self._need_history("bootstrap")
-        at_least_one("n", n)
-        return resamples(self.history, self.null, Average.of(self.settings), n, seed)
 
     def levelled(self) -> Affinity:
         """The same with all steps on one level, so that parts of the history can be compared.
@@ -288,7 +283,7 @@ class Affinity(Stored):
             [0, 2]
         """
         self._need_history("every")
-        at_least_one("n", n)
+        _at_least_one("n", n)
         return type(self)(**of_steps(self, np.arange(0, len(self.steps), n)))
 
     def only(self, tasks: Iterable[str]) -> Affinity:
@@ -319,6 +314,18 @@ class Affinity(Stored):
         if not isinstance(other, Affinity):
             raise TypeError(f"`other` must be an Affinity, found {type(other).__name__}")
         return type(self)(**merged(self, other))
+
+    def bootstrap(self, n: int = RESAMPLES, seed: int = 0) -> Floats:
+        """The averaged matrix of each of `n` resamples of whole steps, in blocks (n × tasks × tasks).
+
+        Example:
+            >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
+            >>> affinity.bootstrap(n=50).shape
+            (50, 2, 2)
+        """
+        self._need_history("bootstrap")
+        _at_least_one("n", n)
+        return resamples(self.history, self.null, Average.of(self.settings), n, seed)
 
     def settled(self, budget: int, fractions: Sequence[float] = FRACTIONS) -> Settled:
         """Have the groups stopped changing? Selects groups on growing shares of the history.
@@ -354,9 +361,30 @@ class Affinity(Stored):
         """
         return named_values(str(self.settings.get("estimator") or "affinity"), self.tasks, self.mean)
 
+    def __str__(self) -> str:
+        return text_table(self)
+
+    def __repr__(self) -> str:
+        estimator = self.settings.get("estimator")
+        known = f", estimator={estimator!r}" if estimator else ""
+        return f"{type(self).__name__}({len(self.tasks)} tasks, {len(self.steps)} steps{known})"
+
+    def _repr_html_(self) -> str:
+        return html_table(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Read-only mappings cannot be pickled, and pickled arrays come back writeable: build it anew.
+        values = (getattr(self, entry.name) for entry in fields(self))
+        return type(self), tuple(dict(value) if isinstance(value, MappingProxyType) else value for value in values)
+
     def _need_history(self, method: str) -> None:
         if not len(self.steps):
             raise ValueError(
                 f"{method}() needs the history of measured steps, and this affinity has none; "
                 "measure with a meter, or load one saved with its history"
             )
+
+
+def _at_least_one(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"`{name}` must be a whole number of at least 1, found {value!r}")

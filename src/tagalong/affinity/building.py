@@ -1,18 +1,27 @@
-"""The fields of an affinity from a history, a matrix, part of another affinity, or two of them merged."""
+"""The fields of an affinity, checked and frozen: from a history, a matrix, part of another affinity, or two merged.
+
+Every problem of one input is named at once.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from tagalong.errors import named, refuse
+from tagalong.errors import name_problems, named, refuse
 
-from .averaging import Average, averages
+from .averaging import Average, Floats, Ints, averages
 from .bootstrap import standard_errors
-from .fields import Fields, Floats, Record
+
+if TYPE_CHECKING:
+    from .affinity import Affinity
+
+DEFINING = ("estimator", "update", "held_out", "per_lr", "average", "trim")  # settings that say what is measured
 
 
 def of_history(
@@ -73,32 +82,32 @@ def of_matrix(
     return {"tasks": names, **parts, **empty, "settings": settings or {}}
 
 
-def of_steps(record: Record, rows: NDArray[Any]) -> dict[str, Any]:
+def of_steps(affinity: Affinity, rows: NDArray[Any]) -> dict[str, Any]:
     """Fields of some measured steps; what was skipped is known for all of them only, so it is dropped."""
     return of_history(
-        record.history[rows], record.tasks, record.steps[rows], record.null[rows], settings=record.settings
+        affinity.history[rows], affinity.tasks, affinity.steps[rows], affinity.null[rows], settings=affinity.settings
     )
 
 
-def of_tasks(record: Record, tasks: Iterable[str]) -> dict[str, Any]:
+def of_tasks(affinity: Affinity, tasks: Iterable[str]) -> dict[str, Any]:
     """Fields of some tasks alone, in the order asked for."""
     names = named(tasks)
-    unknown = [task for task in names if task not in record.tasks]
+    unknown = [task for task in names if task not in affinity.tasks]
     if unknown:
-        known = ", ".join(map(repr, record.tasks))
+        known = ", ".join(map(repr, affinity.tasks))
         raise ValueError(f"`tasks` must be among {known}, found {', '.join(map(repr, unknown))}")
-    at = np.array([record.tasks.index(task) for task in names], dtype=np.intp)
+    at = np.array([affinity.tasks.index(task) for task in names], dtype=np.intp)
     pairs = np.ix_(at, at)
-    skipped = {why: counts[pairs] for why, counts in record.skipped.items()}
-    if len(record.steps):
-        history = record.history[:, at][:, :, at]
-        return of_history(history, names, record.steps, record.null[:, at], skipped, record.settings)
+    skipped = {why: counts[pairs] for why, counts in affinity.skipped.items()}
+    if len(affinity.steps):
+        history = affinity.history[:, at][:, :, at]
+        return of_history(history, names, affinity.steps, affinity.null[:, at], skipped, affinity.settings)
     part = of_matrix(
-        record.mean[pairs],
+        affinity.mean[pairs],
         names,
-        stderr=record.stderr[pairs],
-        count=record.count[pairs],
-        settings=record.settings,
+        stderr=affinity.stderr[pairs],
+        count=affinity.count[pairs],
+        settings=affinity.settings,
     )
     return {**part, "skipped": skipped}
 
@@ -110,12 +119,9 @@ def _length(name: str, value: Any) -> int:
         raise ValueError(f"`{name}` must be an array, found {type(value).__name__}") from None
 
 
-DEFINING = ("estimator", "update", "held_out", "per_lr", "average", "trim")
-
-
-def merged(first: Record, second: Record) -> dict[str, Any]:
+def merged(first: Affinity, second: Affinity) -> dict[str, Any]:
     """The fields of both together, over the union of their tasks."""
-    settings = _settings(first, second)
+    settings = _merged_settings(first, second)
     tasks = (*first.tasks, *(task for task in second.tasks if task not in first.tasks))
     skipped = {why: _skips(why, first, second, tasks) for why in (*first.skipped, *second.skipped)}
     if len(first.steps) and len(second.steps):
@@ -123,7 +129,7 @@ def merged(first: Record, second: Record) -> dict[str, Any]:
     return {**of_matrix(**_pooled(first, second, tasks), settings=settings), "skipped": skipped}
 
 
-def _settings(first: Record, second: Record) -> dict[str, Any]:
+def _merged_settings(first: Affinity, second: Affinity) -> dict[str, Any]:
     """What both say, or only one does; refuses settings under which the numbers mean different things."""
     ours, theirs = first.settings, second.settings
     differ = [key for key in ours if key in theirs and ours[key] != theirs[key]]
@@ -136,7 +142,7 @@ def _settings(first: Record, second: Record) -> dict[str, Any]:
     return {key: value for key, value in {**theirs, **ours}.items() if key not in differ}
 
 
-def _joined(first: Record, second: Record, tasks: tuple[str, ...]) -> dict[str, Any]:
+def _joined(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
     """Both histories, one after the other."""
     length, n = len(first.steps) + len(second.steps), len(tasks)
     history, null = np.full((length, n, n), np.nan), np.full((length, n), np.nan)
@@ -152,7 +158,7 @@ def _joined(first: Record, second: Record, tasks: tuple[str, ...]) -> dict[str, 
     return {"history": history, "tasks": tasks, "steps": steps, "null": null}
 
 
-def _pooled(first: Record, second: Record, tasks: tuple[str, ...]) -> dict[str, Any]:
+def _pooled(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
     """Means weighted by how many values they stand for."""
     parts = (first, second)
     means = np.stack([_widened(part.mean, part, tasks, np.nan) for part in parts])
@@ -167,14 +173,80 @@ def _pooled(first: Record, second: Record, tasks: tuple[str, ...]) -> dict[str, 
     return {"matrix": mean, "tasks": tasks, "stderr": np.where(total > 0, stderr, np.nan), "count": total}
 
 
-def _skips(why: str, first: Record, second: Record, tasks: tuple[str, ...]) -> Floats:
+def _skips(why: str, first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> Floats:
     parts = [part for part in (first, second) if why in part.skipped]
     return np.asarray(np.sum([_widened(part.skipped[why], part, tasks, 0.0) for part in parts], axis=0))
 
 
-def _widened(matrix: NDArray[Any], part: Record, tasks: tuple[str, ...], fill: float) -> Floats:
+def _widened(matrix: NDArray[Any], part: Affinity, tasks: tuple[str, ...], fill: float) -> Floats:
     """A matrix over some tasks as one over all."""
     at = [tasks.index(task) for task in part.tasks]
     wide = np.full((len(tasks), len(tasks)), fill)
     wide[np.ix_(at, at)] = matrix
     return wide
+
+
+class Fields:
+    """Converts and freezes arrays, and remembers what was wrong with them."""
+
+    def __init__(self, tasks: tuple[Any, ...]) -> None:
+        self.n = len(tasks)
+        self.problems = name_problems(tasks)
+
+    def array(self, name: str, value: Any, shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> Any:
+        """A read-only copy of `value` with this shape and type."""
+        try:
+            array = np.asarray(value)
+            if array.dtype.kind in "cmM":
+                raise TypeError(f"values of type {array.dtype}")
+            if np.issubdtype(dtype, np.integer) and (array != np.round(array)).any():
+                raise ValueError("not whole numbers")
+            array = np.asarray(array, dtype=dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            self.problems.append(f"`{name}` must be an array of numbers, found {type(value).__name__}: {error}")
+            return np.zeros(shape, dtype)
+        if array.size == 0 and 0 in shape:
+            array = array.reshape(shape)  # an empty list cannot say how many tasks it is about
+        if array.shape != shape:
+            found = f"{self.n} tasks need {shape}, found {array.shape}"
+            self.problems.append(f"`{name}` has the wrong shape: {found}")
+        elif np.issubdtype(array.dtype, np.floating):
+            infinite = int(np.isinf(array).sum())
+            if infinite:
+                expected = f"`{name}` must be finite, or NaN where not measured"
+                self.problems.append(f"{expected}, found {infinite} infinite; has the loss diverged?")
+        return frozen(array)
+
+    def counts(self, name: str, value: Any) -> Ints:
+        array: Ints = self.array(name, value, (self.n, self.n), np.int64)
+        if (array < 0).any():
+            self.problems.append(f"`{name}` must count values, found {array.min()}; counts are 0 or more")
+        return array
+
+    def errors(self, value: Any) -> Floats:
+        array: Floats = self.array("stderr", value, (self.n, self.n))
+        if (array < 0).any():
+            self.problems.append(f"`stderr` must be 0 or more, or NaN where not known, found {array[array < 0].min()}")
+        return array
+
+    def steps(self, value: Any) -> Ints:
+        array: Ints = self.array("steps", value, (np.size(value),), np.int64)
+        if array.ndim == 1 and (np.diff(array) <= 0).any():
+            self.problems.append("`steps` must rise strictly, one call number per measured step; sort them")
+        return array
+
+    def settings(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A copy as JSON would give it back, so that a saved affinity equals the loaded one."""
+        try:
+            return MappingProxyType(json.loads(json.dumps(dict(value), allow_nan=False)))
+        except (TypeError, ValueError) as error:
+            self.problems.append(f"`settings` must be JSON-able (numbers, strings, lists, None), found {error}")
+            return MappingProxyType({})
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """A read-only array that nobody else can write to; one that already is such stays itself."""
+    if array.flags.writeable or array.base is not None:
+        array = array.copy()
+        array.setflags(write=False)
+    return array

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import floor, isfinite, log10
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tagalong.rendering import Html, columns, cut, join, left, right, table, tag
 
-from .fields import Floats, Record
+from .averaging import Floats
+
+if TYPE_CHECKING:
+    from .affinity import Affinity
 
 WIDTH = 110
 NAMES = (16, 12, 8)  # where longer names are cut, in turn
@@ -19,7 +23,7 @@ MOST = 30  # more columns than ever fit
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def text_table(affinity: Record) -> str:
+def text_table(affinity: Affinity) -> str:
     """Rows help columns; errors are shown where they fit, values within their noise are marked."""
     scale, n = _scale(affinity), len(affinity.tasks)
     rows, shown = _fitting(affinity, scale)
@@ -33,7 +37,7 @@ def text_table(affinity: Record) -> str:
     return "\n".join(lines)
 
 
-def _fitting(affinity: Record, scale: int) -> tuple[list[str], int]:
+def _fitting(affinity: Affinity, scale: int) -> tuple[list[str], int]:
     """Lines that fit: first without errors, then with shorter names, then with fewer tasks."""
     most = min(len(affinity.tasks), MOST)
     cells = {errors: _cells(affinity, scale, errors, most) for errors in (True, False)}
@@ -46,7 +50,7 @@ def _fitting(affinity: Record, scale: int) -> tuple[list[str], int]:
     return rows, shown
 
 
-def _head(affinity: Record, scale: int) -> str:
+def _head(affinity: Affinity, scale: int) -> str:
     unit = f", values × 10{str(scale).translate(_SUPERSCRIPT)}" if scale else ""
     steps = len(affinity.steps)
     source = (
@@ -58,20 +62,20 @@ def _head(affinity: Record, scale: int) -> str:
     return f"Affinity (row helps column{unit}), {source}" + (f", {estimator} estimator" if estimator else "")
 
 
-def _largest(affinity: Record) -> float:
+def _largest(affinity: Affinity) -> float:
     """The largest value between two tasks; self-affinities are far larger and would hide the rest."""
     apart = ~np.eye(len(affinity.tasks), dtype=bool)
     values = np.abs(affinity.mean[apart & np.isfinite(affinity.mean)])
     return float(values.max()) if values.size and values.max() > 1e-300 else 1.0
 
 
-def _scale(affinity: Record) -> int:
+def _scale(affinity: Affinity) -> int:
     """The power of ten, a multiple of three, that brings values to between 1 and 1000."""
     largest = _largest(affinity)
     return 0 if 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
 
 
-def _cells(affinity: Record, scale: int, errors: bool, most: int) -> list[list[str]]:
+def _cells(affinity: Affinity, scale: int, errors: bool, most: int) -> list[list[str]]:
     unit = 10.0**scale
     digits = min(max(2 - floor(log10(_largest(affinity) / unit)), 1), 3)
     rows = zip(affinity.mean[:most, :most].tolist(), affinity.stderr[:most, :most].tolist(), strict=True)
@@ -87,7 +91,7 @@ def _cell(mean: float, error: float, digits: int, errors: bool) -> str:
     return f"{mean:.{digits}f}" + (f" ± {error:.{digits}f}" if errors and isfinite(error) else "") + mark
 
 
-def _rows(affinity: Record, cells: list[list[str]], longest: int, shown: int) -> list[str]:
+def _rows(affinity: Affinity, cells: list[list[str]], longest: int, shown: int) -> list[str]:
     tasks = affinity.tasks[:shown]
     names = [_short(task, NAMES[0]) for task in tasks]
     margin = max(map(columns, names))
@@ -106,7 +110,7 @@ HELPS, HURTS = (33, 102, 172), (178, 24, 43)
 SHOWN = 40  # more columns than a notebook shows
 
 
-def html_table(affinity: Record) -> str:
+def html_table(affinity: Affinity) -> str:
     """Rows help columns; blue helps, red hurts, within noise is marked and has no colour."""
     shown = min(len(affinity.tasks), SHOWN)
     names = affinity.tasks[:shown]
@@ -118,7 +122,7 @@ def html_table(affinity: Record) -> str:
     return join([table(["a step on …", *names], rows, caption=head), tag("small", *notes)])
 
 
-def _coloured(affinity: Record, i: int, j: int) -> Html:
+def _coloured(affinity: Affinity, i: int, j: int) -> Html:
     mean, error = float(affinity.mean[i, j]), float(affinity.stderr[i, j])
     unit = 10.0 ** _scale(affinity)
     shown = _cell(mean / unit, error / unit, 2, errors=True).strip()

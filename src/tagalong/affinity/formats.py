@@ -10,7 +10,7 @@ import re
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,19 @@ from tagalong.caution import caution
 from tagalong.errors import name_problems, refuse
 from tagalong.files import write_atomic
 
-from .fields import AffinityFileError, Floats, Record
+from .averaging import Floats
 
-Line = tuple[int, list[str]]
+if TYPE_CHECKING:
+    from .affinity import Affinity
+
+CsvLine = tuple[int, list[str]]  # its number in the file, and its cells
 
 
-def csv_text(affinity: Record) -> str:
+class AffinityFileError(ValueError):
+    """A file that should hold an affinity does not, or holds a damaged one."""
+
+
+def csv_text(affinity: Affinity) -> str:
     """The matrix with names; numbers in full, an empty cell where nothing was measured."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -34,17 +41,17 @@ def csv_text(affinity: Record) -> str:
     return text.getvalue()
 
 
-DECIMALS = "if decimals are written with a comma, write them with a point"
+DECIMALS_HINT = "if decimals are written with a comma, write them with a point"
 OTHER_WAY = {"source": ("target", "onto"), "target": ("source",)}
 
 
 def read_csv(path: Path, axis: str) -> tuple[Floats, tuple[str, ...]]:
     """Matrix and names, both in the order of the rows; columns in another order are put right."""
-    return square(path, _lines(path), axis)
+    return square_matrix(path, _lines(path), axis)
 
 
-def square(path: Path, lines: list[Line], axis: str) -> tuple[Floats, tuple[str, ...]]:
-    """The same from lines that have been read; `path` is where from."""
+def square_matrix(path: Path, lines: list[CsvLine], axis: str) -> tuple[Floats, tuple[str, ...]]:
+    """Matrix and names of a square table from lines that have been read; `path` is where from."""
     if not lines:
         raise AffinityFileError(f"{path}: expected a header line of task names, found an empty file")
     (top, header), body = lines[0], lines[1:]
@@ -62,16 +69,16 @@ def square(path: Path, lines: list[Line], axis: str) -> tuple[Floats, tuple[str,
     return matrix[:, [columns.index(name) for name in rows]], rows
 
 
-def _lines(path: Path) -> list[Line]:
+def _lines(path: Path) -> list[CsvLine]:
     try:
         # utf-8-sig: spreadsheet programs put a mark before the first name.
         with open(path, encoding="utf-8-sig", newline="") as file:
-            return cells(file)
+            return csv_lines(file)
     except (UnicodeDecodeError, csv.Error) as error:
         raise AffinityFileError(f"{path}: expected a text file of comma-separated values, found {error}") from error
 
 
-def cells(text: Iterable[str], delimiter: str = ",") -> list[Line]:
+def csv_lines(text: Iterable[str], delimiter: str = ",") -> list[CsvLine]:
     """Lines that are not blank, with their numbers, cells without the space around them."""
     reader = csv.reader(text, delimiter=delimiter)
     lines = [(reader.line_num, [cell.strip() for cell in line]) for line in reader]
@@ -88,7 +95,7 @@ def _header_problems(path: Path, top: int, columns: tuple[str, ...], rows: tuple
     return name_problems(columns, f"{where}: column names")
 
 
-def _row_problems(path: Path, body: list[Line], rows: tuple[str, ...], columns: tuple[str, ...]) -> list[str]:
+def _row_problems(path: Path, body: list[CsvLine], rows: tuple[str, ...], columns: tuple[str, ...]) -> list[str]:
     problems = name_problems(rows, f"{path}: row names") if rows else []
     if len(rows) != len(columns):
         problems.append(f"{path}: expected as many rows as columns, found {len(rows)} and {len(columns)}")
@@ -102,16 +109,16 @@ def _row_problems(path: Path, body: list[Line], rows: tuple[str, ...], columns: 
     return problems
 
 
-def _numbers(path: Path, line: Line, columns: tuple[str, ...], problems: list[str]) -> list[float]:
+def _numbers(path: Path, line: CsvLine, columns: tuple[str, ...], problems: list[str]) -> list[float]:
     number, (_, *values) = line
     where = f"{path}, line {number}"
     if len(values) != len(columns):
-        hint = f"; {DECIMALS}" if len(values) == 2 * len(columns) else ""
+        hint = f"; {DECIMALS_HINT}" if len(values) == 2 * len(columns) else ""
         problems.append(f"{where}: expected {len(columns)} values, found {len(values)}{hint}")
         return [np.nan] * len(columns)
     for name, cell in zip(columns, values, strict=True):
         if cell and not (_is_number(cell) and not np.isinf(float(cell))):
-            hint = f"; {DECIMALS}" if _is_number(cell.replace(",", ".")) and "," in cell else ""
+            hint = f"; {DECIMALS_HINT}" if _is_number(cell.replace(",", ".")) and "," in cell else ""
             problems.append(f"{where}, column {name!r}: expected a finite number or nothing, found {cell!r}{hint}")
             return [np.nan] * len(columns)
     return [float(cell) if cell else np.nan for cell in values]
@@ -133,7 +140,7 @@ ALWAYS = ("tasks", "mean", "stderr", "count", "skipped", "settings")
 TIMED = ("steps", "history", "null")
 
 
-def write(affinity: Record, path: Path) -> None:
+def write_json(affinity: Affinity, path: Path) -> None:
     """Archive first, JSON last: the JSON names an archive that is there."""
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "direction": DIRECTION}
     document["caution"] = caution(affinity.tasks)
@@ -156,7 +163,35 @@ def write(affinity: Record, path: Path) -> None:
             return
 
 
-def read(path: Path) -> dict[str, Any]:
+def _plain(value: Any) -> Any:
+    """What JSON can hold: NaN becomes null."""
+    if isinstance(value, np.ndarray):
+        return np.where(np.isnan(value), np.array(None), value.astype(object)).tolist()
+    if isinstance(value, (tuple, list, str)):
+        return value
+    return {key: _plain(entry) if isinstance(entry, np.ndarray) else entry for key, entry in value.items()}
+
+
+def _packed(arrays: dict[str, NDArray[Any]]) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, **arrays)  # type: ignore[arg-type]
+    return content.getvalue()
+
+
+def _remove_stale(path: Path, archive: str | None) -> None:
+    pattern = re.compile(re.escape(path.name) + r"\.[0-9a-f]{16}\.npz")
+    for other in path.absolute().parent.iterdir():
+        if pattern.fullmatch(other.name) and other.name != archive:
+            other.unlink(missing_ok=True)
+
+
+def _whole(path: Path) -> bool:
+    """Whether the archive that the JSON names is there, if it names one."""
+    entry = _document(path).get("archive")
+    return entry is None or path.with_name(entry["file"]).exists()
+
+
+def read_json(path: Path) -> dict[str, Any]:
     """The fields of the affinity saved at `path`; where another process saves there meanwhile, of the later one."""
     document = _document(path)
     try:
@@ -164,7 +199,7 @@ def read(path: Path) -> dict[str, Any]:
     except AffinityFileError:
         if _document(path) == document:
             raise
-    return read(path)
+    return read_json(path)
 
 
 def _fields(path: Path, document: dict[str, Any]) -> dict[str, Any]:
@@ -221,31 +256,3 @@ def _archived(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
             return {field: arrays[field] for field in TIMED}
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         raise AffinityFileError(f"{archive} is not an archive of {', '.join(TIMED)}: {error}") from error
-
-
-def _packed(arrays: dict[str, NDArray[Any]]) -> bytes:
-    content = io.BytesIO()
-    np.savez(content, **arrays)  # type: ignore[arg-type]
-    return content.getvalue()
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can hold: NaN becomes null."""
-    if isinstance(value, np.ndarray):
-        return np.where(np.isnan(value), np.array(None), value.astype(object)).tolist()
-    if isinstance(value, (tuple, list, str)):
-        return value
-    return {key: _plain(entry) if isinstance(entry, np.ndarray) else entry for key, entry in value.items()}
-
-
-def _whole(path: Path) -> bool:
-    """Whether the archive that the JSON names is there, if it names one."""
-    entry = _document(path).get("archive")
-    return entry is None or path.with_name(entry["file"]).exists()
-
-
-def _remove_stale(path: Path, archive: str | None) -> None:
-    pattern = re.compile(re.escape(path.name) + r"\.[0-9a-f]{16}\.npz")
-    for other in path.absolute().parent.iterdir():
-        if pattern.fullmatch(other.name) and other.name != archive:
-            other.unlink(missing_ok=True)

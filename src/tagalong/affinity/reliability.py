@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .averaging import Average, averages
-from .fields import Floats
+from .averaging import Average, Floats, averages
 
 if TYPE_CHECKING:
     from .affinity import Affinity

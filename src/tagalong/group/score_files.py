@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tagalong.affinity import Affinity, square
+from tagalong.affinity import Affinity, square_matrix
 from tagalong.errors import refuse
 
 from .score_tables import (
@@ -170,7 +170,7 @@ def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] =
     lines = read_lines(file, text)
     if is_results(lines):
         return results(file, lines)
-    matrix, tasks = square(file, lines, axis)
+    matrix, tasks = square_matrix(file, lines, axis)
     return ScoreTable("square", tasks, Affinity.from_matrix(matrix, tasks, axis), axis)
 
 

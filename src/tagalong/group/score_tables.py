@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from tagalong.affinity import DECIMALS, Affinity, Line, cells
+from tagalong.affinity import DECIMALS_HINT, Affinity, CsvLine, csv_lines
 from tagalong.errors import counted, name_problems, refuse
 
 from .scores import Candidate
@@ -52,12 +52,12 @@ def is_json(text: str) -> bool:
     return text.lstrip().startswith(("{", "["))
 
 
-def read_lines(path: Path, text: str) -> list[Line]:
+def read_lines(path: Path, text: str) -> list[CsvLine]:
     """Cells by line; what separates columns is what the header has most of: tab, semicolon, comma or bar."""
     header = next(line for line in text.splitlines() if line.strip())
     separator = max(SEPARATORS, key=lambda sign: len(next(csv.reader([header], delimiter=sign))))
     try:
-        lines = cells(io.StringIO(text, newline=""), separator)
+        lines = csv_lines(io.StringIO(text, newline=""), separator)
     except csv.Error as error:
         raise TableError(f"{path}: expected a table of separated values, found {error}") from None
     if not lines:
@@ -176,14 +176,14 @@ LONG = {"task", "value"}
 COST = "cost"
 
 
-def is_results(lines: list[Line]) -> bool:
+def is_results(lines: list[CsvLine]) -> bool:
     """Whether a column names groups. A square table may have a task of that name: its lines are named alike."""
     header = lines[0][1]
     names = {line[0] for _, line in lines[1:]}
     return any(cell.lower() in GROUP for cell in header) and names != set(header[1:])
 
 
-def results(path: Path, lines: list[Line]) -> ScoreTable:
+def results(path: Path, lines: list[CsvLine]) -> ScoreTable:
     """Reads a table with a column of groups; with a column of costs its lines are candidates."""
     (top, header), body = lines[0], lines[1:]
     refuse(name_problems(tuple(header), f"{path}, line {top}: column names"), TableError)
@@ -226,7 +226,7 @@ class _Reader:
         self.path, self.header, self.group, self.cost = path, header, group, cost
         self.problems: list[str] = []
 
-    def wide(self, body: list[Line]) -> list[Candidate]:
+    def wide(self, body: list[CsvLine]) -> list[Candidate]:
         """One column per task, empty where the group has no result for it."""
         columns = [i for i in range(len(self.header)) if i not in (self.group, self.cost)]
         known = {self.header[i] for i in columns}
@@ -242,7 +242,7 @@ class _Reader:
                 entries.append(Candidate(trains, values, self._cost(number, line)))
         return entries
 
-    def long(self, body: list[Line]) -> list[Candidate]:
+    def long(self, body: list[CsvLine]) -> list[Candidate]:
         """One line per group and task: the columns task and value."""
         lower = [cell.lower() for cell in self.header]
         task, value = lower.index("task"), lower.index("value")
@@ -279,7 +279,7 @@ class _Reader:
         except ValueError:
             value = float("nan")
         if not abs(value) < float("inf"):
-            hint = f"; {DECIMALS}" if "," in cell else ""
+            hint = f"; {DECIMALS_HINT}" if "," in cell else ""
             where = f"{self._at(number)}, column {self.header[column]!r}"
             self.problems.append(f"{where}: expected a finite number, found {cell!r}{hint}")
             return 1.0
