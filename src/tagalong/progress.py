@@ -18,6 +18,19 @@ class Progress(Protocol):
         """The piece of work is over."""
 
 
+class Silent:
+    """Progress that nobody watches."""
+
+    def start(self, total: int, what: str, unit: str = "networks") -> None:
+        pass
+
+    def advance(self, n: int) -> None:
+        pass
+
+    def done(self) -> None:
+        pass
+
+
 @runtime_checkable
 class CountsSteps(Protocol):
     """Is told of steps too: a long training is then seen to move."""
@@ -48,16 +61,3 @@ class Teller:
     def _tell(self, n: int) -> None:
         if n > 0 and isinstance(self._progress, CountsSteps):
             self._progress.steps(n)
-
-
-class Silent:
-    """Progress that nobody watches."""
-
-    def start(self, total: int, what: str, unit: str = "networks") -> None:
-        pass
-
-    def advance(self, n: int) -> None:
-        pass
-
-    def done(self) -> None:
-        pass

@@ -6,6 +6,8 @@ import html
 from collections.abc import Iterable, Sequence
 from unicodedata import category, east_asian_width
 
+VOID = frozenset({"br", "input", "meta", "hr"})  # elements without an end tag
+
 
 def columns(text: str) -> int:
     """How many columns a text takes.
@@ -47,20 +49,17 @@ def cut(text: str, width: int) -> str:
     return f"{text}…"
 
 
-VOID = frozenset({"br", "input", "meta", "hr"})
-
-
 class Html(str):
     """Text that is HTML already."""
 
     __slots__ = ()
 
 
-def text(content: object) -> Html:
+def escape(content: object) -> Html:
     """Escapes anything that is not HTML.
 
     Example:
-        >>> text("<b>"), text(Html("<b>"))
+        >>> escape("<b>"), escape(Html("<b>"))
         ('&lt;b&gt;', '<b>')
     """
     return content if isinstance(content, Html) else Html(html.escape(str(content)))
@@ -79,9 +78,16 @@ def tag(element: str, /, *children: object, **attributes: str | float | bool | N
     return Html(f"{start}{join(children)}</{element}>")
 
 
+def _attribute(key: str, value: str | float | bool | None) -> str:
+    if value is None or value is False:
+        return ""
+    name = key.rstrip("_").replace("_", "-")
+    return f" {name}" if value is True else f' {name}="{html.escape(str(value))}"'
+
+
 def join(children: Iterable[object], separator: str = "") -> Html:
     """Children one after the other, each escaped unless it is HTML; None is left out."""
-    return Html(separator.join(text(child) for child in children if child is not None))
+    return Html(separator.join(escape(child) for child in children if child is not None))
 
 
 def table(
@@ -103,10 +109,3 @@ def _cell(content: object, scope: str | None = None) -> Html:
     if isinstance(content, Html) and content.startswith(("<td", "<th")):
         return content
     return tag("th", content, scope=scope) if scope else tag("td", content)
-
-
-def _attribute(key: str, value: str | float | bool | None) -> str:
-    if value is None or value is False:
-        return ""
-    name = key.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{html.escape(str(value))}"'

@@ -24,7 +24,13 @@ from .averaging import Floats
 if TYPE_CHECKING:
     from .affinity import Affinity
 
-CsvLine = tuple[int, list[str]]  # its number in the file, and its cells
+CsvLine = tuple[int, list[str]]
+"""The number of a line in its file, and its cells."""
+
+DECIMALS_HINT = "if decimals are written with a comma, write them with a point"
+"""Ends messages about tables whose numbers look as if they had decimal commas."""
+
+OTHER_WAY = {"source": ("target", "onto"), "target": ("source",)}  # first cells that contradict the axis
 
 
 class AffinityFileError(ValueError):
@@ -39,10 +45,6 @@ def csv_text(affinity: Affinity) -> str:
     for task, row in zip(affinity.tasks, affinity.mean.tolist(), strict=True):
         writer.writerow([task, *("" if np.isnan(value) else repr(value) for value in row)])
     return text.getvalue()
-
-
-DECIMALS_HINT = "if decimals are written with a comma, write them with a point"
-OTHER_WAY = {"source": ("target", "onto"), "target": ("source",)}
 
 
 def read_csv(path: Path, axis: str) -> tuple[Floats, tuple[str, ...]]:

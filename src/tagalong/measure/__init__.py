@@ -1,6 +1,7 @@
 """How much does a step on one task lower another task's loss?"""
 
 from .check import Check as Check
+from .closure import ClosureError as ClosureError
 from .estimators import Cosine as Cosine
 from .estimators import Estimator as Estimator
 from .estimators import Gradient as Gradient
@@ -10,7 +11,6 @@ from .estimators import Quantity as Quantity
 from .estimators import estimator_names as estimator_names
 from .estimators import find_estimator as find_estimator
 from .estimators import register_estimator as register_estimator
-from .losses import ClosureError as ClosureError
 from .meter import AffinityMeter as AffinityMeter
 from .schedules import About as About
 from .schedules import Auto as Auto

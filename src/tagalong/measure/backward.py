@@ -8,53 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .gradients import Capture, TaskGradients, gradient_matrices, plan_blocks, reach
-from .losses import TaskLosses, raise_all
+from .closure import TaskLosses, raise_all, reach
+from .gradients import Capture, TaskGradients, gradient_matrices, plan_blocks
 from .setup import Setup, check_weights
 from .steps import Steps
-
-
-class TaskGram:
-    """⟨g_i, g_j⟩ over the shared parameters, from a measured step where that has it.
-
-    Attributes:
-        found: That of the last call with its tasks, if it was measured.
-        wanted: Whether anyone asks for it; before the first time it is not worth the memory.
-    """
-
-    def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-        self.found: tuple[Sequence[str], Tensor] | None = None
-        self.wanted = False
-
-    def forget(self) -> None:
-        self.found = None
-
-    def of(self, returned: object) -> Tensor:
-        """The matrix of the losses that the last call returned, without those that are missing."""
-        self.wanted = True
-        read = TaskLosses.read(returned)
-        raise_all(read.problems)
-        values = read.values(list(read.losses)).tolist()
-        losses = {t: loss for (t, loss), value in zip(read.losses.items(), values, strict=True) if value == value}
-        if self.found is not None and set(losses) <= set(self.found[0]):
-            at = [self.found[0].index(task) for task in losses]
-            return self.found[1][at][:, at]
-        return self._computed(losses)
-
-    def _computed(self, losses: dict[str, Tensor]) -> Tensor:
-        parameters = self._setup.trainable()
-        tasks, steps = list(losses), Steps({}, [])
-        gradients = TaskGradients(losses, parameters, scale=self._setup.scale())
-        blocks, held = plan_blocks(parameters, max(1, len(tasks)), self._setup.gradient_memory, steps)
-        gram = torch.zeros(len(tasks), len(tasks), dtype=blocks[0].dtype, device=blocks[0].device)
-        for some in [blocks] if held else [[block] for block in blocks]:
-            for rows in gradient_matrices(gradients, tasks, some, parameters, whole=held):
-                gram += (rows @ rows.T).to(gram)
-        return gram
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "found": None}
 
 
 class TrainingGradient:
@@ -78,7 +35,7 @@ class TrainingGradient:
     def backward(self, weights: Mapping[str, float | Tensor] | None, extra: Tensor | None) -> None:
         if self.losses is None:
             raise RuntimeError("`backward` needs the losses of a call of the meter, once each: call the meter first.")
-        losses = self._present()
+        losses = self._finite_losses()
         given = self._given() if weights is None else weights
         factors = dict.fromkeys(losses, 1.0) if given is None else given
         check_weights(factors, losses)
@@ -94,40 +51,19 @@ class TrainingGradient:
         self.wanted = True
         self.forget()
 
-    def _hooked(self) -> bool:
-        """Whether someone waits for the gradient of a shared parameter to pass by, which only a real pass does."""
-        return any(p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None) for p in self._setup.parameters)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "losses": None, "capture": None}  # a graph can neither be copied nor pickled
-
-    def _heads(
-        self,
-        losses: Mapping[str, Tensor],
-        factors: Mapping[str, float | Tensor],
-        scale: Tensor | None,
-        retain_graph: bool,
-    ) -> None:
-        """The gradients of all leaves but the shared parameters, in one pass that stops above these."""
-        shared = {id(p) for p in self._setup.parameters}
-        heads = [leaf for key, leaf in reach(losses.values()).leaves.items() if key not in shared]
-        if heads:
-            seeds = [torch.ones_like(x) * factors[t] * (1.0 if scale is None else scale) for t, x in losses.items()]
-            seeds = [seed.detach().to(x) for seed, x in zip(seeds, losses.values(), strict=True)]
-            torch.autograd.backward(list(losses.values()), seeds, inputs=heads, retain_graph=retain_graph)
-
-    def _present(self) -> dict[str, Tensor]:
-        """Losses of the tasks that the batch has labels for: a NaN would spoil every gradient."""
-        read = TaskLosses.read(self.losses)
-        raise_all(read.problems)
+    def _finite_losses(self) -> dict[str, Tensor]:
+        read = _read(self.losses)
         if self.capture is not None and len(self.capture.tasks) == len(read.losses):
             return read.losses  # measured, so known to be finite
-        values = read.values(list(read.losses)).tolist()
-        return {t: loss for (t, loss), value in zip(read.losses.items(), values, strict=True) if value == value}
+        return _present(read)
 
     def _given(self) -> Mapping[str, float | Tensor] | None:
         given = self._setup.weights
         return given() if callable(given) else given
+
+    def _hooked(self) -> bool:
+        """Whether someone waits for the gradient of a shared parameter to pass by, which only a real pass does."""
+        return any(p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None) for p in self._setup.parameters)
 
     def _rest(
         self, losses: Mapping[str, Tensor], factors: Mapping[str, float | Tensor], done: set[str], extra: Tensor | None
@@ -148,3 +84,73 @@ class TrainingGradient:
             return None
         one = torch.ones_like(next(iter(losses.values())).detach(), dtype=torch.float32)
         return self._setup.scaler.scale(one)
+
+    def _heads(
+        self,
+        losses: Mapping[str, Tensor],
+        factors: Mapping[str, float | Tensor],
+        scale: Tensor | None,
+        retain_graph: bool,
+    ) -> None:
+        """The gradients of all leaves but the shared parameters, in one pass that stops above these."""
+        shared = {id(p) for p in self._setup.parameters}
+        heads = [leaf for key, leaf in reach(losses.values()).leaves.items() if key not in shared]
+        if heads:
+            seeds = [torch.ones_like(x) * factors[t] * (1.0 if scale is None else scale) for t, x in losses.items()]
+            seeds = [seed.detach().to(x) for seed, x in zip(seeds, losses.values(), strict=True)]
+            torch.autograd.backward(list(losses.values()), seeds, inputs=heads, retain_graph=retain_graph)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "losses": None, "capture": None}  # a graph can neither be copied nor pickled
+
+
+class TaskGram:
+    """⟨g_i, g_j⟩ over the shared parameters, from a measured step where that has it.
+
+    Attributes:
+        found: That of the last call with its tasks, if it was measured.
+        wanted: Whether anyone asks for it; before the first time it is not worth the memory.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self.found: tuple[Sequence[str], Tensor] | None = None
+        self.wanted = False
+
+    def forget(self) -> None:
+        self.found = None
+
+    def of(self, returned: object) -> Tensor:
+        """The matrix of the losses that the last call returned, without those that are missing."""
+        self.wanted = True
+        losses = _present(_read(returned))
+        if self.found is not None and set(losses) <= set(self.found[0]):
+            at = [self.found[0].index(task) for task in losses]
+            return self.found[1][at][:, at]
+        return self._computed(losses)
+
+    def _computed(self, losses: dict[str, Tensor]) -> Tensor:
+        parameters = self._setup.trainable()
+        tasks, steps = list(losses), Steps({}, [])
+        gradients = TaskGradients(losses, parameters, scale=self._setup.scale())
+        blocks, held = plan_blocks(parameters, max(1, len(tasks)), self._setup.gradient_memory, steps)
+        gram = torch.zeros(len(tasks), len(tasks), dtype=blocks[0].dtype, device=blocks[0].device)
+        for some in [blocks] if held else [[block] for block in blocks]:
+            for rows in gradient_matrices(gradients, tasks, some, parameters, whole=held):
+                gram += (rows @ rows.T).to(gram)
+        return gram
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "found": None}
+
+
+def _read(returned: object) -> TaskLosses:
+    read = TaskLosses.read(returned)
+    raise_all(read.problems)
+    return read
+
+
+def _present(read: TaskLosses) -> dict[str, Tensor]:
+    """Losses of the tasks that the batch has labels for: a NaN would spoil every gradient."""
+    values = read.values(list(read.losses)).tolist()
+    return {task: loss for (task, loss), value in zip(read.losses.items(), values, strict=True) if value == value}

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .closure import Stage
+from .clock import Stopwatch
+from .closure import Stage, raise_all
 from .distributed import Replicas, agreed_tasks, settling
 from .gradients import rows_bytes
 from .history import unconnected_pairs
 from .isolation import Replayer, without_caches
-from .losses import raise_all
 from .measurement import Measurement
-from .schedules import Schedule, Stopwatch
+from .schedules import Schedule
 from .setup import Setup
 
 

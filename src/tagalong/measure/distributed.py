@@ -5,18 +5,15 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from .closure import Stage, TaskLosses, raise_all
 from .history import task_names
-from .losses import TaskLosses, raise_all
-
-if TYPE_CHECKING:
-    from .closure import Stage
 
 T = TypeVar("T")
 

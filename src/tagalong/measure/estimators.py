@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from tagalong.plugins import find_plugins, load_plugins
 
 Quantity = Literal["after", "slopes", "inner", "kernel_inner", "gram"]
+"""What of `Observed` an estimator may need."""
 
 
 @dataclass
@@ -171,11 +171,6 @@ def _by_name(name: object) -> Estimator | None:
 
 def _is_estimator(made: object) -> bool:
     return isinstance(made, Estimator) or (isinstance(made, type) and issubclass(made, Estimator))
-
-
-def cosines(inner: Tensor, source_squares: Tensor, target_squares: Tensor) -> Tensor:
-    """Inner products over norms; NaN (skipped and counted) where a gradient is zero."""
-    return inner / torch.outer(source_squares.sqrt(), target_squares.sqrt())
 
 
 for _estimator in (Lookahead(), Gradient(), Cosine(), Cosine(kernels_only=True)):

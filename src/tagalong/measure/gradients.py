@@ -2,224 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import Node
 
 from .distributed import Replicas
 from .isolation import copies
-from .shared import sparse_sentence
-from .steps import Piece, Steps, split
-
-
-@dataclass
-class Reach:
-    """The leaves that some losses depend on, and what of their graph gets in a replay's way.
-
-    Attributes:
-        leaves: By id.
-        reentrant: Whether a reentrant checkpoint hides more of them.
-        compiled: Whether torch.compile made part of the graph.
-        cudnn_rnn: Whether a recurrent network of cuDNN did.
-        earlier: Those of the leaves that are reached through what was computed before the closure ran.
-        latest: The largest number of a node.
-    """
-
-    leaves: dict[int, Tensor] = field(default_factory=dict)
-    reentrant: bool = False
-    compiled: bool = False
-    cudnn_rnn: bool = False
-    earlier: dict[int, Tensor] = field(default_factory=dict)
-    latest: int = 0
-
-
-def reach(losses: Iterable[Tensor], began: int = 0) -> Reach:
-    """Walks the graph of `losses` back to its leaves.
-
-    Args:
-        losses: Where to start.
-        began: Nodes with a smaller number were made before and are listed as `earlier`.
-    """
-    return _walk({loss.grad_fn for loss in losses if loss.grad_fn is not None}, began)
-
-
-def _walk(seen: set[Node], began: int) -> Reach:
-    found = Reach()
-    waiting = list(seen)
-    earlier: set[Node] = set()
-    while waiting:
-        node = waiting.pop()
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, Tensor):
-            found.leaves[id(leaf)] = leaf
-        else:
-            found.latest = max(found.latest, node._sequence_nr())
-            if node._sequence_nr() < began:
-                earlier.add(node)
-        found.compiled |= node.name().startswith("CompiledFunction")
-        found.cudnn_rnn |= node.name().startswith("CudnnRnn")
-        found.reentrant |= node.name().startswith("CheckpointFunctionBackward")
-        for parent, _ in node.next_functions:
-            if parent is not None and parent not in seen:
-                seen.add(parent)
-                waiting.append(parent)
-    if earlier:
-        before = _walk(earlier, 0)
-        # A node is made after those it leads to. One that leads to newer ones was numbered by another thread, such
-        # as the one that differentiates on a GPU, and such numbers say nothing.
-        found.earlier = before.leaves if before.latest < began else {}
-    return found
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some pieces of the shared parameters, of one device, that are worked on together.
-
-    Weights with more than one dimension come first: they are the leading `kernels` numbers of a row.
-    """
-
-    pieces: tuple[Piece, ...]
-    sizes: tuple[int, ...]
-    kernels: int
-    device: torch.device
-    dtype: torch.dtype
-
-    @property
-    def size(self) -> int:
-        return sum(self.sizes)
-
-    def of(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The block's part of tensors shaped like the shared parameters."""
-        return [piece.of(tensors[piece.index]) for piece in self.pieces]
-
-    def views(self, row: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-        """One row of the block's matrix, cut and shaped like the pieces."""
-        parts = row.split(list(self.sizes))
-        return [part.view(like.shape) for part, like in zip(parts, self.of(parameters), strict=True)]
-
-
-def rows_bytes(parameters: Sequence[Tensor], rows: int) -> int:
-    """Bytes of the gradients of `rows` tasks."""
-    return sum(p.numel() for p in parameters) * rows * _dtype(parameters).itemsize
-
-
-def fits(parameters: Sequence[Tensor], rows: int, limit: float) -> bool:
-    """Whether the gradients of `rows` tasks may be held together."""
-    return rows_bytes(parameters, rows) <= limit
-
-
-def _dtype(parameters: Sequence[Tensor]) -> torch.dtype:
-    return torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
-
-
-def plan_blocks(parameters: Sequence[Tensor], rows: int, limit: float, steps: Steps) -> tuple[list[Block], bool]:
-    """Cuts the shared parameters into blocks whose `rows` gradients fit into `limit` bytes.
-
-    Tensors are cut too where the step is computed number by number; otherwise a block holds one tensor at least.
-
-    Returns:
-        The blocks, and whether all of them fit together, so that every gradient is computed once.
-    """
-    dtype = _dtype(parameters)
-    room = max(1, int(limit // (rows * dtype.itemsize)))
-    held = fits(parameters, rows, limit)
-    if not held and not steps.separable:
-        raise ValueError(
-            f"the gradients of all tasks need more than `gradient_memory` ({limit:.0f} bytes), and this optimiser is "
-            "not known to step each tensor by itself, so they cannot be worked on in blocks; raise "
-            "`gradient_memory`, or use update='sgd' or estimator='lookahead'."
-        )
-    longest = room if steps.elementwise else max(p.numel() for p in parameters)
-    order = sorted(range(len(parameters)), key=lambda i: (str(parameters[i].device), parameters[i].dim() < 2))
-    blocks: list[list[Piece]] = [[]]
-    size = 0
-    for piece in (piece for index in order for piece in split(index, parameters[index], longest)):
-        number = piece.of(parameters[piece.index]).numel()
-        device = parameters[piece.index].device
-        if blocks[-1] and (size + number > room or parameters[blocks[-1][-1].index].device != device):
-            blocks.append([])
-            size = 0
-        blocks[-1].append(piece)
-        size += number
-    return [_block(pieces, parameters, dtype) for pieces in blocks], held
-
-
-def _block(pieces: Sequence[Piece], parameters: Sequence[Tensor], dtype: torch.dtype) -> Block:
-    sizes = tuple(piece.of(parameters[piece.index]).numel() for piece in pieces)
-    kernels = sum(size for piece, size in zip(pieces, sizes, strict=True) if parameters[piece.index].dim() > 1)
-    return Block(tuple(pieces), sizes, kernels, parameters[pieces[0].index].device, dtype)
-
-
-def gradient_matrices(
-    gradients: TaskGradients,
-    tasks: Sequence[str],
-    blocks: Sequence[Block],
-    parameters: Sequence[Tensor],
-    *,
-    whole: bool,
-    own: bool = False,
-) -> list[Tensor]:
-    """For every block a matrix with one task's gradient per row.
-
-    Args:
-        whole: Whether `blocks` are all there are; otherwise only their parameters are differentiated for.
-        own: Whether this rank's part is enough.
-    """
-    indices = sorted({piece.index for block in blocks for piece in block.pieces})
-    matrices = [torch.empty(len(tasks), block.size, dtype=block.dtype, device=block.device) for block in blocks]
-    for row, task in enumerate(tasks):
-        found = dict(zip(indices, gradients.here(task, weighted=False, only=None if whole else indices), strict=True))
-        for block, matrix in zip(blocks, matrices, strict=True):
-            values = [piece.of(found[piece.index]) for piece in block.pieces]
-            torch._foreach_copy_(block.views(matrix[row], parameters), values)
-        del found, values  # or two gradients would be there beside the rows while the next is computed
-        if not own:
-            gradients.add_up([matrix[row] for matrix in matrices])
-    return matrices
-
-
-class Capture:
-    """Σ w_t ∇L_t over the tasks differentiated so far: the shared parameters' training gradient, for nothing.
-
-    Attributes:
-        tasks: Whose gradients are in the sum.
-    """
-
-    def __init__(self) -> None:
-        self.tasks: set[str] = set()
-        self._sums: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def add(
-        self, task: str, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None], factor: float | Tensor
-    ) -> None:
-        self.tasks.add(task)
-        found = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
-        fresh = [(p, g) for p, g in found if id(p) not in self._sums]
-        # Copies: autograd may hand out tensors that its graph still needs.
-        sums = copies([g for _, g in fresh])
-        if sums and (isinstance(factor, Tensor) or factor != 1.0):
-            torch._foreach_mul_(sums, factor)
-        known = [(self._sums[id(p)][1], g) for p, g in found if id(p) in self._sums]
-        self._sums.update({id(p): (p, s) for (p, _), s in zip(fresh, sums, strict=True)})
-        if known:
-            more = [g for _, g in known]
-            if isinstance(factor, Tensor):
-                more, factor = list(torch._foreach_mul(more, factor)), 1.0
-            torch._foreach_add_([s for s, _ in known], more, alpha=factor)
-
-    def accumulate(self, factor: float) -> None:
-        """Adds the sum, times `factor`, to every parameter's ``.grad`` and lets go of it."""
-        for parameter, gradient in self._sums.values():
-            if factor != 1.0:
-                gradient.mul_(factor)
-            if parameter.grad is None:
-                parameter.grad = _dense(gradient, parameter)
-            else:
-                parameter.grad.add_(gradient)
-        self._sums = {}
+from .step_rules import Piece, split
+from .steps import Steps
 
 
 class TaskGradients:
@@ -344,3 +136,158 @@ def _dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
     if gradient.stride() != parameter.stride():
         return torch.empty_like(parameter).copy_(gradient)
     return gradient
+
+
+def sparse_sentence(name: str) -> str:
+    return (
+        f"`shared` holds an embedding with sparse gradients ({name}), which the meter does not measure; "
+        "make it with sparse=False, or leave it out of `shared`."
+    )
+
+
+class Capture:
+    """Σ w_t ∇L_t over the tasks differentiated so far: the shared parameters' training gradient, for nothing.
+
+    Attributes:
+        tasks: Whose gradients are in the sum.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: set[str] = set()
+        self._sums: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def add(
+        self, task: str, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None], factor: float | Tensor
+    ) -> None:
+        self.tasks.add(task)
+        found = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
+        fresh = [(p, g) for p, g in found if id(p) not in self._sums]
+        # Copies: autograd may hand out tensors that its graph still needs.
+        sums = copies([g for _, g in fresh])
+        if sums and (isinstance(factor, Tensor) or factor != 1.0):
+            torch._foreach_mul_(sums, factor)
+        known = [(self._sums[id(p)][1], g) for p, g in found if id(p) in self._sums]
+        self._sums.update({id(p): (p, s) for (p, _), s in zip(fresh, sums, strict=True)})
+        if known:
+            more = [g for _, g in known]
+            if isinstance(factor, Tensor):
+                more, factor = list(torch._foreach_mul(more, factor)), 1.0
+            torch._foreach_add_([s for s, _ in known], more, alpha=factor)
+
+    def accumulate(self, factor: float) -> None:
+        """Adds the sum, times `factor`, to every parameter's ``.grad`` and lets go of it."""
+        for parameter, gradient in self._sums.values():
+            if factor != 1.0:
+                gradient.mul_(factor)
+            if parameter.grad is None:
+                parameter.grad = _dense(gradient, parameter)
+            else:
+                parameter.grad.add_(gradient)
+        self._sums = {}
+
+
+def gradient_matrices(
+    gradients: TaskGradients,
+    tasks: Sequence[str],
+    blocks: Sequence[Block],
+    parameters: Sequence[Tensor],
+    *,
+    whole: bool,
+    own: bool = False,
+) -> list[Tensor]:
+    """For every block a matrix with one task's gradient per row.
+
+    Args:
+        whole: Whether `blocks` are all there are; otherwise only their parameters are differentiated for.
+        own: Whether this rank's part is enough.
+    """
+    indices = sorted({piece.index for block in blocks for piece in block.pieces})
+    matrices = [torch.empty(len(tasks), block.size, dtype=block.dtype, device=block.device) for block in blocks]
+    for row, task in enumerate(tasks):
+        found = dict(zip(indices, gradients.here(task, weighted=False, only=None if whole else indices), strict=True))
+        for block, matrix in zip(blocks, matrices, strict=True):
+            values = [piece.of(found[piece.index]) for piece in block.pieces]
+            torch._foreach_copy_(block.views(matrix[row], parameters), values)
+        del found, values  # or two gradients would be there beside the rows while the next is computed
+        if not own:
+            gradients.add_up([matrix[row] for matrix in matrices])
+    return matrices
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some pieces of the shared parameters, of one device, that are worked on together.
+
+    Weights with more than one dimension come first: they are the leading `kernels` numbers of a row.
+    """
+
+    pieces: tuple[Piece, ...]
+    sizes: tuple[int, ...]
+    kernels: int
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def size(self) -> int:
+        return sum(self.sizes)
+
+    def of(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The block's part of tensors shaped like the shared parameters."""
+        return [piece.of(tensors[piece.index]) for piece in self.pieces]
+
+    def views(self, row: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+        """One row of the block's matrix, cut and shaped like the pieces."""
+        parts = row.split(list(self.sizes))
+        return [part.view(like.shape) for part, like in zip(parts, self.of(parameters), strict=True)]
+
+
+def plan_blocks(parameters: Sequence[Tensor], rows: int, limit: float, steps: Steps) -> tuple[list[Block], bool]:
+    """Cuts the shared parameters into blocks whose `rows` gradients fit into `limit` bytes.
+
+    Tensors are cut too where the step is computed number by number; otherwise a block holds one tensor at least.
+
+    Returns:
+        The blocks, and whether all of them fit together, so that every gradient is computed once.
+    """
+    dtype = _dtype(parameters)
+    room = max(1, int(limit // (rows * dtype.itemsize)))
+    held = fits(parameters, rows, limit)
+    if not held and not steps.separable:
+        raise ValueError(
+            f"the gradients of all tasks need more than `gradient_memory` ({limit:.0f} bytes), and this optimiser is "
+            "not known to step each tensor by itself, so they cannot be worked on in blocks; raise "
+            "`gradient_memory`, or use update='sgd' or estimator='lookahead'."
+        )
+    longest = room if steps.elementwise else max(p.numel() for p in parameters)
+    order = sorted(range(len(parameters)), key=lambda i: (str(parameters[i].device), parameters[i].dim() < 2))
+    blocks: list[list[Piece]] = [[]]
+    size = 0
+    for piece in (piece for index in order for piece in split(index, parameters[index], longest)):
+        number = piece.of(parameters[piece.index]).numel()
+        device = parameters[piece.index].device
+        if blocks[-1] and (size + number > room or parameters[blocks[-1][-1].index].device != device):
+            blocks.append([])
+            size = 0
+        blocks[-1].append(piece)
+        size += number
+    return [_block(pieces, parameters, dtype) for pieces in blocks], held
+
+
+def _block(pieces: Sequence[Piece], parameters: Sequence[Tensor], dtype: torch.dtype) -> Block:
+    sizes = tuple(piece.of(parameters[piece.index]).numel() for piece in pieces)
+    kernels = sum(size for piece, size in zip(pieces, sizes, strict=True) if parameters[piece.index].dim() > 1)
+    return Block(tuple(pieces), sizes, kernels, parameters[pieces[0].index].device, dtype)
+
+
+def fits(parameters: Sequence[Tensor], rows: int, limit: float) -> bool:
+    """Whether the gradients of `rows` tasks may be held together."""
+    return rows_bytes(parameters, rows) <= limit
+
+
+def rows_bytes(parameters: Sequence[Tensor], rows: int) -> int:
+    """Bytes of the gradients of `rows` tasks."""
+    return sum(p.numel() for p in parameters) * rows * _dtype(parameters).itemsize
+
+
+def _dtype(parameters: Sequence[Tensor]) -> torch.dtype:
+    return torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32

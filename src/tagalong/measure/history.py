@@ -16,47 +16,143 @@ from tagalong.errors import name_problems, named, refuse
 
 from .estimators import Estimator
 
-
-class Arriving:
-    """Starts a copy to the host; whatever is launched before `numbers` is asked for runs in the meantime."""
-
-    def __init__(self, values: Tensor) -> None:
-        self._here = values.detach()
-        self._there: torch.cuda.Event | None = None
-        if values.device.type not in ("cuda", "cpu"):
-            self._here = self._here.cpu()
-        elif values.device.type == "cuda":
-            self._here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            self._here.copy_(values, non_blocking=True)
-            self._there = torch.cuda.Event()
-            self._there.record(torch.cuda.current_stream(values.device))
-
-    def numbers(self) -> NDArray[np.float64]:
-        """Waits for these numbers only, not for what was launched after them."""
-        if self._there is not None:
-            self._there.synchronize()
-        return self._here.numpy().astype(np.float64)
-
-
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One estimator's part of a reading, over all tasks: NaN where nothing was measured.
+class Ledger:
+    """The records of all estimators, and what was learnt of the tasks on the way.
+
+    The last reading stays on the device until it is needed or the next one comes, so that training does not
+    wait for it.
 
     Attributes:
-        name: The estimator's.
-        values: Affinities [source, target], relative to `null` where that is finite.
-        null: What the step on a zero gradient did to each target.
-        skipped: Pairs that have no value, by reason.
+        tasks: Task names, None before they are known.
+        source_counts: How often each task was a source.
+        touched: The shared parameters that each task depends on, by number.
+        latest: What the reading that was settled last gave, by estimator.
     """
 
-    name: str
-    values: Floats
-    null: Floats
-    skipped: dict[str, Mask]
+    def __init__(self, tasks: Sequence[str] | None) -> None:
+        self.tasks = None if tasks is None else task_names(tasks)
+        self.source_counts: dict[str, int] = {}
+        self.latest: dict[str, Floats] = {}
+        self._records: dict[str, Record] = {}
+        self.touched: dict[str, set[int]] = {}
+        self._measured = 0
+        self._waiting: tuple[int, Reading] | None = None
+
+    def post(self, call: int, reading: Reading) -> None:
+        for task in reading.sources:
+            self.source_counts[task] = self.source_counts.get(task, 0) + 1
+        for task, indices in reading.touched.items():
+            self.touched.setdefault(task, set()).update(indices)
+        self._waiting = call, reading
+
+    def settle(self) -> None:
+        """Reads what still waits on the device."""
+        if self._waiting is None:
+            return
+        (call, reading), self._waiting = self._waiting, None
+        self.latest = {}
+        overflowed = reading.overflowed()
+        for entry in reading.entries():
+            record = self._record(entry.name)
+            if overflowed:
+                record.skip("non-finite gradient", reading.tried())
+                continue
+            record.add(call, entry.values, entry.null)
+            self.latest[entry.name] = entry.values
+            for reason, pairs in entry.skipped.items():
+                record.skip(reason, pairs)
+        self._measured += not overflowed
+
+    @property
+    def measured(self) -> int:
+        self.settle()
+        return self._measured
+
+    @property
+    def unconnected(self) -> list[tuple[str, str]]:
+        return unconnected_pairs(self.touched)
+
+    def affinity(self, estimator: str, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
+        return self._record(estimator).affinity(settings, last=last)
+
+    def state_dict(self) -> dict[str, Any]:
+        self.settle()
+        return {
+            "tasks": None if self.tasks is None else list(self.tasks),
+            "measured": self._measured,
+            "source_counts": dict(self.source_counts),
+            "touched": {task: sorted(indices) for task, indices in self.touched.items()},
+            "records": {name: record.state_dict() for name, record in self._records.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        tasks = state["tasks"]
+        if self.tasks is not None and tasks is not None and tuple(tasks) != self.tasks:
+            raise ValueError(f"this state is of the tasks {tasks}, the meter of {list(self.tasks)}.")
+        self.tasks = self.tasks if tasks is None else tuple(tasks)
+        self._measured, self._waiting = int(state["measured"]), None
+        self.source_counts = dict(state["source_counts"])
+        self.touched = {task: set(indices) for task, indices in state["touched"].items()}
+        self._records = {}
+        for name, record in state["records"].items():
+            self._record(name).load_state_dict(record)
+
+    def _record(self, name: str) -> Record:
+        assert self.tasks is not None
+        return self._records.setdefault(name, Record(self.tasks))
+
+
+class Record:
+    """The history of one estimator's affinities."""
+
+    def __init__(self, tasks: Sequence[str]) -> None:
+        self._tasks = tuple(tasks)
+        self._steps: list[int] = []
+        self._values: list[Floats] = []
+        self._null: list[Floats] = []
+        self._skipped: dict[str, NDArray[np.int64]] = {}
+
+    def add(self, step: int, values: Floats, null: Floats) -> None:
+        """Adds one measured step: affinities (NaN where not measured) and the null step subtracted from them."""
+        self._steps.append(step)
+        self._values.append(values)
+        self._null.append(null)
+
+    def skip(self, reason: str, pairs: Mask) -> None:
+        if pairs.any():
+            count = self._skipped.setdefault(reason, np.zeros(pairs.shape, dtype=np.int64))
+            count += pairs
+
+    def affinity(self, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
+        """Everything measured, or the last step only (without the counts of what was skipped)."""
+        n, kept = len(self._tasks), slice(-1 if last else None, None)
+        return Affinity.from_history(
+            np.array(self._values[kept]).reshape(-1, n, n),
+            self._tasks,
+            np.array(self._steps[kept], dtype=np.int64),
+            null=np.array(self._null[kept]).reshape(-1, n),
+            skipped={} if last else self._skipped,
+            settings=dict(settings),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        n = len(self._tasks)
+        return {
+            "steps": list(self._steps),
+            "values": torch.from_numpy(np.array(self._values, dtype=np.float64).reshape(-1, n, n)),
+            "null": torch.from_numpy(np.array(self._null, dtype=np.float64).reshape(-1, n)),
+            "skipped": {reason: torch.from_numpy(count.copy()) for reason, count in self._skipped.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._steps = [int(step) for step in state["steps"]]
+        self._values = list(state["values"].numpy().copy())
+        self._null = list(state["null"].numpy().copy())
+        self._skipped = {reason: count.numpy().copy() for reason, count in state["skipped"].items()}
 
 
 @dataclass
@@ -138,139 +234,42 @@ class Reading:
         return {"missing": missing, "non-finite loss": infinite, "zero loss": zero, other: bad & ~zero}
 
 
-class Record:
-    """The history of one estimator's affinities."""
-
-    def __init__(self, tasks: Sequence[str]) -> None:
-        self._tasks = tuple(tasks)
-        self._steps: list[int] = []
-        self._values: list[NDArray[np.float64]] = []
-        self._null: list[NDArray[np.float64]] = []
-        self._skipped: dict[str, NDArray[np.int64]] = {}
-
-    def add(self, step: int, values: NDArray[np.float64], null: NDArray[np.float64]) -> None:
-        """Adds one measured step: affinities (NaN where not measured) and the null step subtracted from them."""
-        self._steps.append(step)
-        self._values.append(values)
-        self._null.append(null)
-
-    def skip(self, reason: str, pairs: NDArray[np.bool_]) -> None:
-        if pairs.any():
-            count = self._skipped.setdefault(reason, np.zeros(pairs.shape, dtype=np.int64))
-            count += pairs
-
-    def affinity(self, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
-        """Everything measured, or the last step only (without the counts of what was skipped)."""
-        n, kept = len(self._tasks), slice(-1 if last else None, None)
-        return Affinity.from_history(
-            np.array(self._values[kept]).reshape(-1, n, n),
-            self._tasks,
-            np.array(self._steps[kept], dtype=np.int64),
-            null=np.array(self._null[kept]).reshape(-1, n),
-            skipped={} if last else self._skipped,
-            settings=dict(settings),
-        )
-
-    def state_dict(self) -> dict[str, Any]:
-        n = len(self._tasks)
-        return {
-            "steps": list(self._steps),
-            "values": torch.from_numpy(np.array(self._values, dtype=np.float64).reshape(-1, n, n)),
-            "null": torch.from_numpy(np.array(self._null, dtype=np.float64).reshape(-1, n)),
-            "skipped": {reason: torch.from_numpy(count.copy()) for reason, count in self._skipped.items()},
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._steps = [int(step) for step in state["steps"]]
-        self._values = list(state["values"].numpy().copy())
-        self._null = list(state["null"].numpy().copy())
-        self._skipped = {reason: count.numpy().copy() for reason, count in state["skipped"].items()}
-
-
-class Ledger:
-    """The records of all estimators, and what was learnt of the tasks on the way.
-
-    The last reading stays on the device until it is needed or the next one comes, so that training does not
-    wait for it.
+@dataclass(frozen=True)
+class Entry:
+    """One estimator's part of a reading, over all tasks: NaN where nothing was measured.
 
     Attributes:
-        tasks: Task names, None before they are known.
-        source_counts: How often each task was a source.
-        touched: The shared parameters that each task depends on, by number.
-        latest: What the reading that was settled last gave, by estimator.
+        name: The estimator's.
+        values: Affinities [source, target], relative to `null` where that is finite.
+        null: What the step on a zero gradient did to each target.
+        skipped: Pairs that have no value, by reason.
     """
 
-    def __init__(self, tasks: Sequence[str] | None) -> None:
-        self.tasks = None if tasks is None else task_names(tasks)
-        self.source_counts: dict[str, int] = {}
-        self.latest: dict[str, NDArray[np.float64]] = {}
-        self._records: dict[str, Record] = {}
-        self.touched: dict[str, set[int]] = {}
-        self._measured = 0
-        self._waiting: tuple[int, Reading] | None = None
+    name: str
+    values: Floats
+    null: Floats
+    skipped: dict[str, Mask]
 
-    def post(self, call: int, reading: Reading) -> None:
-        for task in reading.sources:
-            self.source_counts[task] = self.source_counts.get(task, 0) + 1
-        for task, indices in reading.touched.items():
-            self.touched.setdefault(task, set()).update(indices)
-        self._waiting = call, reading
 
-    def settle(self) -> None:
-        """Reads what still waits on the device."""
-        if self._waiting is None:
-            return
-        (call, reading), self._waiting = self._waiting, None
-        self.latest = {}
-        overflowed = reading.overflowed()
-        for entry in reading.entries():
-            record = self._record(entry.name)
-            if overflowed:
-                record.skip("non-finite gradient", reading.tried())
-                continue
-            record.add(call, entry.values, entry.null)
-            self.latest[entry.name] = entry.values
-            for reason, pairs in entry.skipped.items():
-                record.skip(reason, pairs)
-        self._measured += not overflowed
+class Arriving:
+    """Starts a copy to the host; whatever is launched before `numbers` is asked for runs in the meantime."""
 
-    @property
-    def measured(self) -> int:
-        self.settle()
-        return self._measured
+    def __init__(self, values: Tensor) -> None:
+        self._here = values.detach()
+        self._there: torch.cuda.Event | None = None
+        if values.device.type not in ("cuda", "cpu"):
+            self._here = self._here.cpu()
+        elif values.device.type == "cuda":
+            self._here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._here.copy_(values, non_blocking=True)
+            self._there = torch.cuda.Event()
+            self._there.record(torch.cuda.current_stream(values.device))
 
-    @property
-    def unconnected(self) -> list[tuple[str, str]]:
-        return unconnected_pairs(self.touched)
-
-    def affinity(self, estimator: str, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
-        return self._record(estimator).affinity(settings, last=last)
-
-    def state_dict(self) -> dict[str, Any]:
-        self.settle()
-        return {
-            "tasks": None if self.tasks is None else list(self.tasks),
-            "measured": self._measured,
-            "source_counts": dict(self.source_counts),
-            "touched": {task: sorted(indices) for task, indices in self.touched.items()},
-            "records": {name: record.state_dict() for name, record in self._records.items()},
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        tasks = state["tasks"]
-        if self.tasks is not None and tasks is not None and tuple(tasks) != self.tasks:
-            raise ValueError(f"this state is of the tasks {tasks}, the meter of {list(self.tasks)}.")
-        self.tasks = self.tasks if tasks is None else tuple(tasks)
-        self._measured, self._waiting = int(state["measured"]), None
-        self.source_counts = dict(state["source_counts"])
-        self.touched = {task: set(indices) for task, indices in state["touched"].items()}
-        self._records = {}
-        for name, record in state["records"].items():
-            self._record(name).load_state_dict(record)
-
-    def _record(self, name: str) -> Record:
-        assert self.tasks is not None
-        return self._records.setdefault(name, Record(self.tasks))
+    def numbers(self) -> Floats:
+        """Waits for these numbers only, not for what was launched after them."""
+        if self._there is not None:
+            self._there.synchronize()
+        return self._here.numpy().astype(np.float64)
 
 
 def task_names(tasks: Sequence[str]) -> tuple[str, ...]:

@@ -18,155 +18,64 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 
-def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Detached copies in the same layout."""
-    made = [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
-    if made:
-        torch._foreach_copy_(made, [tensor.detach() for tensor in tensors])
-    return made
+class Replayer:
+    """Runs a closure again from the same random and module state, and in the same grad mode.
 
-
-_KINDS = (list, dict, set, deque, OrderedDict, defaultdict, bytearray)
-_DEEP = 1000  # containers with more entries are not searched for further ones
-_LARGE = 1 << 20  # numbers of an array that is taken for data rather than state
-
-
-def saved_containers(value: Any, seen: frozenset[int] = frozenset()) -> Iterator[tuple[Any, Any]]:
-    """`value` and the containers in it that can be written in place, each with a copy."""
-    if isinstance(value, np.ndarray):
-        if value.flags.writeable and value.size <= _LARGE:
-            yield value, value.copy()
-    elif type(value) in _KINDS and id(value) not in seen:
-        yield value, value.copy()
-        if type(value) not in (set, bytearray) and len(value) <= _DEEP:
-            for inner in list(value.values() if isinstance(value, dict) else value):
-                yield from saved_containers(inner, seen | {id(value)})  # a container may hold itself
-
-
-def refill(container: Any, saved: Any) -> None:
-    """Gives `container` the entries of `saved` back."""
-    if isinstance(container, np.ndarray):
-        np.copyto(container, saved)
-        return
-    container.clear()
-    if isinstance(container, dict | set):
-        container.update(saved)
-    else:
-        container.extend(saved)
-
-
-_lock = threading.RLock()
-_states: list[tuple[int, ModuleState]] = []  # by thread: what another one does is not this closure's doing
-_compiling = [False]  # whether torch.compile has met a module since anyone watches; a list can be written from within
-
-
-@contextmanager
-def watching(state: ModuleState) -> Iterator[None]:
-    """Adds every module used inside the block to `state`, as it was before its first use.
-
-    Used is: called, put into another mode, or asked for one of its parts (a method such as ``training_step`` reads
-    ``self.encoder``). Only calls have a hook, so the other two are seen through the class for as long as anyone
-    watches.
-    """
-    mine = threading.get_ident(), state
-    with _lock:
-        if not _states:
-            _compiling[0] = False
-            _install()
-        _states.append(mine)
-    handle = register_module_forward_pre_hook(lambda module, _: _save(module))
-    try:
-        yield
-        state.compiled |= _compiling[0]
-    finally:
-        handle.remove()
-        with _lock:
-            _states.remove(mine)
-            if not _states:
-                _remove()
-
-
-def _save(module: nn.Module) -> None:
-    if torch.compiler.is_compiling():  # what is compiled cannot be watched, and is refused later
-        _compiling[0] = True
-        return
-    here = threading.get_ident()
-    for thread, state in tuple(_states):
-        if thread == here and module not in state:
-            state.add(module)
-
-
-_train, _getattr = nn.Module.train, nn.Module.__getattr__
-
-
-def _saving_train(module: nn.Module, mode: bool = True) -> nn.Module:
-    _save(module)
-    return _train(module, mode)
-
-
-def _saving_getattr(module: nn.Module, name: str) -> Any:
-    if "_modules" in vars(module) and not name.startswith("__"):
-        _save(module)
-    return _getattr(module, name)
-
-
-def _install() -> None:
-    nn.Module.train = _saving_train  # type: ignore[method-assign, assignment]
-    nn.Module.__getattr__ = _saving_getattr  # type: ignore[method-assign]
-
-
-def _remove() -> None:
-    nn.Module.train = _train  # type: ignore[method-assign]
-    nn.Module.__getattr__ = _getattr  # type: ignore[method-assign]
-
-
-class Writes:
-    """Parameters, their ``.grad`` and plain tensor attributes of modules, to tell later which were written.
-
-    Copies of them would cost as much memory as the model, so a closure that writes them is refused instead.
-
-    Attributes:
-        lazy: Names of parameters without a shape yet.
+    The graph of a replay is never walked, so its activations are dropped as they are made: a replay in grad
+    mode (whose kernels may differ from no_grad's by more than an affinity) then needs no more memory than one
+    without. Closures that differentiate inside (gradient penalties, forces) need them and get them.
     """
 
     def __init__(self) -> None:
-        self._tensors: list[tuple[str, Tensor, int]] = []
-        self._gradients: list[tuple[str, Tensor, Tensor | None, int]] = []
-        self._sizes: list[tuple[str, Tensor, int, Tensor]] = []
-        self.lazy: list[str] = []
+        self._keep_activations = False
 
-    def watch(self, module: nn.Module, name: str) -> None:
-        parameters = {f"{name}.{key}": p for key, p in module.named_parameters(recurse=False)}
-        self.lazy += [key for key, p in parameters.items() if is_lazy(p)]
-        known = {key: p for key, p in parameters.items() if not is_lazy(p)}
-        plain = {k: v for k, v in vars(module).items() if isinstance(v, Tensor) and not v.requires_grad}
-        for key, tensor in {**{f"{name}.{k}": v for k, v in plain.items()}, **known}.items():
-            self._tensors.append((key, tensor, tensor._version))
-        for key, p in known.items():
-            self._gradients.append((f"{key}.grad", p, p.grad, _version(p.grad)))
-            # Writes through .data bump no version, but move the storage or change the numbers in it.
-            self._sizes.append((key, p, p.data_ptr(), _size(p)))
+    def run(self, closure: Callable[[], Any], modules: ModuleState, randomness: RandomState) -> Any:
+        with without_caches():
+            self._rewind(modules, randomness)
+            if not self._keep_activations:
+                try:
+                    with torch.autograd.graph.saved_tensors_hooks(lambda _: None, _refuse):
+                        return closure()
+                except (RuntimeError, _SavedTensorNeeded) as error:
+                    if not _needs_activations(error):
+                        raise
+                    self._keep_activations = True
+                    self._rewind(modules, randomness)
+            return closure()
 
-    def found(self) -> list[str]:
-        """Names of what was written since."""
-        tensors = [name for name, tensor, version in self._tensors if tensor._version != version]
-        gradients = [name for name, p, old, version in self._gradients if p.grad is not old or _version(old) != version]
-        data = [name for name, p, at, size in self._sizes if p.data_ptr() != at or not torch.equal(_size(p), size)]
-        return list(dict.fromkeys(tensors + gradients + data))
+    @staticmethod
+    def _rewind(modules: ModuleState, randomness: RandomState) -> None:
+        modules.restore()
+        randomness.restore()
 
 
-def _version(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor._version
+class _SavedTensorNeeded(Exception):  # no RuntimeError, which a closure that retries would catch
+    """A replay asked for an activation that was not kept."""
 
 
-def _size(parameter: Tensor) -> Tensor:
-    precise = torch.float32 if parameter.device.type == "mps" else torch.float64
-    size: Tensor = torch.linalg.vector_norm(parameter.detach().to(precise).nan_to_num())
-    return size
+def _refuse(_: object) -> Tensor:
+    raise _SavedTensorNeeded
 
 
-# What every Module carries by construction, except the mode: not state a forward pass may change.
-_STRUCTURE = frozenset(vars(nn.Module())) - {"training"}
+def _needs_activations(error: Exception) -> bool:
+    return isinstance(error, _SavedTensorNeeded) or "saved tensor hooks" in str(error)  # the latter: torch.func
+
+
+@contextmanager
+def without_caches() -> Iterator[None]:
+    """Makes every read of a weight see the weight itself.
+
+    Inside an outer autocast region the weights' casts are kept, inside ``parametrize.cached`` the parametrised
+    weights. They are not cleared: what else runs in that region is to find what the first run put there.
+    """
+    enabled, cached = torch.is_autocast_cache_enabled(), parametrize._cache_enabled
+    torch.set_autocast_cache_enabled(False)
+    parametrize._cache_enabled = 0
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(enabled)
+        parametrize._cache_enabled = cached
 
 
 class RandomState:
@@ -187,6 +96,10 @@ class RandomState:
             torch.mps.set_rng_state(self._mps)
         np.random.set_state(self._numpy)  # noqa: NPY002
         random.setstate(self._python)
+
+
+# What every Module carries by construction, except the mode: not state a forward pass may change.
+_STRUCTURE = frozenset(vars(nn.Module())) - {"training"}
 
 
 class ModuleState:
@@ -284,64 +197,149 @@ def _writable(buffer: Tensor | None) -> TypeGuard[Tensor]:
     return all(stride or size < 2 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
 
 
-@contextmanager
-def without_caches() -> Iterator[None]:
-    """Makes every read of a weight see the weight itself.
-
-    Inside an outer autocast region the weights' casts are kept, inside ``parametrize.cached`` the parametrised
-    weights. They are not cleared: what else runs in that region is to find what the first run put there.
-    """
-    enabled, cached = torch.is_autocast_cache_enabled(), parametrize._cache_enabled
-    torch.set_autocast_cache_enabled(False)
-    parametrize._cache_enabled = 0
-    try:
-        yield
-    finally:
-        torch.set_autocast_cache_enabled(enabled)
-        parametrize._cache_enabled = cached
+def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Detached copies in the same layout."""
+    made = [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
+    if made:
+        torch._foreach_copy_(made, [tensor.detach() for tensor in tensors])
+    return made
 
 
-class _SavedTensorNeeded(Exception):  # no RuntimeError, which a closure that retries would catch
-    """A replay asked for an activation that was not kept."""
+_KINDS = (list, dict, set, deque, OrderedDict, defaultdict, bytearray)
+_DEEP = 1000  # containers with more entries are not searched for further ones
+_LARGE = 1 << 20  # numbers of an array that is taken for data rather than state
 
 
-def _refuse(_: object) -> Tensor:
-    raise _SavedTensorNeeded
+def saved_containers(value: Any, seen: frozenset[int] = frozenset()) -> Iterator[tuple[Any, Any]]:
+    """`value` and the containers in it that can be written in place, each with a copy."""
+    if isinstance(value, np.ndarray):
+        if value.flags.writeable and value.size <= _LARGE:
+            yield value, value.copy()
+    elif type(value) in _KINDS and id(value) not in seen:
+        yield value, value.copy()
+        if type(value) not in (set, bytearray) and len(value) <= _DEEP:
+            for inner in list(value.values() if isinstance(value, dict) else value):
+                yield from saved_containers(inner, seen | {id(value)})  # a container may hold itself
 
 
-def _needs_activations(error: Exception) -> bool:
-    return isinstance(error, _SavedTensorNeeded) or "saved tensor hooks" in str(error)  # the latter: torch.func
+def refill(container: Any, saved: Any) -> None:
+    """Gives `container` the entries of `saved` back."""
+    if isinstance(container, np.ndarray):
+        np.copyto(container, saved)
+        return
+    container.clear()
+    if isinstance(container, dict | set):
+        container.update(saved)
+    else:
+        container.extend(saved)
 
 
-class Replayer:
-    """Runs a closure again from the same random and module state, and in the same grad mode.
+class Writes:
+    """Parameters, their ``.grad`` and plain tensor attributes of modules, to tell later which were written.
 
-    The graph of a replay is never walked, so its activations are dropped as they are made: a replay in grad
-    mode (whose kernels may differ from no_grad's by more than an affinity) then needs no more memory than one
-    without. Closures that differentiate inside (gradient penalties, forces) need them and get them.
+    Copies of them would cost as much memory as the model, so a closure that writes them is refused instead.
+
+    Attributes:
+        lazy: Names of parameters without a shape yet.
     """
 
     def __init__(self) -> None:
-        self._keep_activations = False
+        self._tensors: list[tuple[str, Tensor, int]] = []
+        self._gradients: list[tuple[str, Tensor, Tensor | None, int]] = []
+        self._sizes: list[tuple[str, Tensor, int, Tensor]] = []
+        self.lazy: list[str] = []
 
-    def run(self, closure: Callable[[], Any], modules: ModuleState, randomness: RandomState) -> Any:
-        with without_caches():
-            self._rewind(modules, randomness)
-            if not self._keep_activations:
-                try:
-                    with torch.autograd.graph.saved_tensors_hooks(lambda _: None, _refuse):
-                        return closure()
-                except (RuntimeError, _SavedTensorNeeded) as error:
-                    if not _needs_activations(error):
-                        raise
-                    self._keep_activations = True
-                    self._rewind(modules, randomness)
-            return closure()
+    def watch(self, module: nn.Module, name: str) -> None:
+        parameters = {f"{name}.{key}": p for key, p in module.named_parameters(recurse=False)}
+        self.lazy += [key for key, p in parameters.items() if is_lazy(p)]
+        known = {key: p for key, p in parameters.items() if not is_lazy(p)}
+        plain = {k: v for k, v in vars(module).items() if isinstance(v, Tensor) and not v.requires_grad}
+        for key, tensor in {**{f"{name}.{k}": v for k, v in plain.items()}, **known}.items():
+            self._tensors.append((key, tensor, tensor._version))
+        for key, p in known.items():
+            self._gradients.append((f"{key}.grad", p, p.grad, _version(p.grad)))
+            # Writes through .data bump no version, but move the storage or change the numbers in it.
+            self._sizes.append((key, p, p.data_ptr(), _size(p)))
 
-    @staticmethod
-    def _rewind(modules: ModuleState, randomness: RandomState) -> None:
-        modules.restore()
-        randomness.restore()
+    def found(self) -> list[str]:
+        """Names of what was written since."""
+        tensors = [name for name, tensor, version in self._tensors if tensor._version != version]
+        gradients = [name for name, p, old, version in self._gradients if p.grad is not old or _version(old) != version]
+        data = [name for name, p, at, size in self._sizes if p.data_ptr() != at or not torch.equal(_size(p), size)]
+        return list(dict.fromkeys(tensors + gradients + data))
+
+
+def _version(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor._version
+
+
+def _size(parameter: Tensor) -> Tensor:
+    precise = torch.float32 if parameter.device.type == "mps" else torch.float64
+    size: Tensor = torch.linalg.vector_norm(parameter.detach().to(precise).nan_to_num())
+    return size
+
+
+_lock = threading.RLock()
+_states: list[tuple[int, ModuleState]] = []  # by thread: what another one does is not this closure's doing
+_compiling = [False]  # whether torch.compile has met a module since anyone watches; a list can be written from within
+_train, _getattr = nn.Module.train, nn.Module.__getattr__
+
+
+@contextmanager
+def watching(state: ModuleState) -> Iterator[None]:
+    """Adds every module used inside the block to `state`, as it was before its first use.
+
+    Used is: called, put into another mode, or asked for one of its parts (a method such as ``training_step`` reads
+    ``self.encoder``). Only calls have a hook, so the other two are seen through the class for as long as anyone
+    watches.
+    """
+    mine = threading.get_ident(), state
+    with _lock:
+        if not _states:
+            _compiling[0] = False
+            _install()
+        _states.append(mine)
+    handle = register_module_forward_pre_hook(lambda module, _: _save(module))
+    try:
+        yield
+        state.compiled |= _compiling[0]
+    finally:
+        handle.remove()
+        with _lock:
+            _states.remove(mine)
+            if not _states:
+                _remove()
+
+
+def _save(module: nn.Module) -> None:
+    if torch.compiler.is_compiling():  # what is compiled cannot be watched, and is refused later
+        _compiling[0] = True
+        return
+    here = threading.get_ident()
+    for thread, state in tuple(_states):
+        if thread == here and module not in state:
+            state.add(module)
+
+
+def _saving_train(module: nn.Module, mode: bool = True) -> nn.Module:
+    _save(module)
+    return _train(module, mode)
+
+
+def _saving_getattr(module: nn.Module, name: str) -> Any:
+    if "_modules" in vars(module) and not name.startswith("__"):
+        _save(module)
+    return _getattr(module, name)
+
+
+def _install() -> None:
+    nn.Module.train = _saving_train  # type: ignore[method-assign, assignment]
+    nn.Module.__getattr__ = _saving_getattr  # type: ignore[method-assign]
+
+
+def _remove() -> None:
+    nn.Module.train = _train  # type: ignore[method-assign]
+    nn.Module.__getattr__ = _getattr  # type: ignore[method-assign]
 
 
 def compiled(modules: Iterable[nn.Module]) -> bool:

@@ -14,42 +14,24 @@ from tagalong.affinity import Affinity, named_values
 
 from .backward import TaskGram, TrainingGradient
 from .check import Check, dry_step
-from .closure import Stage
+from .clock import Stopwatch, TrainingClock
+from .closure import Stage, raise_all
 from .distributed import UNEVEN, Replicas, WrapperSearch, agreed_tasks, counts_unused, settling, uneven
 from .estimators import Cosine, Estimator, resolve_estimators
 from .history import Ledger, Reading, task_names
 from .isolation import Replayer, without_caches
-from .losses import Problems, raise_all
 from .measurement import Measurement
-from .schedules import Schedule, Stopwatch, TrainingClock, as_schedule
-from .setup import Update, Weights, make_setup
-from .shared import Shared
+from .schedules import Schedule, as_schedule
+from .setup import Shared, Update, Weights, make_setup
 
 Log = Callable[[dict[str, float], int], Any]
+T = TypeVar("T")
 
 
 class Logger(Protocol):
     """Anything with `log(metrics, step)`, such as a run of wandb."""
 
     def log(self, data: dict[str, float], step: int) -> Any: ...
-
-
-def as_log(log: Log | Logger | None) -> Log | None:
-    """The function to call; None if there is none.
-
-    Example:
-        >>> as_log(lambda metrics, step: print(step, metrics))({"loss": 1.0}, 3)
-        3 {'loss': 1.0}
-    """
-    found = getattr(log, "log", log)
-    if found is not None and not callable(found):
-        raise TypeError(
-            f"`log` must be a function of metrics and step, or have such a method `log`, got {type(log).__name__}."
-        )
-    return found
-
-
-T = TypeVar("T")
 
 
 class AffinityMeter:
@@ -114,11 +96,11 @@ class AffinityMeter:
         seed: int = 0,
         log: Log | Logger | None = None,
     ) -> None:
-        collect = Problems()
+        collect = _Problems()
         estimators = collect(lambda: resolve_estimators(estimator))
         schedule = collect(lambda: as_schedule(every, max_overhead))
         ledger = collect(lambda: Ledger(tasks))
-        told = collect(lambda: as_log(log))
+        log_values = collect(lambda: _as_log(log))
         setup = collect(
             lambda: make_setup(
                 shared,
@@ -139,7 +121,7 @@ class AffinityMeter:
         assert schedule is not None
         assert ledger is not None
         self._setup, self._schedule, self._ledger, self._seed = setup, schedule, ledger, seed
-        self._log = told
+        self._log = log_values
         self._calls = 0
         self._held_out: bool | None = None
         self._readings = 0
@@ -165,11 +147,7 @@ class AffinityMeter:
                 f"the meter takes a function that computes the losses, got {type(closure).__name__}; it must be able "
                 "to compute them again: meter(lambda: task_losses(model, batch))."
             )
-        self._same_kind(held_out)
-        call, self._calls = self._calls, self._calls + 1
-        self._clock.tick()
-        self._training.forget()
-        self._gram.forget()
+        call = self._begin(held_out)
         returned = self._measure(closure, held_out, call) if self._due(call) else closure()
         self._training.losses = returned
         return returned
@@ -187,110 +165,12 @@ class AffinityMeter:
         Returns:
             Whether this call was measured.
         """
-        self._same_kind(held_out)
-        call, self._calls = self._calls, self._calls + 1
-        self._clock.tick()
-        self._training.forget()
-        self._gram.forget()
+        call = self._begin(held_out)
         due = self._due(call)
         if due:
             with without_caches():
                 self._measure(closure, held_out, call, aside=True)
         return due
-
-    def _due(self, call: int) -> bool:
-        """Whether to measure now; what falls into the first steps of a static graph is made up for after them."""
-        if not (self._schedule.due(call) or self._postponed):
-            return False
-        wrapper = self._wrapper()
-        if uneven(wrapper):
-            raise_all([UNEVEN])
-        self._postponed = settling(wrapper)
-        return not self._postponed
-
-    def _wrapper(self) -> DistributedDataParallel | None:
-        if self._verifying():
-            self._search.look(self._setup.models, self._setup.parameters)
-        return self._search.found
-
-    def _measure(
-        self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int, *, aside: bool = False
-    ) -> T:
-        verify, wrapper = self._verifying(), self._search.found
-        main = self._setup.stage(closure, self._replayer, verify=verify, wrapper=wrapper)
-        main.run()
-        watch = Stopwatch(self._setup.parameters[0].device)
-        held, replicas = None, self._setup.replicas(wrapper)
-        try:
-            if held_out is not None:
-                held = self._setup.stage(held_out, self._replayer, verify=verify, held_out=True, wrapper=wrapper)
-                held.run()
-            measurement = self._measurement(main, held, verify, call, replicas)
-            reading = measurement.run()
-            if held is not None and counts_unused(wrapper):
-                main.replay()  # the backward pass to come is this closure's, not the held-out one's
-        finally:
-            if held is not None:
-                held.to_start()
-            (main.to_start if aside else main.to_end)()
-        if reading is not None:
-            self._readings += 1
-            self._post(call, reading, measurement)
-            self._tell(call)
-        self._clock.measured(watch)
-        if self._schedule.clocked:
-            slowest = replicas.largest  # ranks must agree on when to measure next
-            self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain))
-        return main.returned  # type: ignore[no-any-return]
-
-    def _verifying(self) -> bool:
-        """Whether to check the closure: at the first reading, and after 10, 100, … since closures change."""
-        return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
-
-    def _measurement(self, main: Stage, held: Stage | None, verify: bool, call: int, replicas: Replicas) -> Measurement:
-        tasks = agreed_tasks(self._ledger.tasks, main, replicas) if verify else self._ledger.tasks or ()
-        if self._ledger.tasks is None and tasks and not main.losses.problems:
-            self._ledger.tasks = task_names(tasks)
-        return Measurement(
-            self._setup,
-            tasks,
-            main,
-            held,
-            choose=lambda present: self._schedule.choose(present, self._ledger.source_counts, self._seed),
-            replicas=replicas,
-            call=call,
-            known=self._ledger.touched,
-            verify=verify,
-            # A wrapper sends gradients around while a real backward pass makes them.
-            keep_training_gradient=self._training.wanted and self._search.found is None,
-            keep_gram=self._gram.wanted,
-        )
-
-    def _post(self, call: int, reading: Reading, measurement: Measurement) -> None:
-        self._ledger.settle()  # the reading before this one has long been there
-        self._ledger.post(call, reading)
-        self._gram.found = measurement.gram
-        # Whether a scaled gradient overflowed decides what `backward` may use, so that is read at once.
-        if not (reading.finite and reading.overflowed()):
-            self._training.capture = measurement.capture
-
-    def _tell(self, call: int) -> None:
-        if self._log is None or self._ledger.tasks is None:
-            return
-        self._ledger.settle()  # loggers want steps in order, so this one cannot wait for the next reading
-        metrics: dict[str, float] = {}
-        for name, values in self._ledger.latest.items():
-            metrics |= named_values(name, self._ledger.tasks, values)
-        if metrics:
-            self._log(metrics, call)
-
-    def _same_kind(self, held_out: object) -> None:
-        if self._held_out is not None and self._held_out != (held_out is not None):
-            raise ValueError(
-                "`held_out` must be given at every call or at none: affinities onto training and held-out losses "
-                "are different quantities; use two meters."
-            )
-        self._held_out = held_out is not None
 
     def affinity(self, estimator: str | None = None) -> Affinity:
         """Who helps whom so far, with error bars.
@@ -307,28 +187,6 @@ class AffinityMeter:
             estimator: Which one, where the meter has several; by default the first.
         """
         return self._affinity(estimator, last=True)
-
-    def _affinity(self, estimator: str | None, *, last: bool = False) -> Affinity:
-        names = [e.name for e in self._setup.estimators]
-        name = names[0] if estimator is None else estimator
-        if name not in names:
-            raise ValueError(f"`estimator` must be one of those measured, {names}, got {estimator!r}.")
-        if not self.measured:
-            raise RuntimeError(
-                f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, "
-                "and see `every`."
-            )
-        return self._ledger.affinity(name, self._settings(name), last=last)
-
-    def _settings(self, name: str) -> dict[str, Any]:
-        steps = next(e for e in self._setup.estimators if e.name == name).of_steps
-        return {
-            "estimator": name,
-            "update": self._setup.update if steps else None,
-            "held_out": bool(self._held_out),
-            "per_lr": self._setup.per_lr and steps,
-            "unconnected": [list(pair) for pair in self.unconnected],
-        }
 
     def backward(self, weights: Mapping[str, float | Tensor] | None = None, extra: Tensor | None = None) -> None:
         """Accumulates into every leaf's ``.grad`` what ``(Σ w_t L_t + extra).backward()`` would.
@@ -416,6 +274,136 @@ class AffinityMeter:
         self._schedule.load_state_dict(state["schedule"])
         self._clock.load_state_dict(state["clock"])
 
+    def __repr__(self) -> str:
+        names = ", ".join(e.name for e in self._setup.estimators)
+        return f"AffinityMeter({names}; {self.measured} of {self._calls} calls measured, tasks={self.tasks})"
+
+    def _begin(self, held_out: object) -> int:
+        """The number of the call that begins; what the last one left for `backward` and `gram` is forgotten."""
+        self._same_kind(held_out)
+        call, self._calls = self._calls, self._calls + 1
+        self._clock.tick()
+        self._training.forget()
+        self._gram.forget()
+        return call
+
+    def _same_kind(self, held_out: object) -> None:
+        if self._held_out is not None and self._held_out != (held_out is not None):
+            raise ValueError(
+                "`held_out` must be given at every call or at none: affinities onto training and held-out losses "
+                "are different quantities; use two meters."
+            )
+        self._held_out = held_out is not None
+
+    def _due(self, call: int) -> bool:
+        """Whether to measure now; what falls into the first steps of a static graph is made up for after them."""
+        if not (self._schedule.due(call) or self._postponed):
+            return False
+        wrapper = self._wrapper()
+        if uneven(wrapper):
+            raise_all([UNEVEN])
+        self._postponed = settling(wrapper)
+        return not self._postponed
+
+    def _wrapper(self) -> DistributedDataParallel | None:
+        if self._verifying():
+            self._search.look(self._setup.models, self._setup.parameters)
+        return self._search.found
+
+    def _verifying(self) -> bool:
+        """Whether to check the closure: at the first reading, and after 10, 100, … since closures change."""
+        return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
+
+    def _measure(
+        self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int, *, aside: bool = False
+    ) -> T:
+        """Runs the closure and measures; the state is then as that run left it, or with `aside` as it found it."""
+        verify, wrapper = self._verifying(), self._search.found
+        main = self._setup.stage(closure, self._replayer, verify=verify, wrapper=wrapper)
+        main.run()
+        watch = Stopwatch(self._setup.parameters[0].device)
+        held, replicas = None, self._setup.replicas(wrapper)
+        try:
+            if held_out is not None:
+                held = self._setup.stage(held_out, self._replayer, verify=verify, held_out=True, wrapper=wrapper)
+                held.run()
+            measurement = self._measurement(main, held, verify, call, replicas)
+            reading = measurement.run()
+            if held is not None and counts_unused(wrapper):
+                main.replay()  # the backward pass to come is this closure's, not the held-out one's
+        finally:
+            if held is not None:
+                held.to_start()
+            (main.to_start if aside else main.to_end)()
+        if reading is not None:
+            self._readings += 1
+            self._post(call, reading, measurement)
+            self._tell(call)
+        self._clock.measured(watch)
+        if self._schedule.clocked:
+            slowest = replicas.largest  # ranks must agree on when to measure next
+            self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain))
+        return main.returned  # type: ignore[no-any-return]
+
+    def _measurement(self, main: Stage, held: Stage | None, verify: bool, call: int, replicas: Replicas) -> Measurement:
+        tasks = agreed_tasks(self._ledger.tasks, main, replicas) if verify else self._ledger.tasks or ()
+        if self._ledger.tasks is None and tasks and not main.losses.problems:
+            self._ledger.tasks = task_names(tasks)
+        return Measurement(
+            self._setup,
+            tasks,
+            main,
+            held,
+            choose=lambda present: self._schedule.choose(present, self._ledger.source_counts, self._seed),
+            replicas=replicas,
+            call=call,
+            known=self._ledger.touched,
+            verify=verify,
+            # A wrapper sends gradients around while a real backward pass makes them.
+            keep_training_gradient=self._training.wanted and self._search.found is None,
+            keep_gram=self._gram.wanted,
+        )
+
+    def _post(self, call: int, reading: Reading, measurement: Measurement) -> None:
+        self._ledger.settle()  # the reading before this one has long been there
+        self._ledger.post(call, reading)
+        self._gram.found = measurement.gram
+        # Whether a scaled gradient overflowed decides what `backward` may use, so that is read at once.
+        if not (reading.finite and reading.overflowed()):
+            self._training.capture = measurement.capture
+
+    def _tell(self, call: int) -> None:
+        if self._log is None or self._ledger.tasks is None:
+            return
+        self._ledger.settle()  # loggers want steps in order, so this one cannot wait for the next reading
+        metrics: dict[str, float] = {}
+        for name, values in self._ledger.latest.items():
+            metrics |= named_values(name, self._ledger.tasks, values)
+        if metrics:
+            self._log(metrics, call)
+
+    def _affinity(self, estimator: str | None, *, last: bool = False) -> Affinity:
+        names = [e.name for e in self._setup.estimators]
+        name = names[0] if estimator is None else estimator
+        if name not in names:
+            raise ValueError(f"`estimator` must be one of those measured, {names}, got {estimator!r}.")
+        if not self.measured:
+            raise RuntimeError(
+                f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, "
+                "and see `every`."
+            )
+        return self._ledger.affinity(name, self._settings(name), last=last)
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        steps = next(e for e in self._setup.estimators if e.name == name).of_steps
+        return {
+            "estimator": name,
+            "update": self._setup.update if steps else None,
+            "held_out": bool(self._held_out),
+            "per_lr": self._setup.per_lr and steps,
+            "unconnected": [list(pair) for pair in self.unconnected],
+        }
+
     def _quantities(self) -> dict[str, Any]:
         """The settings that say what is measured."""
         return {
@@ -424,6 +412,37 @@ class AffinityMeter:
             "per_lr": self._setup.per_lr,
         }
 
-    def __repr__(self) -> str:
-        names = ", ".join(e.name for e in self._setup.estimators)
-        return f"AffinityMeter({names}; {self.measured} of {self._calls} calls measured, tasks={self.tasks})"
+
+def _as_log(log: Log | Logger | None) -> Log | None:
+    """The function to call; None if there is none.
+
+    Example:
+        >>> _as_log(lambda metrics, step: print(step, metrics))({"loss": 1.0}, 3)
+        3 {'loss': 1.0}
+    """
+    found = getattr(log, "log", log)
+    if found is not None and not callable(found):
+        raise TypeError(
+            f"`log` must be a function of metrics and step, or have such a method `log`, got {type(log).__name__}."
+        )
+    return found
+
+
+class _Problems:
+    """Tries one thing after another, and raises what went wrong with any of them at the end."""
+
+    def __init__(self) -> None:
+        self._errors: list[ValueError | TypeError] = []
+
+    def __call__(self, make: Callable[[], T]) -> T | None:
+        try:
+            return make()
+        except (ValueError, TypeError) as error:
+            self._errors.append(error)
+            return None
+
+    def done(self) -> None:
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        if self._errors:
+            raise ValueError("the meter cannot be made:\n" + "\n".join(f"- {error}" for error in self._errors))

@@ -1,29 +1,28 @@
-"""What the user decided, checked once."""
+"""What the user decided, checked once: which parameters are shared, and how they are stepped."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
 from tagalong.errors import refuse
 
-from .closure import Stage
+from .closure import Closure, Stage
 from .distributed import Replicas
 from .estimators import Estimator, Quantity
+from .gradients import sparse_sentence
 from .isolation import Replayer, compiled
 from .schedules import is_number
-from .shared import Shared, shared_parameters, trainable
 from .steps import Steps, accepted, check_ownership, optimizer_steps, sgd_steps
 
-if TYPE_CHECKING:
-    from .closure import Closure
-
+Shared = nn.Module | Tensor | Iterable[Tensor | nn.Module]
 Weights = Mapping[str, float | Tensor] | Callable[[], Mapping[str, float | Tensor]]
 Update = Literal["sgd", "optimizer"]
 
@@ -62,7 +61,7 @@ class Setup:
         return any(estimator.ratio for estimator in self.estimators)
 
     def trainable(self) -> list[Tensor]:
-        return trainable(self.parameters)
+        return [p for p in self.parameters if p.requires_grad]
 
     def steps(self, parameters: Sequence[Tensor]) -> Steps:
         """The steps of this moment: optimisers' settings and state change from step to step."""
@@ -184,3 +183,58 @@ def _check_update(setup: Setup) -> None:
         check_ownership(setup.trainable(), setup.optimizers)
     if setup.per_lr:
         _ = setup.steps(setup.trainable()).lr  # says so now if there are several
+
+
+def shared_parameters(shared: Shared) -> list[Tensor]:
+    """The distinct parameters of `shared`: tied ones once, in order of appearance.
+
+    Frozen ones are kept here and left out step by step, so that thawing them later works.
+    """
+    found = {id(p): p for p in _walk(shared)}
+    if not found:
+        raise ValueError(
+            "`shared` holds no parameters; pass the module that the tasks share (model.encoder) or its parameters."
+        )
+    parameters = list(found.values())
+    problems = [problem for p in parameters for problem in _parameter_problems(p)]
+    if problems:
+        raise ValueError("; ".join(dict.fromkeys(problems)))
+    if not any(p.requires_grad for p in parameters):
+        raise ValueError("`shared` holds only frozen parameters (requires_grad=False); none of them can be stepped.")
+    return parameters
+
+
+def _walk(shared: Shared) -> Iterable[Tensor]:
+    if isinstance(shared, nn.Module):
+        _refuse_sparse(shared)
+        yield from shared.parameters()
+    elif isinstance(shared, Tensor):
+        yield shared
+    elif isinstance(shared, Iterable) and not isinstance(shared, str | dict):
+        for item in shared:
+            yield from _walk(item)
+    else:
+        raise TypeError(
+            f"`shared` must be a Module or an iterable of Parameters, found {type(shared).__name__} in it; "
+            "pass model.encoder or model.encoder.parameters() (not named_parameters())."
+        )
+
+
+def _parameter_problems(parameter: Tensor) -> Iterable[str]:
+    if not parameter.is_leaf:
+        yield "`shared` holds a tensor that is computed from others; pass the Parameters themselves"
+    if parameter.is_complex():
+        yield "`shared` holds complex parameters, which the meter does not measure; leave them out"
+    if isinstance(parameter, UninitializedParameter):
+        yield "`shared` holds a lazy parameter without a shape; run the model once before making the meter"
+    if hasattr(parameter, "device_mesh") or getattr(parameter, "_fsdp_flattened", False):
+        yield (
+            "`shared` holds sharded parameters (FSDP); the meter needs whole ones: measure on a replica that is "
+            "not sharded, or with DistributedDataParallel"
+        )
+
+
+def _refuse_sparse(module: nn.Module) -> None:
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse:
+            raise ValueError(sparse_sentence(name or type(part).__name__))

@@ -11,8 +11,9 @@ from step_oracle import parameters_for, random_like, step_alone, stepped, train,
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
-from tagalong.measure.steps import Piece, optimizer_steps, sgd_steps, split
-from tagalong.measure.steps import rules as _adam
+from tagalong.measure import step_rules
+from tagalong.measure.step_rules import Piece, split
+from tagalong.measure.steps import optimizer_steps, sgd_steps
 
 Maker = Callable[[list[nn.Parameter]], Optimizer]
 FAST: dict[str, Maker] = {
@@ -58,7 +59,7 @@ def test_chunks_smaller_than_tensors_change_nothing(
     train(parameters, [optimizer], trained)
     gradients = random_like(parameters)
     expected = true_step(parameters, [optimizer], gradients)
-    monkeypatch.setattr(_adam, "CHUNK", chunk)
+    monkeypatch.setattr(step_rules, "CHUNK", chunk)
     assert_close(stepped(optimizer_steps(parameters, [optimizer]), parameters, gradients), expected)
 
 

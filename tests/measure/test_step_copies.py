@@ -11,7 +11,8 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import OneCycleLR, StepLR
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from tagalong.measure.steps import Piece, Steps, optimizer_steps
+from tagalong.measure.step_rules import Piece
+from tagalong.measure.steps import Steps, optimizer_steps
 
 
 class ClippedDescent(Optimizer):

@@ -38,32 +38,6 @@ def split(index: int, tensor: Tensor, limit: int) -> Iterator[Piece]:
         yield Piece(index, start, min(start + rows, tensor.shape[0]))
 
 
-def chunks(tensors: Sequence[Tensor], limit: int) -> Iterator[tuple[list[int], list[slice]]]:
-    """Groups tensors, cut along the first dimension where large, into chunks of about `limit` numbers.
-
-    Yields:
-        Positions in `tensors` and, for each, the rows (or ``...`` for a scalar) that belong to the chunk.
-    """
-    positions: list[int] = []
-    rows: list[slice] = []
-    size = 0
-    for position, tensor in enumerate(tensors):
-        for piece in split(position, tensor, limit):
-            part = piece.of(tensor).numel()
-            if positions and size + part > limit:
-                yield positions, rows
-                positions, rows, size = [], [], 0
-            positions.append(position)
-            rows.append(slice(piece.start, piece.stop))
-            size += part
-    if positions:
-        yield positions, rows
-
-
-def cut(tensors: Sequence[Tensor], positions: Iterable[int], rows: Iterable[slice]) -> list[Tensor]:
-    return [tensors[p] if r.stop is None else tensors[p][r] for p, r in zip(positions, rows, strict=True)]
-
-
 class StepRule(ABC):
     """The step Δθ that some of the shared parameters would take on one task's gradient.
 
@@ -255,6 +229,32 @@ def _read_steps(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
     on_host = all(t.device.type == "cpu" for t in tensors)
     values = [t.item() for t in tensors] if on_host else torch.stack([t.reshape(()) for t in tensors]).tolist()
     return dict(zip(counts, values, strict=True))
+
+
+def chunks(tensors: Sequence[Tensor], limit: int) -> Iterator[tuple[list[int], list[slice]]]:
+    """Groups tensors, cut along the first dimension where large, into chunks of about `limit` numbers.
+
+    Yields:
+        Positions in `tensors` and, for each, the rows (or ``...`` for a scalar) that belong to the chunk.
+    """
+    positions: list[int] = []
+    rows: list[slice] = []
+    size = 0
+    for position, tensor in enumerate(tensors):
+        for piece in split(position, tensor, limit):
+            part = piece.of(tensor).numel()
+            if positions and size + part > limit:
+                yield positions, rows
+                positions, rows, size = [], [], 0
+            positions.append(position)
+            rows.append(slice(piece.start, piece.stop))
+            size += part
+    if positions:
+        yield positions, rows
+
+
+def cut(tensors: Sequence[Tensor], positions: Iterable[int], rows: Iterable[slice]) -> list[Tensor]:
+    return [tensors[p] if r.stop is None else tensors[p][r] for p, r in zip(positions, rows, strict=True)]
 
 
 # Schedulers replace `step`, and a GradScaler leaves the other two for fused kernels: none belongs to the copy.

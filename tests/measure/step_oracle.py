@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer, SparseAdam
 
-from tagalong.measure.steps import Piece, Steps
+from tagalong.measure.step_rules import Piece
+from tagalong.measure.steps import Steps
 
 SHAPES = ((3, 4), (4,), (), (2, 3, 2))
 # What the rarer settings are tried with; everything else is found in the signatures.
