@@ -1,12 +1,27 @@
-"""Docstrings say "Example:", as Google's guide has it; the reader of docstrings knows "Examples:" alone."""
+"""What the reader of docstrings must be helped with: "Example:", as Google's guide has it, and `A, B = 1, 2`."""
 
+import ast
 import re
 from typing import Any
 
-from griffe import Extension, Object
+from griffe import Attribute, Extension, Module, Object
 
 
 class OneExample(Extension):
+    """It knows "Examples:" alone."""
+
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.docstring is not None:
             obj.docstring.value = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE)
+
+
+class SeveralConstants(Extension):
+    """It does not see constants that are assigned several at a time; doors export some of them."""
+
+    def on_module_members(self, *, node: Any, mod: Module, **_: Any) -> None:
+        for statement in getattr(node, "body", ()):
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Tuple):
+                values = statement.value.elts if isinstance(statement.value, ast.Tuple) else ()
+                for target, value in zip(statement.targets[0].elts, values, strict=False):
+                    if isinstance(target, ast.Name):
+                        mod.set_member(target.id, Attribute(target.id, value=ast.unparse(value)))

@@ -82,8 +82,9 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 def literal(name: str) -> str:
     """The name as plain text: plotly reads tags, entities and, between dollar signs, TeX.
 
-    >>> literal("<b>R&D</b> $5")
-    '&lt;b&gt;R&amp;D&lt;/b&gt; &#36;5'
+    Example:
+        >>> literal("<b>R&D</b> $5")
+        '&lt;b&gt;R&amp;D&lt;/b&gt; &#36;5'
     """
     return html.escape(name, quote=False).replace("$", "&#36;")
 
