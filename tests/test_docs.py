@@ -1,4 +1,4 @@
-"""Every python and console block of README and docs runs, in order; what it prints is as shown.
+"""Every python and console block of README, CONTRIBUTING and docs runs, in order; what it prints is as shown.
 
 Python blocks of a page share one namespace, all blocks of a page one folder. In a console block `$ ` starts a command,
 `> ` continues it, and the rest is what it prints. A block with a title is a file of that folder; a page with a
@@ -20,7 +20,7 @@ from packages import install
 from tagalong.cli import main
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\s*^```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```\n', re.MULTILINE | re.DOTALL)
 POINTS = re.compile(r'^\[project\.entry-points\.("[^"]+")\]\n((?:\w.*\n)+)', re.MULTILINE)

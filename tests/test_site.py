@@ -51,7 +51,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_broken_links_stop_the_build(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    for name in ("mkdocs.yml", "CHANGELOG.md", "examples", "src"):
+    for name in ("mkdocs.yml", "CHANGELOG.md", "CONTRIBUTING.md", "examples", "src"):
         (tmp_path / name).symlink_to(ROOT / name)
     page = tmp_path / "docs" / "start.md"
     page.write_text(page.read_text(encoding="utf-8") + "\n[a](nowhere.md) [b](faq.md#nothing)\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Pages made from files outside of docs/: the examples and the changes; and links to those files."""
+"""Pages made from files outside of docs/: examples, changes, how to contribute; and links to those files."""
 
 import ast
 import re
@@ -10,6 +10,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[2]
 PAGES = {
     r"\.\./CHANGELOG\.md": "changelog.md",
+    r"\.\./CONTRIBUTING\.md(#[\w-]+)?": r"contributing.md\1",
     r"\.\./examples/(\w+)\.py": r"examples.md#\1py",
     r"\.\./examples": "examples.md",
 }
@@ -18,6 +19,7 @@ PAGES = {
 def on_files(files: Files, config: Any) -> Files:
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     files.append(File.generated(config, "changelog.md", content=changes))
+    files.append(File.generated(config, "contributing.md", content=contributing()))
     files.append(File.generated(config, "examples.md", content=examples()))
     return files
 
@@ -32,6 +34,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def on_page_content(content: str, **_: Any) -> str:
     """Names of tests are too long for the cells of a table; they show when pointed at."""
     return re.sub(r"<td><code>([\w/]+\.py::\w+)</code></td>", r'<td><abbr title="tests/\1">yes</abbr></td>', content)
+
+
+def contributing() -> str:
+    """As it is, except for links, which start at the root of the repository."""
+    return (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("](docs/", "](")
 
 
 def examples() -> str:

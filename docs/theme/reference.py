@@ -41,7 +41,9 @@ def front_page() -> str:
 
 def questions(pages: dict[str, str]) -> str:
     """A table of modules, with the first line that each says about itself."""
-    rows = [f"| [`{module}`]({page}.md) | {docstring(door(module)).splitlines()[0]} |" for page, module in pages.items()]
+    rows = [
+        f"| [`{module}`]({page}.md) | {docstring(door(module)).splitlines()[0]} |" for page, module in pages.items()
+    ]
     return "\n".join(["| module | what it is about |", "| --- | --- |", *rows])
 
 

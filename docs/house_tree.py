@@ -1,0 +1,78 @@
+"""Writes the tree of src/ into CONTRIBUTING.md: a line for each package and file, from what it says about itself.
+
+python docs/house_tree.py          rewrites the tree
+python docs/house_tree.py --check  writes nothing; fails if the tree is out of date
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TREE = re.compile(r"(?<=<!-- tree -->\n).*(?=<!-- end of tree -->)", re.DOTALL)
+DOOR = "__init__.py"
+# Of files that cannot say it themselves, by the end of their names.
+KINDS = {
+    "py.typed": "Tells type checkers that the package is typed.",
+    "LICENSE": "Its licence.",
+    ".min.js": "The drawing library, as published.",
+    ".css": "The look of the page.",
+    ".csv": "Data.",
+    ".json": "Data.",
+    ".npz": "Data.",
+    ".yaml": "Data.",
+}
+
+
+def main(page: Path = ROOT / "CONTRIBUTING.md", source: Path = ROOT / "src") -> None:
+    text = page.read_text(encoding="utf-8")
+    new = with_tree(text, source)
+    if new == text:
+        return
+    if "--check" in sys.argv[1:]:
+        sys.exit(f"the tree in {page.name} is out of date: python docs/house_tree.py")
+    page.write_text(new, encoding="utf-8")
+
+
+def with_tree(text: str, source: Path) -> str:
+    """The page with the tree of this source."""
+    packages = sorted(door.parent for door in source.glob(f"*/{DOOR}"))
+    tree = "\n".join(line for package in packages for line in lines(package))
+    return TREE.sub(lambda _: f"\n{tree}\n\n", text)
+
+
+def lines(folder: Path, depth: int = 0) -> Iterator[str]:
+    """A nested list: the folder, then its files and folders as `ls` sorts them; doors speak for their folders."""
+    door = folder / DOOR
+    yield item(f"**`{folder.name}/`**", said(door) if door.exists() else "", depth)
+    for path in sorted(folder.iterdir(), key=lambda path: path.name.lower()):
+        if path.is_dir() and any(map(is_source, path.rglob("*"))):
+            yield from lines(path, depth + 1)
+        elif is_source(path) and path.name != DOOR:
+            yield item(f"`{path.name}`", said(path), depth + 1)
+
+
+def is_source(path: Path) -> bool:
+    """Not what Python compiled, which stays behind when a module moves."""
+    return path.is_file() and path.suffix != ".pyc"
+
+
+def item(name: str, text: str, depth: int) -> str:
+    return f"{'    ' * depth}- {name}{': ' * bool(text)}{text}"
+
+
+def said(path: Path) -> str:
+    """The first line of a module's docstring, or the comment on the first line of a script."""
+    text = path.read_text(encoding="utf-8") if path.suffix in (".py", ".js") else ""
+    comment = re.match(r"// (.*)", text)
+    if comment:
+        return comment[1]
+    if path.suffix == ".py":
+        return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+    return next((kind for end, kind in KINDS.items() if path.name.endswith(end)), "")
+
+
+if __name__ == "__main__":
+    main()
