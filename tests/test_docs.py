@@ -8,6 +8,7 @@ Python blocks of a page share one namespace, all blocks of a page one folder. In
 import contextlib
 import importlib.util
 import io
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -137,6 +138,22 @@ def test_every_cell_of_the_integrations_table_names_a_test_that_exists() -> None
         assert len(cells) == 5, row
         for path, name in cells:
             assert f"def {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8"), (path, name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_names_of_the_library_that_pages_mention_exist(page: Path) -> None:
+    """Entry point groups are not names of the library, though they look like it."""
+    groups = [f"tagalong.{group}" for group in ("commands", "estimators", "methods")]
+    names = set(re.findall(r"`(tagalong(?:_paper)?(?:\.\w+)+)(?:\([^`]*)?`", page.read_text(encoding="utf-8")))
+    assert [name for name in sorted(names.difference(groups)) if not _exists(name)] == []
+
+
+def _exists(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def test_the_readme_example_is_short() -> None:
