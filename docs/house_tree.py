@@ -13,8 +13,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TREE = re.compile(r"(?<=<!-- tree -->\n).*(?=<!-- end of tree -->)", re.DOTALL)
 DOOR = "__init__.py"
-# Of files that cannot say it themselves, by the end of their names.
+# What is said about files and folders that cannot say it themselves, by the end of their names.
 KINDS = {
+    "static": "Scripts and styles of the page.",
+    "tables": "The truth tables.",
     "py.typed": "Tells type checkers that the package is typed.",
     "LICENSE": "Its licence.",
     ".min.js": "The drawing library, as published.",
@@ -46,7 +48,7 @@ def with_tree(text: str, source: Path) -> str:
 def lines(folder: Path, depth: int = 0) -> Iterator[str]:
     """A nested list: the folder, then its files and folders as `ls` sorts them; doors speak for their folders."""
     door = folder / DOOR
-    yield item(f"**`{folder.name}/`**", said(door) if door.exists() else "", depth)
+    yield item(f"**`{folder.name}/`**", said(door if door.exists() else folder), depth)
     for path in sorted(folder.iterdir(), key=lambda path: path.name.lower()):
         if path.is_dir() and any(map(is_source, path.rglob("*"))):
             yield from lines(path, depth + 1)
@@ -64,7 +66,7 @@ def item(name: str, text: str, depth: int) -> str:
 
 
 def said(path: Path) -> str:
-    """The first line of a module's docstring, or the comment on the first line of a script."""
+    """The first line of a module's docstring, the comment on the first line of a script, or what kind of file it is."""
     text = path.read_text(encoding="utf-8") if path.suffix in (".py", ".js") else ""
     comment = re.match(r"// (.*)", text)
     if comment:
