@@ -2,6 +2,7 @@
 
 import ast
 import re
+from itertools import zip_longest
 from typing import Any
 
 from griffe import Attribute, Extension, Module, Object
@@ -21,7 +22,7 @@ class SeveralConstants(Extension):
     def on_module_members(self, *, node: Any, mod: Module, **_: Any) -> None:
         for statement in getattr(node, "body", ()):
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Tuple):
-                values = statement.value.elts if isinstance(statement.value, ast.Tuple) else ()
-                for target, value in zip(statement.targets[0].elts, values, strict=False):
+                targets, values = statement.targets[0].elts, getattr(statement.value, "elts", ())
+                for target, value in zip_longest(targets, values[: len(targets)]):
                     if isinstance(target, ast.Name):
-                        mod.set_member(target.id, Attribute(target.id, value=ast.unparse(value)))
+                        mod.set_member(target.id, Attribute(target.id, value=value and ast.unparse(value)))
