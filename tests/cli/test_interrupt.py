@@ -15,7 +15,6 @@ import pytest
 from terminal import Terminal, environment
 
 from tagalong.affinity import Affinity
-from tagalong.cli import group as _group_answer
 from tagalong.group import Grouping, select_groups
 
 
@@ -88,7 +87,7 @@ def presses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         return select_groups(*arguments, stop=pressed, **options)
 
-    monkeypatch.setattr(_group_answer, "select_groups", select)
+    monkeypatch.setattr("tagalong.group.select_groups", select)
     return left
 
 

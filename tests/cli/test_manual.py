@@ -16,7 +16,7 @@ from tagalong.cli import group as _group
 from tagalong.cli import group_options as _group_options
 from tagalong.cli import run as _run
 from tagalong.cli.messages import OPTIONS
-from tagalong.group.posing import SOLVERS
+from tagalong.group.request import SOLVERS
 
 TABLE = ",a,b\na,0,1\nb,1,0\n"
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from group_oracle import Floats, assert_valid, score_of
 
-from tagalong.group import posing as _pose
 from tagalong.group import select_groups
 
 
@@ -35,7 +34,7 @@ def test_groups_worth_considering_come_close_to_all_groups(
 ) -> None:
     scores = matrix(9, seed)
     exact = select_groups(scores, budget, **options)
-    monkeypatch.setattr(_pose, "MOST_LISTED", 5)
+    monkeypatch.setattr("tagalong.group.posing.MOST_LISTED", 5)
     found = select_groups(scores, budget, **options)
     assert_valid(found, 9)
     assert (found.solver, found.status) == ("search", "feasible")

@@ -10,7 +10,6 @@ import numpy as np
 
 from tagalong import Affinity, Grouping, select_groups
 from tagalong.group import Group
-from tagalong.group.grouping import to_document
 from tagalong.study import Cost, Outcome, ProblemInfo, Record, Results
 
 SETTINGS = {
@@ -81,7 +80,7 @@ def made_up_affinity(tasks: Sequence[str], steps: int) -> Affinity:
 
 
 def write_groupings(folder: Path, groupings: dict[int, Grouping]) -> None:
-    found = [{"method": "tag", "budget": k, "grouping": to_document(g)} for k, g in groupings.items()]
+    found = [{"method": "tag", "budget": k, "grouping": g.to_document()} for k, g in groupings.items()]
     document = {"format": "tagalong-groupings", "version": 1, "groupings": found}
     (folder / "groupings.json").write_text(json.dumps(document))
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from rich.console import Console
@@ -14,304 +14,17 @@ from rich.table import Table
 
 from tagalong.caution import caution
 from tagalong.files import write_atomic
-from tagalong.group import (
-    Comparison,
-    Group,
-    Grouping,
-    ScoreTable,
-    Stability,
-    read_groups,
-    read_text,
-    remarks,
-    score_grouping,
-    select_groups,
-    summary,
-)
 
 from . import arguments
 from . import group_options as options
 from .messages import Interrupt, sentence
 from .terminal import clean, progress, put, say, screen, table
 
+if TYPE_CHECKING:
+    from tagalong.group import Comparison, Group, Grouping, ScoreTable, Stability
+
 SUFFIXES = (".json", ".yaml", ".yml")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The groupings found, for the budgets asked for, and what they were found from."""
-
-    file: Path
-    table: ScoreTable
-    groupings: Sequence[Grouping]
-    interrupted: bool
-    comparison: Comparison | None = None
-    compared: Path | None = None
-
-
-def check_together(
-    budget: float | None, budgets: str | None, compare: Path | None, detail: bool, out: Path | None
-) -> None:
-    """Refuses options that contradict each other, before anything is read."""
-    if budget is not None and budgets is not None:
-        raise ValueError("`budget` and `budgets` exclude each other; give one of them")
-    if budget is None and budgets is None and compare is None:
-        raise ValueError("`budget` or `budgets` must be given, such as --budget 3 or --budgets 1-5")
-    if budgets is not None and (compare is not None or detail):
-        raise ValueError("--compare, --explain and --together look at one grouping; give `budget` instead of `budgets`")
-    if out is not None and out.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"--out must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, found {str(out)!r}")
-
-
-def narrowed(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
-    """Some tasks alone, under another average."""
-    part = table if tasks is None else table.only(tasks)
-    if average is None:
-        return part
-    if part.kind != "affinity":
-        raise ValueError(f"`average` needs the history of a saved affinity, found a {part}")
-    return replace(part, scores=part.scores.averaged(average))
-
-
-def completed(table: ScoreTable, pairs: bool, allow_single: bool | None) -> dict[str, Any]:
-    """How pair results become those of larger groups; a square table says it with means, singles on its diagonal."""
-    if not pairs:
-        return {}
-    if table.kind in ("results", "candidates"):
-        return {"complete": "pairs"}
-    return {"allow_single": table.has_singles if allow_single is None else allow_single}
-
-
-def given(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -> Grouping | None:
-    """The grouping to compare with, under the same scores and rules."""
-    if path is None:
-        return None
-    text = read_text(path)
-    try:
-        return score_grouping(table.scores, read_groups(text), **rules)
-    except ValueError as error:
-        said = str(error)
-        raise ValueError(said.replace("`groups`", str(path)) if "`" in said else f"{path}: {said}") from None
-
-
-def budgets_wanted(
-    budget: float | None, budgets: str | None, mine: Grouping | None, table: ScoreTable, costs: bool
-) -> Sequence[float]:
-    """As asked for; with only a grouping to compare with, what that one spends."""
-    if budgets is not None:
-        if budgets.strip().lower() == "all" and (costs or table.kind == "candidates"):
-            raise ValueError("`budgets` all counts networks; where they have costs list totals, such as 1,2.5,4")
-        return arguments.budgets(budgets, len(table.tasks))
-    if budget is not None:
-        return [int(budget) if budget == int(budget) else budget] if abs(budget) < 1e300 else [budget]
-    assert mine is not None
-    counted = all(group.cost == 1 for group in mine.groups)
-    return [min(mine.budget, len(table.tasks)) if counted else mine.budget]
-
-
-def check_tasks(names: Sequence[str], table: ScoreTable) -> None:
-    """Refuses to explain tasks that there are not."""
-    unknown = [name for name in names if name not in (*table.tasks, "all")]
-    if unknown:
-        known = ", ".join(map(repr, table.tasks))
-        raise ValueError(f"--explain must be among {known} or all, found {', '.join(map(repr, unknown))}")
-
-
-def select(file: Path, table: ScoreTable, budgets: Sequence[float], options: dict[str, Any], quiet: bool) -> Answer:
-    """Selects, with progress and until somebody asks for the best so far."""
-    with Interrupt() as interrupt, progress(f"choosing networks for {len(table.tasks)} tasks", quiet):
-        try:
-            found = select_groups(table.scores, budgets=budgets, stop=interrupt.asked, **options)
-        except ValueError as error:
-            raise ValueError(sentence(error, str(file))) from None
-        except TimeoutError as error:
-            if not interrupt.asked():
-                raise TimeoutError(sentence(error, str(file))) from None
-            raise KeyboardInterrupt("stopped before any grouping was found; the same command starts again") from None
-    return Answer(file, table, list(found.values()), interrupt.asked())
-
-
-def to_json(answer: Answer, several: bool, explain: Sequence[str]) -> str:
-    """One grouping as `Grouping.to_json` writes it, with what is known of the input; several in a list."""
-    documents = [document(grouping) for grouping in answer.groupings]
-    whole: dict[str, Any] = {"groupings": documents} if several else documents[0]
-    table = answer.table
-    whole["caution"] = caution(table.tasks)
-    whole["input"] = {"file": str(answer.file), "kind": table.kind, "axis": table.axis, "tasks": list(table.tasks)}
-    whole["interrupted"] = answer.interrupted
-    if explain:
-        grouping = answer.groupings[0]
-        names = grouping.tasks if "all" in explain else explain
-        whole["explanations"] = {task: grouping.explain(task) for task in names}
-    if answer.comparison is not None:
-        whole["comparison"] = _compared(answer.comparison)
-    return json.dumps(whole, indent=1, allow_nan=False)
-
-
-def document(grouping: Grouping) -> dict[str, Any]:
-    """The grouping with what scripts would have to compute."""
-    known: dict[str, Any] = json.loads(grouping.to_json())
-    known["gap"] = grouping.gap if grouping.gap < float("inf") else None
-    known["cost"] = sum(group.cost for group in grouping.groups)
-    if grouping.resampled is not None:
-        known["resampled"]["unsettled"] = list(grouping.resampled.unsettled)
-    return known
-
-
-def save(answer: Answer, path: Path, several: bool) -> None:
-    """Writes the grouping, or all of them, as the suffix says."""
-    first, in_yaml = answer.groupings[0], path.suffix.lower() != ".json"
-    if several:
-        whole: dict[str, Any] = {"caution": caution(answer.table.tasks)}
-        whole["groupings"] = [json.loads(grouping.to_json()) for grouping in answer.groupings]
-        text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True) if in_yaml else json.dumps(whole, indent=1)
-    else:
-        text = first.to_yaml() if in_yaml else first.to_json()
-    write_atomic(path, (text.rstrip("\n") + "\n").encode())
-
-
-def _compared(comparison: Comparison) -> dict[str, Any]:
-    mine, best = comparison.spent
-    return {
-        "mine": json.loads(comparison.mine.to_json()),
-        "loss": comparison.loss,
-        "per_task": comparison.per_task,
-        "spent": {"mine": mine, "best": best},
-    }
-
-
 MOST_ROWS = 60  # tasks listed one by one; more are for --json
-
-
-class Page:
-    """Writes an answer from top to bottom."""
-
-    def __init__(self, answer: Answer, quiet: bool = False, costs: bool = False) -> None:
-        self.answer, self.quiet = answer, quiet
-        self.costs = costs or answer.table.kind == "candidates"
-        self.console: Console = screen()
-
-    def show(self, several: bool, explain: Sequence[str], together: bool) -> None:
-        """The budgets in one table, or one grouping in full."""
-        if not self.quiet:
-            self._line(f"{self.answer.file}: {self.answer.table}")
-        if self.answer.interrupted:
-            self._line("interrupted: the best found so far")
-        if several:
-            self._budgets()
-            return
-        grouping = self.answer.groupings[0]
-        self._networks(grouping)
-        if not self.quiet:
-            self._tasks(grouping)
-            self._remarks(grouping)
-        self._explanations(grouping, explain)
-        if together:
-            self._together(grouping.resampled)
-        if self.answer.comparison is not None:
-            self._comparison(self.answer.comparison)
-
-    def _networks(self, grouping: Grouping) -> None:
-        self._line(summary(grouping), blank=not self.quiet)
-        self._put(networks(grouping, self.costs))
-
-    def _budgets(self) -> None:
-        resampled = any(grouping.resampled for grouping in self.answer.groupings)
-        columns = ["budget", "networks", *(["cost"] if self.costs else []), "total", "proof"]
-        columns += [*(["stable"] if resampled else []), "{served} + helpers" + ": cost" * self.costs]
-        made = table(*columns, numbers=("budget", "networks", "cost", "total"))
-        for grouping in self.answer.groupings:
-            spent, stable = sum(group.cost for group in grouping.groups), grouping.stability
-            row = [f"{grouping.budget:g}", str(len(grouping.groups)), *([f"{spent:g}"] if self.costs else [])]
-            row += [f"{grouping.value:.6g}", proof(grouping)]
-            row += [] if not resampled else ["-" if stable is None else f"{stable:.0%}"]
-            made.add_row(*row, "\n".join(_short(group, self.costs) for group in grouping.groups))
-        self._put(made)
-
-    def _tasks(self, grouping: Grouping) -> None:
-        if len(grouping.tasks) > MOST_ROWS:
-            self._line(f"scores of the {len(grouping.tasks)} tasks: --json", blank=True)
-            return
-        same = dict(zip(grouping.resampled.tasks, grouping.resampled.same, strict=True)) if grouping.resampled else {}
-        columns = ["task", "network", "score", "elsewhere", *(["settled"] if same else [])]
-        made = table(*columns, numbers=("network", "score", "elsewhere", "settled"), names=("task",))
-        for task in self.answer.table.tasks:
-            group = grouping.served_by(task)
-            others = [option for option in grouping.options.get(task, ()) if option.trains != group.trains]
-            elsewhere = f"{others[0].score:.4g}" if others else "-"
-            row = [clean(task), str(grouping.groups.index(group) + 1), f"{grouping.per_task[task]:.4g}", elsewhere]
-            made.add_row(*row, *([f"{same[task]:.0%}"] if same else []))
-        self._put(made)
-
-    def _remarks(self, grouping: Grouping) -> None:
-        for number, remark in enumerate(remarks(grouping)):
-            self._line(remark, blank=number == 0)
-
-    def _explanations(self, grouping: Grouping, explain: Sequence[str]) -> None:
-        names = self.answer.table.tasks if "all" in explain else explain
-        for number, task in enumerate(names):
-            self._line(grouping.explain(task), blank=number == 0)
-
-    def _together(self, found: Stability | None) -> None:
-        if found is None:
-            self._line("how often tasks are served together needs resamples of a history; there is none", blank=True)
-            return
-        n = len(found.tasks)
-        pairs = [(found.together[i][j], i, j) for i in range(n) for j in range(i + 1, n) if found.together[i][j]]
-        made = table("tasks", "served together", numbers=("served together",), names=("tasks",))
-        for share, i, j in sorted(pairs, key=lambda pair: (-pair[0], pair[1:])):
-            made.add_row(f"{clean(found.tasks[i])}, {clean(found.tasks[j])}", f"{share:.0%}")
-        self._put(made)
-
-    def _comparison(self, found: Comparison) -> None:
-        mine, best = found.spent
-        units = "cost" if self.costs else "networks"
-        over = f", more than the budget of {found.best.budget:g}" if mine > found.best.budget * (1 + 1e-9) else ""
-        self._line(f"{self.answer.compared} {found}; {units}: {mine:g}{over}, the best: {best:g}", blank=True)
-        if self.quiet:
-            return
-        self._put(networks(found.mine, self.costs))
-        made = table("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
-        for task in self.answer.table.tasks:
-            scores = found.mine.per_task[task], found.best.per_task[task], found.per_task[task]
-            made.add_row(clean(task), *(f"{score:.4g}" for score in scores))
-        self._put(made)
-
-    def _line(self, text: str, blank: bool = False) -> None:
-        if blank:
-            self.console.print()
-        say(self.console, text)
-
-    def _put(self, made: Table) -> None:
-        if not self.quiet:
-            self.console.print()
-        put(self.console, made)
-
-
-def proof(grouping: Grouping) -> str:
-    """Whether the grouping is proven, in a word."""
-    return "proven" if grouping.status == "optimal" else f"gap {grouping.gap:.1%}"
-
-
-def networks(grouping: Grouping, costs: bool) -> Table:
-    """One line per network."""
-    helped = any(group.helpers for group in grouping.groups)
-    columns = ["network", "serves", *(["helped by"] if helped else []), "score", *(["cost"] if costs else [])]
-    made = table(*columns, numbers=("network", "score", "cost"))
-    for number, group in enumerate(grouping.groups, 1):
-        row = [str(number), _names(group.serves)]
-        row += [_names(group.helpers)] if helped else []
-        row += [f"{sum(grouping.per_task[task] for task in group.serves):.6g}"]
-        made.add_row(*row, *([f"{group.cost:g}"] if costs else []))
-    return made
-
-
-def _short(group: Group, costs: bool) -> str:
-    helped = f" + {_names(group.helpers)}" if group.helpers else ""
-    return f"{{{_names(group.serves)}}}{helped}" + (f": {group.cost:g}" if costs else "")
-
-
-def _names(tasks: frozenset[str]) -> str:
-    return ", ".join(map(clean, sorted(tasks))) or "-"
 
 
 def group(
@@ -356,15 +69,12 @@ def group(
         `tagalong group affinity.csv --budget 3`: at most three networks
         `tagalong group losses.csv --objective min --compare mine.yaml`: what a grouping made by hand loses
     """
-    from tagalong.group import (
-        Comparison,  # on demand: whoever asks for help need not wait for scipy
-        read_table,  # on demand: whoever asks for help need not wait for scipy
-    )
+    from tagalong.group import Comparison, read_table  # on demand: whoever asks for help need not wait for scipy
 
-    check_together(budget, budgets, compare, bool(explain or together), out)
+    _check_together(budget, budgets, compare, bool(explain or together), out)
     table = read_table(file, axis.value)
     costs = arguments.cost(cost, table.tasks)
-    table = narrowed(table, arguments.names(tasks) if tasks is not None else None, average and average.value)
+    table = _narrowed(table, arguments.names(tasks) if tasks is not None else None, average and average.value)
     rules: dict[str, Any] = {
         "objective": objective.value,
         "allow_single": allow_single,
@@ -374,20 +84,299 @@ def group(
         "must_link": arguments.links(must_link or [], "must_link"),
         "cannot_link": arguments.links(cannot_link or [], "cannot_link"),
         "weights": arguments.weights(weights or []),
-        **completed(table, complete is not None, allow_single),
+        **_completed(table, complete is not None, allow_single),
     }
     search = {"solver": solver.value, "time_limit": time_limit, "seed": seed, "resamples": resamples}
-    mine = given(compare, table, rules)
-    wanted = budgets_wanted(budget, budgets, mine, table, costs=cost is not None)
-    check_tasks(explain or [], table)
-    answer = select(file, table, wanted, rules | search, quiet or json)
+    mine = _given(compare, table, rules)
+    wanted = _budgets_wanted(budget, budgets, mine, table, costs=cost is not None)
+    _check_tasks(explain or [], table)
+    answer = _select(file, table, wanted, rules | search, quiet or json)
     if mine is not None:
         answer = replace(answer, comparison=Comparison(mine, answer.groupings[0]), compared=compare)
     if out is not None:
-        save(answer, out, several=budgets is not None)
+        _save(answer, out, several=budgets is not None)
     if json:
-        print(to_json(answer, several=budgets is not None, explain=explain or []))
+        print(_to_json(answer, several=budgets is not None, explain=explain or []))
         return
-    Page(answer, quiet=quiet, costs=cost is not None).show(budgets is not None, explain or [], together)
+    _Page(answer, quiet=quiet, costs=cost is not None).show(budgets is not None, explain or [], together)
     if out is not None and not quiet:
         print(f"saved to {out}")
+
+
+def _check_together(
+    budget: float | None, budgets: str | None, compare: Path | None, detail: bool, out: Path | None
+) -> None:
+    """Refuses options that contradict each other, before anything is read."""
+    if budget is not None and budgets is not None:
+        raise ValueError("`budget` and `budgets` exclude each other; give one of them")
+    if budget is None and budgets is None and compare is None:
+        raise ValueError("`budget` or `budgets` must be given, such as --budget 3 or --budgets 1-5")
+    if budgets is not None and (compare is not None or detail):
+        raise ValueError("--compare, --explain and --together look at one grouping; give `budget` instead of `budgets`")
+    if out is not None and out.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"--out must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, found {str(out)!r}")
+
+
+def _narrowed(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
+    """Some tasks alone, under another average."""
+    part = table if tasks is None else table.only(tasks)
+    if average is None:
+        return part
+    if part.kind != "affinity":
+        raise ValueError(f"`average` needs the history of a saved affinity, found a {part}")
+    return replace(part, scores=part.scores.averaged(average))
+
+
+def _completed(table: ScoreTable, pairs: bool, allow_single: bool | None) -> dict[str, Any]:
+    """How pair results become those of larger groups; a square table says it with means, singles on its diagonal."""
+    if not pairs:
+        return {}
+    if table.kind in ("results", "candidates"):
+        return {"complete": "pairs"}
+    return {"allow_single": table.has_singles if allow_single is None else allow_single}
+
+
+def _given(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -> Grouping | None:
+    """The grouping to compare with, under the same scores and rules."""
+    from tagalong.group import read_groups, read_text_file, score_grouping
+
+    if path is None:
+        return None
+    text = read_text_file(path)
+    try:
+        return score_grouping(table.scores, read_groups(text), **rules)
+    except ValueError as error:
+        said = str(error)
+        raise ValueError(said.replace("`groups`", str(path)) if "`" in said else f"{path}: {said}") from None
+
+
+def _budgets_wanted(
+    budget: float | None, budgets: str | None, mine: Grouping | None, table: ScoreTable, costs: bool
+) -> Sequence[float]:
+    """As asked for; with only a grouping to compare with, what that one spends."""
+    if budgets is not None:
+        if budgets.strip().lower() == "all" and (costs or table.kind == "candidates"):
+            raise ValueError("`budgets` all counts networks; where they have costs list totals, such as 1,2.5,4")
+        return arguments.budgets(budgets, len(table.tasks))
+    if budget is not None:
+        return [int(budget) if budget == int(budget) else budget] if abs(budget) < 1e300 else [budget]
+    assert mine is not None
+    counted = all(group.cost == 1 for group in mine.groups)
+    return [min(mine.budget, len(table.tasks)) if counted else mine.budget]
+
+
+def _check_tasks(names: Sequence[str], table: ScoreTable) -> None:
+    """Refuses to explain tasks that there are not."""
+    unknown = [name for name in names if name not in (*table.tasks, "all")]
+    if unknown:
+        known = ", ".join(map(repr, table.tasks))
+        raise ValueError(f"--explain must be among {known} or all, found {', '.join(map(repr, unknown))}")
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The groupings found, for the budgets asked for, and what they were found from."""
+
+    file: Path
+    table: ScoreTable
+    groupings: Sequence[Grouping]
+    interrupted: bool
+    comparison: Comparison | None = None
+    compared: Path | None = None
+
+
+def _select(file: Path, table: ScoreTable, budgets: Sequence[float], options: dict[str, Any], quiet: bool) -> _Answer:
+    """Selects, with progress and until somebody asks for the best so far."""
+    from tagalong.group import select_groups
+
+    with Interrupt() as interrupt, progress(f"choosing networks for {len(table.tasks)} tasks", quiet):
+        try:
+            found = select_groups(table.scores, budgets=budgets, stop=interrupt.asked, **options)
+        except ValueError as error:
+            raise ValueError(sentence(error, str(file))) from None
+        except TimeoutError as error:
+            if not interrupt.asked():
+                raise TimeoutError(sentence(error, str(file))) from None
+            raise KeyboardInterrupt("stopped before any grouping was found; the same command starts again") from None
+    return _Answer(file, table, list(found.values()), interrupt.asked())
+
+
+def _to_json(answer: _Answer, several: bool, explain: Sequence[str]) -> str:
+    """One grouping as `Grouping.to_json` writes it, with what is known of the input; several in a list."""
+    documents = [_document(grouping) for grouping in answer.groupings]
+    whole: dict[str, Any] = {"groupings": documents} if several else documents[0]
+    table = answer.table
+    whole["caution"] = caution(table.tasks)
+    whole["input"] = {"file": str(answer.file), "kind": table.kind, "axis": table.axis, "tasks": list(table.tasks)}
+    whole["interrupted"] = answer.interrupted
+    if explain:
+        grouping = answer.groupings[0]
+        names = grouping.tasks if "all" in explain else explain
+        whole["explanations"] = {task: grouping.explain(task) for task in names}
+    if answer.comparison is not None:
+        whole["comparison"] = _compared(answer.comparison)
+    return json.dumps(whole, indent=1, allow_nan=False)
+
+
+def _document(grouping: Grouping) -> dict[str, Any]:
+    """The grouping with what scripts would have to compute."""
+    known = grouping.to_document()
+    known["gap"] = grouping.gap if grouping.gap < float("inf") else None
+    known["cost"] = sum(group.cost for group in grouping.groups)
+    if grouping.resampled is not None:
+        known["resampled"]["unsettled"] = list(grouping.resampled.unsettled)
+    return known
+
+
+def _save(answer: _Answer, path: Path, several: bool) -> None:
+    """Writes the grouping, or all of them, as the suffix says."""
+    first, in_yaml = answer.groupings[0], path.suffix.lower() != ".json"
+    if several:
+        whole: dict[str, Any] = {"caution": caution(answer.table.tasks)}
+        whole["groupings"] = [grouping.to_document() for grouping in answer.groupings]
+        text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True) if in_yaml else json.dumps(whole, indent=1)
+    else:
+        text = first.to_yaml() if in_yaml else first.to_json()
+    write_atomic(path, (text.rstrip("\n") + "\n").encode())
+
+
+def _compared(comparison: Comparison) -> dict[str, Any]:
+    mine, best = comparison.spent
+    return {
+        "mine": comparison.mine.to_document(),
+        "loss": comparison.loss,
+        "per_task": comparison.per_task,
+        "spent": {"mine": mine, "best": best},
+    }
+
+
+class _Page:
+    """Writes an answer from top to bottom."""
+
+    def __init__(self, answer: _Answer, quiet: bool = False, costs: bool = False) -> None:
+        self.answer, self.quiet = answer, quiet
+        self.costs = costs or answer.table.kind == "candidates"
+        self.console: Console = screen()
+
+    def show(self, several: bool, explain: Sequence[str], together: bool) -> None:
+        """The budgets in one table, or one grouping in full."""
+        if not self.quiet:
+            self._line(f"{self.answer.file}: {self.answer.table}")
+        if self.answer.interrupted:
+            self._line("interrupted: the best found so far")
+        if several:
+            self._budgets()
+            return
+        grouping = self.answer.groupings[0]
+        self._networks(grouping)
+        if not self.quiet:
+            self._tasks(grouping)
+            self._remarks(grouping)
+        self._explanations(grouping, explain)
+        if together:
+            self._together(grouping.resampled)
+        if self.answer.comparison is not None:
+            self._comparison(self.answer.comparison)
+
+    def _networks(self, grouping: Grouping) -> None:
+        self._line(grouping.summary, blank=not self.quiet)
+        self._put(_network_table(grouping, self.costs))
+
+    def _budgets(self) -> None:
+        resampled = any(grouping.resampled for grouping in self.answer.groupings)
+        columns = ["budget", "networks", *(["cost"] if self.costs else []), "total", "proof"]
+        columns += [*(["stable"] if resampled else []), "{served} + helpers" + ": cost" * self.costs]
+        made = table(*columns, numbers=("budget", "networks", "cost", "total"))
+        for grouping in self.answer.groupings:
+            spent, stable = sum(group.cost for group in grouping.groups), grouping.stability
+            row = [f"{grouping.budget:g}", str(len(grouping.groups)), *([f"{spent:g}"] if self.costs else [])]
+            row += [f"{grouping.value:.6g}", _proof(grouping)]
+            row += [] if not resampled else ["-" if stable is None else f"{stable:.0%}"]
+            made.add_row(*row, "\n".join(_short(group, self.costs) for group in grouping.groups))
+        self._put(made)
+
+    def _tasks(self, grouping: Grouping) -> None:
+        if len(grouping.tasks) > MOST_ROWS:
+            self._line(f"scores of the {len(grouping.tasks)} tasks: --json", blank=True)
+            return
+        same = dict(zip(grouping.resampled.tasks, grouping.resampled.same, strict=True)) if grouping.resampled else {}
+        columns = ["task", "network", "score", "elsewhere", *(["settled"] if same else [])]
+        made = table(*columns, numbers=("network", "score", "elsewhere", "settled"), names=("task",))
+        for task in self.answer.table.tasks:
+            group = grouping.served_by(task)
+            others = [option for option in grouping.options.get(task, ()) if option.trains != group.trains]
+            elsewhere = f"{others[0].score:.4g}" if others else "-"
+            row = [clean(task), str(grouping.groups.index(group) + 1), f"{grouping.per_task[task]:.4g}", elsewhere]
+            made.add_row(*row, *([f"{same[task]:.0%}"] if same else []))
+        self._put(made)
+
+    def _remarks(self, grouping: Grouping) -> None:
+        for number, remark in enumerate(grouping.remarks):
+            self._line(remark, blank=number == 0)
+
+    def _explanations(self, grouping: Grouping, explain: Sequence[str]) -> None:
+        names = self.answer.table.tasks if "all" in explain else explain
+        for number, task in enumerate(names):
+            self._line(grouping.explain(task), blank=number == 0)
+
+    def _together(self, found: Stability | None) -> None:
+        if found is None:
+            self._line("how often tasks are served together needs resamples of a history; there is none", blank=True)
+            return
+        n = len(found.tasks)
+        pairs = [(found.together[i][j], i, j) for i in range(n) for j in range(i + 1, n) if found.together[i][j]]
+        made = table("tasks", "served together", numbers=("served together",), names=("tasks",))
+        for share, i, j in sorted(pairs, key=lambda pair: (-pair[0], pair[1:])):
+            made.add_row(f"{clean(found.tasks[i])}, {clean(found.tasks[j])}", f"{share:.0%}")
+        self._put(made)
+
+    def _comparison(self, found: Comparison) -> None:
+        mine, best = found.spent
+        units = "cost" if self.costs else "networks"
+        over = f", more than the budget of {found.best.budget:g}" if mine > found.best.budget * (1 + 1e-9) else ""
+        self._line(f"{self.answer.compared} {found}; {units}: {mine:g}{over}, the best: {best:g}", blank=True)
+        if self.quiet:
+            return
+        self._put(_network_table(found.mine, self.costs))
+        made = table("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
+        for task in self.answer.table.tasks:
+            scores = found.mine.per_task[task], found.best.per_task[task], found.per_task[task]
+            made.add_row(clean(task), *(f"{score:.4g}" for score in scores))
+        self._put(made)
+
+    def _line(self, text: str, blank: bool = False) -> None:
+        if blank:
+            self.console.print()
+        say(self.console, text)
+
+    def _put(self, made: Table) -> None:
+        if not self.quiet:
+            self.console.print()
+        put(self.console, made)
+
+
+def _proof(grouping: Grouping) -> str:
+    """Whether the grouping is proven, in a word."""
+    return "proven" if grouping.status == "optimal" else f"gap {grouping.gap:.1%}"
+
+
+def _network_table(grouping: Grouping, costs: bool) -> Table:
+    """One line per network."""
+    helped = any(group.helpers for group in grouping.groups)
+    columns = ["network", "serves", *(["helped by"] if helped else []), "score", *(["cost"] if costs else [])]
+    made = table(*columns, numbers=("network", "score", "cost"))
+    for number, group in enumerate(grouping.groups, 1):
+        row = [str(number), _names(group.serves)]
+        row += [_names(group.helpers)] if helped else []
+        row += [f"{sum(grouping.per_task[task] for task in group.serves):.6g}"]
+        made.add_row(*row, *([f"{group.cost:g}"] if costs else []))
+    return made
+
+
+def _short(group: Group, costs: bool) -> str:
+    helped = f" + {_names(group.helpers)}" if group.helpers else ""
+    return f"{{{_names(group.serves)}}}{helped}" + (f": {group.cost:g}" if costs else "")
+
+
+def _names(tasks: frozenset[str]) -> str:
+    return ", ".join(map(clean, sorted(tasks))) or "-"

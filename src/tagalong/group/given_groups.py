@@ -1,4 +1,4 @@
-"""Networks that somebody else chose: read as people write them down, and scored under the same rules."""
+"""Groups that somebody else chose: read as people write them down, scored under the same rules, and compared."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ import numpy as np
 from tagalong.errors import refuse
 
 from .grouping import FORMAT, Group, Grouping, GroupingFileError, Option, read_yaml
-from .posing import Cost, Request, components, group_cost, read_links
+from .posing import components
 from .problem import indices
-from .scores import Candidate, Complete, Scores, Units, is_number, read_scores
+from .request import Cost, Request, Units, read_links
+from .scores import Candidate, Complete, Scores, group_name, is_number, read_scores
 
 Written = Group | frozenset[str]
+SAME = 1e-9  # of the larger value: what counts as equal
 EXPECTED = "a list of lists of names, `name: [names]`, or entries with `trains` and perhaps `serves`"
 
 
@@ -91,82 +93,6 @@ def _names(entry: Any) -> frozenset[str]:
     if twice:
         raise GroupingFileError(f"a group must name each task once, found {', '.join(map(repr, twice))} again")
     return frozenset(names)
-
-
-@dataclass(frozen=True)
-class Network:
-    """A written network with the scores of the tasks it can serve.
-
-    Attributes:
-        trains: its tasks.
-        serves: those it serves; None if nobody said.
-        values: the score of each task it could serve.
-        cost: NaN if a table of costs does not list it.
-    """
-
-    trains: frozenset[str]
-    serves: frozenset[str] | None
-    values: Mapping[str, float]
-    cost: float
-
-    @classmethod
-    def of(cls, group: Written, scores: Scores, request: Request) -> Network:
-        """Looks its scores up; unknown names have none, and `problems` says so."""
-        trains, serves = (group.trains, group.serves) if isinstance(group, Group) else (group, None)
-        if not trains or not trains <= set(scores.tasks):
-            return cls(trains, serves, {}, 1.0)
-        if scores.listed is None:
-            values = {task: scores.of(task, trains) for task in sorted(trains)}
-            cost = group_cost(request, trains)
-        else:
-            chosen = _listed(group, trains, scores, request)
-            values = dict(chosen.values) if chosen else {}
-            own = chosen is not None and not np.isnan(chosen.cost)
-            cost = chosen.cost if chosen is not None and own else group_cost(request, trains)
-        if len(scores.tasks) == 1:
-            values = {task: 0.0 if np.isnan(value) else value for task, value in values.items()}
-        return cls(trains, serves, {task: value for task, value in values.items() if np.isfinite(value)}, cost)
-
-    def problems(self, scores: Scores, request: Request) -> list[str]:
-        """What stands against it."""
-        name = "{" + ", ".join(sorted(self.trains)) + "}"
-        unknown = sorted(self.trains - set(scores.tasks))
-        if unknown or not self.trains:
-            known, found = ", ".join(map(repr, scores.tasks)), ", ".join(map(repr, unknown)) or "an empty group"
-            return [f"`groups` must name tasks ({known}), found {found}"]
-        if len(self.trains) == 1 and len(scores.tasks) > 1 and not request.singles(scores):
-            return [f"`groups`: {name} trains one task alone, and `allow_single` is off for these scores"]
-        problems = []
-        if not set(self.serves or ()) <= set(self.values) or not self.values:
-            problems.append(f"`groups`: there is no result for {name} in `scores`")
-        if request.max_size is not None and len(self.trains) > request.max_size:
-            problems.append(f"`groups`: {name} trains {len(self.trains)} tasks, `max_size` is {request.max_size}")
-        if np.isnan(self.cost):
-            problems.append(f"`groups`: `cost` does not list {name}")
-        if request.max_cost is not None and self.cost > request.max_cost * (1 + 1e-9):
-            problems.append(f"`groups`: {name} costs {self.cost:g}, `max_cost` is {request.max_cost:g}")
-        for link in request.cannot_link:
-            if len(self.trains & set(link)) > 1:
-                both = ", ".join(sorted(self.trains & set(link)))
-                problems.append(f"`groups`: {name} trains {both} together, against `cannot_link`")
-        return problems
-
-
-def _listed(group: Written, trains: frozenset[str], scores: Scores, request: Request) -> Candidate | None:
-    """The candidate that trains these tasks: of the cost that is written, else the best, then the cheapest."""
-    sign = 1 if request.objective == "max" else -1
-    same = [entry for entry in scores.listed or () if entry.trains == trains]
-    costed = [entry for entry in same if isinstance(group, Group) and entry.cost == group.cost]
-
-    if len(costed or same) < 2:
-        return next(iter(costed or same), None)
-    units = request.units(scores)
-
-    def worth(entry: Candidate) -> tuple[float, float]:
-        total = sum(units.one(scores.tasks.index(task), value) for task, value in entry.values.items())
-        return sign * total, -entry.cost
-
-    return max(costed or same, key=worth)
 
 
 def score_grouping(
@@ -248,6 +174,80 @@ def _groups_given(groups: Any) -> list[Written]:
     return written
 
 
+@dataclass(frozen=True)
+class Network:
+    """A written network with the scores of the tasks it can serve.
+
+    Attributes:
+        trains: its tasks.
+        serves: those it serves; None if nobody said.
+        values: the score of each task it could serve.
+        cost: NaN if a table of costs does not list it.
+    """
+
+    trains: frozenset[str]
+    serves: frozenset[str] | None
+    values: Mapping[str, float]
+    cost: float
+
+    @classmethod
+    def of(cls, group: Written, scores: Scores, request: Request) -> Network:
+        """Looks its scores up; unknown names have none, and `problems` says so."""
+        trains, serves = (group.trains, group.serves) if isinstance(group, Group) else (group, None)
+        if not trains or not trains <= set(scores.tasks):
+            return cls(trains, serves, {}, 1.0)
+        if scores.listed is None:
+            values = {task: scores.of(task, trains) for task in sorted(trains)}
+            cost = request.cost_of(trains)
+        else:
+            chosen = _listed(group, trains, scores, request)
+            values = dict(chosen.values) if chosen else {}
+            own = chosen is not None and not np.isnan(chosen.cost)
+            cost = chosen.cost if chosen is not None and own else request.cost_of(trains)
+        if len(scores.tasks) == 1:
+            values = {task: 0.0 if np.isnan(value) else value for task, value in values.items()}
+        return cls(trains, serves, {task: value for task, value in values.items() if np.isfinite(value)}, cost)
+
+    def problems(self, scores: Scores, request: Request) -> list[str]:
+        """What stands against it."""
+        name = group_name(self.trains)
+        unknown = sorted(self.trains - set(scores.tasks))
+        if unknown or not self.trains:
+            known, found = ", ".join(map(repr, scores.tasks)), ", ".join(map(repr, unknown)) or "an empty group"
+            return [f"`groups` must name tasks ({known}), found {found}"]
+        if len(self.trains) == 1 and len(scores.tasks) > 1 and not request.singles(scores):
+            return [f"`groups`: {name} trains one task alone, and `allow_single` is off for these scores"]
+        problems = []
+        if not set(self.serves or ()) <= set(self.values) or not self.values:
+            problems.append(f"`groups`: there is no result for {name} in `scores`")
+        if request.max_size is not None and len(self.trains) > request.max_size:
+            problems.append(f"`groups`: {name} trains {len(self.trains)} tasks, `max_size` is {request.max_size}")
+        if np.isnan(self.cost):
+            problems.append(f"`groups`: `cost` does not list {name}")
+        if request.max_cost is not None and self.cost > request.max_cost * (1 + 1e-9):
+            problems.append(f"`groups`: {name} costs {self.cost:g}, `max_cost` is {request.max_cost:g}")
+        for link in request.cannot_link:
+            if len(self.trains & set(link)) > 1:
+                both = ", ".join(sorted(self.trains & set(link)))
+                problems.append(f"`groups`: {name} trains {both} together, against `cannot_link`")
+        return problems
+
+
+def _listed(group: Written, trains: frozenset[str], scores: Scores, request: Request) -> Candidate | None:
+    """The candidate that trains these tasks: of the cost that is written, else the best, then the cheapest."""
+    same = [entry for entry in scores.listed or () if entry.trains == trains]
+    costed = [entry for entry in same if isinstance(group, Group) and entry.cost == group.cost]
+    if len(costed or same) < 2:
+        return next(iter(costed or same), None)
+    units = request.units(scores)
+
+    def worth(entry: Candidate) -> tuple[float, float]:
+        total = sum(units.one(scores.tasks.index(task), value) for task, value in entry.values.items())
+        return request.sign * total, -entry.cost
+
+    return max(costed or same, key=worth)
+
+
 def _left_out(networks: Sequence[Network], scores: Scores) -> list[str]:
     """Tasks that nothing serves, or more than one network says it serves."""
     said = [task for network in networks for task in network.serves or ()]
@@ -263,10 +263,9 @@ def _left_out(networks: Sequence[Network], scores: Scores) -> list[str]:
 
 
 def _scored(networks: Sequence[Network], scores: Scores, request: Request, budget: float | None) -> Grouping:
-    sign = 1.0 if request.objective == "max" else -1.0
     units = request.units(scores)
     number = {task: i for i, task in enumerate(scores.tasks)}
-    place = _places(networks, scores, request, sign, units)
+    place = _places(networks, scores, request, units)
     per_task = {task: networks[at].values[task] for task, at in place.items()}
     value = units.back(sum(units.one(number[task], score) for task, score in per_task.items()))
     spent = float(sum(network.cost for network in networks))
@@ -276,16 +275,16 @@ def _scored(networks: Sequence[Network], scores: Scores, request: Request, budge
             for number, network in enumerate(networks)
         ),
         value=value,
-        bound=sign * max(_best_partners(scores, request, sign, units), sign * value),
+        bound=request.sign * max(_best_partners(scores, request, units), request.sign * value),
         status="feasible",
         per_task={task: per_task[task] for task in scores.tasks},
         budget=budget if budget is not None else (int(spent) if spent.is_integer() else spent),
         objective=request.objective,
-        options={task: _options(networks, task, sign) for task in scores.tasks},
+        options={task: _options(networks, task, request.sign) for task in scores.tasks},
     )
 
 
-def _places(networks: Sequence[Network], scores: Scores, request: Request, sign: float, units: Units) -> dict[str, int]:
+def _places(networks: Sequence[Network], scores: Scores, request: Request, units: Units) -> dict[str, int]:
     """Which network serves each task: as written, else the best; linked tasks go together."""
     place: dict[str, int] = {}
     problems = []
@@ -300,7 +299,9 @@ def _places(networks: Sequence[Network], scores: Scores, request: Request, sign:
         if not able:
             problems.append(f"`groups`: no network serves {', '.join(link)} together, as `must_link` asks")
             continue
-        worth = [sign * sum(units.one(i, networks[at].values[scores.tasks[i]]) for i in indices(bits)) for at in able]
+        worth = [
+            request.sign * sum(units.one(i, networks[at].values[scores.tasks[i]]) for i in indices(bits)) for at in able
+        ]
         best = able[worth.index(max(worth))]
         place |= dict.fromkeys(link, best)
     refuse(problems)
@@ -312,16 +313,68 @@ def _options(networks: Sequence[Network], task: str, sign: float) -> tuple[Optio
     return tuple(sorted(known, key=lambda option: (-sign * option.score, sorted(option.trains))))
 
 
-def _best_partners(scores: Scores, request: Request, sign: float, units: Units) -> float:
+def _best_partners(scores: Scores, request: Request, units: Units) -> float:
     """No grouping is worth more than every task in the best company there is for it."""
     best = dict.fromkeys(scores.tasks, -np.inf)
     for entry in scores.listed or [Candidate(group, values) for group, values in scores.given.items()]:
         for task, value in entry.values.items():
-            best[task] = max(best[task], sign * value)
+            best[task] = max(best[task], request.sign * value)
     if scores.matrix is not None:
-        known = np.where(np.isfinite(scores.matrix), sign * scores.matrix, -np.inf)
+        known = np.where(np.isfinite(scores.matrix), request.sign * scores.matrix, -np.inf)
         if not request.singles(scores) and len(known) > 1:
             np.fill_diagonal(known, -np.inf)
         best = {task: max(best[task], top) for task, top in zip(scores.tasks, known.max(axis=0).tolist(), strict=True)}
     top = [best[task] if np.isfinite(best[task]) else 0.0 for task in scores.tasks]
     return units.back(sum(units.one(i, score) for i, score in enumerate(top)))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two groupings of the same tasks, scored alike.
+
+    Attributes:
+        mine: for example made by hand and scored by `score_grouping`.
+        best: what to compare it with, usually from `select_groups`.
+
+    Example:
+        >>> from tagalong.group import score_grouping, select_groups
+        >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
+        >>> print(Comparison(score_grouping(affinity, [{"0", "1"}, {"1", "2"}]), select_groups(affinity, 2)))
+        loses 1 of 11 (9.1%), all of it on 2
+    """
+
+    mine: Grouping
+    best: Grouping
+
+    def __post_init__(self) -> None:
+        if self.mine.tasks != self.best.tasks or self.mine.objective != self.best.objective:
+            raise ValueError("`mine` and `best` must be groupings of the same tasks with the same objective")
+
+    @property
+    def loss(self) -> float:
+        """How much worse `mine` is in total; negative where it is better, 0 up to rounding."""
+        sign = 1.0 if self.best.objective == "max" else -1.0
+        loss = sign * (self.best.value - self.mine.value)
+        largest = max(abs(self.best.value), abs(self.mine.value))
+        return 0.0 if abs(loss) <= SAME * largest else loss
+
+    @property
+    def per_task(self) -> dict[str, float]:
+        """How much worse `mine` is for each task, before weights; negative where it is better."""
+        sign = 1.0 if self.best.objective == "max" else -1.0
+        return {task: sign * (score - self.mine.per_task[task]) for task, score in self.best.per_task.items()}
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """What the networks of `mine` and of `best` cost."""
+        return sum(group.cost for group in self.mine.groups), sum(group.cost for group in self.best.groups)
+
+    def __str__(self) -> str:
+        if not self.loss:
+            return f"is as good: {self.mine.value:.6g}"
+        share = f" ({abs(self.loss / self.best.value):.1%})" if self.best.value else ""
+        if self.loss < 0:
+            return f"is better by {-self.loss:.4g}{share} than {self.best.value:.6g}"
+        losing = [task for task, loss in self.per_task.items() if loss > SAME * abs(self.best.value)]
+        where = f", all of it on {losing[0]}" if len(losing) == 1 else ""
+        return f"loses {self.loss:.4g} of {self.best.value:.6g}{share}{where}"

@@ -1,4 +1,4 @@
-"""The answer, `Grouping`: which networks there should be, and which tasks each trains and serves; JSON and YAML."""
+"""The answer, `Grouping`: which networks there should be, what each trains and serves; saved as JSON and YAML."""
 
 from __future__ import annotations
 
@@ -10,57 +10,17 @@ from typing import Any, Literal
 
 import yaml
 
+from .grouping_text import explanation, html_table, remarks, summary, text_table
 from .solvers import Certificate
 from .stability import Stability
 
-
-def read_yaml(text: str, as_text: bool = False) -> Any:
-    """The document in a text; with `as_text` every value is a string, so that a task may be called `no` or `1`.
-
-    Raises:
-        ValueError: the text is not YAML, or a mapping holds a key twice.
-
-    Example:
-        >>> read_yaml("first: [age, no]", as_text=True)
-        {'first': ['age', 'no']}
-    """
-    try:
-        return yaml.load(text, _Texts if as_text else _Values)
-    except yaml.YAMLError as error:
-        raise ValueError(_sentence(error)) from error
-    except RecursionError:
-        raise ValueError("too deeply nested") from None
+FORMAT = "tagalong-grouping"
+VERSION = 1
+PLAIN = ("value", "bound", "status", "budget", "objective", "solver")  # what a document holds as it is
 
 
-def write_yaml(document: Any) -> str:
-    """The document with short lists on one line, keys in their order."""
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
-
-
-def _sentence(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    return f"{problem} in line {mark.line + 1}" if mark is not None else str(problem)
-
-
-class _Distinct:
-    """Refuses mappings that hold a key twice; YAML's own loaders keep the last one."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep)  # type: ignore[misc]
-
-
-class _Values(_Distinct, yaml.SafeLoader):
-    pass
-
-
-class _Texts(_Distinct, yaml.BaseLoader):
-    pass
+class GroupingFileError(ValueError):
+    """A text that should hold a grouping does not."""
 
 
 @dataclass(frozen=True, init=False)
@@ -154,8 +114,7 @@ class Grouping:
         object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-
-        return from_document, (to_document(self),)
+        return Grouping.from_document, (self.to_document(),)  # read-only mappings cannot be pickled
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -206,14 +165,60 @@ class Grouping:
             >>> print(grouping.explain("1"))
             1 is served by {0, 1} with 5, the best of the 2 networks for it; next best: {0, 1, 2} with 2.5.
         """
-        from .grouping_text import explanation
-
         return explanation(self, task)
+
+    @property
+    def summary(self) -> str:
+        """One line: how many networks, how good, and whether that is proven."""
+        return summary(self)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What else there is to say, line by line: groupings that are as good, and how stable this one is."""
+        return remarks(self)
+
+    def to_document(self) -> dict[str, Any]:
+        """The grouping as a dictionary that JSON can hold; `from_document` gives it back."""
+        document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+        document |= {name: getattr(self, name) for name in PLAIN}
+        document["groups"] = _plain_groups(self.groups)
+        document["per_task"] = dict(self.per_task)
+        document["ties"] = [_plain_groups(tie) for tie in self.ties]
+        document["options"] = {
+            task: [{"trains": sorted(option.trains), "score": option.score} for option in options]
+            for task, options in self.options.items()
+        }
+        if self.certificate is not None:
+            document["certificate"] = {"tasks": dict(self.certificate.tasks), "network": self.certificate.network}
+        if self.resampled is not None:
+            document["resampled"] = {
+                "resamples": self.resampled.resamples,
+                "share": self.resampled.share,
+                "tasks": list(self.resampled.tasks),
+                "together": [list(row) for row in self.resampled.together],
+                "same": list(self.resampled.same),
+            }
+        return document
+
+    @staticmethod
+    def from_document(document: Any) -> Grouping:
+        """The grouping in a dictionary that `to_document` made, perhaps by way of a file."""
+        found = document.get("format") if isinstance(document, dict) else type(document).__name__
+        if found != FORMAT:
+            raise GroupingFileError(f"a grouping must have the format {FORMAT!r}, found {found!r}")
+        if document.get("version") != VERSION:
+            version = document.get("version")
+            raise GroupingFileError(
+                f"this tagalong reads groupings of version {VERSION}, found {version!r}; update tagalong"
+            )
+        try:
+            return _built(document)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise GroupingFileError(f"the grouping is damaged: {error!r}; save it again") from error
 
     def to_json(self) -> str:
         """The grouping as JSON text; `from_json` gives it back."""
-
-        return to_text(self)
+        return json.dumps(self.to_document(), indent=1, allow_nan=False)
 
     @staticmethod
     def from_json(text: str) -> Grouping:
@@ -225,13 +230,17 @@ class Grouping:
             >>> Grouping.from_json(grouping.to_json()) == grouping
             True
         """
-
-        return from_text(text)
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise GroupingFileError(f"a grouping must be valid JSON, found {error}") from error
+        return Grouping.from_document(document)
 
     def to_yaml(self) -> str:
         """The grouping as YAML text, to be read and changed by hand; `from_yaml` gives it back."""
-
-        return to_yaml(self)
+        return yaml.safe_dump(
+            self.to_document(), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110
+        )  # short lists on one line
 
     @staticmethod
     def from_yaml(text: str) -> Grouping:
@@ -253,92 +262,17 @@ class Grouping:
             >>> Grouping.from_yaml(grouping.to_yaml()) == grouping
             True
         """
-
-        return from_yaml(text)
+        try:
+            document = read_yaml(text)
+        except ValueError as error:
+            raise GroupingFileError(f"a grouping must be valid YAML, found {error}") from error
+        return Grouping.from_document(document)
 
     def __str__(self) -> str:
-        from .grouping_text import text_table as table
-
-        return table(self)
+        return text_table(self)
 
     def _repr_html_(self) -> str:
-        from .grouping_text import html_table  # only in notebooks
-
         return html_table(self)
-
-
-FORMAT = "tagalong-grouping"
-VERSION = 1
-PLAIN = ("value", "bound", "status", "budget", "objective", "solver")
-
-
-class GroupingFileError(ValueError):
-    """A text that should hold a grouping does not."""
-
-
-def to_text(grouping: Grouping) -> str:
-    return json.dumps(to_document(grouping), indent=1, allow_nan=False)
-
-
-def from_text(text: str) -> Grouping:
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise GroupingFileError(f"a grouping must be valid JSON, found {error}") from error
-    return from_document(document)
-
-
-def to_yaml(grouping: Grouping) -> str:
-    return write_yaml(to_document(grouping))
-
-
-def from_yaml(text: str) -> Grouping:
-    try:
-        document = read_yaml(text)
-    except ValueError as error:
-        raise GroupingFileError(f"a grouping must be valid YAML, found {error}") from error
-    return from_document(document)
-
-
-def to_document(grouping: Grouping) -> dict[str, Any]:
-    """What JSON can hold."""
-    document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-    document |= {name: getattr(grouping, name) for name in PLAIN}
-    document["groups"] = _plain_groups(grouping.groups)
-    document["per_task"] = dict(grouping.per_task)
-    document["ties"] = [_plain_groups(tie) for tie in grouping.ties]
-    document["options"] = {
-        task: [{"trains": sorted(option.trains), "score": option.score} for option in options]
-        for task, options in grouping.options.items()
-    }
-    certificate, resampled = grouping.certificate, grouping.resampled
-    if certificate is not None:
-        document["certificate"] = {"tasks": dict(certificate.tasks), "network": certificate.network}
-    if resampled is not None:
-        document["resampled"] = {
-            "resamples": resampled.resamples,
-            "share": resampled.share,
-            "tasks": list(resampled.tasks),
-            "together": [list(row) for row in resampled.together],
-            "same": list(resampled.same),
-        }
-    return document
-
-
-def from_document(document: Any) -> Grouping:
-    """The grouping in a document that `to_document` made, perhaps by way of a file."""
-    found = document.get("format") if isinstance(document, dict) else type(document).__name__
-    if found != FORMAT:
-        raise GroupingFileError(f"a grouping must have the format {FORMAT!r}, found {found!r}")
-    if document.get("version") != VERSION:
-        version = document.get("version")
-        raise GroupingFileError(
-            f"this tagalong reads groupings of version {VERSION}, found {version!r}; update tagalong"
-        )
-    try:
-        return _built(document)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise GroupingFileError(f"the grouping is damaged: {error!r}; save it again") from error
 
 
 def _built(document: dict[str, Any]) -> Grouping:
@@ -370,3 +304,47 @@ def _plain_groups(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
 
 def _groups(entries: list[dict[str, Any]]) -> tuple[Group, ...]:
     return tuple(Group(entry["trains"], entry["serves"], entry["cost"]) for entry in entries)
+
+
+def read_yaml(text: str, as_text: bool = False) -> Any:
+    """The document in a text; with `as_text` every value is a string, so that a task may be called `no` or `1`.
+
+    Raises:
+        ValueError: the text is not YAML, or a mapping holds a key twice.
+
+    Example:
+        >>> read_yaml("first: [age, no]", as_text=True)
+        {'first': ['age', 'no']}
+    """
+    try:
+        return yaml.load(text, _Texts if as_text else _Values)
+    except yaml.YAMLError as error:
+        raise ValueError(_sentence(error)) from error
+    except RecursionError:
+        raise ValueError("too deeply nested") from None
+
+
+def _sentence(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    return f"{problem} in line {mark.line + 1}" if mark is not None else str(problem)
+
+
+class _Distinct:
+    """Refuses mappings that hold a key twice; YAML's own loaders keep the last one."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)  # type: ignore[misc]
+
+
+class _Values(_Distinct, yaml.SafeLoader):
+    pass
+
+
+class _Texts(_Distinct, yaml.BaseLoader):
+    pass

@@ -16,7 +16,7 @@ import numpy as np
 from tagalong.affinity import Affinity
 from tagalong.errors import name_problems, refuse
 
-from .problem import Floats, Ints
+from .problem import Floats
 from .solvers import MOST_LISTED
 
 
@@ -64,7 +64,6 @@ class Candidate:
 
 
 Complete = Literal["pairs"] | None
-LARGEST = 1023  # the power of two that scores may add up to: the difference of two such sums still is a double
 
 
 @dataclass(frozen=True)
@@ -94,88 +93,30 @@ class Scores:
         if self.matrix is None:
             return float("nan")
         target = self._place[task]
-        sources = [self._place[name] for name in trains if name != task] or [target]
-        return _mean(self.matrix[sources, target])
+        sources = sorted(self._place[name] for name in trains if name != task) or [target]
+        return float(_means(self.matrix[sources, target]))
 
     def largest(self, singles: bool) -> Floats:
         """The largest score of each task, whatever its sign; of one task alone only if that may be chosen."""
+        if self.matrix is None:
+            return self._largest_result
         n = len(self.tasks)
-        most = np.zeros(n)
-        if self.matrix is not None:
-            used = np.isfinite(self.matrix) & (~np.eye(n, dtype=bool) | singles | (n == 1))
-            most = np.abs(np.where(used, self.matrix, 0.0)).max(axis=0)
-        results = [entry.values for entry in self.listed] if self.listed is not None else self.given.values()
-        for values in results:
+        used = np.isfinite(self.matrix) & (~np.eye(n, dtype=bool) | singles | (n == 1))
+        most: Floats = np.abs(np.where(used, self.matrix, 0.0)).max(axis=0)
+        return np.maximum(most, self._largest_result)
+
+    @cached_property
+    def _largest_result(self) -> Floats:
+        """Of each task, among results of whole groups."""
+        most = dict.fromkeys(self.tasks, 0.0)
+        for values in [entry.values for entry in self.listed] if self.listed is not None else self.given.values():
             for task, value in values.items():
-                most[self._place[task]] = max(most[self._place[task]], abs(value))
-        return most
+                most[task] = max(most[task], abs(value))
+        return np.array(list(most.values()), dtype=np.float64)
 
     @cached_property
     def _place(self) -> dict[str, int]:
         return {task: i for i, task in enumerate(self.tasks)}
-
-    def with_matrix(self, matrix: Floats) -> Scores:
-        """The same tasks with other values."""
-        return replace(self, matrix=matrix)
-
-
-@dataclass(frozen=True)
-class Units:
-    """Weighted scores as multiples of a power of two near the largest of them: sums neither overflow nor vanish.
-
-    Multiplying by a power of two is exact, so scores of any size are treated alike.
-
-    Attributes:
-        exponent: of the unit.
-        powers: of each task, what its scores are divided by first.
-        weights: of each task, between 1/2 and 1.
-        shifts: of each task, the power of two that is left to multiply by.
-    """
-
-    exponent: int
-    powers: Ints
-    weights: Floats
-    shifts: Ints
-
-    @classmethod
-    def of(cls, largest: Floats, weights: Floats) -> Units:
-        """For scores up to `largest` and the weights of the tasks."""
-        (_, powers), (fractions, more) = np.frexp(largest), np.frexp(weights)
-        together = (powers + more).astype(np.int64)
-        exponent = int(together[largest > 0].max()) if largest.any() else 0
-        return cls(exponent, powers.astype(np.int64), fractions, together - exponent)
-
-    def weighted(self, values: Floats) -> Floats:
-        """Scores (their last axis are the tasks) times weights, in this unit."""
-        found: Floats = np.ldexp(np.ldexp(values, -self.powers) * self.weights, self.shifts)
-        return found
-
-    def one(self, task: int, value: float) -> float:
-        """The score of one task times its weight, in this unit."""
-        return math.ldexp(
-            math.ldexp(value, -int(self.powers[task])) * float(self.weights[task]), int(self.shifts[task])
-        )
-
-    def back(self, value: float) -> float:
-        """From this unit to that of the scores."""
-        return math.ldexp(value, self.exponent)
-
-
-def range_problems(largest: Floats, weights: Floats) -> list[str]:
-    """Refuses scores whose sum over all tasks is no double, with and without weights."""
-    for name, factors in (("`scores`", np.ones(len(weights))), ("`scores` times `weights`", weights)):
-        units = Units.of(largest, factors)
-        total = float(units.weighted(largest).sum())
-        if total and math.frexp(total)[1] + units.exponent > LARGEST:
-            few = f"found up to {largest.max():.3g} for one of {len(largest)}"
-            most = f"{math.ldexp(1.0, LARGEST):.0e}"
-            return [f"{name} must add up to less than {most} over all tasks, {few}; divide all of them by one number"]
-    return []
-
-
-def _mean(values: Floats) -> float:
-    power = math.frexp(float(np.abs(values).max()))[1]
-    return math.ldexp(float(np.ldexp(values, -power).mean()), power)
 
 
 def read_scores(scores: Any, complete: Complete, costs: bool = False) -> Scores:
@@ -188,7 +129,7 @@ def read_scores(scores: Any, complete: Complete, costs: bool = False) -> Scores:
         return _of_table(scores, complete)
     if isinstance(scores, (list, tuple)) and any(isinstance(entry, Candidate) for entry in scores):
         listed = _of_candidates(scores)
-        return _filled(listed, costs) if complete == "pairs" else replace(listed, own_costs=True)
+        return _completed_candidates(listed, costs) if complete == "pairs" else replace(listed, own_costs=True)
     if hasattr(scores, "columns") and hasattr(scores, "index") and hasattr(scores, "to_numpy"):
         return _of_frame(scores)
     return _of_array(scores)
@@ -279,10 +220,10 @@ def _of_table(table: Mapping[Any, Any], complete: Complete) -> Scores:
     scores = _of_candidates([Candidate(group, values) for group, values in groups.items()])
     listed = tuple(Candidate(group, values, math.nan) for group, values in groups.items())
     results = replace(scores, given=groups, listed=listed)
-    return _completed(results) if complete == "pairs" else results
+    return _completed_table(results) if complete == "pairs" else results
 
 
-def _completed(scores: Scores) -> Scores:
+def _completed_table(scores: Scores) -> Scores:
     """Groups of three and more from pairs, as HOA does; given results stay."""
     matrix = _pair_matrix(scores.tasks, scores.listed or ())
     _need_all_pairs(scores.tasks, matrix)
@@ -290,7 +231,7 @@ def _completed(scores: Scores) -> Scores:
     return Scores(scores.tasks, matrix, larger, singles=scores.singles)
 
 
-def _filled(scores: Scores, costs: bool) -> Scores:
+def _completed_candidates(scores: Scores, costs: bool) -> Scores:
     """Candidates, and groups of three and more from pairs, as HOA does; given results and costs stay.
 
     With `cost`, every pair is listed once, and a group that is not listed costs what it says. Without, a network is
@@ -315,27 +256,45 @@ def _filled(scores: Scores, costs: bool) -> Scores:
             f"pairs that cost {sizes[0]:g} to {sizes[-1]:g}"
         )
     for size, matrix in whole.items():
-        listed = _with_larger(listed, Scores(names, matrix), size, listed_at=size if len(whole) > 1 else math.nan)
+        larger = _larger_groups(names, matrix)
+        listed = _with_larger(listed, larger, size, listed_at=size if len(whole) > 1 else math.nan)
     return replace(scores, listed=listed)
 
 
-def _with_larger(listed: Sequence[Candidate], pairs: Scores, cost: float, listed_at: float) -> tuple[Candidate, ...]:
+def _with_larger(
+    listed: Sequence[Candidate], larger: Mapping[frozenset[str], dict[str, float]], cost: float, listed_at: float
+) -> tuple[Candidate, ...]:
     """Larger networks that are listed (at this cost; NaN: at any), with the results they lack; then all others."""
     found, known = [], set()
     for entry in listed:
-        if len(entry.trains) > 2 and _is_of(listed_at, entry):
+        if entry.trains in larger and _is_of(listed_at, entry):
             known.add(entry.trains)
-            means = {task: pairs.of(task, entry.trains) for task in entry.trains}
-            found.append(Candidate(entry.trains, means | dict(entry.values), entry.cost))
+            found.append(Candidate(entry.trains, larger[entry.trains] | dict(entry.values), entry.cost))
         else:
             found.append(entry)
-    for number in range(3, len(pairs.tasks) + 1):
-        found += [
-            Candidate(group, {task: pairs.of(task, group) for task in group}, cost)
-            for group in map(frozenset, combinations(pairs.tasks, number))
-            if group not in known
-        ]
+    found += [Candidate(group, means, cost) for group, means in larger.items() if group not in known]
     return tuple(found)
+
+
+def _larger_groups(names: tuple[str, ...], matrix: Floats) -> dict[frozenset[str], dict[str, float]]:
+    """Every group of three and more with what its tasks score: the mean over their pairs; small groups first."""
+    found = {}
+    for size in range(3, len(names) + 1):
+        groups = np.array(list(combinations(range(len(names)), size)))
+        others = np.array([np.delete(np.arange(size), place) for place in range(size)])
+        means = _means(matrix[groups[:, others], groups[:, :, None]])
+        for group, scores in zip(groups.tolist(), means.tolist(), strict=True):
+            tasks = [names[i] for i in group]
+            found[frozenset(tasks)] = dict(zip(tasks, scores, strict=True))
+    return found
+
+
+def _means(values: Floats) -> Floats:
+    """Over the last axis, of numbers near 1: sums neither overflow nor vanish."""
+    values = np.ascontiguousarray(values)  # sums of one number of terms are made in one order, whatever the axes
+    power = np.frexp(np.abs(values).max(axis=-1))[1]
+    means: Floats = np.ldexp(np.ldexp(values, -power[..., None]).mean(axis=-1), power)
+    return means
 
 
 def _is_of(size: float, entry: Candidate) -> bool:

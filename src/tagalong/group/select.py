@@ -1,29 +1,28 @@
-"""Which networks should there be, for a budget?"""
+"""Which networks should there be, for a budget?
+
+Scores and options are read and checked, posed as a problem of numbers, solved, and answered with names again.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from tagalong.affinity import Affinity
 
-from .answer import answer, explain_infeasible
-from .grouping import Grouping
-from .posing import Request, pose, read_budgets, read_links
-from .problem import Floats, Infeasible, Limits, Solution, indices
-from .scores import read_scores
-from .solvers import choose_solver
+from .grouping import Group, Grouping, Option
+from .infeasible import explain_infeasible
+from .posing import Posed, pose
+from .problem import Choice, Floats, Infeasible, Limits, Solution, indices
+from .request import Cost, Request, SolverName, read_budgets, read_links
+from .scores import Complete, Scores, read_scores
+from .solvers import Certificate, choose_solver
 from .stability import Served, stability
 
-if TYPE_CHECKING:
-    from .posing import Cost, Posed
-    from .scores import Complete, Scores
-
-SolverName = Literal["auto", "exact", "lp", "columns", "milp", "search"]
 RESAMPLES = ((12, 100), (40, 20))  # up to so many tasks, so many resamples; none above
 
 
@@ -175,7 +174,7 @@ def _select(scores: Scores, request: Request) -> list[Grouping]:
     posed = pose(scores, request)
     name, solutions = _solve(posed, request, Limits(deadline, request.seed, stop=request.stop))
     return [
-        answer(scores, request, posed, solution, budget, name)
+        _answer(scores, request, posed, solution, budget, name)
         for solution, budget in zip(solutions, request.budgets, strict=True)
     ]
 
@@ -190,6 +189,82 @@ def _solve(posed: Posed, request: Request, limits: Limits) -> tuple[str, list[So
         raise explain_infeasible(posed, request, min(request.budgets)) from None
 
 
+def _answer(scores: Scores, request: Request, posed: Posed, solution: Solution, budget: float, solver: str) -> Grouping:
+    """The grouping behind a solution, with values in the units of the scores."""
+    groups = _groups(scores, request, posed, solution.choices)
+    per_task = {
+        task: _score(scores, posed, task, choice)
+        for choice in solution.choices
+        for task in _names(scores, choice.serves)
+    }
+    value = posed.units.back(sum(posed.units.one(i, per_task[task]) for i, task in enumerate(scores.tasks)))
+    bound = value if solution.proven else posed.sign * max(posed.sign * value, posed.sign * posed.back(solution.bound))
+    return Grouping(
+        groups=groups,
+        value=value,
+        bound=bound,
+        status="optimal" if solution.proven else "feasible",
+        per_task={task: per_task[task] for task in scores.tasks},
+        budget=float(budget) if budget != int(budget) else int(budget),
+        objective=request.objective,
+        solver=solver,
+        ties=tuple(tuple(sorted(_groups(scores, request, posed, tie))) for tie in solution.ties),
+        options={task: _options(scores, posed, solution, task) for task in scores.tasks},
+        certificate=_certificate(scores, posed, solution),
+    )
+
+
+def _groups(scores: Scores, request: Request, posed: Posed, choices: Sequence[Choice]) -> tuple[Group, ...]:
+    return tuple(
+        Group(_names(scores, choice.trains), _names(scores, choice.serves), _cost(scores, request, posed, choice))
+        for choice in choices
+    )
+
+
+def _cost(scores: Scores, request: Request, posed: Posed, choice: Choice) -> float:
+    if posed.problem.networks is not None and posed.problem.more is None:
+        return float(posed.problem.networks.cost[choice.row])
+    return request.cost_of(_names(scores, choice.trains))
+
+
+def _names(scores: Scores, bits: int) -> frozenset[str]:
+    return frozenset(scores.tasks[i] for i in indices(bits))
+
+
+def _score(scores: Scores, posed: Posed, task: str, choice: Choice) -> float:
+    if scores.listed is not None and posed.rows is not None:
+        return float(scores.listed[posed.rows[choice.row]].values[task])
+    score = scores.of(task, _names(scores, choice.trains))
+    return 0.0 if np.isnan(score) else score  # one task alone whose score nobody knows
+
+
+def _options(scores: Scores, posed: Posed, solution: Solution, task: str) -> tuple[Option, ...]:
+    """What the task scores in each chosen network, joining those that do not train it; best first."""
+    options = {}
+    for choice in solution.choices:
+        trains = _names(scores, choice.trains)
+        if scores.listed is None:
+            options[trains | {task}] = scores.of(task, trains | {task})
+        elif posed.rows is not None and task in scores.listed[posed.rows[choice.row]].values:
+            options[trains] = float(scores.listed[posed.rows[choice.row]].values[task])
+    known = [Option(trains, score) for trains, score in options.items() if np.isfinite(score)]
+    return tuple(sorted(known, key=lambda option: (-posed.sign * option.score, sorted(option.trains))))
+
+
+def _certificate(scores: Scores, posed: Posed, solution: Solution) -> Certificate | None:
+    if solution.prices is None:
+        return None
+    with np.errstate(over="ignore"):
+        prices = np.ldexp(posed.scale * solution.prices, posed.units.exponent)
+    if not np.isfinite(prices).all():
+        return None
+    # Tiny prices are rounded when they are stored; upwards they still hold.
+    low = np.ldexp(prices, -posed.units.exponent) < posed.scale * solution.prices
+    prices[low] = np.nextafter(prices[low], np.inf)
+    *tasks, network = (posed.sign * prices).tolist()
+    return Certificate(dict(zip(scores.tasks, tasks, strict=True)), network)
+
+
 def _with_stability(affinity: Affinity, scores: Scores, request: Request, groupings: list[Grouping]) -> list[Grouping]:
     """Selects again on resamples of whole steps, in blocks."""
     n = len(scores.tasks)
@@ -202,11 +277,11 @@ def _with_stability(affinity: Affinity, scores: Scores, request: Request, groupi
     for matrix in affinity.only(scores.tasks).bootstrap(number, request.seed):
         if request.stop is not None and request.stop():
             break
-        posed = pose(scores.with_matrix(_filled(matrix, scores)), quick)
+        posed = pose(_resampled(scores, matrix), quick)
         asked = quick if posed.problem.networks is None else replace(quick, solver="auto")
         _, solutions = _solve(posed, asked, Limits(seed=request.seed, kicks=3, stop=request.stop))
         for found, solution in zip(others, solutions, strict=True):
-            found.append(_served(scores, solution))
+            found.append(frozenset(_names(scores, choice.serves) for choice in solution.choices))
     if not others[0]:
         return groupings
     return [
@@ -215,11 +290,7 @@ def _with_stability(affinity: Affinity, scores: Scores, request: Request, groupi
     ]
 
 
-def _filled(matrix: Floats, scores: Scores) -> Floats:
-    """Pairs that a resample has missed keep their average."""
+def _resampled(scores: Scores, matrix: Floats) -> Scores:
+    """The scores of a resample; pairs that it has missed keep their average."""
     assert scores.matrix is not None
-    return np.where(np.isfinite(matrix), matrix, scores.matrix)
-
-
-def _served(scores: Scores, solution: Solution) -> Served:
-    return frozenset(frozenset(scores.tasks[i] for i in indices(choice.serves)) for choice in solution.choices)
+    return replace(scores, matrix=np.where(np.isfinite(matrix), matrix, scores.matrix))

@@ -71,12 +71,10 @@ def _dots(places: list[tuple[int, str]], order: list[str], does: str, *, full: b
 
 
 def _layout(grouping: Grouping, order: list[str], title: str) -> dict[str, Any]:
-    from tagalong.group import summary
-
     networks, n = len(grouping.groups), len(order)
     axis = {"showgrid": True, "gridcolor": "#eeeeee", "zeroline": False, "automargin": True}
     return {
-        "title": heading(title, literal(summary(grouping)), "full: served there; ring: trained there to help"),
+        "title": heading(title, literal(grouping.summary), "full: served there; ring: trained there to help"),
         "xaxis": {
             **axis,
             "title": {"text": "network"},

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tagalong.caution import caution
 from tagalong.files import write_atomic
-from tagalong.group import Group, to_document
+from tagalong.group import Group
 from tagalong.learn import Diverged, build_network
 
 from .backend import Lab
@@ -86,7 +86,7 @@ def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> No
 def _document(choice: Choice) -> dict[str, Any]:
     return {
         "groups": [{"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in choice.groups],
-        "grouping": None if choice.grouping is None else to_document(choice.grouping),
+        "grouping": None if choice.grouping is None else choice.grouping.to_document(),
     }
 
 

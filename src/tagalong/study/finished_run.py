@@ -71,7 +71,7 @@ def _affinities(folder: Path) -> dict[str, Affinity]:
 
 
 def _groupings(folder: Path, method: str) -> dict[int, Grouping]:
-    from tagalong.group import from_document
+    from tagalong.group import Grouping
 
     file = folder / "groupings.json"
     if not file.exists():
@@ -79,7 +79,7 @@ def _groupings(folder: Path, method: str) -> dict[int, Grouping]:
     try:
         entries = json.loads(file.read_bytes())["groupings"]
         return {
-            int(entry["budget"]): from_document(entry["grouping"])
+            int(entry["budget"]): Grouping.from_document(entry["grouping"])
             for entry in entries
             if entry["method"] == method and entry["grouping"]
         }
@@ -120,21 +120,19 @@ class Solved:
 
     def read(self) -> dict[int, Grouping]:
         """What is kept; nothing if it answers another question, or is damaged."""
-        from tagalong.group import from_document
+        from tagalong.group import Grouping
 
         try:
             document = json.loads(self.file.read_bytes())
             if document["key"] != self.key:
                 return {}
-            return {int(entry["budget"]): from_document(entry["grouping"]) for entry in document["groupings"]}
+            return {int(entry["budget"]): Grouping.from_document(entry["grouping"]) for entry in document["groupings"]}
         except (OSError, ValueError, KeyError, TypeError):
             return {}
 
     def write(self, groupings: Mapping[int, Grouping]) -> None:
         """Keeps them, where the folder may be written."""
-        from tagalong.group import to_document
-
-        entries = [{"budget": k, "grouping": to_document(grouping)} for k, grouping in groupings.items()]
+        entries = [{"budget": k, "grouping": grouping.to_document()} for k, grouping in groupings.items()]
         document = {"format": FORMAT, "version": VERSION, "caution": caution(self.tasks), "key": self.key}
         try:
             write_atomic(self.file, (json.dumps(document | {"groupings": entries}) + "\n").encode())

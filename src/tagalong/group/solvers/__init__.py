@@ -1,6 +1,7 @@
 """Solvers: from a posed problem to the best choice of networks, with a bound or a proof."""
 
 from .certificate import Certificate as Certificate
+from .certificate import check_certificate as check_certificate
 from .choice import choose_solver as choose_solver
 from .dynamic import MOST_LISTED as MOST_LISTED
 from .dynamic import MOST_PAIRWISE as MOST_PAIRWISE
@@ -9,4 +10,4 @@ from .served_sets import all_networks as all_networks
 from .served_sets import best_split as best_split
 from .served_sets import listed_values as listed_values
 from .served_sets import served_values as served_values
-from .ties import LISTED as LISTED
+from .ties import MOST_TIES as MOST_TIES

@@ -12,74 +12,11 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-MOST_NODES = 30_000_000
-DOUBTFUL_CHUNK = 1 << 13
-
-
-def doubtful_groups(scores: Floats, prices: Floats, network: float, largest: int) -> Iterator[Bools]:
-    """Groups of two and more (rows of membership), among them all whose surplus exceeds the price of a network.
-
-    Raises:
-        ValueError: too many would have to be looked at.
-    """
-    n, looked_at = len(scores), 0
-    surplus = scores - prices
-    np.fill_diagonal(surplus, 0.0)
-    for first in range(n - 1):
-        near = sorted(range(first + 1, n), key=lambda other: -surplus[first, other] - surplus[other, first])
-        order = [first, *near]  # groups whose lowest task is `first`
-        some = surplus[np.ix_(order, order)]
-        for size in range(2, min(largest, len(order)) + 1):
-            for groups, nodes in _grown(some, size, network * (size - 1)):
-                looked_at += nodes
-                if looked_at > MOST_NODES:
-                    raise ValueError("`certificate` leaves too many groups in doubt to check them one by one")
-                found = np.zeros((len(groups), n), dtype=bool)
-                found[:, order] = groups
-                if len(found):
-                    yield found
-
-
-def _grown(surplus: Floats, size: int, least: float) -> Iterator[tuple[Bools, int]]:
-    """Groups of this size that hold the first task, and how many partial ones were looked at for them."""
-    n = len(surplus)
-    start = np.zeros((1, n), dtype=bool)
-    start[0, 0] = True
-    stack = [(1, start)]
-    while stack:
-        depth, inside = stack.pop()
-        if len(inside) > DOUBTFUL_CHUNK:
-            stack += [(depth, half) for half in np.array_split(inside, 2)]
-            continue
-        missing = size - inside.sum(axis=1)
-        yield inside[missing == 0], len(inside)
-        inside = inside[(missing > 0) & (missing <= n - depth)]
-        inside = inside[_most(surplus, inside, size, depth) >= least] if len(inside) else inside
-        if len(inside):
-            joined = inside.copy()
-            joined[:, depth] = True
-            stack.append((depth + 1, np.concatenate([inside, joined])))
-
-
-def _most(surplus: Floats, inside: Bools, size: int, depth: int) -> Floats:
-    """The most a group can earn, times size − 1: tasks inside, and the best of the undecided, in their best company."""
-    rows, missing = np.arange(len(inside)), size - inside.sum(axis=1)
-    now = inside.astype(np.float64) @ surplus
-    later = surplus[depth:].copy()
-    undecided = np.arange(depth, len(surplus))
-    later[undecided - depth, undecided] = -np.inf
-    best = np.cumsum(-np.sort(-later, axis=0), axis=0)
-    company = np.concatenate([np.zeros((1, len(surplus))), best])
-    members = np.where(inside, np.maximum(now + company[missing], 0.0), 0.0).sum(axis=1)
-    joining = np.maximum(now + company[missing - 1], 0.0)[:, depth:]
-    top = np.cumsum(-np.sort(-joining, axis=1), axis=1)
-    most: Floats = members + top[rows, missing - 1]
-    return most
-
-
-CHUNK = 1 << 16  # groups looked at together
 ONE_BY_ONE = 18  # tasks up to which every group is looked at
 ROUNDING = 1e-11  # of the largest price; far above what sums of doubles lose, far below a tie
+GROUPS_AT_ONCE = 1 << 16  # of those that are looked at one by one
+PARTIAL_AT_ONCE = 1 << 13  # groups that are still growing
+MOST_NODES = 30_000_000  # growing groups looked at before giving up
 
 
 @dataclass(frozen=True)
@@ -191,28 +128,7 @@ def _units(tasks: list[str], must_link: Iterable[Iterable[str]]) -> Floats:
     return np.array([[float(task in unit) for task in tasks] for unit in units])
 
 
-def _groups(
-    scores: Floats, prices: Floats, network: float, allow_single: bool, largest: int
-) -> Iterator[NDArray[np.bool_]]:
-    """All groups; of many tasks those that simple bounds leave in doubt."""
-    n = len(scores)
-    if n <= ONE_BY_ONE:
-        yield from _all_groups(n)
-        return
-    if allow_single:
-        yield np.eye(n, dtype=bool)
-    yield from doubtful_groups(scores, prices, network, largest)
-
-
-def _all_groups(n: int) -> Iterator[NDArray[np.bool_]]:
-    for start in range(1, 2**n, CHUNK):
-        numbers = np.arange(start, min(start + CHUNK, 2**n))
-        yield (numbers[:, None] >> np.arange(n)) & 1 == 1
-
-
-def _surplus(
-    groups: NDArray[np.bool_], scores: Floats, prices: Floats, units: Floats, allow_single: bool, largest: int
-) -> Floats:
+def _surplus(groups: Bools, scores: Floats, prices: Floats, units: Floats, allow_single: bool, largest: int) -> Floats:
     """What each group earns beyond the prices of its tasks, serving those that pay."""
     off = scores.copy()
     np.fill_diagonal(off, 0.0)
@@ -225,3 +141,81 @@ def _surplus(
     surplus: Floats = np.where(served, np.maximum(paid, 0.0), 0.0).sum(axis=1)
     exists = (size <= largest) & ((size > 1) | allow_single)
     return np.where(exists, surplus, -np.inf)
+
+
+def _groups(scores: Floats, prices: Floats, network: float, allow_single: bool, largest: int) -> Iterator[Bools]:
+    """All groups; of many tasks those that simple bounds leave in doubt."""
+    n = len(scores)
+    if n <= ONE_BY_ONE:
+        yield from _all_groups(n)
+        return
+    if allow_single:
+        yield np.eye(n, dtype=bool)
+    yield from doubtful_groups(scores, prices, network, largest)
+
+
+def _all_groups(n: int) -> Iterator[Bools]:
+    for start in range(1, 2**n, GROUPS_AT_ONCE):
+        numbers = np.arange(start, min(start + GROUPS_AT_ONCE, 2**n))
+        yield (numbers[:, None] >> np.arange(n)) & 1 == 1
+
+
+def doubtful_groups(scores: Floats, prices: Floats, network: float, largest: int) -> Iterator[Bools]:
+    """Groups of two and more (rows of membership), among them all whose surplus exceeds the price of a network.
+
+    Raises:
+        ValueError: too many would have to be looked at.
+    """
+    n, looked_at = len(scores), 0
+    surplus = scores - prices
+    np.fill_diagonal(surplus, 0.0)
+    for first in range(n - 1):
+        near = sorted(range(first + 1, n), key=lambda other: -surplus[first, other] - surplus[other, first])
+        order = [first, *near]  # groups whose lowest task is `first`
+        some = surplus[np.ix_(order, order)]
+        for size in range(2, min(largest, len(order)) + 1):
+            for groups, nodes in _grown(some, size, network * (size - 1)):
+                looked_at += nodes
+                if looked_at > MOST_NODES:
+                    raise ValueError("`certificate` leaves too many groups in doubt to check them one by one")
+                found = np.zeros((len(groups), n), dtype=bool)
+                found[:, order] = groups
+                if len(found):
+                    yield found
+
+
+def _grown(surplus: Floats, size: int, least: float) -> Iterator[tuple[Bools, int]]:
+    """Groups of this size that hold the first task, and how many partial ones were looked at for them."""
+    n = len(surplus)
+    start = np.zeros((1, n), dtype=bool)
+    start[0, 0] = True
+    stack = [(1, start)]
+    while stack:
+        depth, inside = stack.pop()
+        if len(inside) > PARTIAL_AT_ONCE:
+            stack += [(depth, half) for half in np.array_split(inside, 2)]
+            continue
+        missing = size - inside.sum(axis=1)
+        yield inside[missing == 0], len(inside)
+        inside = inside[(missing > 0) & (missing <= n - depth)]
+        inside = inside[_most(surplus, inside, size, depth) >= least] if len(inside) else inside
+        if len(inside):
+            joined = inside.copy()
+            joined[:, depth] = True
+            stack.append((depth + 1, np.concatenate([inside, joined])))
+
+
+def _most(surplus: Floats, inside: Bools, size: int, depth: int) -> Floats:
+    """The most a group can earn, times size − 1: tasks inside, and the best of the undecided, in their best company."""
+    rows, missing = np.arange(len(inside)), size - inside.sum(axis=1)
+    now = inside.astype(np.float64) @ surplus
+    later = surplus[depth:].copy()
+    undecided = np.arange(depth, len(surplus))
+    later[undecided - depth, undecided] = -np.inf
+    best = np.cumsum(-np.sort(-later, axis=0), axis=0)
+    company = np.concatenate([np.zeros((1, len(surplus))), best])
+    members = np.where(inside, np.maximum(now + company[missing], 0.0), 0.0).sum(axis=1)
+    joining = np.maximum(now + company[missing - 1], 0.0)[:, depth:]
+    top = np.cumsum(-np.sort(-joining, axis=1), axis=1)
+    most: Floats = members + top[rows, missing - 1]
+    return most

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -46,7 +46,7 @@ def choose_solver(name: str, problem: Problem, budgets: Sequence[float], limits:
         return "search", solve_listed_search
     if name == "auto":
         return _by_size(problem, budgets, limits)
-    unfit = _UNFIT[name](problem, budgets)
+    unfit = _unfit(name, problem, budgets)
     if unfit:
         raise ValueError(f"`solver={name!r}` {unfit}; solver='auto' chooses one that fits")
     return name, BY_NAME[name]
@@ -73,39 +73,16 @@ def _columns_then_all(problem: Problem, budgets: Sequence[float], limits: Limits
     return improve(problem, budgets, solve_columns(problem, budgets, limits, TRIED_NODES), limits)
 
 
-def _exact(problem: Problem, budgets: Sequence[float]) -> str:
-    if fits_exact(problem, max(budgets)):
-        return ""
-    most = MOST_PAIRWISE if problem.networks is None else MOST_LISTED
-    return f"needs at most {most} tasks and few different costs, found {problem.n} tasks"
-
-
-def _lp(problem: Problem, budgets: Sequence[float]) -> str:
-    if problem.networks is not None:
+def _unfit(name: str, problem: Problem, budgets: Sequence[float]) -> str:
+    """What the solver of this name needs and the problem does not have; nothing if it fits."""
+    listed, n = problem.networks is not None, problem.n
+    if name == "exact" and not fits_exact(problem, max(budgets)):
+        return (
+            f"needs at most {MOST_LISTED if listed else MOST_PAIRWISE} tasks and few different costs, found {n} tasks"
+        )
+    if name == "milp" and not listed and n > MOST_COMPACT:
+        return f"lists all groups and needs at most {MOST_COMPACT} tasks, found {n}"
+    if name in ("lp", "columns", "search") and listed:
         return "needs scores by pair without costs by group and `cannot_link`"
-    return f"needs at most {MOST_PARTITION} tasks, found {problem.n}" if problem.n > MOST_PARTITION else ""
-
-
-def _columns(problem: Problem, budgets: Sequence[float]) -> str:
-    if problem.networks is not None:
-        return "needs scores by pair without costs by group and `cannot_link`"
-    return f"needs at most {MOST_COLUMNS} tasks, found {problem.n}" if problem.n > MOST_COLUMNS else ""
-
-
-def _milp(problem: Problem, budgets: Sequence[float]) -> str:
-    if problem.networks is None and problem.n > MOST_COMPACT:
-        return f"lists all groups and needs at most {MOST_COMPACT} tasks, found {problem.n}"
-    return ""
-
-
-def _search(problem: Problem, budgets: Sequence[float]) -> str:
-    return "needs scores by pair without costs by group and `cannot_link`" if problem.networks is not None else ""
-
-
-_UNFIT: dict[str, Callable[[Problem, Sequence[float]], str]] = {
-    "exact": _exact,
-    "lp": _lp,
-    "columns": _columns,
-    "milp": _milp,
-    "search": _search,
-}
+    most = {"lp": MOST_PARTITION, "columns": MOST_COLUMNS}.get(name, n)
+    return f"needs at most {most} tasks, found {n}" if n > most else ""

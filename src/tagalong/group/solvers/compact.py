@@ -27,10 +27,9 @@ from ..problem import (
     solution_value,
 )
 from .local_search import solve_search
-from .programmes import integer_programme
+from .programmes import SHARP, integer_programme
 from .served_sets import all_networks
 
-SHARP = 1e5  # the solver stops at 1e-6 of its units: 1e-11 of the largest score
 TOO_SHORT = "`time_limit` was too short to find any choice of networks; allow more seconds"
 MOST_TASKS = 10  # of scores whose groups have to be listed first
 

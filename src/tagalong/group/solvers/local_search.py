@@ -1,4 +1,8 @@
-"""Local search for any number of tasks, over served sets or listed networks, with a cheap bound."""
+"""Local search for any number of tasks, with a cheap bound.
+
+`solve_search` moves tasks between served sets, where scores are means over pairs. `solve_listed_search` adds, swaps and
+drops networks of a list, where they have costs or rules of their own.
+"""
 
 from __future__ import annotations
 
@@ -26,96 +30,21 @@ from ..problem import (
 )
 from .served_sets import network_for, superset_values
 
-
-def simple_bound(problem: Problem, networks: int) -> float:
-    """No choice of at most `networks` networks is worth more.
-
-    A task in a served set of s tasks is trained with s − 1 others or more, so it scores at most u(s), the mean of
-    its s − 1 largest affinities. And Σ 1/s over all tasks is the number of served sets, at most k. So for every
-    λ ≥ 0 the value is at most λk + Σ max over s of u(s) − λ/s; the best λ is searched, any is valid.
-    """
-    best = score_by_size(problem)
-    sizes = np.arange(1, best.shape[1] + 1)
-
-    def bound(price: float) -> float:
-        return float(price * networks + (best - price / sizes).max(axis=1).sum())
-
-    span = float(best[np.isfinite(best)].max() - best[np.isfinite(best)].min())
-    high = max(span, 1e-12) * problem.n**2  # beyond it every task chooses the largest set
-    found = minimize_scalar(bound, bounds=(0.0, high), method="bounded", options={"xatol": 1e-9 * high})
-    return min(bound(0.0), float(found.fun)) * 1.0 + 1e-12 * problem.n
-
-
-def score_by_size(problem: Problem) -> Floats:
-    """For each task the most it can score in a served set of 1, 2, … tasks, falling."""
-    n, alone = problem.n, problem.alone
-    if n == 1:
-        return alone[:, None]
-    assert problem.scores is not None
-    others = np.sort(-problem.scores.T[~np.eye(n, dtype=bool)].reshape(n, n - 1), axis=1)
-    means = -np.cumsum(others, axis=1) / np.arange(1, n)
-    first = np.maximum(means[:, 0] if problem.largest > 1 else -np.inf, alone)
-    return np.concatenate([first[:, None], means], axis=1)[:, : problem.largest]
-
-
-def packed(sizes: Sequence[int], places: int, room: int) -> Ints | None:
-    """A place for each unit so that no place holds more than `room` tasks; None if there is no such way.
-
-    Largest first into the emptiest place, which spreads units evenly; where that fails, fullest place that still
-    has room; where that fails too, an integer programme decides.
-    """
-    if max(sizes) > room or sum(sizes) > places * room:
-        return None
-    for fullest in (False, True):
-        place = _greedy(sizes, places, room, fullest)
-        if place is not None:
-            return place
-    return _decided(sizes, places, room)
-
-
-def _greedy(sizes: Sequence[int], places: int, room: int, fullest: bool) -> Ints | None:
-    place, load = np.zeros(len(sizes), dtype=np.int64), np.zeros(places, dtype=np.int64)
-    for unit in np.argsort(-np.array(sizes), kind="stable"):
-        fits = load + sizes[unit] <= room
-        if not fits.any():
-            return None
-        order = np.where(fits, -load if fullest else load, np.iinfo(np.int64).max)
-        place[unit] = order.argmin()
-        load[place[unit]] += sizes[unit]
-    return place
-
-
-def _decided(sizes: Sequence[int], places: int, room: int) -> Ints | None:
-    """How many units of each size every place holds."""
-    kinds, number = np.unique(sizes, return_counts=True)
-    limits = block_diag([kinds[None]] * places)
-    totals = hstack([identity(len(kinds))] * places)
-    result = milp(
-        np.zeros(places * len(kinds)),
-        constraints=[LinearConstraint(limits, -np.inf, room), LinearConstraint(totals, number, number)],
-        integrality=np.ones(places * len(kinds)),
-        bounds=Bounds(0, np.tile(number, places)),
-    )
-    if result.x is None:
-        return None
-    held = np.round(result.x).astype(np.int64).reshape(places, len(kinds))
-    place = np.zeros(len(sizes), dtype=np.int64)
-    for kind, size in enumerate(kinds):
-        place[np.flatnonzero(np.array(sizes) == size)] = np.repeat(np.arange(places), held[:, kind])
-    return place
-
-
 WORK = 2e8  # numbers sorted in all kicks together; a few seconds at most
 OVERFULL = 1e6  # for each task too many: far beyond any score, so that sweeps repair it first
+
+UNSERVED = -1e6  # far below any score, so that serving everybody comes first
+KICKS = 100  # at most
+MOST_VALUES = 600_000  # networks × units in the list; then it grows no more, and the search ends
 
 
 def solve_search(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
     """The best choice found for each budget, with a bound; proven only where the two meet."""
-    return [_searched(problem, min(int(budget), problem.n), limits) for budget in budgets]
+    return [_search_partitions(problem, min(int(budget), problem.n), limits) for budget in budgets]
 
 
-def _searched(problem: Problem, networks: int, limits: Limits) -> Solution:
-    search = _PairwiseSearch(problem, networks, np.random.default_rng(limits.seed))
+def _search_partitions(problem: Problem, networks: int, limits: Limits) -> Solution:
+    search = _PartitionSearch(problem, networks, np.random.default_rng(limits.seed))
     place = search.run(limits)
     choices = search.choices(place)
     value = solution_value(problem, choices)
@@ -123,8 +52,8 @@ def _searched(problem: Problem, networks: int, limits: Limits) -> Solution:
     return Solution(choices, bound, bound - value <= TIE)
 
 
-class _PairwiseSearch:
-    """Units (tasks that are served together) are moved between `networks` places."""
+class _PartitionSearch:
+    """A partition into served sets: units (tasks that are served together) are moved between `networks` places."""
 
     def __init__(self, problem: Problem, networks: int, random: np.random.Generator) -> None:
         self.problem, self.networks, self.random = problem, networks, random
@@ -237,9 +166,82 @@ class _PairwiseSearch:
         return place
 
 
-UNSERVED = -1e6  # far below any score, so that serving everybody comes first
-KICKS = 100  # at most
-MOST_VALUES = 600_000  # networks × units in the list; then it grows no more, and the search ends
+def packed(sizes: Sequence[int], places: int, room: int) -> Ints | None:
+    """A place for each unit so that no place holds more than `room` tasks; None if there is no such way.
+
+    Largest first into the emptiest place, which spreads units evenly; where that fails, fullest place that still
+    has room; where that fails too, an integer programme decides.
+    """
+    if max(sizes) > room or sum(sizes) > places * room:
+        return None
+    for fullest in (False, True):
+        place = _packed_greedily(sizes, places, room, fullest)
+        if place is not None:
+            return place
+    return _packed_exactly(sizes, places, room)
+
+
+def _packed_greedily(sizes: Sequence[int], places: int, room: int, fullest: bool) -> Ints | None:
+    place, load = np.zeros(len(sizes), dtype=np.int64), np.zeros(places, dtype=np.int64)
+    for unit in np.argsort(-np.array(sizes), kind="stable"):
+        fits = load + sizes[unit] <= room
+        if not fits.any():
+            return None
+        order = np.where(fits, -load if fullest else load, np.iinfo(np.int64).max)
+        place[unit] = order.argmin()
+        load[place[unit]] += sizes[unit]
+    return place
+
+
+def _packed_exactly(sizes: Sequence[int], places: int, room: int) -> Ints | None:
+    """How many units of each size every place holds."""
+    kinds, number = np.unique(sizes, return_counts=True)
+    limits = block_diag([kinds[None]] * places)
+    totals = hstack([identity(len(kinds))] * places)
+    result = milp(
+        np.zeros(places * len(kinds)),
+        constraints=[LinearConstraint(limits, -np.inf, room), LinearConstraint(totals, number, number)],
+        integrality=np.ones(places * len(kinds)),
+        bounds=Bounds(0, np.tile(number, places)),
+    )
+    if result.x is None:
+        return None
+    held = np.round(result.x).astype(np.int64).reshape(places, len(kinds))
+    place = np.zeros(len(sizes), dtype=np.int64)
+    for kind, size in enumerate(kinds):
+        place[np.flatnonzero(np.array(sizes) == size)] = np.repeat(np.arange(places), held[:, kind])
+    return place
+
+
+def simple_bound(problem: Problem, networks: int) -> float:
+    """No choice of at most `networks` networks is worth more.
+
+    A task in a served set of s tasks is trained with s − 1 others or more, so it scores at most u(s), the mean of
+    its s − 1 largest affinities. And Σ 1/s over all tasks is the number of served sets, at most k. So for every
+    λ ≥ 0 the value is at most λk + Σ max over s of u(s) − λ/s; the best λ is searched, any is valid.
+    """
+    best = score_by_size(problem)
+    sizes = np.arange(1, best.shape[1] + 1)
+
+    def bound(price: float) -> float:
+        return float(price * networks + (best - price / sizes).max(axis=1).sum())
+
+    span = float(best[np.isfinite(best)].max() - best[np.isfinite(best)].min())
+    high = max(span, 1e-12) * problem.n**2  # beyond it every task chooses the largest set
+    found = minimize_scalar(bound, bounds=(0.0, high), method="bounded", options={"xatol": 1e-9 * high})
+    return min(bound(0.0), float(found.fun)) * 1.0 + 1e-12 * problem.n
+
+
+def score_by_size(problem: Problem) -> Floats:
+    """For each task the most it can score in a served set of 1, 2, … tasks, falling."""
+    n, alone = problem.n, problem.alone
+    if n == 1:
+        return alone[:, None]
+    assert problem.scores is not None
+    others = np.sort(-problem.scores.T[~np.eye(n, dtype=bool)].reshape(n, n - 1), axis=1)
+    means = -np.cumsum(others, axis=1) / np.arange(1, n)
+    first = np.maximum(means[:, 0] if problem.largest > 1 else -np.inf, alone)
+    return np.concatenate([first[:, None], means], axis=1)[:, : problem.largest]
 
 
 def solve_listed_search(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
@@ -248,11 +250,11 @@ def solve_listed_search(problem: Problem, budgets: Sequence[float], limits: Limi
     Raises:
         ValueError: nothing was found that serves all tasks, which does not mean that there is nothing.
     """
-    return [_listed_searched(problem, budget, limits) for budget in budgets]
+    return [_search_selections(problem, budget, limits) for budget in budgets]
 
 
-def _listed_searched(problem: Problem, budget: float, limits: Limits) -> Solution:
-    search = _ListedSearch(problem, budget)
+def _search_selections(problem: Problem, budget: float, limits: Limits) -> Solution:
+    search = _SelectionSearch(problem, budget)
     chosen = search.run(np.random.default_rng(limits.seed), limits)
     if search.value(chosen) <= UNSERVED / 2:
         raise ValueError(
@@ -273,8 +275,8 @@ def _bound(problem: Problem, budget: float) -> float:
     return simple_bound(problem.relaxed, max(int(most * (1 + 1e-9)), 1))
 
 
-class _ListedSearch:
-    """Chosen rows of the list; every unit (tasks served together) takes the best of them."""
+class _SelectionSearch:
+    """A selection of networks: rows of the list; every unit (tasks served together) takes the best of them."""
 
     def __init__(self, problem: Problem, budget: float) -> None:
         assert problem.networks is not None

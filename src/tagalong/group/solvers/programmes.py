@@ -14,54 +14,8 @@ from scipy.sparse import csc_matrix, hstack, identity, vstack
 from ..problem import TIE, Bools, Floats, Ints, Limits, Problem, Solution, indices, solution_value
 from .served_sets import network_for
 
-POLL = 0.05  # seconds between two looks at `stop`
-
-
-def linear_programme(limits: Limits, objective: Any, **constraints: Any) -> OptimizeResult:
-    """`scipy.optimize.linprog`, always to its end unless somebody stops it: prices of half a solve prove nothing.
-
-    Raises:
-        TimeoutError: stopped.
-    """
-    return _stoppable(limits, lambda: linprog(objective, method="highs", **constraints))
-
-
-def integer_programme(limits: Limits, objective: Any, **constraints: Any) -> OptimizeResult:
-    """`scipy.optimize.milp` until the deadline.
-
-    Raises:
-        TimeoutError: stopped.
-    """
-    options: dict[str, float] = {"mip_rel_gap": 0.0}
-    if np.isfinite(limits.deadline):
-        options["time_limit"] = max(limits.seconds_left, 0.01)
-    return _stoppable(limits, lambda: milp(objective, options=options, **constraints))
-
-
-def _stoppable(limits: Limits, call: Callable[[], OptimizeResult]) -> OptimizeResult:
-    """The call in a thread of its own while this one asks `stop`; HiGHS cannot be interrupted, only left behind."""
-    if limits.stop is None:
-        return call()
-    outcome: list[OptimizeResult | BaseException] = []
-
-    def work() -> None:
-        try:
-            outcome.append(call())
-        except BaseException as error:  # raised again where the result is awaited
-            outcome.append(error)
-
-    worker = threading.Thread(target=work, daemon=True)
-    worker.start()
-    while worker.is_alive():
-        if limits.stop():
-            raise TimeoutError("stopped before any choice of networks was found")
-        worker.join(POLL)
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    return outcome[0]
-
-
 SHARP = 1e5  # the solver stops at 1e-6 of its units: 1e-11 of the largest score
+POLL = 0.05  # seconds between two looks at `stop`
 
 
 @dataclass(frozen=True)
@@ -155,3 +109,47 @@ def _best_partition(
         return None, np.inf if result.status == 1 else -np.inf
     bound = -result.mip_dual_bound / SHARP if result.mip_dual_bound is not None else np.inf
     return members[result.x > 0.5], float(bound)
+
+
+def linear_programme(limits: Limits, objective: Any, **constraints: Any) -> OptimizeResult:
+    """`scipy.optimize.linprog`, always to its end unless somebody stops it: prices of half a solve prove nothing.
+
+    Raises:
+        TimeoutError: stopped.
+    """
+    return _stoppable(limits, lambda: linprog(objective, method="highs", **constraints))
+
+
+def integer_programme(limits: Limits, objective: Any, **constraints: Any) -> OptimizeResult:
+    """`scipy.optimize.milp` until the deadline.
+
+    Raises:
+        TimeoutError: stopped.
+    """
+    options: dict[str, float] = {"mip_rel_gap": 0.0}
+    if np.isfinite(limits.deadline):
+        options["time_limit"] = max(limits.seconds_left, 0.01)
+    return _stoppable(limits, lambda: milp(objective, options=options, **constraints))
+
+
+def _stoppable(limits: Limits, call: Callable[[], OptimizeResult]) -> OptimizeResult:
+    """The call in a thread of its own while this one asks `stop`; HiGHS cannot be interrupted, only left behind."""
+    if limits.stop is None:
+        return call()
+    outcome: list[OptimizeResult | BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(call())
+        except BaseException as error:  # raised again where the result is awaited
+            outcome.append(error)
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    while worker.is_alive():
+        if limits.stop():
+            raise TimeoutError("stopped before any choice of networks was found")
+        worker.join(POLL)
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]

@@ -1,4 +1,4 @@
-"""The best network for every set of served tasks."""
+"""The best network for every set of served tasks: where scores are means over pairs, then where networks are listed."""
 
 from __future__ import annotations
 
@@ -23,34 +23,8 @@ from ..problem import (
 )
 
 LOW = 8  # tasks whose subsets are handled as one array, 3^8 pairs of a set and its subset
-
-
-@lru_cache(maxsize=8)
-def subsets(n: int) -> tuple[Ints, Ints, Ints]:
-    """All pairs of a set of n tasks and a subset of it, as bits, by set; and where each set begins."""
-    whole = part = np.zeros(1, dtype=np.int64)
-    for bit in (1 << i for i in range(n)):
-        whole = np.concatenate([whole, whole | bit, whole | bit])
-        part = np.concatenate([part, part, part | bit])
-    order = np.argsort(whole, kind="stable")
-    return whole[order], part[order], np.searchsorted(whole[order], np.arange(2**n))
-
-
-def best_split(first: Floats, second: Floats) -> Floats:
-    """For every set the best of first[S] + second[set without S] over its subsets S."""
-    n = len(first).bit_length() - 1
-    low = min(n, LOW)
-    whole, part, starts = subsets(low)
-    ones, others = first.reshape(-1, 2**low), second.reshape(-1, 2**low)
-    best = np.full_like(ones, -np.inf)
-    high, some, _ = subsets(n - low)
-    for row, taken in zip(high.tolist(), some.tolist(), strict=True):
-        sums = ones[taken][part] + others[row ^ taken][whole ^ part]
-        np.maximum(best[row], np.maximum.reduceat(sums, starts), out=best[row])
-    return best.reshape(-1)
-
-
-PAIRWISE_CHUNK = 1 << 15  # sets looked at together: a few megabytes for any n
+SETS_AT_ONCE = 1 << 15  # a few megabytes for any n
+PAIRS_AT_ONCE = 1 << 17  # of a network and a served set
 UNLIMITED = Limits()
 
 
@@ -62,9 +36,10 @@ def served_values(problem: Problem, price: float = 0.0, limits: Limits = UNLIMIT
     """
     n, off, alone = problem.n, problem.pairwise, problem.alone
     best = np.empty(2**n)
-    for sets in _chunks(2**n):
+    for start in range(0, 2**n, SETS_AT_ONCE):
         if limits.over:
             raise TimeoutError
+        sets = np.arange(start, min(start + SETS_AT_ONCE, 2**n))
         members = membership(sets, n)
         value = superset_values(members, members @ off.T, problem.largest, price).max(axis=1)
         best[sets] = np.where(is_whole(sets, problem.links), value, -np.inf)
@@ -121,14 +96,6 @@ def best_network(problem: Problem, served: Ints, price: float, slack: float) -> 
     return np.sort(np.concatenate([served, order[:number]])), float(value[number])
 
 
-def _chunks(count: int) -> Iterator[Ints]:
-    for start in range(0, count, PAIRWISE_CHUNK):
-        yield np.arange(start, min(start + PAIRWISE_CHUNK, count))
-
-
-LISTED_CHUNK = 1 << 17  # pairs of a network and a served set looked at together
-
-
 def all_networks(problem: Problem, cost: Callable[[tuple[int, ...]], float] | None = None) -> Networks:
     """Every group that the scores allow, with what `cost` says of its tasks; NaN means it does not exist."""
     n = problem.n
@@ -152,7 +119,9 @@ def listed_values(problem: Problem, prices: Floats) -> tuple[Floats, Floats]:
     costs, kind = np.unique(networks.cost, return_inverse=True)
     table = np.full((len(costs), 2**n), -np.inf)
     for row, served in _pairs(networks.trains @ (1 << np.arange(n)), n):
-        value = np.where(membership(served, n), networks.values[row], 0.0).sum(axis=1) - prices[row]
+        value = -prices[row]
+        for task in range(n):
+            value += np.where(served >> task & 1, networks.values[row, task], 0.0)
         np.maximum.at(table, (kind[row], served), value)
     table[:, ~is_whole(np.arange(2**n), problem.links)] = -np.inf
     table[:, 0] = 0.0  # nobody to serve
@@ -177,7 +146,32 @@ def _pairs(masks: Ints, n: int) -> Iterator[tuple[Ints, Ints]]:
         row_of = np.full(2**n, -1)
         row_of[masks[left[first]]] = left[first]
         present = np.flatnonzero(row_of[whole] >= 0)
-        for start in range(0, len(present), LISTED_CHUNK):
-            some = present[start : start + LISTED_CHUNK]
+        for start in range(0, len(present), PAIRS_AT_ONCE):
+            some = present[start : start + PAIRS_AT_ONCE]
             yield row_of[whole[some]], part[some]
         left = np.delete(left, first)
+
+
+@lru_cache(maxsize=8)
+def subsets(n: int) -> tuple[Ints, Ints, Ints]:
+    """All pairs of a set of n tasks and a subset of it, as bits, by set; and where each set begins."""
+    whole = part = np.zeros(1, dtype=np.int64)
+    for bit in (1 << i for i in range(n)):
+        whole = np.concatenate([whole, whole | bit, whole | bit])
+        part = np.concatenate([part, part, part | bit])
+    order = np.argsort(whole.astype(np.uint16), kind="stable")  # numpy sorts 16 bits by radix
+    return whole[order], part[order], np.searchsorted(whole[order], np.arange(2**n))
+
+
+def best_split(first: Floats, second: Floats) -> Floats:
+    """For every set the best of first[S] + second[set without S] over its subsets S."""
+    n = len(first).bit_length() - 1
+    low = min(n, LOW)
+    whole, part, starts = subsets(low)
+    ones, others = first.reshape(-1, 2**low), second.reshape(-1, 2**low)
+    best = np.full_like(ones, -np.inf)
+    high, some, _ = subsets(n - low)
+    for row, taken in zip(high.tolist(), some.tolist(), strict=True):
+        sums = ones[taken][part] + others[row ^ taken][whole ^ part]
+        np.maximum(best[row], np.maximum.reduceat(sums, starts), out=best[row])
+    return best.reshape(-1)

@@ -24,8 +24,9 @@ from ..problem import (
 )
 from .served_sets import network_for, superset_values
 
-LISTED = 8
+MOST_TIES = 8  # listed
 LOOKED_AT = 1_000  # partial choices; where more tie, some are not listed
+MOST_SETS, MOST_STATES = 2_000, 100_000  # served sets in question, and sets of tasks left, before giving up
 
 
 class Worth(Protocol):
@@ -62,7 +63,7 @@ def tied(problem: Problem, plan: Plan, chosen: tuple[Choice, ...], top: int) -> 
             networks.add(key)
             found.append(partial.choices)
     found.sort(key=lambda choices: (sum(choice.trains.bit_count() for choice in choices), _order(choices)))
-    return tuple(found[:LISTED])
+    return tuple(found[:MOST_TIES])
 
 
 def _order(choices: tuple[Choice, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -124,8 +125,36 @@ def _subsets_reaching(falling: list[float], number: int, least: float, start: in
             yield (place, *rest)
 
 
-MOST_SETS = 2_000
-MOST_STATES = 100_000
+def first_in_order(problem: Problem, networks: int, found: Solution, members: Bools) -> Solution | None:
+    """The proven choice that comes first: fewest groups, then smallest, then by name; and what ties with it.
+
+    Args:
+        problem: scores by pair.
+        networks: how many there may be.
+        found: a proven choice.
+        members: every served set (rows) that a choice within a tie of it can use.
+
+    Returns:
+        None where too many choices are in question.
+    """
+    if len(members) > MOST_SETS:
+        return None
+    try:
+        plan = _SparsePlan(problem, members, networks)
+        everything = (1 << problem.n) - 1
+        best = plan.tables[networks][everything]
+        top = next(k for k in range(1, networks + 1) if plan.tables[k][everything] >= best - TIE / 2)
+        left, choices = everything, []
+        for level in range(top, 0, -1):
+            if left:
+                (_, _, some), *_ = plan.continuations(left, level, plan.slack)
+                first = min(some, key=indices)
+                choices.append(network_for(problem, np.array(indices(first))))
+                left ^= first
+        chosen = tuple(choices)
+        return replace(found, choices=chosen, ties=tied(problem, plan, chosen, top))
+    except _TooMany:
+        return None
 
 
 class _TooMany(Exception):
@@ -135,7 +164,7 @@ class _TooMany(Exception):
 class _Level:
     """What each set of tasks is worth at most, in so many networks."""
 
-    def __init__(self, plan: _Plan, networks: int) -> None:
+    def __init__(self, plan: _SparsePlan, networks: int) -> None:
         self.plan, self.networks, self.known = plan, networks, {0: 0.0}
 
     def __getitem__(self, left: int) -> float:
@@ -150,8 +179,8 @@ class _Level:
         return self.known[left]
 
 
-class _Plan:
-    """Like `_dynamic.Plan`, over some served sets."""
+class _SparsePlan:
+    """Like the plan of the dynamic programme, but over some served sets, and computed as far as it is asked."""
 
     def __init__(self, problem: Problem, members: Bools, networks: int) -> None:
         price = TIE / (2 * problem.n**2)
@@ -188,42 +217,10 @@ class _Plan:
         return [entry for entry in self.by_lowest.get(left & -left, []) if not entry[0] & ~left]
 
     def continuations(self, left: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
-        """As in `_dynamic.Plan`; there is one kind of network."""
+        """As in the dynamic programme; there is one kind of network."""
         if not level:
             return []
         least, below = self.tables[level][left] - slack, self.tables[level - 1]
         return [
             (0, level - 1, [serves for serves, value in self.inside(left) if value + below[left ^ serves] >= least])
         ]
-
-
-def first_in_order(problem: Problem, networks: int, found: Solution, members: Bools) -> Solution | None:
-    """The proven choice that comes first: fewest groups, then smallest, then by name; and what ties with it.
-
-    Args:
-        problem: scores by pair.
-        networks: how many there may be.
-        found: a proven choice.
-        members: every served set (rows) that a choice within a tie of it can use.
-
-    Returns:
-        None where too many choices are in question.
-    """
-    if len(members) > MOST_SETS:
-        return None
-    try:
-        plan = _Plan(problem, members, networks)
-        everything = (1 << problem.n) - 1
-        best = plan.tables[networks][everything]
-        top = next(k for k in range(1, networks + 1) if plan.tables[k][everything] >= best - TIE / 2)
-        left, choices = everything, []
-        for level in range(top, 0, -1):
-            if left:
-                (_, _, some), *_ = plan.continuations(left, level, plan.slack)
-                first = min(some, key=indices)
-                choices.append(network_for(problem, np.array(indices(first))))
-                left ^= first
-        chosen = tuple(choices)
-        return replace(found, choices=chosen, ties=tied(problem, plan, chosen, top))
-    except _TooMany:
-        return None

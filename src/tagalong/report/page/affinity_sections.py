@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tagalong.affinity import Affinity
-from tagalong.group import LISTED
+from tagalong.group import MOST_TIES
 from tagalong.rendering import Html, table, tag
 from tagalong.study import Run
 
@@ -174,7 +174,7 @@ def _sentences(k: int, grouping: Grouping, power: int, results: Results, measure
     elif measured:
         said.append("how stable they are was not looked at: it is for budgets that a run asks for")
     if ties := len(grouping.ties):
-        said.append(f"{'at least ' * (ties == LISTED)}{ties} other{'s are' if ties > 1 else ' is'} just as good")
+        said.append(f"{'at least ' * (ties == MOST_TIES)}{ties} other{'s are' if ties > 1 else ' is'} just as good")
     trained = [line for line in results.table() if (line.method, line.budget) == ("tag", k)]
     if trained and trained[0].change is not None:
         said.append(f"trained, it changed the test losses by {signed(trained[0].change)} %")
