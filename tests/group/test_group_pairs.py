@@ -178,3 +178,19 @@ def test_own_costs_need_few_tasks() -> None:
     with pytest.raises(ValueError, match="needs at most 14 tasks where networks have their own costs, found 15"):
         select_groups(candidates(pairs, 1), 2, complete="pairs")
     assert select_groups(named(pairs), 2, complete="pairs", cost=1).value == 15.0
+
+
+@pytest.mark.parametrize("size", [3, 8, 9, 12])
+def test_candidates_are_completed_to_the_last_digit(size: int) -> None:
+    random, n = np.random.default_rng(size), 12
+    scale = 10.0 ** random.integers(-200, 200)
+    pairs = {group: {task: scale * random.standard_normal() for task in group} for group in groups_of(n, 2)}
+    groups = [set(map(str, range(size))), set(map(str, range(n - size, n))), set(map(str, range(n)))]
+    table = score_grouping(named(pairs), groups, complete="pairs")
+    found = score_grouping(candidates(pairs, 1), groups, complete="pairs")
+    assert found.per_task == table.per_task
+    assert found.options == table.options
+    for task, options in found.options.items():
+        for option in options:
+            others = [pairs[frozenset({int(task), int(other)})][int(task)] for other in option.trains - {task}]
+            assert option.score == pytest.approx(float(np.mean(others)), rel=1e-12, abs=1e-13 * scale)

@@ -1,5 +1,8 @@
 """All the forms that scores come in."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -128,8 +131,22 @@ def test_one_task_is_one_network(solver: Any) -> None:
 
 
 def test_torch_is_not_imported() -> None:
-    import subprocess
-    import sys
-
     code = "import sys, tagalong.group; from tagalong import select_groups; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_scores_do_not_depend_on_the_order_of_sets() -> None:
+    code = """
+import numpy as np
+from tagalong.group import select_groups
+
+scores = np.random.default_rng(3).standard_normal((9, 9))
+print(sorted(select_groups(scores, 1).per_task.items()))
+"""
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert said[0] == said[1]
