@@ -153,7 +153,7 @@ def score_grouping(
     request.check(read)
     if budget is not None and not (is_number(budget) and budget > 0):
         raise ValueError(f"`budget` must be a positive number, found {short(budget)}")
-    networks = [Network.of(group, read, request) for group in _groups_given(groups)]
+    networks = [_Network.of(group, read, request) for group in _groups_given(groups)]
     problems = [problem for network in networks for problem in network.problems(read, request)]
     refuse(problems + _left_out(networks, read))
     return _scored(networks, read, request, budget)
@@ -175,7 +175,7 @@ def _groups_given(groups: Any) -> list[Written]:
 
 
 @dataclass(frozen=True)
-class Network:
+class _Network:
     """A written network with the scores of the tasks it can serve.
 
     Attributes:
@@ -191,7 +191,7 @@ class Network:
     cost: float
 
     @classmethod
-    def of(cls, group: Written, scores: Scores, request: Request) -> Network:
+    def of(cls, group: Written, scores: Scores, request: Request) -> _Network:
         """Looks its scores up; unknown names have none, and `problems` says so."""
         trains, serves = (group.trains, group.serves) if isinstance(group, Group) else (group, None)
         if not trains or not trains <= set(scores.tasks):
@@ -248,7 +248,7 @@ def _listed(group: Written, trains: frozenset[str], scores: Scores, request: Req
     return max(costed or same, key=worth)
 
 
-def _left_out(networks: Sequence[Network], scores: Scores) -> list[str]:
+def _left_out(networks: Sequence[_Network], scores: Scores) -> list[str]:
     """Tasks that nothing serves, or more than one network says it serves."""
     said = [task for network in networks for task in network.serves or ()]
     reached = set(said).union(*(network.values for network in networks if network.serves is None))
@@ -262,7 +262,7 @@ def _left_out(networks: Sequence[Network], scores: Scores) -> list[str]:
     return problems
 
 
-def _scored(networks: Sequence[Network], scores: Scores, request: Request, budget: float | None) -> Grouping:
+def _scored(networks: Sequence[_Network], scores: Scores, request: Request, budget: float | None) -> Grouping:
     units = request.units(scores)
     number = {task: i for i, task in enumerate(scores.tasks)}
     place = _places(networks, scores, request, units)
@@ -284,7 +284,7 @@ def _scored(networks: Sequence[Network], scores: Scores, request: Request, budge
     )
 
 
-def _places(networks: Sequence[Network], scores: Scores, request: Request, units: Units) -> dict[str, int]:
+def _places(networks: Sequence[_Network], scores: Scores, request: Request, units: Units) -> dict[str, int]:
     """Which network serves each task: as written, else the best; linked tasks go together."""
     place: dict[str, int] = {}
     problems = []
@@ -308,7 +308,7 @@ def _places(networks: Sequence[Network], scores: Scores, request: Request, units
     return place
 
 
-def _options(networks: Sequence[Network], task: str, sign: float) -> tuple[Option, ...]:
+def _options(networks: Sequence[_Network], task: str, sign: float) -> tuple[Option, ...]:
     known = [Option(network.trains, network.values[task]) for network in networks if task in network.values]
     return tuple(sorted(known, key=lambda option: (-sign * option.score, sorted(option.trains))))
 

@@ -87,6 +87,14 @@ class Problem:
         assert self.scores is not None
         return np.diag(self.scores).copy()
 
+    @cached_property
+    def units(self) -> Bools:
+        """Links × tasks: units of tasks that are served together, most of them of one."""
+        member = np.zeros((len(self.links), self.n), dtype=bool)
+        for unit, link in enumerate(self.links):
+            member[unit, list(indices(link))] = True
+        return member
+
     @property
     def serves_all(self) -> bool:
         """Whether every task has a network that serves it, whatever the budget; more may stand in the way."""

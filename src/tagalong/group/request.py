@@ -87,7 +87,7 @@ class Request:
         """Refuses what cannot be meant."""
         value_problems = self._value_problems(scores) if self._knows_singles else []
         problems = [
-            *self._budget_problems(len(scores.tasks), scores),
+            *self._budget_problems(scores),
             *self._option_problems(),
             *self._cost_problems(scores),
             *_link_problems("must_link", self.must_link, scores),
@@ -102,8 +102,8 @@ class Request:
     def _knows_singles(self) -> bool:
         return self.allow_single is None or isinstance(self.allow_single, (bool, np.bool_))
 
-    def _budget_problems(self, n: int, scores: Scores) -> list[str]:
-        problems = []
+    def _budget_problems(self, scores: Scores) -> list[str]:
+        n, problems = len(scores.tasks), []
         plain = self.cost is None and all(entry.cost == 1 or np.isnan(entry.cost) for entry in scores.listed or ())
         for budget in self.budgets:
             if isinstance(budget, bool) or not isinstance(budget, (int, float, np.number)):

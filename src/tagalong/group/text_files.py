@@ -18,11 +18,15 @@ JOINTS = ("+", ";", ",", "|", "&", "/")  # of the names in a cell
 
 
 class TableError(ValueError):
-    """A file that should hold scores does not."""
+    """A file that should hold scores, costs or groups does not."""
 
 
 def read_text_file(path: Path) -> str:
-    """The text, without the mark that spreadsheet programs put before it."""
+    """The text, without the mark that spreadsheet programs put before it.
+
+    Raises:
+        TableError: the file is missing, empty or not a text.
+    """
     if path.is_dir():
         raise TableError(f"{path} is a folder; give the name of a file in it")
     try:

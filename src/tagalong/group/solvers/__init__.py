@@ -1,4 +1,9 @@
-"""Solvers: from a posed problem to the best choice of networks, with a bound or a proof."""
+"""Solvers: from a posed problem to the best choice of networks, with a bound or a proof.
+
+`choice` picks one: `dynamic` ("exact"), `partition` ("lp"), `columns`, `compact` ("milp") or `local_search` ("search").
+They share `served_sets` (the best network for each served set), `programmes` (solved by HiGHS) and `ties`;
+`certificate` checks a proof without them.
+"""
 
 from .certificate import Certificate as Certificate
 from .certificate import check_certificate as check_certificate

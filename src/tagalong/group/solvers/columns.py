@@ -15,7 +15,7 @@ import numpy as np
 
 from ..problem import TIE, Bools, Floats, Ints, Limits, Problem, Solution, choice_value, indices, solution_value
 from .local_search import solve_search
-from .programmes import Dual, Pull, best_choice, find_prices, first_tasks
+from .programmes import Dual, Pull, best_choice, find_prices
 from .served_sets import values_of
 from .ties import first_in_order
 
@@ -69,7 +69,7 @@ class _Generation:
         self.problem, self.networks, self.start = problem, networks, start
         self.pricing, self.limits, self.work = pricing, limits, work
         self.known = solution_value(problem, start.choices)
-        self.bound, self.dual = start.bound, None if start.prices is None else Dual(start.prices[:-1], start.prices[-1])
+        self.bound, self.dual = start.bound, None if start.prices is None else Dual.of(start.prices)
         served = np.zeros((len(start.choices), problem.n), dtype=bool)
         for row, choice in enumerate(start.choices):
             served[row, list(indices(choice.serves))] = True
@@ -93,7 +93,7 @@ class _Generation:
         """The first of equal choices, where time allows to list the sets that they can use."""
         if not found.proven or found.prices is None:
             return found
-        dual = Dual(found.prices[:-1], float(found.prices[-1]))
+        dual = Dual.of(found.prices)
         missing = solution_value(self.problem, found.choices) - dual.bound(self.networks)
         question = Question(dual.tasks, dual.network + missing - 2 * TIE, every=True)
         try:
@@ -175,12 +175,8 @@ class _Generation:
 
 def neighbours(problem: Problem, served: Bools) -> Bools:
     """Served sets with one unit more or less, every unit alone, and every pair of units: a start for prices."""
-    unit, _ = first_tasks(problem)
-    flips = np.zeros((len(unit), problem.n), dtype=bool)
-    for number, link in enumerate(problem.links):
-        flips[number, list(indices(link))] = True
-    pairs = (flips[:, None] | flips).reshape(-1, problem.n)
-    near = (served[:, None] ^ flips).reshape(-1, problem.n)
+    pairs = (problem.units[:, None] | problem.units).reshape(-1, problem.n)
+    near = (served[:, None] ^ problem.units).reshape(-1, problem.n)
     sets = np.unique(np.concatenate([served, near, pairs]), axis=0)
     return sets[np.isfinite(values_of(problem, sets))]
 
@@ -190,11 +186,8 @@ def climb(problem: Problem, members: Bools, values: Floats, dual: Dual) -> Bools
     earned = values - members @ dual.tasks
     start = np.argsort(-earned, kind="stable")[:STARTS]
     here, worth, found = members[start], earned[start], [members[:0]]
-    flips = np.zeros((len(problem.links), problem.n), dtype=bool)
-    for unit, link in enumerate(problem.links):
-        flips[unit, list(indices(link))] = True
     for _ in range(STEPS):
-        near = here[:, None] ^ flips
+        near = here[:, None] ^ problem.units
         flat = near.reshape(-1, problem.n)
         earns = (values_of(problem, flat) - flat @ dual.tasks).reshape(len(here), -1)
         found.append(near[earns > dual.network + PAYING])

@@ -18,24 +18,7 @@ from .ties import tied
 
 MOST_LEVELS = 400  # different sums of costs
 MOST_WORK = 10**8  # sums of two values: a few seconds
-MOST_PAIRWISE, MOST_LISTED = 16, 14
-
-
-@dataclass(frozen=True)
-class Served:
-    """What the best networks for each served set are worth.
-
-    Attributes:
-        costs: the distinct costs of networks, rising.
-        values: costs × sets of tasks, less a tiny price that lets few and small groups win ties.
-        network: the network behind a cost and a set.
-        slack: values that differ by less are equal, up to rounding.
-    """
-
-    costs: Floats
-    values: Floats
-    network: Callable[[int, int], Choice]
-    slack: float
+MOST_PAIRWISE, MOST_LISTED = 16, 14  # tasks, with scores by pair and with listed networks
 
 
 def solve_exact(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
@@ -62,6 +45,23 @@ def fits_exact(problem: Problem, budget: float) -> bool:
     costs = np.unique(problem.networks.cost)
     levels = spending_levels(costs, budget) if problem.n <= MOST_LISTED else None
     return levels is not None and len(levels) * len(costs) * 3**problem.n <= MOST_WORK
+
+
+@dataclass(frozen=True)
+class Served:
+    """What the best networks for each served set are worth.
+
+    Attributes:
+        costs: the distinct costs of networks, rising.
+        values: costs × sets of tasks, less a tiny price that lets few and small groups win ties.
+        network: the network behind a cost and a set.
+        slack: values that differ by less are equal, up to rounding.
+    """
+
+    costs: Floats
+    values: Floats
+    network: Callable[[int, int], Choice]
+    slack: float
 
 
 def served_pairwise(problem: Problem, limits: Limits) -> Served:

@@ -28,13 +28,13 @@ from ..problem import (
     indices,
     solution_value,
 )
-from .served_sets import network_for, superset_values
+from .served_sets import network_for, values_of
 
 WORK = 2e8  # numbers sorted in all kicks together; a few seconds at most
 OVERFULL = 1e6  # for each task too many: far beyond any score, so that sweeps repair it first
 
+KICKS = 100  # of the search over a list, at most
 UNSERVED = -1e6  # far below any score, so that serving everybody comes first
-KICKS = 100  # at most
 MOST_VALUES = 600_000  # networks × units in the list; then it grows no more, and the search ends
 
 
@@ -57,9 +57,7 @@ class _PartitionSearch:
 
     def __init__(self, problem: Problem, networks: int, random: np.random.Generator) -> None:
         self.problem, self.networks, self.random = problem, networks, random
-        self.units = np.zeros((len(problem.links), problem.n), dtype=bool)
-        for unit, link in enumerate(problem.links):
-            self.units[unit, list(indices(link))] = True
+        self.units = problem.units
         self.given = self.units @ problem.pairwise.T  # what each task (column) gives to each unit (row)
 
     def run(self, limits: Limits) -> Ints:
@@ -84,9 +82,7 @@ class _PartitionSearch:
         """What each served set (row) is worth; nothing for an empty one."""
         sets = members.astype(bool)
         size = sets.sum(axis=1)
-        value = superset_values(sets, given, self.problem.largest).max(axis=1)
-        single = size == 1
-        value[single] = np.maximum(value[single], self.problem.alone[sets[single].argmax(axis=1)])
+        value = values_of(self.problem, sets, given=given)
         value = np.where(np.isfinite(value), value, -OVERFULL * np.maximum(size - self.problem.largest, 1))
         return np.where(size > 0, value, 0.0)
 

@@ -53,7 +53,7 @@ def _improved(problem: Problem, values: Floats, networks: int, start: Solution, 
 def _in_question(problem: Problem, values: Floats, networks: int, found: Solution) -> Bools:
     """Every served set that a choice within a tie of this one can use."""
     assert found.prices is not None
-    dual = Dual(found.prices[:-1], float(found.prices[-1]))
+    dual = Dual.of(found.prices)
     reduced = values - subset_sums(dual.tasks) - dual.network
     missing = solution_value(problem, found.choices) - dual.bound(networks)
     rows = np.flatnonzero(reduced >= missing - 2 * TIE)

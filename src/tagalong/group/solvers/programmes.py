@@ -25,6 +25,11 @@ class Dual:
     tasks: Floats
     network: float
 
+    @classmethod
+    def of(cls, prices: Floats) -> Dual:
+        """From the prices of a solution."""
+        return cls(prices[:-1], float(prices[-1]))
+
     def bound(self, networks: int) -> float:
         """No choice is worth more, if no served set is worth more than its prices."""
         return float(self.tasks.sum() + networks * self.network)

@@ -61,11 +61,19 @@ def superset_values(members: Bools, given: Floats, largest: int, price: float = 
     return np.where(allowed, gained / np.maximum(size - 1, 1) - price * size, -np.inf)
 
 
-def values_of(problem: Problem, members: Bools) -> Floats:
-    """What the best network for each served set (row) is worth; −inf where none serves it whole."""
-    value = superset_values(members, members @ problem.pairwise.T, problem.largest).max(axis=1)
+def values_of(problem: Problem, members: Bools, price: float = 0.0, given: Floats | None = None) -> Floats:
+    """What the best network for each served set (row) is worth, less its price; −inf where none serves it whole.
+
+    Args:
+        problem: scores by pair.
+        members: served sets × tasks.
+        price: per trained task.
+        given: what each task (column) gives to each served set, if that is known already.
+    """
+    given = members @ problem.pairwise.T if given is None else given
+    value = superset_values(members, given, problem.largest, price).max(axis=1)
     single = members.sum(axis=1) == 1
-    value[single] = np.maximum(value[single], problem.alone[members[single].argmax(axis=1)])
+    value[single] = np.maximum(value[single], problem.alone[members[single].argmax(axis=1)] - price)
     return np.where(members.any(axis=1), value, -np.inf)
 
 

@@ -22,7 +22,7 @@ from ..problem import (
     indices,
     solution_value,
 )
-from .served_sets import network_for, superset_values
+from .served_sets import network_for, values_of
 
 MOST_TIES = 8  # listed
 LOOKED_AT = 1_000  # partial choices; where more tie, some are not listed
@@ -185,9 +185,7 @@ class _SparsePlan:
     def __init__(self, problem: Problem, members: Bools, networks: int) -> None:
         price = TIE / (2 * problem.n**2)
         self.slack = max(price / (4 * problem.n), problem.n * ROUNDING / 2)
-        values = superset_values(members, members @ problem.pairwise.T, problem.largest, price).max(axis=1)
-        single = members.sum(axis=1) == 1
-        values[single] = np.maximum(values[single], problem.alone[members[single].argmax(axis=1)] - price)
+        values = values_of(problem, members, price)
         self.by_lowest: dict[int, list[tuple[int, float]]] = {}
         sets = [bits_of(np.flatnonzero(row)) for row in members]
         for serves, value in sorted(zip(sets, values.tolist(), strict=True)):
