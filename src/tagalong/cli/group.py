@@ -368,7 +368,7 @@ def _network_table(grouping: Grouping, costs: bool) -> Table:
     for number, group in enumerate(grouping.groups, 1):
         row = [str(number), _names(group.serves)]
         row += [_names(group.helpers)] if helped else []
-        row += [f"{sum(grouping.per_task[task] for task in group.serves):.6g}"]
+        row += [f"{sum(grouping.per_task[task] for task in sorted(group.serves)):.6g}"]
         made.add_row(*row, *([f"{group.cost:g}"] if costs else []))
     return made
 

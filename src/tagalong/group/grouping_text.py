@@ -9,7 +9,7 @@ from tagalong.rendering import columns, join, left, right, table, tag
 from .solvers import MOST_TIES
 
 if TYPE_CHECKING:
-    from .grouping import Grouping
+    from .grouping import Group, Grouping
 
 PADDED = (right, left, left, right)
 
@@ -18,8 +18,7 @@ def text_table(grouping: Grouping) -> str:
     """One line of summary, then one line per network."""
     rows = [("network", "serves", "helped by", "score")]
     for number, group in enumerate(grouping.groups, 1):
-        score = sum(grouping.per_task[task] for task in group.serves)
-        rows.append((str(number), _names(group.serves), _names(group.helpers), f"{score:.6g}"))
+        rows.append((str(number), _names(group.serves), _names(group.helpers), f"{_score(grouping, group):.6g}"))
     widths = [max(columns(row[column]) for row in rows) for column in range(4)]
     lines = ["  ".join(pad(cell, width) for pad, cell, width in zip(PADDED, row, widths, strict=True)) for row in rows]
     return "\n".join([summary(grouping), *(line.rstrip() for line in lines), *remarks(grouping)])
@@ -28,12 +27,7 @@ def text_table(grouping: Grouping) -> str:
 def html_table(grouping: Grouping) -> str:
     """One row per network, then what else there is to say."""
     rows = [
-        [
-            number,
-            _names(group.serves),
-            _names(group.helpers) or "–",
-            f"{sum(grouping.per_task[task] for task in group.serves):.4g}",
-        ]
+        [number, _names(group.serves), _names(group.helpers) or "–", f"{_score(grouping, group):.4g}"]
         for number, group in enumerate(grouping.groups, 1)
     ]
     made = table(["network", "serves", "helped by", "score"], rows, caption=summary(grouping))
@@ -75,6 +69,10 @@ def explanation(grouping: Grouping, task: str) -> str:
     if sign * best.score > sign * score:
         return f"{start}; {next_best} would be better for it alone, but not for all tasks together."
     return f"{start}, the best of the {len(grouping.groups)} networks for it; next best: {next_best}."
+
+
+def _score(grouping: Grouping, group: Group) -> float:
+    return sum(grouping.per_task[task] for task in sorted(group.serves))  # in one order: so is the last digit
 
 
 def _names(tasks: frozenset[str]) -> str:
