@@ -30,8 +30,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from markdown import progress, table
-from tagalong.learn import Job, Problem, Recipe, Task, train
-from tagalong.learn.rows import Mapped, Split
+from tagalong.learn import Job, Mapped, Problem, Recipe, Split, Task, train
 from tagalong_paper.celeba.cache import Cache, cores
 from tagalong_paper.celeba.decode import decode
 from tagalong_paper.celeba.files import find_images

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tagalong.learn import MLP, Problem, Recipe, Task
-from tagalong.learn.table_reading import read_columns
+from tagalong.learn import MLP, Problem, Recipe, Task, read_columns
 from tagalong.problems import load_problem
 
 TOX21 = ("tox21.csv.gz", "tox21_morgan2_1024.npz")

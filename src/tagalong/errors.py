@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import math
 from collections import Counter
@@ -68,6 +69,15 @@ def counted(number: int, noun: str) -> str:
     ('1 group', '1,200 groups')
     """
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """What may have been meant, or all there is."""
+    known = list(known)
+    near = difflib.get_close_matches(str(name), known, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"there are {', '.join(known[:20])}" + (f" and {len(known) - 20} more" if len(known) > 20 else "")
 
 
 def from_zero(value: object) -> bool:

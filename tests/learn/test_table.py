@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tagalong.learn import Problem, Task, read_preparation
-from tagalong.learn.table_reading import read_columns
+from tagalong.learn import Problem, Task, read_columns, read_preparation
 
 pd = pytest.importorskip("pandas")
 ROWS = 120

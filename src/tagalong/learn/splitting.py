@@ -11,22 +11,72 @@ from numpy.typing import NDArray
 from tagalong.errors import refuse
 
 from .randomness import derived
+from .table_reading import as_column
+from .targets import Target
 
 PARTS = ("train", "val", "test")
 FEWEST_ROWS = 10
-Rows = NDArray[np.int64]
+ATTEMPTS = 20
+RowNumbers = NDArray[np.int64]
 
 
 class Parts(NamedTuple):
     """The row numbers of each part, in rising order."""
 
-    train: Rows
-    val: Rows
-    test: Rows
+    train: RowNumbers
+    val: RowNumbers
+    test: RowNumbers
+
+
+def choose_parts(
+    targets: Sequence[Target], rows: int, split: Sequence[Any], groups: NDArray[Any] | None, seed: int
+) -> Parts:
+    """The parts as given, or drawn: the first of a few draws in which every part has every task's labels and classes.
+
+    Raises:
+        ValueError: what is wrong with the split, or with the labels in it.
+    """
+    if not are_shares(split):
+        parts = given_parts(split, rows, groups)
+        refuse(part_problems(targets, parts))
+        return parts
+    refuse(share_problems(split, rows, groups))
+    usable = None
+    for attempt in range(ATTEMPTS):
+        parts = split_rows(rows, split, groups, derived(seed, "attempt", attempt) if attempt else seed)
+        if not part_problems(targets, parts):
+            usable = usable or parts
+            if not one_class_notes(targets, parts):
+                return parts
+    if usable is None:
+        refuse(part_problems(targets, split_rows(rows, split, groups, seed)))
+    assert usable is not None
+    return usable
+
+
+def are_shares(split: Sequence[Any]) -> bool:
+    """Whether a split is given by shares rather than by row numbers."""
+    return all(np.ndim(part) == 0 for part in split)
+
+
+def share_problems(
+    split: Sequence[Any], rows: int, groups: NDArray[Any] | None, called: tuple[str, str] = ("`inputs`", "`groups`")
+) -> list[str]:
+    """What is wrong with shares, or with the rows and groups (as they are `called`) that are to be shared out."""
+    if len(split) != 3 or not all(isinstance(part, (int, float)) and part > 0 for part in split):
+        return [f"`split` must be three positive shares (train, validation, test), found {tuple(split)!r}"]
+    problems = []
+    if abs(sum(split) - 1) > 1e-6:
+        problems.append(f"`split` must be shares that sum to 1, found {tuple(split)!r} with sum {sum(split):g}")
+    if rows < FEWEST_ROWS:
+        problems.append(f"{called[0]} must have at least {FEWEST_ROWS} rows to be split in three, found {rows}")
+    elif groups is not None and len(np.unique(groups)) < 3:
+        problems.append(f"{called[1]} must hold at least 3 groups to be split, found {len(np.unique(groups))}")
+    return problems
 
 
 def split_rows(rows: int, shares: Sequence[float], groups: NDArray[Any] | None = None, seed: int = 0) -> Parts:
-    """Rows drawn at random into three parts; rows of one group stay together.
+    """RowNumbers drawn at random into three parts; rows of one group stay together.
 
     Without groups the sizes are exact to a row; with groups each part is off by at most twice the largest group.
 
@@ -70,27 +120,6 @@ def _deal(sizes: NDArray[np.int64], shares: NDArray[np.float64], random: np.rand
     return part
 
 
-def are_shares(split: Sequence[Any]) -> bool:
-    """Whether a split is given by shares rather than by row numbers."""
-    return all(np.ndim(part) == 0 for part in split)
-
-
-def share_problems(
-    split: Sequence[Any], rows: int, groups: NDArray[Any] | None, called: tuple[str, str] = ("`inputs`", "`groups`")
-) -> list[str]:
-    """What is wrong with shares, or with the rows and groups (as they are `called`) that are to be shared out."""
-    if len(split) != 3 or not all(isinstance(part, (int, float)) and part > 0 for part in split):
-        return [f"`split` must be three positive shares (train, validation, test), found {tuple(split)!r}"]
-    problems = []
-    if abs(sum(split) - 1) > 1e-6:
-        problems.append(f"`split` must be shares that sum to 1, found {tuple(split)!r} with sum {sum(split):g}")
-    if rows < FEWEST_ROWS:
-        problems.append(f"{called[0]} must have at least {FEWEST_ROWS} rows to be split in three, found {rows}")
-    elif groups is not None and len(np.unique(groups)) < 3:
-        problems.append(f"{called[1]} must hold at least 3 groups to be split, found {len(np.unique(groups))}")
-    return problems
-
-
 def given_parts(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = None) -> Parts:
     """The parts from three arrays of row numbers (or of True and False), checked.
 
@@ -131,3 +160,54 @@ def _straddling(groups: list[NDArray[Any]]) -> list[str]:
         return []
     some = ", ".join(repr(group) for group in sorted(shared, key=repr)[:5])
     return [f"`groups` must not straddle the parts of `split`, found {len(shared)} that do, such as {some}"]
+
+
+def part_problems(targets: Sequence[Target], parts: Parts) -> list[str]:
+    """Tasks without labels in a part, that do not vary in train, or with a class that train lacks."""
+    problems = []
+    for target in targets:
+        name = target.task.name
+        found = {part: _labels(target, rows) for part, rows in zip(PARTS, parts, strict=True)}
+        empty = [part for part in PARTS if not len(found[part])]
+        problems += [f"`split`: {name!r} must have labels in {part}, found none" for part in empty]
+        if target.task.kind == "custom" or "train" in empty:
+            continue
+        if len(found["train"]) == 1 or (target.task.kind == "regression" and not target.scale(parts.train)[1]):
+            problems.append(f"`split`: {name!r} must vary in train, found one value")
+        if target.task.kind != "regression":
+            problems += [
+                f"`split`: {name!r} has the class {_label(target, code)!r} in {part} that train lacks; "
+                "leave those rows out or merge the class"
+                for part in ("val", "test")
+                for code in np.setdiff1d(found[part], found["train"])
+            ]
+    return problems
+
+
+def one_class_notes(targets: Sequence[Target], parts: Parts) -> list[str]:
+    """Binary tasks with one class only in validation or test."""
+    return [
+        f"{target.task.name!r} has only one class in {part}"
+        for target in targets
+        if target.task.kind == "binary"
+        for part, rows in (("val", parts.val), ("test", parts.test))
+        if len(_labels(target, rows)) < 2
+    ]
+
+
+def _labels(target: Target, rows: RowNumbers) -> NDArray[np.float64]:
+    values = target.values[rows]
+    return np.unique(values[~np.isnan(values)])
+
+
+def _label(target: Target, code: float) -> Any:
+    return int(code) if target.classes is None else target.classes[int(code)]
+
+
+def group_labels(groups: Any, argument: str = "`groups`") -> NDArray[Any]:
+    """One label per row, all of one type so that they can be sorted."""
+    labels = as_column(groups)
+    missing = [label is None or label != label for label in labels.tolist()]
+    if any(missing):
+        raise ValueError(f"{argument} must have a label for every row, found {sum(missing)} missing")
+    return labels.astype(str) if labels.dtype == object else labels

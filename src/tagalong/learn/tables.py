@@ -1,10 +1,9 @@
-"""Problems from tables: how columns become inputs, kept for rows that come later."""
+"""Problems from tables: what each column is for, and the fields of the problem that comes of it."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,210 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import name_problems, noted, refuse
+from tagalong.errors import closest, name_problems, noted, refuse
 
-from .arrays import Prepare, assemble, choose_parts, encoder_problems, group_labels, input_dtype, scaled
+from .arrays import Prepare, assemble, encoder_problems, input_dtype, scaled
 from .network import Encoder
+from .preparation import NumberColumn, Table, load_array, read_inputs
 from .recipe import Recipe
-from .scaling import Classes, Preparation, Scaling, load_array, read_inputs
-from .splitting import PARTS, Rows, are_shares, share_problems
-from .table_reading import TRUTH, Columns, Roles, Wanted, absent_problems, closest, find_roles, read_columns
-from .targets import Column, Target, as_number, by_name, coded_classes, read_target, with_error
+from .splitting import PARTS, RowNumbers, are_shares, choose_parts, group_labels, share_problems
+from .table_reading import LARGEST, Column, Columns, read_columns
+from .targets import Target, by_name, coded_classes, read_target, with_error
 from .task import Kind, Task
-
-MOST_LEVELS = 50
-OTHER = "other or missing"
-
-
-@dataclass(frozen=True)
-class NumberColumn:
-    """Missing values become the median, the whole is standardised; a second input says what was missing.
-
-    Attributes:
-        name: of the column.
-        median: of the train rows.
-        mean: of the train rows, medians filled in.
-        deviation: of the same.
-        indicator: whether there is the second input: only where train rows lack values.
-    """
-
-    name: str
-    median: float
-    mean: float
-    deviation: float
-    indicator: bool
-
-    @staticmethod
-    def fitted(name: str, column: Column, rows: Rows) -> NumberColumn | None:
-        """From the train rows; None where they hold no two different values."""
-        train = column[rows].astype(np.float64)
-        missing = np.isnan(train)
-        if len(np.unique(train[~missing])) < 2:
-            return None
-        median = float(np.median(train[~missing]))
-        filled = np.where(missing, median, train)
-        deviation = float(filled.std())  # of numbers too small to be squared it is 0
-        return NumberColumn(name, median, float(filled.mean()), deviation, bool(missing.any())) if deviation else None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the inputs."""
-        return (self.name, f"{self.name} missing") if self.indicator else (self.name,)
-
-    def values(self, column: Column) -> NDArray[np.float64]:
-        """[rows, inputs]."""
-        if column.dtype == object:
-            found = next(value for value in column if value is not None)
-            raise ValueError(f"`rows`: column {self.name!r} must be numbers, found {found!r}")
-        if np.isinf(column).any():
-            raise ValueError(f"`rows`: column {self.name!r} must be finite, found inf in {np.isinf(column).sum()} rows")
-        missing = np.isnan(column)
-        scaled = (np.where(missing, self.median, column) - self.mean) / self.deviation
-        if np.abs(scaled).max(initial=0.0) > np.finfo(np.float32).max:
-            found = float(np.abs(column[~missing]).max())
-            raise ValueError(f"`rows`: column {self.name!r} must be near the rows learnt from, found {found:g}")
-        return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
-
-    def to_document(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"kind": "number", **asdict(self)}
-
-
-@dataclass(frozen=True)
-class CategoryColumn:
-    """One input per level that the train rows have, and one for everything else, missing values included.
-
-    Attributes:
-        name: of the column.
-        levels: the most frequent ones of the train rows.
-    """
-
-    name: str
-    levels: tuple[str, ...]
-
-    @staticmethod
-    def fitted(name: str, column: Column, rows: Rows) -> CategoryColumn | None:
-        """From the train rows; None where they hold no level."""
-        counts = Counter(level for level in as_levels(column[rows]) if level is not None)
-        most = sorted(counts, key=lambda level: (-counts[level], level))[:MOST_LEVELS]
-        return CategoryColumn(name, tuple(sorted(most))) if most else None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the inputs."""
-        return tuple(f"{self.name} = {level}" for level in (*self.levels, OTHER))
-
-    def values(self, column: Column) -> NDArray[np.float64]:
-        """[rows, levels]."""
-        place = {_level(level): number for number, level in enumerate(self.levels)}
-        chosen = [place.get(level, len(place)) if level is not None else len(place) for level in as_levels(column)]
-        return np.eye(len(place) + 1)[chosen]
-
-    def to_document(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"kind": "category", "name": self.name, "levels": list(self.levels)}
-
-
-def as_levels(column: Column) -> list[str | None]:
-    """Categories as text: whole numbers without a point, whether a file wrote 1 or 1.0.
-
-    Cell by cell: the same cell is the same level whatever the rest of the column holds.
-
-    Example:
-        >>> as_levels(np.array([7.0, np.nan])), as_levels(np.array(["007", "A1", "True"], dtype=object))
-        (['7', None], ['7', 'A1', '1'])
-    """
-    return [None if value is None or value != value else _level(value) for value in column.tolist()]
-
-
-def _level(value: object) -> str:
-    text = str(value)
-    try:
-        return f"{TRUTH[text.lower()] if text.lower() in TRUTH else as_number(text):.17g}"
-    except ValueError:
-        return text
-
-
-def column_from_document(document: dict[str, Any]) -> NumberColumn | CategoryColumn:
-    """What `to_document` described."""
-    settings = {key: value for key, value in document.items() if key != "kind"}
-    if document["kind"] == "number":
-        return NumberColumn(**settings)
-    return CategoryColumn(settings["name"], tuple(settings["levels"]))
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """The feature columns of a table, with what was learnt from the train rows: medians, scales, levels.
-
-    Attributes:
-        columns: in the order of the inputs.
-        classes: for tasks whose labels were coded 0, 1, …, the label each number stands for.
-
-    Example:
-        >>> table = Table((NumberColumn("age", 40, 40, 10, True), CategoryColumn("sex", ("f", "m"))))
-        >>> table.inputs([{"age": "60", "sex": "m"}, {"age": "", "sex": "x"}])
-        tensor([[2., 0., 0., 1., 0.],
-                [0., 1., 0., 0., 1.]])
-    """
-
-    columns: tuple[NumberColumn | CategoryColumn, ...]
-    classes: Classes = field(default_factory=dict)
-
-    @staticmethod
-    def fitted(
-        columns: Columns, numbers: Sequence[str], categories: Sequence[str], rows: Rows, classes: Classes
-    ) -> Table:
-        """From the train rows; columns that say nothing there are left out."""
-        made: list[NumberColumn | CategoryColumn | None] = [
-            NumberColumn.fitted(name, columns[name], rows) for name in numbers
-        ]
-        made += [CategoryColumn.fitted(name, columns[name], rows) for name in categories]
-        return Table(tuple(column for column in made if column is not None), classes)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What each input is."""
-        return tuple(name for column in self.columns for name in column.names)
-
-    def inputs(self, rows: Any) -> Tensor:
-        """Inputs of a network; columns that are not features may be there or not.
-
-        Args:
-            rows: the path of a CSV file, a DataFrame, columns by name, or a list of rows by name. Missing numbers
-                become the median, unknown categories "other".
-
-        Raises:
-            ValueError: feature columns are absent, or hold text where numbers were.
-        """
-        columns = read_columns(rows, "`rows`", keep_empty=True)
-        absent = [column.name for column in self.columns if column.name not in columns]
-        if absent:
-            raise ValueError(f"`rows` must have the columns {', '.join(map(repr, absent))}, found none of that name")
-        return torch.as_tensor(
-            np.concatenate([column.values(columns[column.name]) for column in self.columns], axis=1),
-            dtype=torch.float32,
-        )
-
-    def to_document(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        classes = {task: list(labels) for task, labels in self.classes.items()}
-        return {"kind": "table", "columns": [column.to_document() for column in self.columns], "classes": classes}
-
-    @staticmethod
-    def from_document(document: Mapping[str, Any]) -> Table:
-        """The table that `to_document` described."""
-        return Table(tuple(map(column_from_document, document["columns"])), document["classes"])
-
-
-def read_preparation(document: Mapping[str, Any]) -> Preparation:
-    """A `Scaling` or a `Table` from its document."""
-    kinds: dict[str, Any] = {"scaling": Scaling, "table": Table}
-    if document.get("kind") not in kinds:
-        raise ValueError(f"`document` must be of kind 'scaling' or 'table', found {document.get('kind')!r}")
-    prepared: Preparation = kinds[document["kind"]].from_document(document)
-    return prepared
-
 
 PART_NAMES = {
     "train": "train", "training": "train",
@@ -319,8 +124,115 @@ def _too_few(columns: Columns, split: Sequence[Any] | None, groups: NDArray[Any]
     return share_problems(split, columns.rows, groups, ("`path`", "`group_column`"))
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for, by the argument's name: see `Problem.from_csv`."""
+
+    targets: tuple[str, ...]
+    features: tuple[str, ...] | None
+    ignore: tuple[str, ...]
+    categorical: tuple[str, ...]
+    split_column: str | None
+    group_column: str | None
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The feature columns of a table.
+
+    Attributes:
+        numbers: columns that are numbers.
+        categories: columns that are one-hot.
+    """
+
+    numbers: tuple[str, ...]
+    categories: tuple[str, ...]
+
+
+def find_roles(columns: Columns, wanted: Wanted) -> tuple[Roles, list[str]]:
+    """Sorts the columns into numbers and categories; with what is wrong.
+
+    Wrong are columns that are not there, that have two roles, or are text that nothing settles.
+    """
+    absent = absent_problems(columns, wanted)
+    apart = {*wanted.targets, *wanted.ignore, wanted.split_column, wanted.group_column}
+    chosen = wanted.features if wanted.features is not None else [name for name in columns if name not in apart]
+    chosen = [*chosen, *(name for name in wanted.categorical if name not in apart)]
+    features = tuple(name for name in dict.fromkeys(chosen) if name in columns)
+    roles = Roles(
+        tuple(name for name in features if name not in wanted.categorical),
+        tuple(name for name in features if name in wanted.categorical),
+    )
+    problems = name_problems(wanted.targets, "`targets`") + absent + _doubled(wanted)
+    if not features and not absent:
+        problems.append("`features` must name a column, found none left beside `targets` and `ignore`")
+    return roles, problems + _not_numbers(columns, roles.numbers)
+
+
+def absent_problems(columns: Columns, wanted: Wanted) -> list[str]:
+    """Names that the table lacks, with what may have been meant."""
+    singles = {"split_column": wanted.split_column, "group_column": wanted.group_column}
+    asked: dict[str, Sequence[str]] = {
+        "targets": wanted.targets,
+        "features": wanted.features or (),
+        "ignore": wanted.ignore,
+        "categorical": wanted.categorical,
+        **{argument: [name] for argument, name in singles.items() if name is not None},
+    }
+    return [
+        f"`{argument}` must name columns of the table, found {name!r}; {closest(name, columns)}"
+        for argument, names in asked.items()
+        for name in names
+        if name not in columns
+    ]
+
+
+def _doubled(wanted: Wanted) -> list[str]:
+    """Targets among the features would be given away; the others make no sense."""
+    uses = {
+        "features": wanted.features or (),
+        "categorical": wanted.categorical,
+        "ignore": wanted.ignore,
+        "split_column": (wanted.split_column,),
+        "group_column": (wanted.group_column,),
+    }
+    problems = [
+        f"`{argument}` must not name a target, found {name!r}"
+        for argument, names in uses.items()
+        for name in names
+        if name in wanted.targets
+    ]
+    return problems + [
+        f"`ignore` must not name what `{argument}` names, found {name!r}"
+        for argument in ("features", "categorical")
+        for name in uses[argument]
+        if name in wanted.ignore
+    ]
+
+
+def _not_numbers(columns: Columns, numbers: Sequence[str]) -> list[str]:
+    problems = [_unsettled(name, columns[name]) for name in numbers if columns[name].dtype == object]
+    sizes = {name: np.abs(columns[name]) for name in numbers if columns[name].dtype != object}
+    problems += [
+        f"`features`: column {name!r} must be finite, found inf in {int(np.isinf(size).sum())} rows"
+        for name, size in sizes.items()
+        if np.isinf(size).any()
+    ]
+    return problems + [
+        f"`features`: column {name!r} must be at most {LARGEST:g} in size, found {np.nanmax(size):g}"
+        for name, size in sizes.items()
+        if LARGEST < np.nanmax(size, initial=0.0) < np.inf
+    ]
+
+
+def _unsettled(name: str, column: Column) -> str:
+    levels = sorted({value for value in column if value is not None})
+    found = f"{len(levels)} different texts such as {levels[0]!r}"
+    return f"column {name!r} must be numbers, found {found}; add it to `categorical` or to `ignore`"
+
+
 def _tabled(columns: Columns, roles: Roles, targets: Sequence[Target]) -> Prepare:
-    def prepare(train: Rows) -> tuple[Table, Tensor, Sequence[str]]:
+    def prepare(train: RowNumbers) -> tuple[Table, Tensor, Sequence[str]]:
         table = Table.fitted(columns, roles.numbers, roles.categories, train, coded_classes(targets))
         found = ", ".join(map(repr, (*roles.numbers, *roles.categories)))
         refuse([] if table.columns else [f"`features` must vary in train, found one value in each of {found}"])

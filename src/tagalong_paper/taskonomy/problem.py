@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tagalong.errors import counted, named, refuse, require
+from tagalong.errors import closest, counted, named, refuse, require
 from tagalong.files import CACHE, make_folder
-from tagalong.learn import PARTS, Problem, ReadRows, Recipe, Task, closest
+from tagalong.learn import PARTS, Problem, ReadRows, Recipe, Task
 from tagalong.progress import Progress, Silent
 
 from .files import (

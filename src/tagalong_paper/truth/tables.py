@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tagalong.errors import closest
 from tagalong.files import write_atomic
-from tagalong.learn import closest
 from tagalong.study import Seen, Trial
 
 Array = NDArray[np.float64]

@@ -1,9 +1,10 @@
-"""How arrays become inputs of a network, kept so that new rows are treated like the train rows."""
+"""How raw rows become inputs of a network, kept so that new rows are treated like the train rows."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 from zipfile import BadZipFile
@@ -15,10 +16,14 @@ from torch import Tensor
 
 from tagalong.errors import refuse
 
-from .targets import LARGEST, Label, as_column
+from .splitting import RowNumbers
+from .table_reading import LARGEST, TRUTH, Column, Columns, as_column, as_number, read_columns
+from .targets import Label
 
-Classes = Mapping[str, Sequence[Label]]
+MOST_LEVELS = 50
+OTHER = "other or missing"
 ROWS_AT_ONCE = 4096
+Classes = Mapping[str, Sequence[Label]]
 
 
 class Preparation(Protocol):
@@ -36,6 +41,15 @@ class Preparation(Protocol):
 
     def to_document(self) -> dict[str, Any]:
         """Plain values for JSON; `read_preparation` reads them back."""
+
+
+def read_preparation(document: Mapping[str, Any]) -> Preparation:
+    """A `Scaling` or a `Table` from its document."""
+    kinds: dict[str, Any] = {"scaling": Scaling, "table": Table}
+    if document.get("kind") not in kinds:
+        raise ValueError(f"`document` must be of kind 'scaling' or 'table', found {document.get('kind')!r}")
+    prepared: Preparation = kinds[document["kind"]].from_document(document)
+    return prepared
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +76,7 @@ class Scaling:
 
     @staticmethod
     def fitted(
-        inputs: Tensor, rows: NDArray[np.int64], standardise: bool, classes: Classes, dtype: torch.dtype = torch.float32
+        inputs: Tensor, rows: RowNumbers, standardise: bool, classes: Classes, dtype: torch.dtype = torch.float32
     ) -> Scaling:
         """The scaling of these rows of the inputs, which become `dtype`."""
         shape, name = tuple(inputs.shape[1:]), str(dtype).removeprefix("torch.")
@@ -200,3 +214,184 @@ def _not_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> lis
 
 def _column_name(number: int, columns: list[Any] | None) -> str:
     return str(number) if columns is None else repr(columns[number])
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The feature columns of a table, with what was learnt from the train rows: medians, scales, levels.
+
+    Attributes:
+        columns: in the order of the inputs.
+        classes: for tasks whose labels were coded 0, 1, …, the label each number stands for.
+
+    Example:
+        >>> table = Table((NumberColumn("age", 40, 40, 10, True), CategoryColumn("sex", ("f", "m"))))
+        >>> table.inputs([{"age": "60", "sex": "m"}, {"age": "", "sex": "x"}])
+        tensor([[2., 0., 0., 1., 0.],
+                [0., 1., 0., 0., 1.]])
+    """
+
+    columns: tuple[NumberColumn | CategoryColumn, ...]
+    classes: Classes = field(default_factory=dict)
+
+    @staticmethod
+    def fitted(
+        columns: Columns, numbers: Sequence[str], categories: Sequence[str], rows: RowNumbers, classes: Classes
+    ) -> Table:
+        """From the train rows; columns that say nothing there are left out."""
+        made: list[NumberColumn | CategoryColumn | None] = [
+            NumberColumn.fitted(name, columns[name], rows) for name in numbers
+        ]
+        made += [CategoryColumn.fitted(name, columns[name], rows) for name in categories]
+        return Table(tuple(column for column in made if column is not None), classes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each input is."""
+        return tuple(name for column in self.columns for name in column.names)
+
+    def inputs(self, rows: Any) -> Tensor:
+        """Inputs of a network; columns that are not features may be there or not.
+
+        Args:
+            rows: the path of a CSV file, a DataFrame, columns by name, or a list of rows by name. Missing numbers
+                become the median, unknown categories "other".
+
+        Raises:
+            ValueError: feature columns are absent, or hold text where numbers were.
+        """
+        columns = read_columns(rows, "`rows`", keep_empty=True)
+        absent = [column.name for column in self.columns if column.name not in columns]
+        if absent:
+            raise ValueError(f"`rows` must have the columns {', '.join(map(repr, absent))}, found none of that name")
+        return torch.as_tensor(
+            np.concatenate([column.values(columns[column.name]) for column in self.columns], axis=1),
+            dtype=torch.float32,
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        classes = {task: list(labels) for task, labels in self.classes.items()}
+        return {"kind": "table", "columns": [column.to_document() for column in self.columns], "classes": classes}
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> Table:
+        """The table that `to_document` described."""
+        return Table(tuple(map(column_from_document, document["columns"])), document["classes"])
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """Missing values become the median, the whole is standardised; a second input says what was missing.
+
+    Attributes:
+        name: of the column.
+        median: of the train rows.
+        mean: of the train rows, medians filled in.
+        deviation: of the same.
+        indicator: whether there is the second input: only where train rows lack values.
+    """
+
+    name: str
+    median: float
+    mean: float
+    deviation: float
+    indicator: bool
+
+    @staticmethod
+    def fitted(name: str, column: Column, rows: RowNumbers) -> NumberColumn | None:
+        """From the train rows; None where they hold no two different values."""
+        train = column[rows].astype(np.float64)
+        missing = np.isnan(train)
+        if len(np.unique(train[~missing])) < 2:
+            return None
+        median = float(np.median(train[~missing]))
+        filled = np.where(missing, median, train)
+        deviation = float(filled.std())  # of numbers too small to be squared it is 0
+        return NumberColumn(name, median, float(filled.mean()), deviation, bool(missing.any())) if deviation else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the inputs."""
+        return (self.name, f"{self.name} missing") if self.indicator else (self.name,)
+
+    def values(self, column: Column) -> NDArray[np.float64]:
+        """[rows, inputs]."""
+        if column.dtype == object:
+            found = next(value for value in column if value is not None)
+            raise ValueError(f"`rows`: column {self.name!r} must be numbers, found {found!r}")
+        if np.isinf(column).any():
+            raise ValueError(f"`rows`: column {self.name!r} must be finite, found inf in {np.isinf(column).sum()} rows")
+        missing = np.isnan(column)
+        scaled = (np.where(missing, self.median, column) - self.mean) / self.deviation
+        if np.abs(scaled).max(initial=0.0) > np.finfo(np.float32).max:
+            found = float(np.abs(column[~missing]).max())
+            raise ValueError(f"`rows`: column {self.name!r} must be near the rows learnt from, found {found:g}")
+        return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
+
+    def to_document(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"kind": "number", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class CategoryColumn:
+    """One input per level that the train rows have, and one for everything else, missing values included.
+
+    Attributes:
+        name: of the column.
+        levels: the most frequent ones of the train rows.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+
+    @staticmethod
+    def fitted(name: str, column: Column, rows: RowNumbers) -> CategoryColumn | None:
+        """From the train rows; None where they hold no level."""
+        counts = Counter(level for level in as_levels(column[rows]) if level is not None)
+        most = sorted(counts, key=lambda level: (-counts[level], level))[:MOST_LEVELS]
+        return CategoryColumn(name, tuple(sorted(most))) if most else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the inputs."""
+        return tuple(f"{self.name} = {level}" for level in (*self.levels, OTHER))
+
+    def values(self, column: Column) -> NDArray[np.float64]:
+        """[rows, levels]."""
+        place = {_level(level): number for number, level in enumerate(self.levels)}
+        chosen = [place.get(level, len(place)) if level is not None else len(place) for level in as_levels(column)]
+        return np.eye(len(place) + 1)[chosen]
+
+    def to_document(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"kind": "category", "name": self.name, "levels": list(self.levels)}
+
+
+def as_levels(column: Column) -> list[str | None]:
+    """Categories as text: whole numbers without a point, whether a file wrote 1 or 1.0.
+
+    Cell by cell: the same cell is the same level whatever the rest of the column holds.
+
+    Example:
+        >>> as_levels(np.array([7.0, np.nan])), as_levels(np.array(["007", "A1", "True"], dtype=object))
+        (['7', None], ['7', 'A1', '1'])
+    """
+    return [None if value is None or value != value else _level(value) for value in column.tolist()]
+
+
+def _level(value: object) -> str:
+    text = str(value)
+    try:
+        return f"{TRUTH[text.lower()] if text.lower() in TRUTH else as_number(text):.17g}"
+    except ValueError:
+        return text
+
+
+def column_from_document(document: dict[str, Any]) -> NumberColumn | CategoryColumn:
+    """What `to_document` described."""
+    settings = {key: value for key, value in document.items() if key != "kind"}
+    if document["kind"] == "number":
+        return NumberColumn(**settings)
+    return CategoryColumn(settings["name"], tuple(settings["levels"]))
