@@ -13,10 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from markdown import progress, table
-from tagalong.learn import Job, Problem
-from tagalong.learn.network import Network
-from tagalong.learn.scoring import mean_loss
-from tagalong.learn.trainer import _Training
+from tagalong.learn import Job, Network, Problem, Training, mean_loss
 from tagalong.problems import load_problem
 
 TASKS = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard")
@@ -62,7 +59,7 @@ class Exactly(nn.Module):
         return images.double() / 127.5 - 1
 
 
-def row(problem: Problem, training: _Training, batches: int) -> list[str]:
+def row(problem: Problem, training: Training, batches: int) -> list[str]:
     """One line of the table, after the epochs trained so far."""
     found: dict[str, list[Floats]] = {"float64": [], "float32": [], "TF32": []}
     single = copy.deepcopy(training.network).train()
@@ -98,7 +95,7 @@ def main() -> None:
     chosen = parser.parse_args()
     warnings.filterwarnings("ignore", message=".*TF32.*")
     problem = load_problem("faces", size="full", rows=chosen.faces, pixels=chosen.pixels).only(TASKS)
-    training = _Training(problem, Job(TASKS, 0), torch.device(chosen.device), None)
+    training = Training(problem, Job(TASKS, 0), chosen.device)
     rows = []
     for epoch in range(chosen.epochs):
         progress(f"epoch {epoch + 1} of {chosen.epochs}")

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tagalong.learn import Job, Problem
-from tagalong.learn.trainer import _Training
+from tagalong.learn import Job, Problem, Training
 
 ESTIMATORS = ("lookahead", "gradient", "cosine")
 METERS = {
@@ -48,7 +47,7 @@ def measure(problem: Problem, seed: int, settings: Mapping[str, Any], every: int
     meter = {**settings, "every": every, "estimator": list(ESTIMATORS)}
     start = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
-        training = _Training(problem, Job(problem.names, seed), torch.device("cpu"), meter)
+        training = Training(problem, Job(problem.names, seed), meter=meter)
         while not training.over:
             training.run_epoch()
     mean, stderr = {}, {}
@@ -60,17 +59,17 @@ def measure(problem: Problem, seed: int, settings: Mapping[str, Any], every: int
     return Measured(mean, stderr, len(affinity.steps), training.steps, time.perf_counter() - start)
 
 
-class _Joint(_Training):
+class _Joint(Training):
     """Compares at some steps, on validation rows, a step on two tasks with a step on the one alone."""
 
     def __init__(self, problem: Problem, seed: int, every: int) -> None:
-        super().__init__(problem, Job(problem.names, seed), torch.device("cpu"), None)
+        super().__init__(problem, Job(problem.names, seed))
         self.every, self.gains = every, []
 
-    def _step(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> None:
+    def step(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> None:
         if self.steps % self.every == 0:
             self.gains.append(self._gain(inputs, targets))
-        super()._step(inputs, targets)
+        super().step(inputs, targets)
 
     def _gain(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> np.ndarray:
         """1 − L_j(after a step on i and j) / L_j(after a step on j), [source, target]."""

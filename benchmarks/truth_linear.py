@@ -11,10 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, jvp, vmap
 
-from tagalong.learn import Job, Problem, Task
-from tagalong.learn.network import Network
-from tagalong.learn.scoring import mean_loss
-from tagalong.learn.trainer import _Training
+from tagalong.learn import Job, Network, Problem, Task, Training, mean_loss
 from tagalong_paper.truth.tables import members
 
 DIRECTIONS = 256
@@ -30,7 +27,7 @@ def measure_linear(problem: Problem, seed: int) -> tuple[np.ndarray, float]:
         Logarithms of validation losses, [subsets, tasks], and what they took beside the training.
     """
     with torch.random.fork_rng(devices=[]):
-        training = _Training(problem, Job(problem.names, seed), torch.device("cpu"), None)
+        training = Training(problem, Job(problem.names, seed))
         while not training.over:
             training.run_epoch()
         training.network.load_state_dict(training.best)

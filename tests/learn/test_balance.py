@@ -12,11 +12,9 @@ import torch
 from learn_small import TASKS, small_problem
 from torch import Tensor, nn
 
-from tagalong.learn import Job, Network, Problem, Recipe, build_network, train
-from tagalong.learn.balance.registry import check_rule, make_balancer
-from tagalong.learn.balance.torchjd import kinds
+from tagalong.learn import Job, Network, Problem, Recipe, build_network, check_rule, mean_loss, train
+from tagalong.learn.balance import make_balancer, torchjd_kinds
 from tagalong.learn.randomness import batches, drawing
-from tagalong.learn.scoring import mean_loss
 
 ARGUMENTS = {
     "Constant": "([1.0, 2.0, 3.0])",
@@ -29,7 +27,7 @@ ARGUMENTS = {
 }
 NEED_SOLVERS = ("CAGrad", "DualProj", "NashMTL", "UPGrad")
 EVERY = ["plain", "pcgrad-uw", "gradnorm", "gradnorm:0.5"] + [
-    name + ARGUMENTS.get(name, "") for name in sorted(kinds()) if name not in NEED_SOLVERS
+    name + ARGUMENTS.get(name, "") for name in sorted(torchjd_kinds()) if name not in NEED_SOLVERS
 ]
 
 

@@ -6,8 +6,7 @@ import pytest
 from learn_small import TASKS, small_problem
 from torch import nn
 
-from tagalong.learn import MLP, Job, Recipe, train
-from tagalong.learn.capacity import capacities, parameters_of, width_for
+from tagalong.learn import MLP, Job, Recipe, capacities, parameters_of, train, width_for
 
 
 def mlp(features: int, layers: tuple[int, ...], heads: int) -> int:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tagalong.learn import Task
-from tagalong.learn.task import error_of
+from tagalong.learn.scoring import error_of
 
 Labelled = list[tuple[float, int | None]]
 labelled = st.lists(st.tuples(st.integers(-3, 3).map(float), st.sampled_from([0, 1, None])), min_size=1, max_size=25)

@@ -26,8 +26,7 @@ from many_problems import (
 from torch import nn
 
 from tagalong.learn import MLP, Diverged, Job, Problem, Recipe, Task, Trained, build_network, train, train_many
-from tagalong.learn import batched as _many
-from tagalong.learn import batched as _together
+from tagalong.learn.batched import Together
 from tagalong.learn.memory import bytes_of
 
 
@@ -102,7 +101,7 @@ def test_it_makes_no_difference_when_stopped_networks_are_dropped(
     problem = make_problem(CNN_WITH_BATCHNORM, images, lr=0.02)
     jobs = all_jobs(problem)[:9]
     usual = trained_together(problem, jobs)
-    monkeypatch.setattr(_together, "WORTH_DROPPING", share)
+    monkeypatch.setattr("tagalong.learn.batched.WORTH_DROPPING", share)
     for job, trained in trained_together(problem, jobs).items():
         assert_same(trained, usual[job])
 
@@ -110,7 +109,7 @@ def test_it_makes_no_difference_when_stopped_networks_are_dropped(
 def test_networks_that_do_not_fit_after_all_are_trained_in_halves(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Crowded(_together.Together):
+    class Crowded(Together):
         def __init__(self, problem: Problem, jobs: list[Job], device: torch.device) -> None:
             if len(jobs) > 4:
                 raise torch.OutOfMemoryError
@@ -119,7 +118,7 @@ def test_networks_that_do_not_fit_after_all_are_trained_in_halves(
     problem = make_problem(MLP_WITH_DROPOUT, epochs=2)
     jobs = all_jobs(problem)
     roomy = trained_together(problem, jobs)
-    monkeypatch.setattr(_many, "Together", Crowded)
+    monkeypatch.setattr("tagalong.learn.batched.Together", Crowded)
     counts: list[int] = []
     for job, trained in trained_together(problem, jobs, progress=counts.append).items():
         assert_same(trained, roomy[job])

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tagalong.learn import Job, Problem, Recipe, Task, train
-from tagalong.learn.rows import Mapped
+from tagalong.learn import Job, Mapped, Problem, Recipe, Task, train
 
 ROWS = 60
 

@@ -5,9 +5,8 @@ import torch
 from learn_small import TASKS, encoder, same, small_problem
 from torch import nn
 
-from tagalong.learn import MLP, Network, Problem, build_network
+from tagalong.learn import MLP, Network, Problem, build_network, outputs_on
 from tagalong.learn.network import evaluating
-from tagalong.learn.scoring import outputs_on
 
 
 def test_initial_weights_follow_from_the_seed_and_the_task_s_name() -> None:

@@ -9,8 +9,8 @@ from learn_small import small_problem
 from torch import nn
 from torch.nn import functional
 
-from tagalong.learn import Job, Problem, Recipe, Task, train, train_many
-from tagalong.learn.scoring import mean_loss, score
+from tagalong.learn import Job, Problem, Recipe, Task, build_network, mean_loss, train, train_many
+from tagalong.learn.scoring import scores_on
 
 
 def test_losses_of_rows_leave_missing_labels_out() -> None:
@@ -79,7 +79,10 @@ def test_a_head_of_the_wrong_size_is_explained() -> None:
 
 def test_a_score_has_the_loss_of_every_row() -> None:
     problem = small_problem()
-    found = score(problem, problem.task("age"), torch.zeros(24, 1), problem.val.targets["age"])
+    network = build_network(problem, ("age",), seed=0)
+    nn.init.zeros_(network.heads[0].weight)
+    nn.init.zeros_(network.heads[0].bias)
+    found = scores_on(problem, network, problem.val)["age"]
     expected = problem.val.targets["age"].square().numpy()
     np.testing.assert_allclose(found.rows, expected, rtol=1e-6)
     assert found.loss == pytest.approx(np.nanmean(expected))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from learn_small import TASKS, small_problem
 
 from tagalong.learn import Job, Recipe, train, train_many, why_not_batched
-from tagalong.learn.trainer import LossWindows, stalled
+from tagalong.learn.recipe import LossWindows, stalled
 
 RECIPE = Recipe("sgd", lr=1.0, batch_size=4, epochs=9, patience=None, schedule="windows", window=64)
 

@@ -14,8 +14,7 @@ from torch.nn.functional import interpolate
 from official_celeba import FORTY, HIGH, WIDE, file_name, jpeg, part, write_celeba
 from tagalong import Study
 from tagalong.cli import main
-from tagalong.learn import Problem, parameters_of, why_not_batched
-from tagalong.learn.rows import Mapped
+from tagalong.learn import Mapped, Problem, parameters_of, why_not_batched
 from tagalong.problems import PAPER_RECIPE, load_problem
 from tagalong.problems.drawing import ATTRIBUTES, draw_attributes
 from tagalong_paper import open_bench

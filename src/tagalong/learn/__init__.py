@@ -1,12 +1,15 @@
 """How is a network for some tasks trained?"""
 
-from .balance.registry import check_rule as check_rule
+from .balance import check_rule as check_rule
+from .batchable import why_not_batched as why_not_batched
 from .batched import train_many as train_many
-from .batched import why_not_batched as why_not_batched
 from .capacity import Capacity as Capacity
 from .capacity import capacities as capacities
 from .capacity import parameters_of as parameters_of
 from .capacity import width_for as width_for
+from .data_checks import LabelSummary as LabelSummary
+from .data_checks import data_problems as data_problems
+from .data_checks import label_summary as label_summary
 from .network import MLP as MLP
 from .network import Encoder as Encoder
 from .network import Network as Network
@@ -16,10 +19,7 @@ from .preparation import Scaling as Scaling
 from .preparation import Table as Table
 from .preparation import load_array as load_array
 from .preparation import read_preparation as read_preparation
-from .problem import LabelSummary as LabelSummary
 from .problem import Problem as Problem
-from .problem import data_problems as data_problems
-from .problem import label_summary as label_summary
 from .randomness import derived as derived
 from .randomness import drawing as drawing
 from .recipe import Recipe as Recipe
@@ -27,7 +27,9 @@ from .rows import Batch as Batch
 from .rows import Mapped as Mapped
 from .rows import Rows as Rows
 from .rows import Split as Split
-from .rows import held as held
+from .rows import in_memory as in_memory
+from .scoring import Score as Score
+from .scoring import mean_loss as mean_loss
 from .scoring import outputs_on as outputs_on
 from .splitting import PARTS as PARTS
 from .streaming_rows import THREADS as THREADS
@@ -39,8 +41,8 @@ from .table_reading import is_missing as is_missing
 from .table_reading import read_columns as read_columns
 from .table_reading import read_text as read_text
 from .task import Task as Task
-from .trained import Job as Job
-from .trained import Score as Score
-from .trained import Trained as Trained
 from .trainer import Diverged as Diverged
+from .trainer import Job as Job
+from .trainer import Trained as Trained
+from .trainer import Training as Training
 from .trainer import train as train

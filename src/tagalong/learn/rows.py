@@ -195,7 +195,7 @@ def rows_at_once(inputs: Tensor) -> int:
     return max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // max(1, inputs[:1].numel())))
 
 
-def held(rows: Rows, what: str) -> Split:
+def in_memory(rows: Rows, what: str) -> Split:
     """Rows that must be in memory.
 
     Args:

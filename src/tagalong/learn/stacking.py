@@ -13,10 +13,9 @@ from torch.func import functional_call
 
 from .network import Network, evaluating
 from .problem import Problem
-from .rows import held
-from .scoring import mean_loss, precise
-from .task import Task, error_of
-from .trained import Score
+from .rows import in_memory
+from .scoring import Score, error_of, mean_loss, precise
+from .task import Task
 
 Tensors = dict[str, Tensor]
 
@@ -221,7 +220,7 @@ class PairLosses:
             places.append(np.array(members)[member])
             weights += [tasks[column].weight for column in places[-1]]
         self._networks, self._columns = np.concatenate(networks), np.concatenate(places)
-        dtype = held(problem.train, TOGETHER).targets[tasks[0].name].dtype
+        dtype = in_memory(problem.train, TOGETHER).targets[tasks[0].name].dtype
         self.weights = torch.tensor(weights, dtype=dtype, device=device)
 
     def targets(self, targets: Mapping[str, Tensor]) -> list[Tensor]:
@@ -242,7 +241,7 @@ class PairLosses:
 
 def _family(problem: Problem, task: Task) -> Hashable:
     """Tasks of one family have the same loss and shapes; those whose head may be of any shape stand alone."""
-    target = held(problem.train, TOGETHER).targets[task.name]
+    target = in_memory(problem.train, TOGETHER).targets[task.name]
     if problem.head is not None or task.head is not None:
         return task.name
     weights = None if task.class_weights is None else tuple(task.class_weights)
@@ -258,7 +257,7 @@ def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], p
         trains: [networks, tasks], which tasks of the stack each network has.
         part: "val" or "test".
     """
-    split = held(problem.splits[part], TOGETHER)
+    split = in_memory(problem.splits[part], TOGETHER)
     device = next(iter(stack.tensors.values())).device
     outputs = stack.outputs_on(split.inputs.to(device), problem.recipe.batch_size)
     scores: list[dict[str, Score]] = [{} for _ in trains]
@@ -277,7 +276,7 @@ def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], p
 
 
 def _scores(problem: Problem, task: Task, outputs: Tensor, targets: Tensor) -> list[Score]:
-    """The scores of one task from outputs [networks, rows, …]; as `score` of one network, with one pass for losses."""
+    """The scores of one task from outputs [networks, rows, …]; as `scores_on`, in one pass for losses."""
     scale = problem.scales.get(task.name)
     rows = _row_losses(task, *precise(task, outputs, targets))
     losses = [float(np.nanmean(own)) if np.isfinite(own).any() else float("nan") for own in rows]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tagalong.affinity import Affinity
-from tagalong.learn import Batch, Problem, Reader, ReadRows, Rows, Split, derived, held
+from tagalong.learn import Batch, Problem, Reader, ReadRows, Rows, Split, derived, in_memory
 from tagalong.report import affinity_heatmap
 
 from ..affinities import measured, named, pooled
@@ -43,7 +43,7 @@ def _spoilt(part: str, rows: Rows, task: str) -> Rows:
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(derived(0, "destructive", part)))
     if isinstance(rows, ReadRows):
         return replace(rows, reader=Spoilt(rows.reader, task, order), tasks=(*rows.tasks, DESTRUCTIVE))
-    split: Split = held(rows, "a task that only harms")
+    split: Split = in_memory(rows, "a task that only harms")
     labels = split.targets[task][order.to(split.inputs.device)]
     return replace(split, targets={**split.targets, DESTRUCTIVE: labels})
 

@@ -1,0 +1,140 @@
+"""Can networks be trained as one computation? A trial step shows whether that gives the same numbers."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from .network import Network, build_network
+from .problem import Problem
+from .rows import Split
+from .scoring import mean_loss
+from .stacking import Stack, Tensors
+from .trainer import Job
+
+ROWS_TRIED = 8
+AGREE = {torch.float64: 1e-6, torch.float32: 1e-2, torch.int64: 0.0}  # of the largest value; GPUs may use TF32
+COARSE, TINY = 0.1, 1e-12
+GRADIENT = "the gradient of "
+
+
+def why_not_batched(
+    problem: Problem, jobs: Sequence[Job] | None = None, *, device: torch.device | str = "cpu"
+) -> str | None:
+    """Why these networks would be trained one by one; None if `train_many` trains them together.
+
+    Args:
+        problem: what is learnt.
+        jobs: the networks; None: plain ones of any tasks.
+        device: where.
+    """
+    if not all(isinstance(split, Split) for split in problem.splits.values()):
+        return "rows are read from files, batch by batch"
+    if problem.recipe.schedule == "windows":
+        return "schedule='windows' lowers the learning rate of each network at its own steps"
+    jobs = [Job(problem.names)] if jobs is None else jobs
+    rules = sorted({job.rule for job in jobs} - {"plain"})
+    if rules:
+        return f"rule {', '.join(map(repr, rules))} combines the losses of each network in its own way"
+    for width in sorted({job.width for job in jobs}):
+        wanted = {name for job in jobs if job.width == width for name in job.tasks}
+        if reason := _why_not(problem, [name for name in problem.names if name in wanted], width, torch.device(device)):
+            return reason
+    return None
+
+
+def _why_not(problem: Problem, tasks: Sequence[str], width: float, device: torch.device) -> str | None:
+    coarse = problem.recipe.amp is not None
+    if problem.recipe.amp == "fp16":
+        return "amp='fp16' scales the losses of each network by its own factor; 'bf16' can be batched"
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
+        warnings.simplefilter("error")  # layers that vmap can only loop over warn
+        network = build_network(problem, tasks, 0, width).to(device).at_step(0)
+        if _shares_weights(network):
+            return "heads share weights with each other or with the encoder"
+        if not network.state_dict():
+            return "the network has no weights"
+        alone = [_step_alone(problem, network, place) for place in range(2)]
+        try:
+            together = _step_together(problem, network)
+        except Exception as error:  # whatever a layer or loss that cannot be batched raises
+            return f"vmap: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+    unlike = _unlike({name: torch.stack([found[name] for found in alone]) for name in alone[0]}, together, coarse)
+    return f"batched, {', '.join(unlike)} would differ from a network alone" if unlike else None
+
+
+def _shares_weights(network: Network) -> bool:
+    owners: dict[int, set[str]] = {}
+    for name, parameter in network.named_parameters(remove_duplicate=False):
+        part = name.split(".")
+        owners.setdefault(id(parameter), set()).add(".".join(part[: 1 if part[0] == "encoder" else 2]))
+    return any(len(parts) > 1 for parts in owners.values())
+
+
+def _step_alone(problem: Problem, network: Network, place: int) -> Tensors:
+    """Losses, gradients and buffers of a step of one network, by name."""
+    alone = copy.deepcopy(network)
+    with torch.no_grad():
+        for name, parameter in alone.named_parameters():
+            parameter.copy_(_shifted(network, place)[name])
+    inputs, targets = _rows(problem, network)
+    with problem.recipe.precision(inputs.device):
+        outputs = alone(inputs)
+        losses = {name: mean_loss(problem.task(name), outputs[name], targets[name]) for name in network.tasks}
+    torch.stack(list(losses.values())).sum().backward()
+    return _found(losses, dict(alone.named_parameters()), dict(alone.named_buffers()))
+
+
+def _step_together(problem: Problem, network: Network) -> Tensors:
+    """The same of both networks: everything has a first dimension of two."""
+    stack = Stack(network, 2)
+    shifted = [_shifted(network, place) for place in range(2)]
+    with torch.no_grad():
+        for name, parameter in stack.parameters.items():
+            parameter.copy_(torch.stack([own[name] for own in shifted]))
+    inputs, targets = _rows(problem, network)
+    with problem.recipe.precision(inputs.device):
+        outputs = stack(inputs)
+        losses = {}
+        for name in network.tasks:
+            task, target = problem.task(name), targets[name]
+            pairs = torch.stack([target, target])
+            losses[name] = torch.vmap(lambda out, own, task=task: mean_loss(task, out, own))(outputs[name], pairs)
+    torch.stack(list(losses.values())).sum().backward()
+    stack.outputs_on(inputs, ROWS_TRIED)  # what vmap can train it may not be able to evaluate
+    return _found(losses, stack.parameters, stack.buffers)
+
+
+def _shifted(network: Network, place: int) -> Tensors:
+    """Weights of the first or second network of the trial: two that differ."""
+    return {name: parameter.detach() * (1 + 0.1 * place) for name, parameter in network.named_parameters()}
+
+
+def _rows(problem: Problem, network: Network) -> tuple[Tensor, Tensors]:
+    device = next(iter(network.state_dict().values())).device
+    rows = torch.arange(min(ROWS_TRIED, len(problem.train)))
+    inputs, targets = problem.train.only(network.tasks).batch(rows)
+    return inputs.to(device), {name: target.to(device) for name, target in targets.items()}
+
+
+def _found(losses: Tensors, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensors:
+    named = {f"the loss of {name}": loss.detach() for name, loss in losses.items()}
+    named |= {f"{GRADIENT}{name}": p.grad for name, p in parameters.items() if p.grad is not None}
+    return named | {f"the buffer {name}": buffer for name, buffer in buffers.items()}
+
+
+def _unlike(alone: Tensors, together: Tensors, coarse: bool) -> list[str]:
+    """What differs by more than rounding; gradients are compared with the largest of all, as some are nothing else."""
+    gradients = [float(value.abs().max()) for name, value in alone.items() if name.startswith(GRADIENT)]
+    unlike = []
+    for name, wanted in alone.items():
+        found = together.get(name)
+        largest = max(gradients) if name.startswith(GRADIENT) else float(wanted.abs().max())
+        within = (COARSE if coarse else AGREE.get(wanted.dtype, COARSE)) * largest + TINY
+        if found is None or found.shape != wanted.shape or not bool(((wanted - found).abs() <= within).all()):
+            unlike.append(name)
+    return unlike
