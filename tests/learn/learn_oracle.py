@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tagalong.learn import Problem, Recipe, Task
-from tagalong.learn.randomness import derived
+from tagalong.learn import Problem, Recipe, Task, derived
 
 
 def slow_train(problem: Problem, names: tuple[str, ...], seed: int) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from batched_problems import CNN_WITH_BATCHNORM, all_jobs, assert_same, images, make_problem, trained_together
 from learn_small import TASKS, small_problem
-from many_problems import CNN_WITH_BATCHNORM, all_jobs, assert_same, images, make_problem, trained_together
 
 from tagalong.learn import Diverged, Job, Recipe, train, train_many
 

@@ -12,9 +12,9 @@ import torch
 from learn_small import TASKS, small_problem
 from torch import Tensor, nn
 
-from tagalong.learn import Job, Network, Problem, Recipe, build_network, check_rule, mean_loss, train
+from tagalong.learn import Job, Network, Problem, Recipe, build_network, check_rule, drawing, mean_loss, train
 from tagalong.learn.balance import make_balancer, torchjd_kinds
-from tagalong.learn.randomness import batches, drawing
+from tagalong.learn.randomness import batches
 
 ARGUMENTS = {
     "Constant": "([1.0, 2.0, 3.0])",

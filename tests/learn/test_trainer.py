@@ -14,8 +14,20 @@ from learn_oracle import slow_loss, slow_train
 from learn_small import TASKS, encoder, same, small_problem
 from torch import nn
 
-from tagalong.learn import Diverged, Job, Network, Problem, Recipe, Split, Task, build_network, train
-from tagalong.learn.randomness import batches, derived
+from tagalong.learn import (
+    Diverged,
+    Job,
+    Network,
+    Problem,
+    Recipe,
+    Split,
+    Task,
+    Training,
+    build_network,
+    derived,
+    train,
+)
+from tagalong.learn.randomness import batches
 
 
 @pytest.mark.parametrize(
@@ -44,6 +56,22 @@ def test_trainer_equals_the_plain_loop(recipe: Recipe, make: Any, tasks: tuple[s
     assert trained.state.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(trained.state[name], value, rtol=1e-8, atol=1e-10)
+
+
+def test_a_training_driven_epoch_by_epoch_is_that_of_train() -> None:
+    problem = small_problem(make=encoder(dropout=0.3, norm=True))
+    with torch.random.fork_rng(devices=[]):
+        training = Training(problem, Job(TASKS, seed=2))
+        while not training.over:
+            training.run_epoch()
+        found = training.finished()
+    expected = train(problem, Job(TASKS, seed=2))
+    assert found.state is not None
+    assert expected.state is not None
+    assert same(dict(found.state), dict(expected.state))
+    np.testing.assert_array_equal(found.curve, expected.curve)
+    with pytest.raises(ValueError, match="found 'colour'"):
+        Training(problem, Job(("colour",)))
 
 
 def test_a_batch_may_lack_all_labels_of_a_task() -> None:

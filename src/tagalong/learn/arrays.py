@@ -28,13 +28,13 @@ def fields_from_arrays(
     targets: Any,
     tasks: Sequence[Task | str],
     *,
-    name: str = "arrays",
-    encoder: Encoder | None = None,
-    recipe: Recipe | None = None,
-    split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
-    groups: Any = None,
-    seed: int = 0,
-    notes: Sequence[str] = (),
+    name: str,
+    encoder: Encoder | None,
+    recipe: Recipe | None,
+    split: Sequence[float] | Sequence[Any],
+    groups: Any,
+    seed: int,
+    notes: Sequence[str],
 ) -> dict[str, Any]:
     """The fields of a problem; see `Problem.from_arrays`."""
     raw, known, labels = _read(inputs, targets, tasks, groups, split, encoder)

@@ -13,12 +13,11 @@ from torch import Tensor
 from tagalong.errors import counted
 
 from .problem import Problem
-from .rows import Rows, Split, in_memory
+from .rows import ROWS_AT_ONCE, Rows, Split, in_memory
 from .splitting import PARTS
 from .task import Task
 
-ROWS_AT_ONCE = 4096
-LARGEST = 1e18  # the square of a much larger number is no float32
+LARGEST_LABEL = 1e18  # the square of a much larger number is no float32
 FEWEST_SHARED = 50
 FEWEST_SHARED_PART = 0.02
 
@@ -49,7 +48,7 @@ def _task_problems(problem: Problem, task: Task) -> list[str]:
     if whole:
         found = str(targets[whole[0]].dtype).removeprefix("torch.")
         return [f"the target of {task.name!r} must be floating point (NaN where a label is missing), found {found}"]
-    beyond = [part for part, labels in targets.items() if bool((labels.abs() > LARGEST).any())]
+    beyond = [part for part, labels in targets.items() if bool((labels.abs() > LARGEST_LABEL).any())]
     if beyond and task.kind != "custom" and task.loss is None:
         return [_too_large(task, part, targets[part]) for part in beyond]
     values = {part: torch.unique(labels[labels.isfinite()]) for part, labels in targets.items()}
@@ -64,10 +63,10 @@ def _task_problems(problem: Problem, task: Task) -> list[str]:
 
 
 def _too_large(task: Task, part: str, labels: Tensor) -> str:
-    rows = int((labels.abs() > LARGEST).reshape(len(labels), -1).any(1).sum())
+    rows = int((labels.abs() > LARGEST_LABEL).reshape(len(labels), -1).any(1).sum())
     return (
-        f"`{part}`: labels of {task.name!r} must be at most {LARGEST:g} in size (standardised, if they are), found "
-        f"{counted(rows, 'row')} beyond; if that stands for a missing label, leave it empty"
+        f"`{part}`: labels of {task.name!r} must be at most {LARGEST_LABEL:g} in size (standardised, if they are), "
+        f"found {counted(rows, 'row')} beyond; if that stands for a missing label, leave it empty"
     )
 
 

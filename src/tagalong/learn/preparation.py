@@ -16,13 +16,13 @@ from torch import Tensor
 
 from tagalong.errors import refuse
 
+from .rows import ROWS_AT_ONCE
 from .splitting import RowNumbers
 from .table_reading import LARGEST, TRUTH, Column, Columns, as_column, as_number, read_columns
 from .targets import Label
 
 MOST_LEVELS = 50
 OTHER = "other or missing"
-ROWS_AT_ONCE = 4096
 Classes = Mapping[str, Sequence[Label]]
 
 

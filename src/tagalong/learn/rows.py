@@ -11,73 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-
-class Mapped(Tensor):
-    """Some rows of an npy file, as `Mapped.open` gives them.
-
-    Whatever is computed from it is a plain tensor. Pickled it is the place of the file, not its content, and a
-    fingerprint takes `key` instead of reading it all.
-
-    Attributes:
-        path: of the file.
-        key: what the whole file holds, in a few letters.
-        first: which row of the file is the first here.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     np.save(f"{folder}/rows.npy", np.arange(12).reshape(6, 2))
-        ...     rows = Mapped.open(f"{folder}/rows.npy", "twelve numbers", first=2, rows=3)
-        ...     type(rows).__name__, rows[1:]
-        ('Mapped', tensor([[6, 7],
-                [8, 9]]))
-    """
-
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-    path: str
-    key: str
-    first: int
-
-    @staticmethod
-    def open(path: str | Path, key: str, first: int = 0, rows: int | None = None) -> Mapped:
-        """Maps rows of a file.
-
-        Args:
-            path: an npy file.
-            key: see `Mapped`.
-            first: the first row.
-            rows: how many; None: all from the first on.
-
-        Raises:
-            ValueError: there is no such file, or it is not whole.
-        """
-        if not Path(path).is_file():
-            raise ValueError(f"{path} must be a file that this machine can read, found none")
-        try:
-            # Copy on write: torch warns about arrays that it may not write to, and nothing is ever written here.
-            every = np.load(path, mmap_mode="c", allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            todo = "delete it or name another `cache`"
-            raise ValueError(f"{path} must be a whole npy file, found a part of one; {todo}") from error
-        last = len(every) if rows is None else first + rows
-        made = torch.from_numpy(every[first:last]).as_subclass(Mapped)
-        made.path, made.key, made.first = str(path), key, first
-        return made
-
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return Mapped.open, (self.path, self.key, self.first, len(self))
-
-    def __deepcopy__(self, memo: Any) -> Mapped:
-        return Mapped.open(self.path, self.key, self.first, len(self))
-
-
-def content(tensor: Tensor) -> bytes:
-    """What a fingerprint takes of a tensor."""
-    if isinstance(tensor, Mapped):
-        return f"{tensor.key} from {tensor.first}".encode()
-    return np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes()
-
-
 ROWS_AT_ONCE = 4096
 NUMBERS_AT_ONCE = 2**22  # of inputs, so that networks on images take no more memory to validate than to train
 Batch = tuple[Tensor, dict[str, Tensor]]
@@ -182,7 +115,7 @@ class Split:
         """Every number, inputs first, then targets by name; of inputs in a file their key."""
         for tensor in (self.inputs, *(self.targets[name] for name in sorted(self.targets))):
             yield f"{tensor.dtype}{tuple(tensor.shape)}".encode()
-            yield content(tensor)
+            yield _content(tensor)
 
 
 def rows_at_once(inputs: Tensor) -> int:
@@ -205,3 +138,69 @@ def in_memory(rows: Rows, what: str) -> Split:
     if not isinstance(rows, Split):
         raise ValueError(f"{what} needs rows that are in memory, found rows that are read from files")
     return rows
+
+
+class Mapped(Tensor):
+    """Some rows of an npy file, as `Mapped.open` gives them.
+
+    Whatever is computed from it is a plain tensor. Pickled it is the place of the file, not its content, and a
+    fingerprint takes `key` instead of reading it all.
+
+    Attributes:
+        path: of the file.
+        key: what the whole file holds, in a few letters.
+        first: which row of the file is the first here.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.save(f"{folder}/rows.npy", np.arange(12).reshape(6, 2))
+        ...     rows = Mapped.open(f"{folder}/rows.npy", "twelve numbers", first=2, rows=3)
+        ...     type(rows).__name__, rows[1:]
+        ('Mapped', tensor([[6, 7],
+                [8, 9]]))
+    """
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    path: str
+    key: str
+    first: int
+
+    @staticmethod
+    def open(path: str | Path, key: str, first: int = 0, rows: int | None = None) -> Mapped:
+        """Maps rows of a file.
+
+        Args:
+            path: an npy file.
+            key: see `Mapped`.
+            first: the first row.
+            rows: how many; None: all from the first on.
+
+        Raises:
+            ValueError: there is no such file, or it is not whole.
+        """
+        if not Path(path).is_file():
+            raise ValueError(f"{path} must be a file that this machine can read, found none")
+        try:
+            # Copy on write: torch warns about arrays that it may not write to, and nothing is ever written here.
+            every = np.load(path, mmap_mode="c", allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            todo = "delete it or name another `cache`"
+            raise ValueError(f"{path} must be a whole npy file, found a part of one; {todo}") from error
+        last = len(every) if rows is None else first + rows
+        made = torch.from_numpy(every[first:last]).as_subclass(Mapped)
+        made.path, made.key, made.first = str(path), key, first
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return Mapped.open, (self.path, self.key, self.first, len(self))
+
+    def __deepcopy__(self, memo: Any) -> Mapped:
+        return Mapped.open(self.path, self.key, self.first, len(self))
+
+
+def _content(tensor: Tensor) -> bytes:
+    """What a fingerprint takes of a tensor."""
+    if isinstance(tensor, Mapped):
+        return f"{tensor.key} from {tensor.first}".encode()
+    return np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes()

@@ -17,6 +17,7 @@ from .rows import in_memory
 from .scoring import Score, error_of, mean_loss, precise
 from .task import Task
 
+TOGETHER = "training many networks together"  # what needs rows in memory, for messages
 Tensors = dict[str, Tensor]
 
 
@@ -157,36 +158,6 @@ def _linear(heads: nn.ModuleList) -> bool:
     )
 
 
-TOGETHER = "training many networks together"
-
-
-@dataclass(frozen=True)
-class _Family:
-    """Tasks with one loss, and which pairs of network and member there are.
-
-    Attributes:
-        tasks: the members.
-        pairs: places in the flattened [networks, members]; None if every pair is there.
-        members: the member of each pair, to find its targets; None where there is only one.
-    """
-
-    tasks: tuple[Task, ...]
-    pairs: Tensor | None
-    members: Tensor | None
-
-    def losses(self, outputs: Mapping[str, Tensor], targets: Tensor) -> Tensor:
-        """The mean loss of each pair, from outputs [networks, rows, …] and targets [members, rows, …]."""
-        of_members = [outputs[task.name] for task in self.tasks]
-        chosen = of_members[0] if self.members is None else torch.stack(of_members, 1).flatten(0, 1)
-        if self.pairs is not None:
-            chosen = chosen.index_select(0, self.pairs)
-        task = self.tasks[0]
-        if self.members is None:
-            return torch.vmap(lambda out: mean_loss(task, out, targets[0]))(chosen)
-        each = torch.vmap(lambda out, target: mean_loss(task, out, target))
-        return each(chosen, targets.index_select(0, self.members))
-
-
 class PairLosses:
     """Computes the losses of all pairs.
 
@@ -237,6 +208,33 @@ class PairLosses:
         table = np.full(self.trains.shape, np.nan)
         table[self._networks, self._columns] = losses.detach().cpu().double().numpy()
         return table
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Tasks with one loss, and which pairs of network and member there are.
+
+    Attributes:
+        tasks: the members.
+        pairs: places in the flattened [networks, members]; None if every pair is there.
+        members: the member of each pair, to find its targets; None where there is only one.
+    """
+
+    tasks: tuple[Task, ...]
+    pairs: Tensor | None
+    members: Tensor | None
+
+    def losses(self, outputs: Mapping[str, Tensor], targets: Tensor) -> Tensor:
+        """The mean loss of each pair, from outputs [networks, rows, …] and targets [members, rows, …]."""
+        of_members = [outputs[task.name] for task in self.tasks]
+        chosen = of_members[0] if self.members is None else torch.stack(of_members, 1).flatten(0, 1)
+        if self.pairs is not None:
+            chosen = chosen.index_select(0, self.pairs)
+        task = self.tasks[0]
+        if self.members is None:
+            return torch.vmap(lambda out: mean_loss(task, out, targets[0]))(chosen)
+        each = torch.vmap(lambda out, target: mean_loss(task, out, target))
+        return each(chosen, targets.index_select(0, self.members))
 
 
 def _family(problem: Problem, task: Task) -> Hashable:

@@ -130,7 +130,6 @@ def train(
     Raises:
         Diverged: the validation loss was never finite.
     """
-    refuse(job_problems(problem, job, torch.device(device)))
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the losses of all tasks are NaN")  # the meter's; `Diverged` says it better
         training = Training(problem, job, device, meter)
@@ -185,6 +184,9 @@ class Training:
         device: where.
         meter: see `train`.
 
+    Raises:
+        ValueError: the job does not fit the problem or the device.
+
     Attributes:
         network: with the weights of now; `best` has those of the best epoch.
         rows: of the problem's train part, with the targets of the job's tasks.
@@ -213,6 +215,7 @@ class Training:
         meter: Mapping[str, Any] | None = None,
     ) -> None:
         self.problem, self.job, self.device, self.recipe = problem, job, torch.device(device), problem.recipe
+        refuse(job_problems(problem, job, self.device))
         self.tasks = [problem.task(name) for name in job.tasks]
         self.network = build_network(problem, job.tasks, job.seed, job.width).to(self.device)
         self.rows, self.val = self._part(problem.train), self._part(problem.val)

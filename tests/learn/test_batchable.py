@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from many_problems import CNN_WITH_BATCHNORM, MLP_WITH_DROPOUT, Layers, images, make_problem
+from batched_problems import CNN_WITH_BATCHNORM, MLP_WITH_DROPOUT, Layers, images, make_problem
 from torch import nn
 
 from tagalong.learn import Job, Task, why_not_batched

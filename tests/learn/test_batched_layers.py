@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from many_problems import MLP_WITH_DROPOUT, Layers, all_jobs, check_some, make_problem, words
+from batched_problems import MLP_WITH_DROPOUT, Layers, all_jobs, check_some, make_problem, words
 from torch import nn
 
 from tagalong.learn import Task

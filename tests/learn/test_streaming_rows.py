@@ -12,10 +12,12 @@ import torch
 from learn_small import TASKS, encoder, same, small_problem
 
 from tagalong.learn import (
+    Batch,
     Job,
     Problem,
     ReadRows,
     Recipe,
+    Rows,
     Split,
     Task,
     data_problems,
@@ -24,7 +26,6 @@ from tagalong.learn import (
     train_many,
     why_not_batched,
 )
-from tagalong.learn.rows import Batch, Rows
 from tagalong.learn.streaming_rows import AHEAD
 from tagalong.study import Study
 

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from many_problems import (
+from batched_problems import (
     CNN_WITH_BATCHNORM,
     MLP_WITH_DROPOUT,
     Layers,
@@ -23,6 +21,8 @@ from many_problems import (
     trained_together,
     vectors,
 )
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from tagalong.learn import MLP, Diverged, Job, Problem, Recipe, Task, Trained, build_network, train, train_many
