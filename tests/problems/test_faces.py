@@ -7,7 +7,7 @@ import torch
 
 from tagalong.learn import Job, parameters_of, train, train_many, why_not_batched
 from tagalong.problems import DEMO_TASKS, PAPER_RECIPE, CelebANet, faces
-from tagalong.problems.drawing import ATTRIBUTES, HAIR, draw_attributes, draw_faces, mislabelled
+from tagalong.problems.faces_drawing import FACE_ATTRIBUTES, HAIR, draw_attributes, draw_faces, mislabelled
 
 
 @pytest.fixture(scope="module")
@@ -42,33 +42,33 @@ def test_encoders_can_be_sent_to_workers(small) -> None:
 
 def test_attributes_depend_on_each_other_as_in_photographs() -> None:
     has, man, _ = draw_attributes(20_000, np.random.default_rng(0))
-    assert tuple(has) == ATTRIBUTES
+    assert tuple(has) == FACE_ATTRIBUTES
     assert (sum(has[name].astype(int) for name in HAIR) <= 1).all()
     assert not (has["No_Beard"] & (has["Goatee"] | has["Mustache"])).any()
     assert not (has["Goatee"] & ~man).any()
-    together = np.corrcoef([has[name] for name in ATTRIBUTES])
-    place = {name: number for number, name in enumerate(ATTRIBUTES)}
+    together = np.corrcoef([has[name] for name in FACE_ATTRIBUTES])
+    place = {name: number for number, name in enumerate(FACE_ATTRIBUTES)}
     assert together[place["Goatee"], place["Mustache"]] > 0.3
     assert together[place["Goatee"], place["No_Beard"]] < -0.5
     assert together[place["Rosy_Cheeks"], place["No_Beard"]] > 0.05
     assert together[place["Black_Hair"], place["Blond_Hair"]] < -0.2
-    assert all(0.05 < has[name].mean() < 0.9 for name in ATTRIBUTES)
+    assert all(0.05 < has[name].mean() < 0.9 for name in FACE_ATTRIBUTES)
 
 
 def test_label_noise_keeps_the_share_of_positives() -> None:
     random = np.random.default_rng(0)
     has, _, _ = draw_attributes(50_000, random)
     labels = mislabelled(has, 0.05, random)
-    for name in ATTRIBUTES:
+    for name in FACE_ATTRIBUTES:
         share = has[name].mean()
         assert labels[name].mean() == pytest.approx(share, abs=0.01)
         assert (labels[name] != has[name]).mean() == pytest.approx(4 * 0.05 * share * (1 - share), abs=0.005)
-    assert all((mislabelled(has, 0, random)[name] == has[name]).all() for name in ATTRIBUTES)
+    assert all((mislabelled(has, 0, random)[name] == has[name]).all() for name in FACE_ATTRIBUTES)
 
 
 def test_an_attribute_changes_the_picture_where_it_should() -> None:
     rows, pixels = 200, 32
-    none = {name: np.zeros(rows, dtype=bool) for name in ATTRIBUTES} | {"No_Beard": np.ones(rows, dtype=bool)}
+    none = {name: np.zeros(rows, dtype=bool) for name in FACE_ATTRIBUTES} | {"No_Beard": np.ones(rows, dtype=bool)}
     man, skin = np.ones(rows, dtype=bool), np.full(rows, 0.2)
 
     def mean_face(**changed) -> np.ndarray:
@@ -104,7 +104,7 @@ def test_wrong_options_are_refused_all_at_once() -> None:
 
 
 def test_the_demo_draws_faces_with_attributes_that_there_are() -> None:
-    assert set(DEMO_TASKS["faces"]) <= set(ATTRIBUTES)
+    assert set(DEMO_TASKS["faces"]) <= set(FACE_ATTRIBUTES)
 
 
 def test_the_full_size_is_the_paper_s_network_and_recipe() -> None:

@@ -6,7 +6,7 @@ import torch
 
 from tagalong.learn import Job, label_summary, train
 from tagalong.problems import DEMO_TASKS, load_problem, nhanes
-from tagalong.problems.nhanes import CATEGORIES, NUMBERS, TARGETS
+from tagalong.problems.nhanes_problem import CATEGORIES, NUMBERS, TARGETS
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tagalong.problems import load_problem, qm9
-from tagalong.problems.qm9 import ELEMENTS, FREE_ATOMS, MOST_ATOMS, TARGETS, describe
+from tagalong.problems.qm9_problem import ELEMENTS, FREE_ATOMS, MOST_ATOMS, TARGETS, describe
 
 ROWS = 150
 

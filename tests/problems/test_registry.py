@@ -1,8 +1,10 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 from packages import install
-from tagalong import errors as _needs
 from tagalong.learn import Problem
 from tagalong.plugins import PluginError
 from tagalong.problems import Known, known_problems, load_problem, problem_names
@@ -47,6 +49,26 @@ def test_shipped_problems_describe_themselves() -> None:
         assert known.size
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import tagalong.problems.faces_problem",
+        "import tagalong.problems.registry",
+        "from tagalong.problems import load_problem; load_problem('faces', rows=100, pixels=8)",
+        "import tagalong_paper",
+    ],
+)
+def test_the_names_of_problems_are_their_functions_whatever_was_imported_first(first) -> None:
+    code = f"{first}; from tagalong.problems import faces, nhanes, qm9; print(*map(type, (faces, nhanes, qm9)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == " ".join(["<class 'function'>"] * 3)
+
+
+def test_no_module_has_the_name_of_a_problem() -> None:
+    # `import tagalong.problems.faces as module` would give the function, and a reload would replace it.
+    assert not {name for name in SHIPPED if f"tagalong.problems.{name}" in sys.modules}
+
+
 def test_other_packages_offer_problems(offered, caplog) -> None:
     assert problem_names() == (*SHIPPED, "coins", "dice")
     assert problem_names() == (*SHIPPED, "coins", "dice")
@@ -85,7 +107,7 @@ def test_an_unknown_option_is_refused_with_the_nearest() -> None:
     ],
 )
 def test_a_missing_package_is_named_with_the_line_that_brings_it(monkeypatch, name, package, install) -> None:
-    monkeypatch.setattr(_needs.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert not next(known for known in known_problems() if known.name == name).available
     with pytest.raises(
         ImportError, match=f"the problem '{name}' needs the package '{package}'; pip install '{install}'"

@@ -7,17 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
-
+from tagalong.errors import missing_package
 from tagalong.group import select_groups
 from tagalong.measure import AffinityMeter
 
-from .shared import missing, part_of
+from .model_parts import part_of
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ImportError as error:
-    raise missing("lightning") from error
+    raise missing_package(__name__, "lightning", "tagalong[lightning]") from error
 
 TaskLosses = Callable[[Any, Any], Mapping[str, Any]]
 

@@ -14,93 +14,225 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.metrics import r2_score
-from sklearn.utils import check_array, check_consistent_length, check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from tagalong.affinity import Affinity
-from tagalong.errors import name_problems, noted, refuse
+from tagalong.errors import missing_package, name_problems, noted, refuse
 from tagalong.learn import MLP, Problem, Recipe, Task, is_missing
 from tagalong.study import TOGETHER, Best, Label, Results, Store, Study, by_label, changes, keep_best, mean
 
-from .shared import missing
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.metrics import r2_score
+    from sklearn.utils import check_array, check_consistent_length, check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise missing_package(__name__, "scikit-learn", "tagalong[sklearn]") from error
 
 Columns = dict[str, NDArray[Any]]
-
-
-def columns_of(y: Any, numeric: bool) -> tuple[Columns, bool]:
-    """The labels of each task by its name, and whether there was only one dimension.
-
-    Args:
-        y: [rows, tasks] or [rows], with NaN where a label is missing.
-        numeric: whether labels are numbers.
-    """
-    wanted = np.float64 if numeric else None
-    array = check_array(y, dtype=wanted, ensure_2d=False, ensure_all_finite="allow-nan", input_name="y")
-    if array.ndim == 1:
-        return {str(getattr(y, "name", None) or 0): array}, True
-    names = [str(name) for name in (y.columns if hasattr(y, "columns") else range(array.shape[1]))]
-    refuse(name_problems(tuple(names), "the columns of `y`"))
-    return dict(zip(names, array.T, strict=True)), False
-
-
-def coded_classes(labels: Columns) -> tuple[dict[str, NDArray[Any]], Columns]:
-    """The classes of each task, and their numbers with NaN where a label is missing."""
-    problems: list[str] = []
-    classes, codes = {}, {}
-    for name, column in labels.items():
-        here = known(column)
-        present = np.array(column[here].tolist()) if column.dtype == object else column[here]
-        check_classification_targets(present)
-        classes[name], numbers = np.unique(present, return_inverse=True)
-        codes[name] = np.full(len(column), np.nan)
-        codes[name][here] = numbers
-        if len(classes[name]) < 2:
-            problems.append(f"`y`: {name!r} must have at least two classes, found {len(classes[name])} class")
-    refuse(problems)
-    return classes, codes
-
-
-def accuracy(labels: NDArray[Any], found: NDArray[Any]) -> float:
-    """The share of equal ones; as objects, since arrays of text would be cut to one length."""
-    return float(np.mean(labels.astype(object) == found.astype(object)))
-
-
-def known(column: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where there is a label."""
-    return np.array([not is_missing(label) for label in column.tolist()], dtype=bool)
-
-
-def side_by_side(columns: list[NDArray[Any]], flat: bool) -> NDArray[Any]:
-    """One array of all tasks; of objects where their labels are of different kinds."""
-    if flat:
-        return columns[0]
-    alike = len({column.dtype.kind for column in columns}) == 1
-    return np.stack(columns if alike else [column.astype(object) for column in columns], axis=1)
-
-
-def mean_score(score: Callable[..., float], labels: Columns, found: Columns) -> float:
-    """The mean over tasks of a score of labels and predictions, each on the rows where it has labels."""
-    if len(labels) != len(found):
-        raise ValueError(f"`y` must have {len(found)} columns, as in `fit`, found {len(labels)}")
-    scores = []
-    for column, predicted in zip(labels.values(), found.values(), strict=True):
-        here = known(column)
-        if here.any():
-            scores.append(score(column[here], predicted[here]))
-    if not scores:
-        raise ValueError("`y` must have labels to score, found all missing")
-    return float(np.mean(scores))
-
-
 RECIPE = ("optimizer", "lr", "weight_decay", "batch_size", "epochs", "patience")
 VERDICT = "verdict"
+FEWEST_ROWS = 10  # that can be split in three
+FLOATS = (np.float64, np.float32)  # networks are trained in the precision of the inputs
 
 
-def compare(
+class GroupedMultiTask(BaseEstimator):
+    """Fits by a study: several ways of grouping are trained, and the networks of the verdict predict."""
+
+    _numeric: bool  # whether labels are numbers, not classes
+
+    def __init__(
+        self,
+        *,
+        methods: Sequence[str] = ("mtl", "stl", "tag"),
+        budgets: int | Sequence[int] | None = None,
+        seeds: int | Sequence[int] = 3,
+        choose: str = VERDICT,
+        hidden_sizes: Sequence[int] = (64, 64),
+        optimizer: str = "adamw",
+        lr: float = 0.01,
+        weight_decay: float = 0.01,
+        batch_size: int = 64,
+        epochs: int = 100,
+        patience: int = 10,
+        validation_fraction: float = 0.15,
+        test_fraction: float = 0.15,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+        out: str | Path | None = None,
+        executor: Any = "serial",
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.methods, self.budgets, self.seeds, self.choose = methods, budgets, seeds, choose
+        self.hidden_sizes, self.optimizer, self.lr, self.weight_decay = hidden_sizes, optimizer, lr, weight_decay
+        self.batch_size, self.epochs, self.patience = batch_size, epochs, patience
+        self.validation_fraction, self.test_fraction = validation_fraction, test_fraction
+        self.options, self.out, self.executor, self.device = options, out, executor, device
+        self.random_state = random_state
+
+    @abstractmethod
+    def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
+        """The tasks, and their labels as numbers with NaN where missing."""
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Trains the networks of every method, and keeps those that the verdict recommends.
+
+        Args:
+            X: [rows, features], an array or a DataFrame.
+            y: [rows, tasks], or [rows] for one task; NaN (for classes None, too) where a label is missing. The columns
+                of a DataFrame name the tasks; others are called "0", "1", ….
+        """
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        inputs = validate_data(self, X, dtype=FLOATS, order="C", ensure_min_samples=FEWEST_ROWS)
+        labels, flat = _columns_of(y, self._numeric)
+        check_consistent_length(inputs, *labels.values())
+        tasks, targets = self._read(labels)
+        draw = check_random_state(self.random_state)
+        seeds = int(draw.randint(2**31 - 1)), int(draw.randint(2**31 - 1))
+        with TemporaryDirectory(prefix="tagalong-") as folder:
+            out = Path(folder if self.out is None else self.out)
+            self.results_, self.best_ = _compare(self, inputs, tasks, targets, out, seeds)
+            measured = out / "affinity.json"
+            self.affinity_ = Affinity.load(measured) if measured.exists() else None
+        if self.out is None:
+            self.results_.out = None
+        self.groups_, self.task_names_, self._flat = self.best_.groups, tuple(labels), flat
+        return self
+
+    def _predicted(self, X: Any) -> Columns:
+        check_is_fitted(self, "best_")
+        inputs = validate_data(self, X, dtype=FLOATS, order="C", reset=False)
+        return self.best_.predict(torch.tensor(inputs))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
+    """Networks for several numbers, grouped if that is worth it.
+
+    `fit` trains what the methods ask for on a part of the rows, compares them on two others, and keeps the networks
+    that the verdict recommends: one for all tasks unless a grouping is better beyond noise. See `Study`.
+
+    Args:
+        methods: ways of grouping; "mtl", one network for all, is always among them.
+        budgets: how many networks there may be, or several such numbers; None: 2, 3 and 4, as far as there are tasks.
+        seeds: how many networks of each kind are trained, or their seeds. Fewer than 3 leave the verdict provisional.
+        choose: "verdict", or the method whose networks predict whatever the verdict is, such as "tag".
+        hidden_sizes: of the layers that the tasks of a network share.
+        optimizer: "sgd", "adam" or "adamw".
+        lr: its learning rate.
+        weight_decay: as the optimiser understands it.
+        batch_size: rows of a step.
+        epochs: at most so many.
+        patience: training stops when the validation loss has not improved for so many epochs.
+        validation_fraction: of the rows, that decide when to stop and which grouping is the best.
+        test_fraction: of the rows, that judge it.
+        options: by method, for example `{"tag": {"every": 1}}`.
+        out: a folder for the record of the study, which goes on where it was stopped if `random_state` is the same;
+            None: kept in memory only.
+        executor: see `Study`.
+        device: see `Study`.
+        random_state: of the split, the networks and the order of rows.
+
+    Attributes:
+        groups_: the networks: what each trains and serves.
+        affinity_: who helps whom, as measured; None if no method measured.
+        results_: of the study, with table and verdict.
+        best_: the networks themselves; `best_.export(folder)` writes them for use without this package.
+        task_names_: the columns of `y`.
+        n_features_in_: how many features there are.
+        feature_names_in_: their names, if `X` was a DataFrame.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(200, 4))
+        >>> Y = X @ rng.normal(size=(4, 3))
+        >>> Y[::7, 0] = np.nan  # missing labels
+        >>> model = GroupedMultiTaskRegressor(epochs=20, random_state=0).fit(X, Y)
+        >>> model.predict(X[:5]).shape, model.score(X, Y) > 0.9
+        ((5, 3), True)
+    """
+
+    _numeric = True
+
+    def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
+        return [Task(name, kind="regression") for name in labels], labels
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Values in the units of `y`: [rows, tasks], or [rows] if `y` was so."""
+        return _side_by_side(list(self._predicted(X).values()), self._flat)
+
+    def score(self, X: Any, y: Any) -> float:
+        """The coefficient of determination, R², where labels are known; the mean over tasks."""
+        return _mean_score(r2_score, _columns_of(y, numeric=True)[0], self._predicted(X))
+
+
+class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
+    """Networks for several labels, each with two classes or more, grouped if that is worth it.
+
+    Parameters and attributes are those of `GroupedMultiTaskRegressor`.
+
+    Attributes:
+        classes_: the classes of each task, a list of arrays; one array if `y` is one-dimensional.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(200, 4))
+        >>> Y = np.stack([X[:, 0] > 0, X[:, 0] + X[:, 1] > 0, X[:, 2] > 0], axis=1).astype(float)
+        >>> Y[::7, 0] = np.nan  # missing labels
+        >>> model = GroupedMultiTaskClassifier(epochs=20, random_state=0).fit(X, Y)
+        >>> [of_task.shape for of_task in model.predict_proba(X[:5])], model.score(X, Y) > 0.9
+        ([(5, 2), (5, 2), (5, 2)], True)
+    """
+
+    _numeric = False
+
+    def fit(self, X: Any, y: Any) -> Any:
+        super().fit(X, y)
+        self.classes_ = self._classes[0] if self._flat else self._classes
+        return self
+
+    def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
+        classes, codes = _coded_classes(labels)
+        self._classes = list(classes.values())
+        tasks = [
+            Task(name) if len(found) == 2 else Task(name, "multiclass", classes=len(found))
+            for name, found in classes.items()
+        ]
+        return tasks, codes
+
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities [rows, classes]: a list with one array for each task, or one array if `y` was flat."""
+        found = [_of_every_class(outputs) for outputs in self._predicted(X).values()]
+        return found[0] if self._flat else found
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable classes: [rows, tasks], or [rows] if `y` was so."""
+        return _side_by_side(list(self._likeliest(X).values()), self._flat)
+
+    def score(self, X: Any, y: Any) -> float:
+        """The share of right classes where labels are known; the mean over tasks."""
+        return _mean_score(_accuracy, _columns_of(y, numeric=False)[0], self._likeliest(X))
+
+    def _likeliest(self, X: Any) -> Columns:
+        found = self._predicted(X)
+        return {
+            name: classes[_of_every_class(outputs).argmax(1)]
+            for classes, (name, outputs) in zip(self._classes, found.items(), strict=True)
+        }
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def _compare(
     estimator: Any, inputs: NDArray[Any], tasks: Sequence[Task], targets: Columns, out: Path, seeds: tuple[int, int]
 ) -> tuple[Results, Best]:
     """Runs the study that the parameters of an estimator describe.
@@ -206,212 +338,71 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-FEWEST_ROWS = 10  # that can be split in three
-FLOATS = (np.float64, np.float32)  # networks are trained in the precision of the inputs
-
-
-class GroupedMultiTask(BaseEstimator):
-    """Fits by a study: several ways of grouping are trained, and the networks of the verdict predict."""
-
-    _numeric: bool  # whether labels are numbers, not classes
-
-    def __init__(
-        self,
-        *,
-        methods: Sequence[str] = ("mtl", "stl", "tag"),
-        budgets: int | Sequence[int] | None = None,
-        seeds: int | Sequence[int] = 3,
-        choose: str = VERDICT,
-        hidden_sizes: Sequence[int] = (64, 64),
-        optimizer: str = "adamw",
-        lr: float = 0.01,
-        weight_decay: float = 0.01,
-        batch_size: int = 64,
-        epochs: int = 100,
-        patience: int = 10,
-        validation_fraction: float = 0.15,
-        test_fraction: float = 0.15,
-        options: Mapping[str, Mapping[str, Any]] | None = None,
-        out: str | Path | None = None,
-        executor: Any = "serial",
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.methods, self.budgets, self.seeds, self.choose = methods, budgets, seeds, choose
-        self.hidden_sizes, self.optimizer, self.lr, self.weight_decay = hidden_sizes, optimizer, lr, weight_decay
-        self.batch_size, self.epochs, self.patience = batch_size, epochs, patience
-        self.validation_fraction, self.test_fraction = validation_fraction, test_fraction
-        self.options, self.out, self.executor, self.device = options, out, executor, device
-        self.random_state = random_state
-
-    @abstractmethod
-    def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
-        """The tasks, and their labels as numbers with NaN where missing."""
-
-    def fit(self, X: Any, y: Any) -> Any:
-        """Trains the networks of every method, and keeps those that the verdict recommends.
-
-        Args:
-            X: [rows, features], an array or a DataFrame.
-            y: [rows, tasks], or [rows] for one task; NaN (for classes None, too) where a label is missing. The columns
-                of a DataFrame name the tasks; others are called "0", "1", ….
-        """
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        inputs = validate_data(self, X, dtype=FLOATS, order="C", ensure_min_samples=FEWEST_ROWS)
-        labels, flat = columns_of(y, self._numeric)
-        check_consistent_length(inputs, *labels.values())
-        tasks, targets = self._read(labels)
-        draw = check_random_state(self.random_state)
-        seeds = int(draw.randint(2**31 - 1)), int(draw.randint(2**31 - 1))
-        with TemporaryDirectory(prefix="tagalong-") as folder:
-            out = Path(folder if self.out is None else self.out)
-            self.results_, self.best_ = compare(self, inputs, tasks, targets, out, seeds)
-            measured = out / "affinity.json"
-            self.affinity_ = Affinity.load(measured) if measured.exists() else None
-        if self.out is None:
-            self.results_.out = None
-        self.groups_, self.task_names_, self._flat = self.best_.groups, tuple(labels), flat
-        return self
-
-    def _predicted(self, X: Any) -> Columns:
-        check_is_fitted(self, "best_")
-        inputs = validate_data(self, X, dtype=FLOATS, order="C", reset=False)
-        return self.best_.predict(torch.tensor(inputs))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
-
-try:
-    from sklearn.base import ClassifierMixin, RegressorMixin
-    from sklearn.metrics import r2_score
-except ImportError as error:
-    raise missing("sklearn", "scikit-learn") from error
-
-
-class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
-    """Networks for several numbers, grouped if that is worth it.
-
-    `fit` trains what the methods ask for on a part of the rows, compares them on two others, and keeps the networks
-    that the verdict recommends: one for all tasks unless a grouping is better beyond noise. See `Study`.
+def _columns_of(y: Any, numeric: bool) -> tuple[Columns, bool]:
+    """The labels of each task by its name, and whether there was only one dimension.
 
     Args:
-        methods: ways of grouping; "mtl", one network for all, is always among them.
-        budgets: how many networks there may be, or several such numbers; None: 2, 3 and 4, as far as there are tasks.
-        seeds: how many networks of each kind are trained, or their seeds. Fewer than 3 leave the verdict provisional.
-        choose: "verdict", or the method whose networks predict whatever the verdict is, such as "tag".
-        hidden_sizes: of the layers that the tasks of a network share.
-        optimizer: "sgd", "adam" or "adamw".
-        lr: its learning rate.
-        weight_decay: as the optimiser understands it.
-        batch_size: rows of a step.
-        epochs: at most so many.
-        patience: training stops when the validation loss has not improved for so many epochs.
-        validation_fraction: of the rows, that decide when to stop and which grouping is the best.
-        test_fraction: of the rows, that judge it.
-        options: by method, for example `{"tag": {"every": 1}}`.
-        out: a folder for the record of the study, which goes on where it was stopped if `random_state` is the same;
-            None: kept in memory only.
-        executor: see `Study`.
-        device: see `Study`.
-        random_state: of the split, the networks and the order of rows.
-
-    Attributes:
-        groups_: the networks: what each trains and serves.
-        affinity_: who helps whom, as measured; None if no method measured.
-        results_: of the study, with table and verdict.
-        best_: the networks themselves; `best_.export(folder)` writes them for use without this package.
-        task_names_: the columns of `y`.
-        n_features_in_: how many features there are.
-        feature_names_in_: their names, if `X` was a DataFrame.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.normal(size=(200, 4))
-        >>> Y = X @ rng.normal(size=(4, 3))
-        >>> Y[::7, 0] = np.nan  # missing labels
-        >>> model = GroupedMultiTaskRegressor(epochs=20, random_state=0).fit(X, Y)
-        >>> model.predict(X[:5]).shape, model.score(X, Y) > 0.9
-        ((5, 3), True)
+        y: [rows, tasks] or [rows], with NaN where a label is missing.
+        numeric: whether labels are numbers.
     """
-
-    _numeric = True
-
-    def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
-        return [Task(name, kind="regression") for name in labels], labels
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Values in the units of `y`: [rows, tasks], or [rows] if `y` was so."""
-        return side_by_side(list(self._predicted(X).values()), self._flat)
-
-    def score(self, X: Any, y: Any) -> float:
-        """The coefficient of determination, R², where labels are known; the mean over tasks."""
-        return mean_score(r2_score, columns_of(y, numeric=True)[0], self._predicted(X))
+    wanted = np.float64 if numeric else None
+    array = check_array(y, dtype=wanted, ensure_2d=False, ensure_all_finite="allow-nan", input_name="y")
+    if array.ndim == 1:
+        return {str(getattr(y, "name", None) or 0): array}, True
+    names = [str(name) for name in (y.columns if hasattr(y, "columns") else range(array.shape[1]))]
+    refuse(name_problems(tuple(names), "the columns of `y`"))
+    return dict(zip(names, array.T, strict=True)), False
 
 
-class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
-    """Networks for several labels, each with two classes or more, grouped if that is worth it.
+def _coded_classes(labels: Columns) -> tuple[dict[str, NDArray[Any]], Columns]:
+    """The classes of each task, and their numbers with NaN where a label is missing."""
+    problems: list[str] = []
+    classes, codes = {}, {}
+    for name, column in labels.items():
+        here = _labelled(column)
+        present = np.array(column[here].tolist()) if column.dtype == object else column[here]
+        check_classification_targets(present)
+        classes[name], numbers = np.unique(present, return_inverse=True)
+        codes[name] = np.full(len(column), np.nan)
+        codes[name][here] = numbers
+        if len(classes[name]) < 2:
+            problems.append(f"`y`: {name!r} must have at least two classes, found {len(classes[name])} class")
+    refuse(problems)
+    return classes, codes
 
-    Parameters and attributes are those of `GroupedMultiTaskRegressor`.
 
-    Attributes:
-        classes_: the classes of each task, a list of arrays; one array if `y` is one-dimensional.
+def _labelled(column: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where there is a label."""
+    return np.array([not is_missing(label) for label in column.tolist()], dtype=bool)
 
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.normal(size=(200, 4))
-        >>> Y = np.stack([X[:, 0] > 0, X[:, 0] + X[:, 1] > 0, X[:, 2] > 0], axis=1).astype(float)
-        >>> Y[::7, 0] = np.nan  # missing labels
-        >>> model = GroupedMultiTaskClassifier(epochs=20, random_state=0).fit(X, Y)
-        >>> [of_task.shape for of_task in model.predict_proba(X[:5])], model.score(X, Y) > 0.9
-        ([(5, 2), (5, 2), (5, 2)], True)
-    """
 
-    _numeric = False
-
-    def fit(self, X: Any, y: Any) -> Any:
-        super().fit(X, y)
-        self.classes_ = self._classes[0] if self._flat else self._classes
-        return self
-
-    def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
-        classes, codes = coded_classes(labels)
-        self._classes = list(classes.values())
-        tasks = [
-            Task(name) if len(found) == 2 else Task(name, "multiclass", classes=len(found))
-            for name, found in classes.items()
-        ]
-        return tasks, codes
-
-    def predict_proba(self, X: Any) -> Any:
-        """Probabilities [rows, classes]: a list with one array for each task, or one array if `y` was flat."""
-        found = [_of_every_class(outputs) for outputs in self._predicted(X).values()]
-        return found[0] if self._flat else found
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable classes: [rows, tasks], or [rows] if `y` was so."""
-        return side_by_side(list(self._likeliest(X).values()), self._flat)
-
-    def score(self, X: Any, y: Any) -> float:
-        """The share of right classes where labels are known; the mean over tasks."""
-        return mean_score(accuracy, columns_of(y, numeric=False)[0], self._likeliest(X))
-
-    def _likeliest(self, X: Any) -> Columns:
-        found = self._predicted(X)
-        return {
-            name: classes[_of_every_class(outputs).argmax(1)]
-            for classes, (name, outputs) in zip(self._classes, found.items(), strict=True)
-        }
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
-        return tags
+def _side_by_side(columns: list[NDArray[Any]], flat: bool) -> NDArray[Any]:
+    """One array of all tasks; of objects where their labels are of different kinds."""
+    if flat:
+        return columns[0]
+    alike = len({column.dtype.kind for column in columns}) == 1
+    return np.stack(columns if alike else [column.astype(object) for column in columns], axis=1)
 
 
 def _of_every_class(outputs: NDArray[Any]) -> NDArray[Any]:
     """Two columns where there is only the probability of label 1."""
     return outputs if outputs.ndim == 2 else np.stack([1 - outputs, outputs], axis=1)
+
+
+def _mean_score(score: Callable[..., float], labels: Columns, found: Columns) -> float:
+    """The mean over tasks of a score of labels and predictions, each on the rows where it has labels."""
+    if len(labels) != len(found):
+        raise ValueError(f"`y` must have {len(found)} columns, as in `fit`, found {len(labels)}")
+    scores = []
+    for column, predicted in zip(labels.values(), found.values(), strict=True):
+        here = _labelled(column)
+        if here.any():
+            scores.append(score(column[here], predicted[here]))
+    if not scores:
+        raise ValueError("`y` must have labels to score, found all missing")
+    return float(np.mean(scores))
+
+
+def _accuracy(labels: NDArray[Any], found: NDArray[Any]) -> float:
+    """The share of equal ones; as objects, since arrays of text would be cut to one length."""
+    return float(np.mean(labels.astype(object) == found.astype(object)))

@@ -8,18 +8,17 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import Trainer, TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
 
+from tagalong.errors import missing_package
 from tagalong.measure import AffinityMeter
 
-from .shared import missing, part_of
+from .model_parts import part_of
 
 try:
     from transformers import Trainer, TrainerCallback
     from transformers.trainer_utils import get_last_checkpoint
 except ImportError as error:
-    raise missing("transformers") from error
+    raise missing_package(__name__, "transformers", "tagalong[transformers]") from error
 
 FILE = "affinity_meter.pt"
 

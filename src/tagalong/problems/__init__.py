@@ -1,12 +1,16 @@
-"""What is there to learn?"""
+"""What is there to learn?
+
+The modules are called after the problems (`faces_problem`, not `faces`), so that `tagalong.problems.faces` is always
+the function.
+"""
 
 from .celeba_net import PAPER_RECIPE as PAPER_RECIPE
 from .celeba_net import CelebANet as CelebANet
-from .drawing import ATTRIBUTES as ATTRIBUTES
-from .faces import RECIPES as RECIPES
-from .faces import faces as faces
-from .nhanes import nhanes as nhanes
-from .qm9 import qm9 as qm9
+from .faces_drawing import FACE_ATTRIBUTES as FACE_ATTRIBUTES
+from .faces_problem import FACES_RECIPES as FACES_RECIPES
+from .faces_problem import faces as faces
+from .nhanes_problem import nhanes as nhanes
+from .qm9_problem import qm9 as qm9
 from .registry import DEMO_TASKS as DEMO_TASKS
 from .registry import Known as Known
 from .registry import known_problems as known_problems

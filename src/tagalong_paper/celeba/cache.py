@@ -171,7 +171,7 @@ class Cache:
         """
         if self.path.exists():
             return
-        require("celeba", "PIL", "tagalong[images]")
+        require("the problem 'celeba'", "PIL", "tagalong[images]")
         self._check_folder()
         with alone(self.path.with_suffix(".lock")):
             if not self.path.exists():

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tagalong.errors import name_problems, noted, refuse
 from tagalong.files import CACHE
 from tagalong.learn import Mapped, Problem, Recipe, Scaling, Split, Task, data_problems, derived
-from tagalong.problems import ATTRIBUTES, PAPER_RECIPE, RECIPES, CelebANet
+from tagalong.problems import FACE_ATTRIBUTES, FACES_RECIPES, PAPER_RECIPE, CelebANet
 from tagalong.progress import Progress
 
 from .cache import Cache
@@ -95,7 +95,7 @@ def celeba(
         val,
         test,
         encoder=_encoder(size, chosen["channels"], len(train)),
-        recipe=recipe or (PAPER_RECIPE if size == "full" else RECIPES["small"]),
+        recipe=recipe or (PAPER_RECIPE if size == "full" else FACES_RECIPES["small"]),
         table=Scaling((3, chosen["pixels"], chosen["pixels"]), "uint8"),
         notes=_notes(found, chosen["pixels"]),
     )
@@ -163,7 +163,7 @@ def _wanted(attributes: Sequence[str] | str | None) -> tuple[str, ...]:
         return tuple(name.strip() for name in attributes.split(",") if name.strip())
     if attributes is not None and not isinstance(attributes, Iterable):
         raise ValueError(f"`attributes` must be names between commas or a list of them, found {attributes!r}")
-    return ATTRIBUTES if attributes is None else tuple(attributes)
+    return FACE_ATTRIBUTES if attributes is None else tuple(attributes)
 
 
 def _problems(data: Any, wanted: tuple[str, ...], chosen: dict[str, Any], seed: Any) -> list[str]:

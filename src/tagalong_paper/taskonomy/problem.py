@@ -183,7 +183,7 @@ def taskonomy(
         ValueError: what is wrong with the folder, the lists or the options.
         ImportError: Pillow is missing.
     """
-    require("taskonomy", "PIL", "tagalong[images]")
+    require("the problem 'taskonomy'", "PIL", "tagalong[images]")
     chosen = _chosen(tasks)
     given = {"pixels": pixels, "channels": channels}
     refuse(_problems(data, chosen, size, per_building, {**given, "check": check}))

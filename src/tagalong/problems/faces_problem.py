@@ -14,45 +14,14 @@ from tagalong.errors import refuse
 from tagalong.learn import Encoder, Problem, Recipe, Task, derived
 
 from .celeba_net import PAPER_RECIPE, CelebANet, Centred
-from .drawing import draw_attributes, draw_faces, mislabelled
-
-
-class SmallCNN:
-    """Makes encoders of convolutions: each stage halves the image, until four pixels or so are left.
-
-    Args:
-        pixels: of a side of the image.
-        channels: after the first stage; they double with each stage, up to four times.
-        whole: whether images come as whole numbers from 0 to 255.
-    """
-
-    def __init__(self, pixels: int, channels: int = 8, whole: bool = False) -> None:
-        self.pixels, self.channels, self.whole = pixels, channels, whole
-
-    def __call__(self, width: float = 1.0) -> nn.Module:
-        layers: list[nn.Module] = [Centred()] if self.whole else []
-        size, side, stage = 3, self.pixels, 0
-        while side >= 8 or stage == 0:
-            wide = max(1, round(self.channels * min(2**stage, 4) * width))
-            layers += [
-                nn.Conv2d(size, wide, 3, padding=1, bias=False),
-                nn.BatchNorm2d(wide),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-            ]
-            size, side, stage = wide, side // 2, stage + 1
-        return nn.Sequential(*layers, nn.Flatten())
-
-    def __repr__(self) -> str:
-        return f"SmallCNN({self.pixels}, channels={self.channels}, whole={self.whole})"
-
+from .faces_drawing import draw_attributes, draw_faces, mislabelled
 
 SIZES: dict[str, dict[str, Any]] = {
     "quick": {"rows": 2000, "pixels": 16, "channels": 8, "dtype": "float32"},
     "small": {"rows": 400, "pixels": 12, "channels": 4, "dtype": "float32"},
     "full": {"rows": 60_000, "pixels": 64, "channels": 64, "dtype": "uint8"},
 }
-RECIPES = {
+FACES_RECIPES = {
     "quick": Recipe(lr=2e-2, batch_size=256, epochs=15, patience=3),
     "small": replace(PAPER_RECIPE, lr=2e-2, batch_size=40, epochs=4, patience=2, period=2),
     "full": PAPER_RECIPE,
@@ -102,7 +71,7 @@ def faces(
         [Task(name, "multiclass", classes=2) if size else Task(name) for name in labels],
         name="faces",
         encoder=_encoder(size, chosen, whole),
-        recipe=recipe or RECIPES[size or "quick"],
+        recipe=recipe or FACES_RECIPES[size or "quick"],
         seed=seed,
         notes=[f"drawn: {chosen['rows']} faces of {chosen['pixels']} pixels, {noise:.0%} label noise"],
     )
@@ -129,3 +98,33 @@ def _encoder(size: str | None, chosen: Mapping[str, Any], whole: bool) -> Encode
         return SmallCNN(pixels, channels, whole=whole)
     # with Keras's 0.01 BatchNorm would take hundreds of steps to know its inputs, and be judged before
     return CelebANet(channels, whole, memory=0.1, channels_last=size == "full")
+
+
+class SmallCNN:
+    """Makes encoders of convolutions: each stage halves the image, until four pixels or so are left.
+
+    Args:
+        pixels: of a side of the image.
+        channels: after the first stage; they double with each stage, up to four times.
+        whole: whether images come as whole numbers from 0 to 255.
+    """
+
+    def __init__(self, pixels: int, channels: int = 8, whole: bool = False) -> None:
+        self.pixels, self.channels, self.whole = pixels, channels, whole
+
+    def __call__(self, width: float = 1.0) -> nn.Module:
+        layers: list[nn.Module] = [Centred()] if self.whole else []
+        size, side, stage = 3, self.pixels, 0
+        while side >= 8 or stage == 0:
+            wide = max(1, round(self.channels * min(2**stage, 4) * width))
+            layers += [
+                nn.Conv2d(size, wide, 3, padding=1, bias=False),
+                nn.BatchNorm2d(wide),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+            ]
+            size, side, stage = wide, side // 2, stage + 1
+        return nn.Sequential(*layers, nn.Flatten())
+
+    def __repr__(self) -> str:
+        return f"SmallCNN({self.pixels}, channels={self.channels}, whole={self.whole})"

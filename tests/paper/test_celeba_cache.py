@@ -15,10 +15,8 @@ from PIL import Image
 
 from kill_at import FileOperations
 from official_celeba import file_name, jpeg, write_celeba
-from tagalong import errors as _needs
 from tagalong.cli import main
-from tagalong_paper.celeba import cache as _celeba_cache
-from tagalong_paper.celeba import cache as _celeba_workers
+from tagalong_paper.celeba import cache as celeba_cache
 from tagalong_paper.celeba import celeba
 
 IMAGES, PIXELS, PIECE = 600, 16, 128
@@ -52,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_celeba_cache, "IMAGES_AT_ONCE", PIECE)
+    monkeypatch.setattr(celeba_cache, "IMAGES_AT_ONCE", PIECE)
 
 
 @pytest.fixture
@@ -67,7 +65,7 @@ def only(folder: Path, suffix: str = ".npy") -> Path:
 
 def decode(data: Path, cache: Path, nth: int | None = None, total: Any = None) -> None:
     """Decodes, killed before its n-th file operation; without one, `total` becomes how many there were."""
-    _celeba_cache.IMAGES_AT_ONCE = PIECE
+    celeba_cache.IMAGES_AT_ONCE = PIECE
     operations = FileOperations(cache, nth)
 
     class Recorded(Counting):
@@ -86,7 +84,7 @@ def decode_three_pieces(data: Path, cache: Path) -> None:
             if len(self.told) == 5:  # the start, what was there, and three pieces
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    _celeba_cache.IMAGES_AT_ONCE = PIECE
+    celeba_cache.IMAGES_AT_ONCE = PIECE
     celeba(data, cache=cache, pixels=PIXELS, progress=Dying())
 
 
@@ -100,7 +98,7 @@ def decode_with_a_halt(data: Path, cache: Path, said: Any, go: Any) -> None:
                 said.put("decodes")
                 go.wait()
 
-    _celeba_cache.IMAGES_AT_ONCE = PIECE
+    celeba_cache.IMAGES_AT_ONCE = PIECE
     watched = Halting()
     said.put("begins")
     problem = celeba(data, cache=cache, pixels=PIXELS, progress=watched)
@@ -249,7 +247,7 @@ def test_a_damaged_file_in_an_archive_is_named(tmp_path: Path) -> None:
 def test_without_pillow_the_line_that_installs_it_is_given(
     data: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_needs.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"'celeba' needs the package 'PIL'; pip install 'tagalong\[images\]'"):
         celeba(data, pixels=PIXELS)
     assert len(celeba(whole, pixels=PIXELS).train) == 420  # what is decoded needs none
@@ -291,7 +289,7 @@ def test_a_lock_that_is_none_is_named(data: Path) -> None:
 
 
 def test_a_full_disk_is_noticed_before(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_celeba_cache.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10, 10, 400_000))
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(10, 10, 400_000))
     with pytest.raises(ValueError, match=r"`cache` must have room for 0\.0 GB, found 0\.0 GB free in"):
         celeba(data, pixels=PIXELS)
 
@@ -301,7 +299,7 @@ def test_a_decoder_that_dies_is_reported(
 ) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("raise SystemExit('no room to breathe')\n")
-    monkeypatch.setattr(_celeba_workers, "SCRIPT", broken)
+    monkeypatch.setattr(celeba_cache, "SCRIPT", broken)
     with pytest.raises(RuntimeError, match="a process that decodes images died: no room to breathe"):
         celeba(data, pixels=PIXELS)
     assert main(["run", "celeba", "--with", f"data={data}", "--out", str(tmp_path / "run")]) == 1

@@ -1,4 +1,4 @@
-"""What integrations share: the message for a missing package, and parts of a model by name."""
+"""The parts of a model that integrations ask for by name."""
 
 from __future__ import annotations
 
@@ -7,19 +7,6 @@ from operator import attrgetter
 from typing import Any
 
 from torch import nn
-
-
-def missing(part: str, package: str | None = None) -> ImportError:
-    """An error with the line that helps.
-
-    Args:
-        part: of the integrations; the extra is called the same.
-        package: that it needs, where that has another name.
-    """
-    return ImportError(
-        f"tagalong.integrations.{part} needs the package `{package or part}`: pip install 'tagalong[{part}]'",
-        name=part,
-    )
 
 
 def part_of(model: nn.Module, wanted: str | Callable[[Any], Any], argument: str) -> Any:

@@ -16,7 +16,7 @@ from tagalong import Study
 from tagalong.cli import main
 from tagalong.learn import Mapped, Problem, parameters_of, why_not_batched
 from tagalong.problems import PAPER_RECIPE, load_problem
-from tagalong.problems.drawing import ATTRIBUTES, draw_attributes
+from tagalong.problems.faces_drawing import FACE_ATTRIBUTES, draw_attributes
 from tagalong_paper import open_bench
 from tagalong_paper.celeba import celeba
 from tagalong_paper.celeba.decode import decode
@@ -41,7 +41,7 @@ def test_the_partition_file_says_which_images_are_in_which_part(full: Problem, d
     for number, split in enumerate(full.splits.values()):
         rows = [row for row in range(IMAGES) if part(row) == number]
         assert len(split) == len(rows)
-        for name in ATTRIBUTES:
+        for name in FACE_ATTRIBUTES:
             assert split.targets[name].tolist() == truth[name][rows].tolist()
         for place in (0, len(rows) - 1):
             content = (data / "img_align_celeba" / file_name(rows[place])).read_bytes()
@@ -49,7 +49,7 @@ def test_the_partition_file_says_which_images_are_in_which_part(full: Problem, d
 
 
 def test_it_is_the_paper_s_network_recipe_and_tasks(full: Problem) -> None:
-    assert full.names == ATTRIBUTES
+    assert full.names == FACE_ATTRIBUTES
     assert full.recipe == PAPER_RECIPE
     assert full.train.inputs.shape[1:] == (3, 64, 64)
     # 3·9·64 + two of 64·9·64, three BatchNorms of 2·64, nine heads of 14,400·2 + 2
@@ -101,7 +101,7 @@ def test_some_rows_are_drawn_from_each_part_by_seed(data: Path, full: Problem) -
 
 def test_images_stay_in_their_file(full: Problem) -> None:
     assert all(isinstance(split.inputs, Mapped) for split in full.splits.values())
-    assert all(isinstance(split.inputs, Mapped) for split in full.only(ATTRIBUTES[:2]).splits.values())
+    assert all(isinstance(split.inputs, Mapped) for split in full.only(FACE_ATTRIBUTES[:2]).splits.values())
     sent = cloudpickle.dumps(full)  # as to workers, which map the file themselves
     assert len(sent) < 100_000
     assert torch.equal(cloudpickle.loads(sent).train.inputs, full.train.inputs)

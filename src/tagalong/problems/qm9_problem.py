@@ -13,43 +13,6 @@ from numpy.typing import NDArray
 from tagalong.errors import closest, named, refuse, require
 from tagalong.learn import MLP, Columns, Problem, Recipe, Task, derived, read_columns
 
-ELEMENTS = {"H": 1, "C": 6, "N": 7, "O": 8, "F": 9}
-MOST_ATOMS = 29
-MOLECULES_AT_ONCE = 2048
-
-
-def describe(numbers: list[NDArray[np.int64]], places: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Features of molecules: counts of H, C, N, O, F, and the sizes of the eigenvalues, largest first.
-
-    Args:
-        numbers: the atomic numbers of each molecule.
-        places: the coordinates of its atoms in Ångström [atoms, 3].
-
-    Rupp et al. 2012: the matrix has 0.5 Z^2.4 on its diagonal and Z_i Z_j / |R_i − R_j| beside it.
-    """
-    parts = [
-        _eigenvalues(numbers[start : start + MOLECULES_AT_ONCE], places[start : start + MOLECULES_AT_ONCE])
-        for start in range(0, len(numbers), MOLECULES_AT_ONCE)
-    ]
-    counts = np.array([[np.sum(molecule == number) for number in ELEMENTS.values()] for molecule in numbers], float)
-    return np.concatenate([counts, np.concatenate(parts)], axis=1)
-
-
-def _eigenvalues(numbers: list[NDArray[np.int64]], places: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    charge = np.zeros((len(numbers), MOST_ATOMS))
-    place = np.zeros((len(numbers), MOST_ATOMS, 3))
-    for row, (molecule, where) in enumerate(zip(numbers, places, strict=True)):
-        charge[row, : len(molecule)], place[row, : len(molecule)] = molecule, where
-    apart = np.linalg.norm(place[:, :, None] - place[:, None], axis=-1)
-    own = np.eye(MOST_ATOMS, dtype=bool)
-    pairs = charge[:, :, None] * charge[:, None]
-    matrix = np.divide(pairs, apart, out=np.zeros_like(pairs), where=(apart > 0) & ~own)
-    matrix[:, own] = 0.5 * charge**2.4
-    # Sizes only: signs of values that are equally large would swap with the last digit of a coordinate.
-    sizes: NDArray[np.float64] = np.sort(np.abs(np.linalg.eigvalsh(matrix)), axis=1)[:, ::-1]
-    return sizes
-
-
 TARGETS = {
     "dipole": "Dipole_debye",
     "polarisability": "Polarizability_bohr3",
@@ -63,6 +26,9 @@ TARGETS = {
 }
 # Energies of free atoms at the same level of theory, in Hartree (published with QM9).
 FREE_ATOMS = {"H": -0.500273, "C": -37.846772, "N": -54.583861, "O": -75.064579, "F": -99.718730}
+ELEMENTS = {"H": 1, "C": 6, "N": 7, "O": 8, "F": 9}
+MOST_ATOMS = 29
+MOLECULES_AT_ONCE = 2048
 TABLE, GEOMETRY = "qm9_properties.csv.gz", "qm9_geometry.npz"
 Molecules = tuple[list[NDArray[np.int64]], list[NDArray[np.float64]]]
 
@@ -106,16 +72,11 @@ def qm9(
 
 
 def _folder() -> Path:
-    require("qm9", "qm9pack", "qm9pack")
+    require("the problem 'qm9'", "qm9pack", "qm9pack")
     found = importlib.util.find_spec("qm9pack")  # importing it would need setuptools and pandas
     assert found is not None
     assert found.submodule_search_locations is not None
     return Path(found.submodule_search_locations[0]) / "data"
-
-
-def _target(task: str, columns: dict[str, NDArray[np.float64]], inputs: NDArray[np.float64]) -> NDArray[np.float64]:
-    values = columns[TARGETS[task]]
-    return values - inputs[:, : len(ELEMENTS)] @ list(FREE_ATOMS.values()) if task == "atomisation" else values
 
 
 def _read(folder: Path, rows: int | None, seed: int) -> tuple[dict[str, NDArray[np.float64]], Molecules]:
@@ -159,3 +120,40 @@ def _written(tables: Sequence[Columns], drawn: NDArray[np.int64]) -> Molecules:
     texts = np.concatenate([table["XYZ_Ang"] for table in tables])[drawn]
     numbers = [np.array([ELEMENTS[atom] for atom in ast.literal_eval(text)]) for text in elements]
     return numbers, [np.array(ast.literal_eval(text), dtype=np.float64).reshape(-1, 3) for text in texts]
+
+
+def describe(numbers: list[NDArray[np.int64]], places: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Features of molecules: counts of H, C, N, O, F, and the sizes of the eigenvalues, largest first.
+
+    Args:
+        numbers: the atomic numbers of each molecule.
+        places: the coordinates of its atoms in Ångström [atoms, 3].
+
+    Rupp et al. 2012: the matrix has 0.5 Z^2.4 on its diagonal and Z_i Z_j / |R_i − R_j| beside it.
+    """
+    parts = [
+        _eigenvalues(numbers[start : start + MOLECULES_AT_ONCE], places[start : start + MOLECULES_AT_ONCE])
+        for start in range(0, len(numbers), MOLECULES_AT_ONCE)
+    ]
+    counts = np.array([[np.sum(molecule == number) for number in ELEMENTS.values()] for molecule in numbers], float)
+    return np.concatenate([counts, np.concatenate(parts)], axis=1)
+
+
+def _eigenvalues(numbers: list[NDArray[np.int64]], places: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    charge = np.zeros((len(numbers), MOST_ATOMS))
+    place = np.zeros((len(numbers), MOST_ATOMS, 3))
+    for row, (molecule, where) in enumerate(zip(numbers, places, strict=True)):
+        charge[row, : len(molecule)], place[row, : len(molecule)] = molecule, where
+    apart = np.linalg.norm(place[:, :, None] - place[:, None], axis=-1)
+    own = np.eye(MOST_ATOMS, dtype=bool)
+    pairs = charge[:, :, None] * charge[:, None]
+    matrix = np.divide(pairs, apart, out=np.zeros_like(pairs), where=(apart > 0) & ~own)
+    matrix[:, own] = 0.5 * charge**2.4
+    # Sizes only: signs of values that are equally large would swap with the last digit of a coordinate.
+    sizes: NDArray[np.float64] = np.sort(np.abs(np.linalg.eigvalsh(matrix)), axis=1)[:, ::-1]
+    return sizes
+
+
+def _target(task: str, columns: dict[str, NDArray[np.float64]], inputs: NDArray[np.float64]) -> NDArray[np.float64]:
+    values = columns[TARGETS[task]]
+    return values - inputs[:, : len(ELEMENTS)] @ list(FREE_ATOMS.values()) if task == "atomisation" else values
