@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tagalong.report import BLANK, INK, heading, line_style, literal, marker_style
+from tagalong.report import BACKGROUND_COLOUR, TEXT_COLOUR, figure_heading, line_style, marker_style, plotly_text
 
 from .theory import ETA, PANELS, THETA, Panel, after_steps, example_loss, gradients
 
@@ -45,15 +45,15 @@ def bars(
     for place, (name, values) in enumerate(series.items()):
         error = {"type": "data", "array": list(errors[name])} if errors and name in errors else None
         colour = line_style(place)["color"]
-        made.append(Bar(name=literal(name), x=list(over), y=list(values), marker_color=colour, error_y=error))
+        made.append(Bar(name=plotly_text(name), x=list(over), y=list(values), marker_color=colour, error_y=error))
     layout = {
-        "title": heading(title, note),
+        "title": figure_heading(title, note),
         "barmode": "group",
         "xaxis": {"type": "category"},
         "yaxis": {"title": {"text": value}, "gridcolor": "#eeeeee", "zerolinecolor": "#999999"},
         "margin": {"t": 110},
-        "plot_bgcolor": BLANK,
-        "font": {"color": INK},
+        "plot_bgcolor": BACKGROUND_COLOUR,
+        "font": {"color": TEXT_COLOUR},
     }
     return Figure(made, layout)
 
@@ -77,7 +77,7 @@ def lines(
     from plotly.graph_objects import Figure, Scatter
 
     made = [
-        Scatter(name=literal(name), x=list(x), y=list(y), mode="lines+markers", line=line_style(place))
+        Scatter(name=plotly_text(name), x=list(x), y=list(y), mode="lines+markers", line=line_style(place))
         for place, (name, (x, y)) in enumerate(series.items())
     ]
     axis: dict[str, object] = {"title": {"text": across}, "gridcolor": "#eeeeee"}
@@ -85,12 +85,12 @@ def lines(
         there = sorted({float(value) for x, _ in series.values() for value in x})
         axis |= {"type": "log", "tickvals": there, "ticktext": [f"{value:g}" for value in there]}
     layout = {
-        "title": heading(title, note),
+        "title": figure_heading(title, note),
         "xaxis": axis,
         "yaxis": {"title": {"text": value}, "gridcolor": "#eeeeee", "zerolinecolor": "#999999"},
         "margin": {"t": 110},
-        "plot_bgcolor": BLANK,
-        "font": {"color": INK},
+        "plot_bgcolor": BACKGROUND_COLOUR,
+        "font": {"color": TEXT_COLOUR},
     }
     return Figure(made, layout)
 
@@ -120,19 +120,19 @@ def panels(
     from plotly.graph_objects import Scatter
     from plotly.subplots import make_subplots
 
-    figure = make_subplots(1, len(shown), subplot_titles=[literal(name) for name in shown])
+    figure = make_subplots(1, len(shown), subplot_titles=[plotly_text(name) for name in shown])
     named: set[str] = set()
     for column, lines in enumerate(shown.values(), 1):
         for name, values in lines.items():
             place = order.index(name)
             look = {"mode": "lines+markers", "line": line_style(place), "marker": {"size": 4}}
-            key = {"name": literal(name), "legendgroup": name, "legendrank": place, "showlegend": name not in named}
+            key = {"name": plotly_text(name), "legendgroup": name, "legendrank": place, "showlegend": name not in named}
             line = Scatter(x=list(range(1, len(values) + 1)), y=list(values), **look, **key)
             figure.add_trace(line, row=1, col=column)
             named.add(name)
     figure.update_layout(
-        title=heading(title, note), width=340 * len(shown) + 280, margin={"t": 130}, plot_bgcolor=BLANK,
-        font={"color": INK},
+        title=figure_heading(title, note), width=340 * len(shown) + 280, margin={"t": 130},
+        plot_bgcolor=BACKGROUND_COLOUR, font={"color": TEXT_COLOUR},
     )  # fmt: skip
     figure.update_xaxes(title_text=across, gridcolor="#eeeeee")
     figure.update_yaxes(gridcolor="#eeeeee", zerolinecolor="#999999")
@@ -179,10 +179,10 @@ def error_against_cost(points: Sequence[Point], *, title: str, cost: str, error:
         mine = [points[number] for number in at]
         made.append(
             Scatter(
-                name=literal(method),
+                name=plotly_text(method),
                 x=[across[number] for number in at],
                 y=[point.error for point in mine],
-                text=[literal(point.label) for point in mine],
+                text=[plotly_text(point.label) for point in mine],
                 customdata=[point.cost for point in mine],
                 hovertemplate="%{text} %{y:.4g}, cost %{customdata:.3g}",
                 mode="markers+text",
@@ -192,12 +192,12 @@ def error_against_cost(points: Sequence[Point], *, title: str, cost: str, error:
             )
         )
     layout = {
-        "title": heading(title, note),
+        "title": figure_heading(title, note),
         "xaxis": {"title": {"text": cost}, "type": "log", "tickvals": TICKS, "gridcolor": "#eeeeee"},
         "yaxis": {"title": {"text": error}, "gridcolor": "#eeeeee"},
         "margin": {"t": 110},
-        "plot_bgcolor": BLANK,
-        "font": {"color": INK},
+        "plot_bgcolor": BACKGROUND_COLOUR,
+        "font": {"color": TEXT_COLOUR},
     }
     return Figure(made, layout)
 
@@ -236,8 +236,10 @@ def counterexample() -> Figure:
         for trace in _arrows(panel, legend=place == 0):
             figure.add_trace(trace, **where)
     figure.update_layout(
-        title=heading("A task with more affinity can be the worse partner", "L_a = ½(x₁² + 10·x₂²) from (−2, −1)"),
-        width=1000, height=860, margin={"t": 120}, plot_bgcolor=BLANK, font={"color": INK},
+        title=figure_heading(
+            "A task with more affinity can be the worse partner", "L_a = ½(x₁² + 10·x₂²) from (−2, −1)"
+        ),
+        width=1000, height=860, margin={"t": 120}, plot_bgcolor=BACKGROUND_COLOUR, font={"color": TEXT_COLOUR},
     )  # fmt: skip
     return figure
 

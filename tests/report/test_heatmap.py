@@ -138,8 +138,8 @@ def test_unknown_centre_is_named() -> None:
         affinity_heatmap(example(), centre="mean")  # type: ignore[arg-type]
 
 
-def test_torch_is_not_needed_and_plotly_only_when_something_is_drawn() -> None:
-    code = "import sys, tagalong.report; sys.exit(bool({'plotly', 'torch'} & set(sys.modules)))"
+def test_torch_and_pandas_are_not_needed_and_plotly_only_when_something_is_drawn() -> None:
+    code = "import sys, tagalong.report; sys.exit(bool({'plotly', 'torch', 'pandas'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

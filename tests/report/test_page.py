@@ -1,5 +1,6 @@
 """The page as a file: what is in it, where it comes from, and how large it is."""
 
+import ast
 import json
 import math
 import re
@@ -15,11 +16,11 @@ import pytest
 from made_up_run import made_up_affinity, make_run
 from seen_page import HOSTILE
 
+import tagalong.report
 from tagalong.group import select_groups
 from tagalong.report import write_report
 from tagalong.report.page.document import as_script
-from tagalong.study import Cost, Outcome, Results
-from tagalong.study.finished_run import all_budgets, read_run, shown_budget
+from tagalong.study import Cost, Outcome, Results, all_budgets, read_run, shown_budget
 
 
 def data_of(page: Path) -> dict:
@@ -196,6 +197,21 @@ def test_the_page_needs_no_torch(tmp_path: Path) -> None:
     code = f"import sys; from tagalong.report import write_report; write_report({str(tmp_path)!r}); "
     done = subprocess.run([sys.executable, "-c", code + "sys.exit('torch' in sys.modules)"], check=False)
     assert done.returncode == 0
+
+
+def test_the_report_is_given_its_data_and_neither_solves_nor_trains() -> None:
+    """`write_report` asks `tagalong.study` for the groups of every budget; nothing else in the room could find them."""
+    taken = set()
+    for file in Path(tagalong.report.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                taken |= {f"{node.module}.{name.name}" for name in node.names}
+            elif isinstance(node, ast.Import):
+                taken |= {name.name for name in node.names}
+    rooms = {name.split(".")[1] for name in taken if name.startswith("tagalong.")}
+    assert rooms <= {"_version", "affinity", "caution", "errors", "files", "group", "rendering", "study"}
+    assert not {"tagalong.group.select_groups", "tagalong.study.Study"} & taken
+    assert not {name for name in taken if name.split(".")[0] in ("torch", "tagalong_paper")}
 
 
 def test_forty_tasks_stay_below_ten_megabytes(tmp_path: Path) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .style import BLANK, INK, heading, label, line_style, literal
+from tagalong.group import Grouping
+
+from .style import BACKGROUND_COLOUR, TEXT_COLOUR, figure_heading, label, line_style, plotly_text
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-
-    from tagalong.group import Grouping
 
 ROW, COLUMN = 26, 64  # pixels
 
@@ -31,8 +31,6 @@ def grouping_figure(grouping: Grouping, *, title: str = "Which networks there sh
         ('0 is served by network 1', '1 is served by network 1', '2 is served by network 2')
     """
     from plotly.graph_objects import Figure, Scatter
-
-    from tagalong.group import Grouping
 
     if not isinstance(grouping, Grouping):
         raise TypeError(f"`grouping` must be a Grouping, found {type(grouping).__name__}; select_groups makes one")
@@ -58,13 +56,13 @@ def _dots(places: list[tuple[int, str]], order: list[str], does: str, *, full: b
     return {
         "x": [k for k, _ in places],
         "y": [order.index(task) for _, task in places],
-        "hovertext": [f"{literal(task)} {does} network {k + 1}" for k, task in places],
+        "hovertext": [f"{plotly_text(task)} {does} network {k + 1}" for k, task in places],
         "hoverinfo": "text",
         "mode": "markers",
         "marker": {
             "size": 13,
             "symbol": "circle",
-            "color": colours if full else BLANK,
+            "color": colours if full else BACKGROUND_COLOUR,
             "line": {"width": 2, "color": colours},
         },
     }
@@ -74,7 +72,9 @@ def _layout(grouping: Grouping, order: list[str], title: str) -> dict[str, Any]:
     networks, n = len(grouping.groups), len(order)
     axis = {"showgrid": True, "gridcolor": "#eeeeee", "zeroline": False, "automargin": True}
     return {
-        "title": heading(title, literal(grouping.summary), "full: served there; ring: trained there to help"),
+        "title": figure_heading(
+            title, plotly_text(grouping.summary), "full: served there; ring: trained there to help"
+        ),
         "xaxis": {
             **axis,
             "title": {"text": "network"},
@@ -92,6 +92,6 @@ def _layout(grouping: Grouping, order: list[str], title: str) -> dict[str, Any]:
         "width": max(560, networks * COLUMN + 240),
         "height": n * ROW + 200,
         "margin": {"l": 60, "r": 40, "t": 110, "b": 60},
-        "plot_bgcolor": BLANK,
-        "font": {"color": INK},
+        "plot_bgcolor": BACKGROUND_COLOUR,
+        "font": {"color": TEXT_COLOUR},
     }

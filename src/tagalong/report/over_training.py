@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from tagalong.affinity import Affinity
 
 from .style import (
-    BLANK,
+    BACKGROUND_COLOUR,
     GREY,
-    INK,
-    heading,
+    TEXT_COLOUR,
+    figure_heading,
     label,
     line_style,
-    literal,
     need_affinity,
+    plotly_text,
     plus_minus,
     transparent,
     what_was_measured,
@@ -30,51 +30,13 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 Floats = NDArray[np.float64]
-
+PANELS = 6  # shown if nobody says which
+ACROSS = 3  # panels side by side
+COLOURED = 10  # lines that can be told apart
 SHARE = 10  # windows beside each other in a history
 ENOUGH = 5  # values of the usual pair in a window
 OVERLAP = 4  # windows that hold a step: smooth lines without a point per step
 POINTS = 200  # more than a panel can show
-
-
-@dataclass(frozen=True)
-class Smooth:
-    """One mean per window (windows × n × n), its standard error, and the middle of the window's steps."""
-
-    steps: Floats
-    mean: Floats
-    stderr: Floats
-    window: int
-
-
-def smoothed(affinity: Affinity, window: int | None) -> Smooth:
-    """Averages moving windows of `window` measured steps, about 200 windows at most."""
-    length = len(affinity.steps)
-    window = _usual(affinity) if window is None else window
-    if window < 1:
-        raise ValueError(f"`smooth` must be a number of measured steps, at least 1, found {window!r}")
-    window = min(window, length)
-    level = affinity.levelled()  # once, not window by window
-    last = length - window
-    starts = [*range(0, last, max(1, window // OVERLAP, -(-last // POINTS))), last]
-    parts = [level.between(int(level.steps[s]), int(level.steps[s + window - 1]) + 1) for s in starts]
-    return Smooth(
-        steps=np.array([part.steps.mean() for part in parts]),
-        mean=np.stack([part.mean for part in parts]),
-        stderr=np.stack([part.stderr for part in parts]),
-        window=window,
-    )
-
-
-def _usual(affinity: Affinity) -> int:
-    length, counts = len(affinity.steps), affinity.count[affinity.count > 0]
-    turns = length / float(np.median(counts)) if counts.size else 1.0
-    return max(1, ceil(length / SHARE), ceil(ENOUGH * turns))
-
-
-PANELS = 6  # shown if nobody says which
-ACROSS = 3  # panels side by side
-COLOURED = 10  # lines that can be told apart
 
 
 def affinity_over_training(
@@ -161,7 +123,7 @@ def _line(affinity: Affinity, windows: Smooth, source: int, target: int, coloure
     mean, error = windows.mean[:, source, target], windows.stderr[:, source, target]
     style = line_style(source) if coloured else {"color": GREY, "dash": "solid"}
     notes = [
-        f"{literal(name)}<br>{plus_minus(value, either)} around call {call:.0f}"
+        f"{plotly_text(name)}<br>{plus_minus(value, either)} around call {call:.0f}"
         for call, value, either in zip(x, mean, error, strict=True)
     ]
     common = {"name": label(name), "legendgroup": str(source), "legendrank": source, "showlegend": False}
@@ -201,11 +163,46 @@ def _layout(affinity: Affinity, windows: Smooth, title: str, across: int, down: 
     if many:
         reading += f"; grey: beyond the {COLOURED} highest"
     return {
-        "title": heading(title, what_was_measured(affinity), reading),
+        "title": figure_heading(title, what_was_measured(affinity), reading),
         "legend": {"title": {"text": "a step on …"}, "tracegroupgap": 0},
         "width": 340 * across + 280,
         "height": 300 * down + 160,
         "margin": {"l": 60, "r": 40, "t": 130, "b": 60},
-        "plot_bgcolor": BLANK,
-        "font": {"color": INK},
+        "plot_bgcolor": BACKGROUND_COLOUR,
+        "font": {"color": TEXT_COLOUR},
     }
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """One mean per window (windows × n × n), its standard error, and the middle of the window's steps."""
+
+    steps: Floats
+    mean: Floats
+    stderr: Floats
+    window: int
+
+
+def smoothed(affinity: Affinity, window: int | None) -> Smooth:
+    """Averages moving windows of `window` measured steps, about 200 windows at most."""
+    length = len(affinity.steps)
+    window = _usual(affinity) if window is None else window
+    if window < 1:
+        raise ValueError(f"`smooth` must be a number of measured steps, at least 1, found {window!r}")
+    window = min(window, length)
+    level = affinity.levelled()  # once, not window by window
+    last = length - window
+    starts = [*range(0, last, max(1, window // OVERLAP, -(-last // POINTS))), last]
+    parts = [level.between(int(level.steps[s]), int(level.steps[s + window - 1]) + 1) for s in starts]
+    return Smooth(
+        steps=np.array([part.steps.mean() for part in parts]),
+        mean=np.stack([part.mean for part in parts]),
+        stderr=np.stack([part.stderr for part in parts]),
+        window=window,
+    )
+
+
+def _usual(affinity: Affinity) -> int:
+    length, counts = len(affinity.steps), affinity.count[affinity.count > 0]
+    turns = length / float(np.median(counts)) if counts.size else 1.0
+    return max(1, ceil(length / SHARE), ceil(ENOUGH * turns))

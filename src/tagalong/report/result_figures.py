@@ -7,12 +7,23 @@ from dataclasses import dataclass
 from math import ceil, floor, hypot, log10
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from .style import BETTER, BLANK, INK, WORSE, heading, label, line_style, literal, marker_style, signed
+from tagalong.study import Line, Record, Results, curve, mean, relative, stderr
+
+from .style import (
+    BACKGROUND_COLOUR,
+    BETTER,
+    TEXT_COLOUR,
+    WORSE,
+    figure_heading,
+    label,
+    line_style,
+    marker_style,
+    plotly_text,
+    signed,
+)
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-
-    from tagalong.study import Line, Record, Results
 
 CostOf = Literal["all", "deciding", "training", "size"]
 COSTS: dict[CostOf, str] = {
@@ -21,6 +32,7 @@ COSTS: dict[CostOf, str] = {
     "training": "training the chosen networks, against all together",
     "size": "parameters of the chosen networks, against the one network",
 }
+ROW = 24  # pixels
 
 
 def cost_against_error(
@@ -80,7 +92,7 @@ def _trace(found: Sequence[Line], results: Results, cost: CostOf, number: int) -
     errors = [change_error(line, results) for line in found]
     style = marker_style(number, full=found[0].honest)
     return {
-        "name": literal(found[0].method) + ("" if found[0].honest else "*"),
+        "name": plotly_text(found[0].method) + ("" if found[0].honest else "*"),
         "x": [cost_of(line, cost) for line in found],
         "y": [100 * (line.change or 0.0) for line in found],
         "error_y": {"array": [100 * (error or 0.0) for error in errors], "thickness": 1, "width": 3},
@@ -97,14 +109,14 @@ def _trace(found: Sequence[Line], results: Results, cost: CostOf, number: int) -
 def _method_note(line: Line, error: float | None, cost: CostOf) -> str:
     budget = "" if line.budget is None else f", {line.budget} networks"
     change = signed(line.change or 0.0, 2) + ("" if error is None else f" ± {100 * error:.2f}")
-    parts = [f"{literal(line.method)}{budget}", f"{change} % test loss", f"{cost_of(line, cost):.3g} × the cost"]
+    parts = [f"{plotly_text(line.method)}{budget}", f"{change} % test loss", f"{cost_of(line, cost):.3g} × the cost"]
     return "<br>".join(parts if line.honest else [*parts, "chosen by looking at test data"])
 
 
 def _cost_layout(cost: CostOf, costs: Sequence[float], title: str) -> dict[str, Any]:
     ticks = _ticks(costs)
     return {
-        "title": heading(title, "lower left is better; bars: one standard error; numbers: networks allowed"),
+        "title": figure_heading(title, "lower left is better; bars: one standard error; numbers: networks allowed"),
         "xaxis": {
             "type": "log",
             "title": {"text": COSTS[cost]},
@@ -123,8 +135,8 @@ def _cost_layout(cost: CostOf, costs: Sequence[float], title: str) -> dict[str, 
         "width": 760,
         "height": 520,
         "margin": {"l": 60, "r": 40, "t": 90, "b": 60},
-        "plot_bgcolor": BLANK,
-        "font": {"color": INK},
+        "plot_bgcolor": BACKGROUND_COLOUR,
+        "font": {"color": TEXT_COLOUR},
     }
 
 
@@ -140,26 +152,6 @@ def _ticks(costs: Sequence[float]) -> list[float]:
     steps = (1, 2, 5) if high - low <= 2 else (1,)
     ticks = [step * 10.0**power for power in range(low, high + 1) for step in steps]
     return [tick for tick in ticks if min(costs) / 2.5 <= tick <= 2.5 * max(costs)]
-
-
-ROW = 24  # pixels
-
-
-@dataclass(frozen=True)
-class TaskChange:
-    """The relative change of a task's test loss, its standard error over seeds, that loss, and errors then and now."""
-
-    task: str
-    change: float
-    stderr: float | None
-    loss: float
-    before: float
-    after: float
-
-    @property
-    def sure(self) -> bool:
-        """Whether it lies beyond two standard errors; never with one seed."""
-        return self.stderr is not None and abs(self.change) > 2 * self.stderr
 
 
 def task_changes(
@@ -199,12 +191,29 @@ def task_changes(
         mode="markers",
         marker={
             "size": 10,
-            "color": [colour if row.sure else BLANK for row, colour in zip(rows, colours, strict=True)],
+            "color": [colour if row.sure else BACKGROUND_COLOUR for row, colour in zip(rows, colours, strict=True)],
             "line": {"width": 2, "color": colours},
         },
     )
     name = method if budget is None else f"{method} (budget {budget})"
     return Figure([dots], _changes_layout(order, title or f"What {name} changes for each task"))
+
+
+@dataclass(frozen=True)
+class TaskChange:
+    """The relative change of a task's test loss, its standard error over seeds, that loss, and errors then and now."""
+
+    task: str
+    change: float
+    stderr: float | None
+    loss: float
+    before: float
+    after: float
+
+    @property
+    def sure(self) -> bool:
+        """Whether it lies beyond two standard errors; never with one seed."""
+        return self.stderr is not None and abs(self.change) > 2 * self.stderr
 
 
 def changes_by_task(results: Results, method: str, budget: int | None = None) -> dict[str, TaskChange]:
@@ -221,8 +230,6 @@ def changes_by_task(results: Results, method: str, budget: int | None = None) ->
 
 
 def _change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange:
-    from tagalong.study import mean, relative, stderr
-
     changes = [relative(mine.test[task].loss, theirs.test[task].loss) for mine, theirs in pairs]
     return TaskChange(
         task,
@@ -236,16 +243,16 @@ def _change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange:
 
 def _task_note(row: TaskChange, error: str) -> str:
     either = "" if row.stderr is None else f" ± {100 * row.stderr:.2f}"
-    lines = [f"{literal(row.task)}: {signed(row.change, 2)}{either} % test loss"]
+    lines = [f"{plotly_text(row.task)}: {signed(row.change, 2)}{either} % test loss"]
     if row.before == row.before and row.after == row.after:
-        lines.append(f"{literal(error)}: {row.before:.4g} together, {row.after:.4g} here")
+        lines.append(f"{plotly_text(error)}: {row.before:.4g} together, {row.after:.4g} here")
     return "<br>".join(lines)
 
 
 def _changes_layout(tasks: Sequence[str], title: str) -> dict[str, Any]:
     n = len(tasks)
     return {
-        "title": heading(title, "left of zero is better; bars: one standard error over seeds; full: beyond two"),
+        "title": figure_heading(title, "left of zero is better; bars: one standard error over seeds; full: beyond two"),
         "xaxis": {
             "title": {"text": "change of the test loss, %"},
             "gridcolor": "#eeeeee",
@@ -263,8 +270,8 @@ def _changes_layout(tasks: Sequence[str], title: str) -> dict[str, Any]:
         "width": 640,
         "height": n * ROW + 180,
         "margin": {"l": 60, "r": 40, "t": 90, "b": 60},
-        "plot_bgcolor": BLANK,
-        "font": {"color": INK},
+        "plot_bgcolor": BACKGROUND_COLOUR,
+        "font": {"color": TEXT_COLOUR},
     }
 
 
@@ -280,8 +287,6 @@ def search_curve(told: Mapping[str, Any], *, title: str = "What effort brought")
     """
     from plotly.graph_objects import Figure, Scatter
 
-    from tagalong.study import curve
-
     traces = [
         Scatter(
             name=f"budget {budget}",
@@ -296,12 +301,12 @@ def search_curve(told: Mapping[str, Any], *, title: str = "What effort brought")
         for number, (budget, points) in enumerate(curve(told).items())
     ]
     layout = {
-        "title": heading(title, "expected change of validation losses against one network for all tasks"),
+        "title": figure_heading(title, "expected change of validation losses against one network for all tasks"),
         "xaxis": {"title": {"text": "effort, in trainings"}, "rangemode": "tozero", "gridcolor": "#eeeeee"},
         "yaxis": {"title": {"text": "expected change, %"}, "gridcolor": "#eeeeee", "zerolinecolor": "#999999"},
         "width": 760,
         "height": 420,
-        "plot_bgcolor": BLANK,
-        "font": {"color": INK},
+        "plot_bgcolor": BACKGROUND_COLOUR,
+        "font": {"color": TEXT_COLOUR},
     }
     return Figure(traces, layout)

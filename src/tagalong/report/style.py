@@ -10,7 +10,6 @@ from typing import Any
 from tagalong.affinity import Affinity
 
 Scale = list[tuple[float, str]]
-
 # ColorBrewer's red–white–blue: below the centre red, above it blue.
 _DIVERGING = (
     "#b2182b",
@@ -26,12 +25,12 @@ _DIVERGING = (
 # Okabe and Ito (2008), without the yellow that is lost on white.
 _DISTINCT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
-
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x", "cross", "star", "hourglass")
-
 BETTER, WORSE = "#2166ac", "#b2182b"  # the ends of the scale
-GREY, INK, BLANK = "#e4e4e4", "#404040", "#ffffff"
+GREY, TEXT_COLOUR, BACKGROUND_COLOUR = "#e4e4e4", "#404040", "#ffffff"
 FADE = 0.65  # how far a faded colour has gone to white
+LONGEST = 24  # characters of a task's name beside a figure; hovering shows all of them
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def diverging(fade: float = 0.0) -> Scale:
@@ -39,7 +38,7 @@ def diverging(fade: float = 0.0) -> Scale:
     return [(i / (len(_DIVERGING) - 1), _faded(colour, fade)) for i, colour in enumerate(_DIVERGING)]
 
 
-def plain(colour: str) -> Scale:
+def single_colour(colour: str) -> Scale:
     """A scale of one colour."""
     return [(0.0, colour), (1.0, colour)]
 
@@ -54,7 +53,12 @@ def marker_style(number: int, *, full: bool = True) -> dict[str, Any]:
     """Colour and sign of the marker with this number; no two of the first seventy-two are alike."""
     colour = _DISTINCT[number % len(_DISTINCT)]
     sign = _SYMBOLS[number % len(_SYMBOLS)]
-    return {"size": 10, "symbol": sign, "color": colour if full else BLANK, "line": {"width": 1.5, "color": colour}}
+    return {
+        "size": 10,
+        "symbol": sign,
+        "color": colour if full else BACKGROUND_COLOUR,
+        "line": {"width": 1.5, "color": colour},
+    }
 
 
 def transparent(colour: str, opacity: float) -> str:
@@ -74,16 +78,11 @@ def _channels(colour: str) -> tuple[int, ...]:
     return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
 
 
-LONGEST = 24  # characters of a task's name beside a figure; hovering shows all of them
-
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def literal(name: str) -> str:
+def plotly_text(name: str) -> str:
     """The name as plain text: plotly reads tags, entities and, between dollar signs, TeX.
 
     Example:
-        >>> literal("<b>R&D</b> $5")
+        >>> plotly_text("<b>R&D</b> $5")
         '&lt;b&gt;R&amp;D&lt;/b&gt; &#36;5'
     """
     return html.escape(name, quote=False).replace("$", "&#36;")
@@ -97,7 +96,7 @@ def label(name: str) -> str:
     """
     if len(name) > LONGEST:
         name = f"{name[: LONGEST // 2]}…{name[-(LONGEST // 2 - 1) :]}"
-    return literal(name)
+    return plotly_text(name)
 
 
 def power_of_thousand(largest: float) -> int:
@@ -137,10 +136,10 @@ def signed(value: float, digits: int = 1) -> str:
     return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else f"{0:.{digits}f}"
 
 
-def heading(title: str, *lines: str) -> dict[str, Any]:
+def figure_heading(title: str, *lines: str) -> dict[str, Any]:
     """A title with small lines below it, at the left."""
     small = "".join(f"<br><sup>{line}</sup>" for line in lines if line)
-    return {"text": literal(title) + small, "x": 0.02, "y": 0.97, "yanchor": "top"}
+    return {"text": plotly_text(title) + small, "x": 0.02, "y": 0.97, "yanchor": "top"}
 
 
 def what_was_measured(affinity: Affinity) -> str:
@@ -153,7 +152,7 @@ def what_was_measured(affinity: Affinity) -> str:
         parts.append("held-out loss")
     if len(affinity.steps):
         parts.append(f"{settings.get('average', 'mean')} over {len(affinity.steps)} measured steps")
-    return literal(", ".join(parts))
+    return plotly_text(", ".join(parts))
 
 
 def need_affinity(value: object, name: str = "affinity") -> None:

@@ -131,7 +131,7 @@ def equally_well(one: Sequence[float], other: Sequence[float], together: Sequenc
 def _figure(bench: Bench, found: dict[str, Affinity]) -> Figure:
     from plotly.graph_objects import Figure, Scatter
 
-    from tagalong.report import BLANK, INK, heading, marker_style
+    from tagalong.report import BACKGROUND_COLOUR, TEXT_COLOUR, figure_heading, marker_style
 
     tasks = named(bench, found["train"]).tasks
     pairs = [f"{source} → {target}" for source in tasks for target in tasks if source != target]
@@ -139,11 +139,13 @@ def _figure(bench: Bench, found: dict[str, Affinity]) -> Figure:
     points = Scatter(x=1000 * x, y=1000 * y, mode="markers", marker=marker_style(0), text=pairs, hoverinfo="text")
     grid = {"gridcolor": "#eeeeee", "zerolinecolor": "#999999"}
     layout = {
-        "title": heading(TITLE, "too few to correlate" if np.isnan(alike := pearson(x, y)) else f"Pearson {alike:.3f}"),
+        "title": figure_heading(
+            TITLE, "too few to correlate" if np.isnan(alike := pearson(x, y)) else f"Pearson {alike:.3f}"
+        ),
         "xaxis": {"title": {"text": "affinity × 1000 on train loss"}, **grid},
         "yaxis": {"title": {"text": "affinity × 1000 on validation loss"}, **grid},
         "margin": {"t": 110},
-        "plot_bgcolor": BLANK,
-        "font": {"color": INK},
+        "plot_bgcolor": BACKGROUND_COLOUR,
+        "font": {"color": TEXT_COLOUR},
     }
     return Figure([points], layout)

@@ -1,5 +1,3 @@
 """The page of a run: one HTML file that can be mailed."""
 
-from tagalong.files import write_atomic as write_atomic
-from tagalong.study.finished_run import Run as Run
-from tagalong.study.finished_run import read_run as read_run
+from .document import write_report as write_report

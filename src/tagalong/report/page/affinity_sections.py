@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tagalong.affinity import Affinity
-from tagalong.group import MOST_TIES
+from tagalong.group import MOST_TIES, Grouping
 from tagalong.rendering import Html, table, tag
-from tagalong.study import Run
+from tagalong.study import Results, Run
 
 from ..style import plus_minus, power_of_thousand, signed, times
-
-if TYPE_CHECKING:
-    from tagalong.group import Grouping
-    from tagalong.study import Results
 
 ESTIMATORS = {
     "lookahead": "lookahead",

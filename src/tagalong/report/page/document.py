@@ -8,13 +8,14 @@ from functools import cache
 from importlib.resources import files
 from math import floor, isfinite, log10
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tagalong._version import __version__
 from tagalong.affinity import Affinity
 from tagalong.files import write_atomic
+from tagalong.group import Grouping
 from tagalong.rendering import Html, join, tag
 from tagalong.study import Run, all_budgets, label_text, read_run, shown_budget
 
@@ -26,114 +27,9 @@ from ..style import times
 from .affinity_sections import ESTIMATORS, budget, budgets_data, over_time, who_helps_whom
 from .answer import answer, recommended
 from .background import handle_with_care, how_to_read, obtained
-from .worth_sections import auto_told, how_it_searched, was_it_worth_it
+from .results_sections import auto_told, how_it_searched, was_it_worth_it
 
-if TYPE_CHECKING:
-    from tagalong.group import Grouping
-
-ENOUGH = 20  # measured steps, below which trimming cuts nothing
-COST_NAMES = {"all": "all", "deciding": "deciding", "training": "training", "size": "size"}
-
-
-def page_data(run: Run, groupings: Mapping[int, Grouping], shown: int) -> dict[str, Any]:
-    """Everything that is drawn; task names are plain text, to be escaped where they are shown."""
-    grouping, results = groupings.get(shown), run.results
-    order = task_order(grouping) if grouping else []
-    return {
-        "heatmaps": heatmaps(run, grouping) if grouping else [],
-        "time": over_time_data(run.affinity) if run.affinity is not None else None,
-        "budgets": budgets_data(groupings, results) if groupings else [],
-        "shown": shown,
-        "costs": _costs(run),
-        "changes": _changes(run, order),
-        "search": plain(search_curve(told)) if (told := auto_told(run)) else None,
-    }
-
-
-def as_script(data: Mapping[str, Any]) -> str:
-    """JSON that may stand inside a script element: nothing in it can end the element."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def heatmaps(run: Run, grouping: Grouping) -> list[dict[str, Any]]:
-    """One heat map per estimator and average."""
-    found = []
-    for name, measured in run.affinities.items():
-        ordered = measured.only(task_order(grouping))
-        for average in ("mean", "trimmed"):
-            if average == "trimmed" and len(measured.steps) < ENOUGH:
-                continue
-            affinity = ordered.averaged(average) if len(ordered.steps) else ordered
-            figure = affinity_heatmap(affinity, grouping=grouping)
-            entry = {
-                "estimator": ESTIMATORS.get(name, name),
-                "average": average,
-                "tasks": task_order(grouping),
-                "unit": _unit(affinity),
-            }
-            found.append(entry | {"figure": plain(figure)})
-    return found
-
-
-def _unit(affinity: Affinity) -> str:
-    """In what the numbers in the cells are written."""
-    return times(Cells.of(affinity, "zero").power)
-
-
-def over_time_data(affinity: Affinity) -> dict[str, Any] | None:
-    """Means of moving windows and their errors, by target and source."""
-    if len(affinity.steps) < 2:
-        return None
-    windows = smoothed(affinity, None)
-    return {
-        "tasks": list(affinity.tasks),
-        "window": windows.window,
-        "steps": [round(step, 1) for step in windows.steps.tolist()],
-        "mean": _rounded(windows.mean.transpose(2, 1, 0).tolist(), 4),
-        "stderr": _rounded(windows.stderr.transpose(2, 1, 0).tolist(), 2),
-        "highest": np.argsort(-np.nan_to_num(affinity.mean, nan=-np.inf), axis=0, kind="stable").T.tolist(),
-    }
-
-
-def plain(figure: Any) -> dict[str, Any]:
-    """A figure as plotly.js takes it, without what the page decides: size, title, template."""
-    document: dict[str, Any] = json.loads(figure.to_json())
-    layout = document["layout"]
-    for name in ("width", "height", "title", "template", "margin", "plot_bgcolor"):
-        layout.pop(name, None)
-    return document
-
-
-def _costs(run: Run) -> list[dict[str, Any]]:
-    """Cost against error, for each cost that is known of two methods or more."""
-    known = known_costs(run.results)
-    return [{"name": COST_NAMES[cost], "figure": plain(cost_against_error(run.results, cost))} for cost in known]
-
-
-def _changes(run: Run, order: list[str]) -> list[dict[str, Any]]:
-    verdict = run.results.verdict()
-    labels = dict.fromkeys((record.method, record.budget) for record in run.results.records if record.method != "mtl")
-    return [
-        {
-            "name": label_text(label),
-            "first": label == verdict.candidate,
-            "figure": plain(task_changes(run.results, *label, tasks=order or None)),
-        }
-        for label in labels
-        if label not in verdict.diverged
-    ]
-
-
-def _rounded(values: Any, digits: int) -> Any:
-    """Numbers with so many digits, null where there is none."""
-    if isinstance(values, list):
-        return [_rounded(value, digits) for value in values]
-    if not isfinite(values):
-        return None
-    return round(values, digits - 1 - floor(log10(abs(values)))) if values else 0.0
-
-
+FILE = "report.html"
 # The bundle of plotly.js (MIT) with lines, bars and heat maps alone: a third of what the Python package brings.
 PLOTLY = "plotly-cartesian.min.js"
 SCRIPTS = ("theme.js", "heatmap.js", "over_time.js", "budget.js", "worth.js", "search.js", "sort.js", "start.js")
@@ -141,11 +37,35 @@ SCRIPTS = ("theme.js", "heatmap.js", "over_time.js", "budget.js", "worth.js", "s
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 )
+ENOUGH = 20  # measured steps, below which trimming cuts nothing
 
 
-def page(run: Run) -> str:
-    """The page of a run as HTML."""
-    groupings = all_budgets(run)
+def write_report(run: str | Path | Run, path: str | Path | None = None) -> Path:
+    """Makes the page of a finished run from its files: one file, no network, opens anywhere.
+
+    Args:
+        run: the folder of the run, or what was read from it.
+        path: where to write the page; `report.html` in that folder by default.
+
+    Returns:
+        The file.
+
+    Raises:
+        ValueError: the folder is not one of a finished run, or a file in it is damaged.
+    """
+    found = run if isinstance(run, Run) else read_run(run)
+    file = found.folder / FILE if path is None else Path(path)
+    write_atomic(file, page(found, all_budgets(found)).encode())
+    return file
+
+
+def page(run: Run, groupings: dict[int, Grouping]) -> str:
+    """The page of a run as HTML.
+
+    Args:
+        run: what it left behind.
+        groupings: the best groups by affinity for each number of networks; empty where nothing was measured.
+    """
     shown = shown_budget(run, groupings) if groupings else 1
     order = task_order(groupings[shown]) if groupings else []
     told = auto_told(run)
@@ -187,24 +107,100 @@ def _static(name: str) -> str:
     return files("tagalong.report.page").joinpath("static", name).read_text(encoding="utf-8")
 
 
-FILE = "report.html"
+def page_data(run: Run, groupings: Mapping[int, Grouping], shown: int) -> dict[str, Any]:
+    """Everything that is drawn; task names are plain text, to be escaped where they are shown."""
+    grouping, results = groupings.get(shown), run.results
+    order = task_order(grouping) if grouping else []
+    return {
+        "heatmaps": heatmaps(run, grouping) if grouping else [],
+        "time": over_time_data(run.affinity) if run.affinity is not None else None,
+        "budgets": budgets_data(groupings, results) if groupings else [],
+        "shown": shown,
+        "costs": _costs(run),
+        "changes": _changes(run, order),
+        "search": as_plotly_json(search_curve(told)) if (told := auto_told(run)) else None,
+    }
 
 
-def write_report(run: str | Path | Run, path: str | Path | None = None) -> Path:
-    """Makes the page of a finished run from its files: one file, no network, opens anywhere.
+def as_script(data: Mapping[str, Any]) -> str:
+    """JSON that may stand inside a script element: nothing in it can end the element."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
-    Args:
-        run: the folder of the run.
-        path: where to write the page; `report.html` in that folder by default.
 
-    Returns:
-        The file.
+def heatmaps(run: Run, grouping: Grouping) -> list[dict[str, Any]]:
+    """One heat map per estimator and average."""
+    found = []
+    for name, measured in run.affinities.items():
+        ordered = measured.only(task_order(grouping))
+        for average in ("mean", "trimmed"):
+            if average == "trimmed" and len(measured.steps) < ENOUGH:
+                continue
+            affinity = ordered.averaged(average) if len(ordered.steps) else ordered
+            figure = affinity_heatmap(affinity, grouping=grouping)
+            entry = {
+                "estimator": ESTIMATORS.get(name, name),
+                "average": average,
+                "tasks": task_order(grouping),
+                "unit": _unit(affinity),
+            }
+            found.append(entry | {"figure": as_plotly_json(figure)})
+    return found
 
-    Raises:
-        ValueError: the folder is not one of a finished run, or a file in it is damaged.
-    """
 
-    found = run if isinstance(run, Run) else read_run(run)
-    file = found.folder / FILE if path is None else Path(path)
-    write_atomic(file, page(found).encode())
-    return file
+def _unit(affinity: Affinity) -> str:
+    """In what the numbers in the cells are written."""
+    return times(Cells.of(affinity, "zero").power)
+
+
+def over_time_data(affinity: Affinity) -> dict[str, Any] | None:
+    """Means of moving windows and their errors, by target and source."""
+    if len(affinity.steps) < 2:
+        return None
+    windows = smoothed(affinity, None)
+    return {
+        "tasks": list(affinity.tasks),
+        "window": windows.window,
+        "steps": [round(step, 1) for step in windows.steps.tolist()],
+        "mean": _rounded(windows.mean.transpose(2, 1, 0).tolist(), 4),
+        "stderr": _rounded(windows.stderr.transpose(2, 1, 0).tolist(), 2),
+        "highest": np.argsort(-np.nan_to_num(affinity.mean, nan=-np.inf), axis=0, kind="stable").T.tolist(),
+    }
+
+
+def _costs(run: Run) -> list[dict[str, Any]]:
+    """Cost against error, for each cost that is known of two methods or more."""
+    known = known_costs(run.results)
+    return [{"name": cost, "figure": as_plotly_json(cost_against_error(run.results, cost))} for cost in known]
+
+
+def _changes(run: Run, order: list[str]) -> list[dict[str, Any]]:
+    verdict = run.results.verdict()
+    labels = dict.fromkeys((record.method, record.budget) for record in run.results.records if record.method != "mtl")
+    return [
+        {
+            "name": label_text(label),
+            "first": label == verdict.candidate,
+            "figure": as_plotly_json(task_changes(run.results, *label, tasks=order or None)),
+        }
+        for label in labels
+        if label not in verdict.diverged
+    ]
+
+
+def as_plotly_json(figure: Any) -> dict[str, Any]:
+    """A figure as plotly.js takes it, without what the page decides: size, title, template."""
+    document: dict[str, Any] = json.loads(figure.to_json())
+    layout = document["layout"]
+    for name in ("width", "height", "title", "template", "margin", "plot_bgcolor"):
+        layout.pop(name, None)
+    return document
+
+
+def _rounded(values: Any, digits: int) -> Any:
+    """Numbers with so many digits, null where there is none."""
+    if isinstance(values, list):
+        return [_rounded(value, digits) for value in values]
+    if not isfinite(values):
+        return None
+    return round(values, digits - 1 - floor(log10(abs(values)))) if values else 0.0
