@@ -1,0 +1,99 @@
+"""Commands of other packages: listed from their source, imported when they are run."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Sequence
+from inspect import cleandoc
+from typing import Any
+
+import typer
+
+from tagalong.plugins import Plugin
+
+from .manual import Command, finish_command, show_examples
+
+
+class ListedCommand(Command):
+    """A command of another package as the listing shows it, from its source."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        super().__init__(plugin.name)
+        self.plugin = plugin
+
+    def describe(self) -> None:
+        """Reads what it does."""
+        self.help = read_docstring(self.plugin) or f"From {self.plugin.package or self.plugin.value}."
+        show_examples(self)
+
+
+def load_command(plugin: Plugin) -> Any:
+    """Imports a command: a function, or a typer app for a group of commands.
+
+    Raises:
+        PluginError: its import fails, or it is neither.
+    """
+    made = plugin.load()
+    app = typer.Typer(rich_markup_mode="markdown")
+    try:
+        if isinstance(made, typer.Typer):
+            app.add_typer(made, name=plugin.name)
+        elif callable(made):
+            app.command(plugin.name, cls=Command)(made)
+        else:
+            raise TypeError(f"it must be a function or a typer app, found {type(made).__name__}")
+        command = typer.main.get_group(app).commands[plugin.name]
+    except Exception as error:  # typer refuses parameters that it has no type for
+        raise plugin.broken(error) from error
+    finish_command(command)
+    return command
+
+
+def read_docstring(plugin: Plugin) -> str | None:
+    """The docstring of a function, or of a typer app's callback, as its source has it; nothing is imported.
+
+    Returns:
+        None where there is no source, or no docstring in it.
+    """
+    try:
+        where = plugin.entry_point
+        source = _source(where.module)
+        found = None if source is None else _docstring(ast.parse(source), where.attr)
+    except Exception:  # broken ones are shown without; why is said when they are used
+        return None
+    return None if found is None else cleandoc(found)
+
+
+def _source(module: str) -> str | None:
+    """The source of a module. Unlike `importlib.util.find_spec`, this does not import the packages it is in."""
+    parts, path, spec = module.split("."), None, None
+    for end in range(1, len(parts) + 1):
+        name = ".".join(parts[:end])
+        spec = next(filter(None, (finder.find_spec(name, path) for finder in sys.meta_path)), None)
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations
+    source: str | None = getattr(getattr(spec, "loader", None), "get_source", lambda name: None)(module)
+    return source
+
+
+def _docstring(tree: ast.Module, attribute: str) -> str | None:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and (
+            node.name == attribute or any(_is_callback(decorator, attribute) for decorator in node.decorator_list)
+        ):
+            return ast.get_docstring(node)
+        if isinstance(node, ast.Assign) and _names(node.targets) == [attribute] and isinstance(node.value, ast.Call):
+            for given in node.value.keywords:
+                if given.arg == "help" and isinstance(given.value, ast.Constant):
+                    return str(given.value.value)
+    return None
+
+
+def _is_callback(decorator: ast.expr, app: str) -> bool:
+    return ast.unparse(decorator).startswith(f"{app}.callback(")
+
+
+def _names(targets: Sequence[ast.expr]) -> list[str]:
+    return [target.id for target in targets if isinstance(target, ast.Name)]
