@@ -22,20 +22,20 @@ from tagalong.cli import (
     RecipeOption,
     TasksOption,
     WithOption,
-    called,
     check_folder,
-    clean,
+    complete_words,
     goes_on,
-    listed,
-    of_problem,
-    one_of,
-    put,
-    say,
+    parse_names,
+    parse_options,
+    parse_problem_options,
+    print_line,
+    print_table,
+    printable,
+    renamed_arguments,
     screen,
-    table,
+    show_progress,
+    text_table,
     typed_whole,
-    values,
-    watching,
 )
 
 from .experiments import EXPERIMENTS, check_methods, run_experiment
@@ -62,16 +62,16 @@ def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False,
     if quiet:
         _show_claims(console, report)
         return
-    say(console, report.title)
+    print_line(console, report.title)
     for note in report.notes:
-        say(console, note)
+        print_line(console, note)
     for sheet in report.sheets:
         console.print()
-        say(console, sheet.title)
+        print_line(console, sheet.title)
         _show_sheet(console, sheet)
     if report.claims:
         console.print()
-        say(console, "Did the paper's claims appear?")
+        print_line(console, "Did the paper's claims appear?")
     _show_claims(console, report)
     if files:
         console.print()
@@ -80,26 +80,28 @@ def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False,
 
 def show_files(console: Console, files: Sequence[Path], more: str = "") -> None:
     """Where everything lies."""
-    say(console, f"{files[0].parent}: {', '.join(file.name for file in files)}{more}")
+    print_line(console, f"{files[0].parent}: {', '.join(file.name for file in files)}{more}")
 
 
 def _show_claims(console: Console, report: Report) -> None:
     for claim in report.claims:
-        say(console, f"* {claim.appeared}: {claim.text}. {claim.because}".rstrip(" .") + ".")
+        print_line(console, f"* {claim.appeared}: {claim.text}. {claim.because}".rstrip(" .") + ".")
 
 
 def _show_sheet(console: Console, sheet: Sheet) -> None:
     if any(len(_text(cell)) > WIDE for row in sheet.rows for cell in row):
         for row in sheet.rows:
-            say(console, "* " + "; ".join(f"{c}: {_text(cell)}" for c, cell in zip(sheet.columns, row, strict=True)))
+            print_line(
+                console, "* " + "; ".join(f"{c}: {_text(cell)}" for c, cell in zip(sheet.columns, row, strict=True))
+            )
     else:
         for number, columns in enumerate(blocks(sheet, console.width if console.is_terminal else ENDLESS)):
             if number:
                 console.print()
             made = _sheet_table(sheet, columns)
-            put(_wide_enough(console, made), made)
+            print_table(_wide_enough(console, made), made)
     if sheet.note:
-        say(console, f"({sheet.note})")
+        print_line(console, f"({sheet.note})")
 
 
 def blocks(sheet: Sheet, width: int) -> list[list[int]]:
@@ -135,7 +137,7 @@ def _measured(sheet: Sheet, place: int) -> bool:
 def _sheet_table(sheet: Sheet, columns: Sequence[int]) -> Table:
     whole = [place for place in columns if any(isinstance(row[place], int) for row in sheet.rows)]
     right = tuple(sheet.columns[place] for place in columns if place in whole or _measured(sheet, place))
-    made = table(*(sheet.columns[place] for place in columns), numbers=right)
+    made = text_table(*(sheet.columns[place] for place in columns), numbers=right)
     served = "bold" if any(_only_helps(cell) for row in sheet.rows for cell in row) else ""
     for row in sheet.rows:
         made.add_row(*(_styled(row[place], served) for place in columns))
@@ -157,7 +159,7 @@ def _only_helps(cell: Cell) -> bool:
 
 
 def _text(cell: Cell) -> str:
-    return "-" if cell is None else clean(str(cell))
+    return "-" if cell is None else printable(str(cell))
 
 
 WHERE = "Where"
@@ -168,7 +170,7 @@ ProblemOption = Annotated[
         metavar="faces|celeba|taskonomy",
         help="Drawn faces stand in for CelebA.",
         rich_help_panel=WHERE,
-        autocompletion=one_of("faces", "celeba", "taskonomy"),
+        autocompletion=complete_words("faces", "celeba", "taskonomy"),
     ),
 ]
 SizeOption = Annotated[
@@ -178,7 +180,7 @@ SizeOption = Annotated[
         metavar="small|full",
         help="Seconds, or the paper's size (a GPU).",
         rich_help_panel=WHERE,
-        autocompletion=one_of("small", "full"),
+        autocompletion=complete_words("small", "full"),
     ),
 ]
 SeedsOption = Annotated[
@@ -208,7 +210,7 @@ LargerOption = Annotated[
         metavar="A,B,…",
         help="Whose networks get larger: mtl,uw,gradnorm by default, on Taskonomy mtl,gradnorm.",
         show_default=False,
-        autocompletion=one_of("mtl", "uw", "gradnorm"),
+        autocompletion=complete_words("mtl", "uw", "gradnorm"),
     ),
 ]
 AugmentedOption = Annotated[
@@ -218,7 +220,7 @@ AugmentedOption = Annotated[
         metavar="A,B,…",
         help="What is compared with MTL: uw,gradnorm,pcgrad,pcgrad-uw by default.",
         show_default=False,
-        autocompletion=one_of("uw", "gradnorm", "pcgrad", "pcgrad-uw"),
+        autocompletion=complete_words("uw", "gradnorm", "pcgrad", "pcgrad-uw"),
     ),
 ]
 COMMON: dict[str, tuple[Any, Any]] = {
@@ -253,7 +255,7 @@ def training_command(experiment: Experiment) -> Callable[..., None]:
     own = OWN.get(experiment.name, {})
 
     def command(**typed: Any) -> None:
-        read = {name: listed(typed[name]) if isinstance(typed[name], str) else typed[name] for name in own}
+        read = {name: parse_names(typed[name]) if isinstance(typed[name], str) else typed[name] for name in own}
         run(experiment.name, typed, **read)
 
     parameters = [
@@ -271,15 +273,15 @@ def run(name: str, typed: dict[str, Any], **own: Any) -> None:
 
     check_folder(typed["out"])  # before minutes of drawing or decoding
     check_methods(name, own.get("methods"))
-    with called(**TYPED), watching(typed["json"] or typed["quiet"]) as progress:
+    with renamed_arguments(**TYPED), show_progress(typed["json"] or typed["quiet"]) as progress:
         bench = open_bench(
             typed["problem"],
             typed["size"],
             out=typed["out"],
             seeds=typed["seeds"],
-            tasks=listed(typed["tasks"]),
-            options=of_problem(typed["with_"] or [], "recipe", "size"),
-            recipe=values(typed["recipe"] or [], "recipe"),
+            tasks=parse_names(typed["tasks"]),
+            options=parse_problem_options(typed["with_"] or [], "recipe", "size"),
+            recipe=parse_options(typed["recipe"] or [], "recipe"),
             device=typed["device"] or "auto",
             executor=typed["executor"] or "serial",
             progress=progress,
@@ -311,7 +313,7 @@ def _parts(context: typer.Context) -> None:
         console, width = screen(), max(len(experiment.name) for experiment in EXPERIMENTS)
         for experiment in EXPERIMENTS:
             start = f"tagalong paper {experiment.name:<{width}}  "
-            say(console, start + experiment.summary, hang=len(start))
+            print_line(console, start + experiment.summary, hang=len(start))
 
 
 @paper.command(cls=Command, epilog="Example: `tagalong paper selection --json`")
@@ -381,20 +383,20 @@ for _experiment in EXPERIMENTS:
 def _show(found: tuple[Selection, ...], quiet: bool) -> None:
     console = screen()
     for problem in () if quiet else dict.fromkeys(one.problem for one in found):
-        say(console, f"{problem.dataset}, {problem.method}")
-        put(console, _selection_table([one for one in found if one.problem == problem]))
+        print_line(console, f"{problem.dataset}, {problem.method}")
+        print_table(console, _selection_table([one for one in found if one.problem == problem]))
         console.print()
     for one in found:
         for remark in one.remarks:
-            say(console, f"* {one.problem.dataset}, {one.problem.method}, {one.budget} networks: {remark}")
+            print_line(console, f"* {one.problem.dataset}, {one.problem.method}, {one.budget} networks: {remark}")
     same = [one for one in found if one.same and one.unique]
-    say(console, f"{len(same)} of {len(found)} printed groupings are the optimum, proven and unique.")
+    print_line(console, f"{len(same)} of {len(found)} printed groupings are the optimum, proven and unique.")
     if not quiet:
-        say(console, "Totals are sums of scores in the published matrices; +task is trained along as a helper.")
+        print_line(console, "Totals are sums of scores in the published matrices; +task is trained along as a helper.")
 
 
 def _selection_table(found: list[Selection]) -> Table:
-    made = table("budget", "printed", "total", "best", "total ", numbers=("budget", "total", "total "))
+    made = text_table("budget", "printed", "total", "best", "total ", numbers=("budget", "total", "total "))
     for one in found:
         printed = "\n".join(_short(frozenset(group.results), group.bold) for group in one.printed.groups)
         best = "\n".join(_short(group.trains, group.serves) for group in _in_order(one))

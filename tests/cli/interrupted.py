@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kill_at import FileOperations
 from tagalong.cli import main
-from tagalong.study import executors as _executors
+from tagalong.study import executors
 
 
 def press() -> None:
@@ -23,7 +23,7 @@ def press() -> None:
 
 
 if __name__ in ("__main__", "__mp_main__"):  # the second in a worker
-    _executors.CHECKPOINT_SECONDS = 0.0  # written after every epoch
+    executors.CHECKPOINT_SECONDS = 0.0  # written after every epoch
     FileOperations(Path(sys.argv[2]), int(sys.argv[1]), press)
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from terminal import environment
 
-from tagalong.cli import options as _completion
+from tagalong.cli import complete_methods, complete_problems
+from tagalong.cli.options import METHODS
 from tagalong.problems import problem_names
-from tagalong.study.methods import method_names
+from tagalong.study import method_names
 
 
 def completed(line: str, folder: Path) -> list[str]:
@@ -46,12 +47,12 @@ def test_tab_completes(tmp_path: Path, line: str, offered: list[str]) -> None:
 
 
 def test_names_are_those_of_the_library() -> None:
-    assert set(_completion.complete_problems("")) >= set(problem_names())
-    assert tuple(method_names()[: len(_completion.METHODS)]) == _completion.METHODS
+    assert set(complete_problems("")) >= set(problem_names())
+    assert tuple(method_names()[: len(METHODS)]) == METHODS
     # In a process of its own: here other tests may have registered theirs.
-    listing = "from tagalong.study.methods import method_names; print(*method_names(), sep=',')"
+    listing = "from tagalong.study import method_names; print(*method_names(), sep=',')"
     fresh = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True).stdout
-    assert set(_completion.complete_methods("")) >= set(fresh.strip().split(","))
+    assert set(complete_methods("")) >= set(fresh.strip().split(","))
 
 
 CHOSEN = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the shell that is named, not the one around the tests

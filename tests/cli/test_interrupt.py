@@ -141,7 +141,7 @@ def test_every_command_says_how_to_go_on(
         signal.raise_signal(signal.SIGINT)
 
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr("tagalong.study.finished_run.read_run", lambda folder: folder)
+    monkeypatch.setattr("tagalong.study.read_run", lambda folder: folder)
     monkeypatch.setattr(work, interrupted)
     ran = tagalong(*command.split())
     assert ran.status == 130

@@ -12,10 +12,10 @@ from terminal import Terminal, environment, process
 
 from tagalong import __version__
 from tagalong.affinity.averaging import AVERAGES
-from tagalong.cli import group as _group
-from tagalong.cli import group_options as _group_options
-from tagalong.cli import run as _run
+from tagalong.cli import group_options
+from tagalong.cli.group import group
 from tagalong.cli.messages import OPTIONS
+from tagalong.cli.run import run
 from tagalong.group.request import SOLVERS
 
 TABLE = ",a,b\na,0,1\nb,1,0\n"
@@ -137,8 +137,7 @@ def test_what_every_command_can_do_is_spelt_the_same(tagalong: Terminal) -> None
 
 
 def test_choices_are_those_of_the_library() -> None:
-    assert [choice.value for choice in _group_options.Solver] == list(SOLVERS)
-    assert [choice.value for choice in _group_options.Average] == list(AVERAGES)
-    commands = (_group.group, _run.run)
-    arguments = {name.rstrip("_") for command in commands for name in inspect.signature(command).parameters}
+    assert [choice.value for choice in group_options.Solver] == list(SOLVERS)
+    assert [choice.value for choice in group_options.Average] == list(AVERAGES)
+    arguments = {name.rstrip("_") for command in (group, run) for name in inspect.signature(command).parameters}
     assert set(OPTIONS) <= arguments

@@ -20,7 +20,7 @@ GAMES = '''
 
     import typer
 
-    from tagalong.cli import JsonOption, say, screen
+    from tagalong.cli import JsonOption, print_line, screen
 
     cards = typer.Typer()
 
@@ -37,7 +37,7 @@ GAMES = '''
         """
         if sides < 1:
             raise ValueError(f"`sides` must be positive, found {sides}")
-        say(screen(), f"{sides} at most")
+        print_line(screen(), f"{sides} at most")
 
 
     @cards.callback()

@@ -12,9 +12,8 @@ import pytest
 from terminal import Terminal
 
 from tagalong.affinity import Affinity
-from tagalong.cli import main
+from tagalong.cli import main, printable
 from tagalong.cli.messages import complain
-from tagalong.cli.terminal import clean
 from tagalong_paper import EXPERIMENTS
 
 sys.path.append(str(Path(__file__).parents[1] / "report"))
@@ -170,5 +169,5 @@ def test_errors_are_wrapped_on_a_terminal_and_whole_elsewhere(
 
 
 def test_names_keep_what_joins_letters_and_lose_what_moves_the_cursor() -> None:
-    assert clean("می\N{ZERO WIDTH NON-JOINER}خواهم") == "می\N{ZERO WIDTH NON-JOINER}خواهم"
-    assert clean("a\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}b\n") == "a?[2J?b?"
+    assert printable("می\N{ZERO WIDTH NON-JOINER}خواهم") == "می\N{ZERO WIDTH NON-JOINER}خواهم"
+    assert printable("a\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}b\n") == "a?[2J?b?"

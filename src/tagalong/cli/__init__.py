@@ -9,22 +9,19 @@ The options whose names end in "Option" are annotations, so that options are spe
 `def roll(out: OutOption = None, json: JsonOption = False) -> None`.
 """
 
-from .app import Command as Command
-from .app import Commands as Commands
 from .app import main as main
-from .arguments import budgets as budgets
 from .arguments import check_folder as check_folder
-from .arguments import listed as listed
-from .arguments import names as names
-from .arguments import of_problem as of_problem
+from .arguments import parse_budgets as parse_budgets
+from .arguments import parse_names as parse_names
+from .arguments import parse_options as parse_options
+from .arguments import parse_problem_options as parse_problem_options
+from .arguments import parse_whole_budgets as parse_whole_budgets
 from .arguments import typed_number as typed_number
 from .arguments import typed_whole as typed_whole
-from .arguments import values as values
-from .arguments import whole_budgets as whole_budgets
-from .messages import Interrupt as Interrupt
-from .messages import called as called
-from .messages import complain as complain
+from .manual import Command as Command
+from .manual import Commands as Commands
 from .messages import goes_on as goes_on
+from .messages import renamed_arguments as renamed_arguments
 from .options import BudgetsOption as BudgetsOption
 from .options import DeviceOption as DeviceOption
 from .options import ExecutorOption as ExecutorOption
@@ -39,11 +36,11 @@ from .options import WithOption as WithOption
 from .options import complete_methods as complete_methods
 from .options import complete_problems as complete_problems
 from .options import complete_runs as complete_runs
-from .options import one_of as one_of
-from .terminal import clean as clean
-from .terminal import progress as progress
-from .terminal import put as put
-from .terminal import say as say
+from .options import complete_words as complete_words
+from .terminal import print_line as print_line
+from .terminal import print_table as print_table
+from .terminal import printable as printable
 from .terminal import screen as screen
-from .terminal import table as table
-from .terminal import watching as watching
+from .terminal import show_progress as show_progress
+from .terminal import spinner as spinner
+from .terminal import text_table as text_table

@@ -16,7 +16,7 @@ from tagalong.plugins import PluginError, find_plugins, warn_once
 
 from .group import group
 from .manual import PURPOSE, Command, Commands, finish_command, manual
-from .messages import STATUS, complain, sentence, usage
+from .messages import INTERRUPTED, complain, sentence, usage
 from .plan import plan, verdict
 from .plugin_commands import ListedCommand, load_command
 from .predict import predict
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         complain(f"not enough memory: {error or 'ask for less at once'}")
     except KeyboardInterrupt:
-        return STATUS
+        return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
         return 1

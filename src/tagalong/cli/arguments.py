@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import typer
 
@@ -19,21 +19,10 @@ if TYPE_CHECKING:
 RANGE = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
 
 
-def number(text: str) -> float:
-    """A number, whole where it can be.
-
-    Example:
-        >>> number("3"), number("2.5")
-        (3, 2.5)
-    """
-    value = float(text)
-    return int(value) if value.is_integer() and abs(value) < 1e15 else value
-
-
 def typed_number(text: str) -> float:
     """A number, or the sentence that typer shows."""
     try:
-        return number(text)
+        return parse_number(text)
     except (ValueError, OverflowError):
         raise typer.BadParameter(f"must be a number, found {text!r}") from None
 
@@ -46,30 +35,119 @@ def typed_whole(text: str) -> int:
         raise typer.BadParameter(f"must be a whole number, found {text!r}") from None
 
 
-def names(text: str) -> list[str]:
-    """Names between commas.
+def parse_number(text: str) -> float:
+    """A number, whole where it can be.
 
     Example:
-        >>> names("age, ill")
+        >>> parse_number("3"), parse_number("2.5")
+        (3, 2.5)
+    """
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 1e15 else value
+
+
+def parse_value(text: str) -> Any:
+    """A number, True, False, None or a list as Python writes it; else the text itself.
+
+    Example:
+        >>> parse_value("3"), parse_value("optimizer"), parse_value("True")
+        (3, 'optimizer', True)
+    """
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+@overload
+def parse_names(text: str) -> list[str]: ...
+
+
+@overload
+def parse_names(text: None) -> None: ...
+
+
+def parse_names(text: str | None) -> list[str] | None:
+    """Names between commas; None if the option was not given.
+
+    Example:
+        >>> parse_names("age, ill")
         ['age', 'ill']
     """
-    return [name.strip() for name in text.split(",") if name.strip()]
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def budgets(text: str, tasks: int) -> list[float]:
+def parse_pairs(text: str | None, option: str) -> dict[str, str]:
+    """name=word between commas.
+
+    Example:
+        >>> parse_pairs("age=regression, ill=binary", "kinds")
+        {'age': 'regression', 'ill': 'binary'}
+    """
+    found = {}
+    for part in parse_names(text or ""):
+        name, sign, word = part.rpartition("=")
+        if not sign:
+            raise ValueError(f"`{option}` must be name=word between commas, found {part!r}")
+        found[name.strip()] = word.strip()
+    return found
+
+
+def parse_options(texts: Sequence[str], option: str) -> dict[str, Any]:
+    """name=value, one by one.
+
+    Example:
+        >>> parse_options(["rows=8000", "size=full"], "with")
+        {'rows': 8000, 'size': 'full'}
+    """
+    found = {}
+    for text in texts:
+        name, sign, word = (part.strip() for part in text.partition("="))
+        if not sign or not name:
+            raise ValueError(f"`{option}` must be NAME=VALUE, found {text!r}")
+        found[name] = parse_value(word)
+    return found
+
+
+def parse_problem_options(texts: Sequence[str], *options: str) -> dict[str, Any]:
+    """Options of a problem, one by one, but for those that are options of the command."""
+    found = parse_options(texts, "with")
+    for name in (name for name in found if name in options):
+        raise ValueError(f"`with` must name what the command itself has no option for, found {name!r}; use `{name}`")
+    return found
+
+
+def parse_method_options(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Options of methods.
+
+    Example:
+        >>> parse_method_options(["tag.every=1", "tag.update=optimizer"])
+        {'tag': {'every': 1, 'update': 'optimizer'}}
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        path, sign, word = text.partition("=")
+        method, dot, option = path.strip().rpartition(".")
+        if not sign or not dot or not method or not option:
+            raise ValueError(f"`set` must be METHOD.OPTION=VALUE, such as tag.every=1, found {text!r}")
+        found.setdefault(method, {})[option] = parse_value(word.strip())
+    return found
+
+
+def parse_budgets(text: str, tasks: int) -> list[float]:
     """Several budgets: numbers and ranges between commas, or all.
 
     Example:
-        >>> budgets("1,3-5", tasks=9), budgets("all", tasks=3)
+        >>> parse_budgets("1,3-5", tasks=9), parse_budgets("all", tasks=3)
         ([1, 3, 4, 5], [1, 2, 3])
     """
     if text.strip().lower() == "all":
         return list(range(1, tasks + 1))
     found: list[float] = []
-    for part in names(text):
+    for part in parse_names(text):
         span = RANGE.fullmatch(part)
         try:
-            some = range(int(span[1]), int(span[2]) + 1) if span else [number(part)]
+            some = range(int(span[1]), int(span[2]) + 1) if span else [parse_number(part)]
         except (ValueError, OverflowError):
             some = []
         if not some:
@@ -80,43 +158,32 @@ def budgets(text: str, tasks: int) -> list[float]:
     return list(dict.fromkeys(found))
 
 
-def whole_budgets(text: str, tasks: int) -> list[int]:
+def parse_whole_budgets(text: str, tasks: int) -> list[int]:
     """Several numbers of networks.
 
     Example:
-        >>> whole_budgets("1,3-5", tasks=9)
+        >>> parse_whole_budgets("1,3-5", tasks=9)
         [1, 3, 4, 5]
     """
-    found = budgets(text, tasks)
+    found = parse_budgets(text, tasks)
     broken = [budget for budget in found if not isinstance(budget, int)]
     if broken:
         raise ValueError(f"`budgets` must be whole numbers of networks, found {broken[0]:g}")
     return [int(budget) for budget in found]
 
 
-def check_folder(out: Path | None) -> None:
-    """Refuses a file where a folder is meant, on the way there too, and a folder that cannot be written to."""
-    if out is None:
-        return
-    there = next(folder for folder in (out, *out.parents, Path()) if folder.exists())
-    if not there.is_dir():
-        raise ValueError(f"`out` must be a folder, found the file {there}")
-    if not os.access(there, os.W_OK):
-        raise ValueError(f"`out` must be a folder that can be written to, found {there}, which cannot")
-
-
-def weights(texts: Sequence[str]) -> dict[str, float] | None:
+def parse_weights(texts: Sequence[str]) -> dict[str, float] | None:
     """Weights as name=number between commas.
 
     Example:
-        >>> weights(["age=2,ill=0.5"])
+        >>> parse_weights(["age=2,ill=0.5"])
         {'age': 2, 'ill': 0.5}
     """
     found: dict[str, float] = {}
-    for part in (part for text in texts for part in names(text)):
+    for part in (part for text in texts for part in parse_names(text)):
         name, sign, value = part.rpartition("=")
         try:
-            weight = number(value)
+            weight = parse_number(value)
         except (ValueError, OverflowError):
             sign = ""
         if not sign:
@@ -127,22 +194,22 @@ def weights(texts: Sequence[str]) -> dict[str, float] | None:
     return found or None
 
 
-def links(texts: Sequence[str], option: str) -> list[tuple[str, ...]]:
+def parse_links(texts: Sequence[str], option: str) -> list[tuple[str, ...]]:
     """One link per time the option is given."""
-    found = [tuple(names(text)) for text in texts]
+    found = [tuple(parse_names(text)) for text in texts]
     short = [text for text, link in zip(texts, found, strict=True) if len(set(link)) < 2]
     if short:
         raise ValueError(f"`{option}` must be two or more names, such as age,ill, found {short[0]!r}")
     return found
 
 
-def cost(text: str | None, tasks: Collection[str]) -> Any:
+def parse_cost(text: str | None, tasks: Collection[str]) -> Any:
     """A number, half-single, ENCODER+HEAD, or a file of groups and costs.
 
     Example:
-        >>> cost("10+0.5", [])(frozenset({"age", "ill"}))
+        >>> parse_cost("10+0.5", [])(frozenset({"age", "ill"}))
         11.0
-        >>> cost("half-single", [])(frozenset({"age"}))
+        >>> parse_cost("half-single", [])(frozenset({"age"}))
         0.5
     """
     if text is None:
@@ -150,7 +217,7 @@ def cost(text: str | None, tasks: Collection[str]) -> Any:
     if text.strip().lower() == "half-single":
         return lambda group: 0.5 if len(group) == 1 else 1.0
     try:
-        parts = [number(part) for part in text.split("+")]
+        parts = [parse_number(part) for part in text.split("+")]
     except (ValueError, OverflowError):
         parts = []
     if len(parts) == 1:
@@ -169,96 +236,18 @@ def _encoder_and_heads(encoder: float, head: float) -> Callable[[frozenset[str]]
     return lambda group: encoder + head * len(group)
 
 
-def is_table(what: str) -> bool:
-    """Whether a file is meant, rather than the name of a problem."""
-    return Path(what).suffix.lower() in (".csv", ".tsv", ".txt") or Path(what).is_file()
+def check_folder(out: Path | None) -> None:
+    """Refuses a file where a folder is meant, on the way there too, and a folder that cannot be written to."""
+    if out is None:
+        return
+    there = next(folder for folder in (out, *out.parents, Path()) if folder.exists())
+    if not there.is_dir():
+        raise ValueError(f"`out` must be a folder, found the file {there}")
+    if not os.access(there, os.W_OK):
+        raise ValueError(f"`out` must be a folder that can be written to, found {there}, which cannot")
 
 
-def listed(text: str | None) -> list[str] | None:
-    """Names between commas, or None."""
-    return None if text is None else names(text)
-
-
-def pairs(text: str | None, option: str) -> dict[str, str]:
-    """name=word between commas.
-
-    Example:
-        >>> pairs("age=regression, ill=binary", "kinds")
-        {'age': 'regression', 'ill': 'binary'}
-    """
-    found = {}
-    for part in names(text or ""):
-        name, sign, word = part.rpartition("=")
-        if not sign:
-            raise ValueError(f"`{option}` must be name=word between commas, found {part!r}")
-        found[name.strip()] = word.strip()
-    return found
-
-
-def value(text: str) -> Any:
-    """A number, True, False, None or a list as Python writes it; else the text itself.
-
-    Example:
-        >>> value("3"), value("optimizer"), value("True")
-        (3, 'optimizer', True)
-    """
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
-def settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Options of methods.
-
-    Example:
-        >>> settings(["tag.every=1", "tag.update=optimizer"])
-        {'tag': {'every': 1, 'update': 'optimizer'}}
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for text in texts:
-        path, sign, word = text.partition("=")
-        method, dot, option = path.strip().rpartition(".")
-        if not sign or not dot or not method or not option:
-            raise ValueError(f"`set` must be METHOD.OPTION=VALUE, such as tag.every=1, found {text!r}")
-        found.setdefault(method, {})[option] = value(word.strip())
-    return found
-
-
-def values(texts: Sequence[str], option: str) -> dict[str, Any]:
-    """name=value, one by one.
-
-    Example:
-        >>> values(["rows=8000", "size=full"], "with")
-        {'rows': 8000, 'size': 'full'}
-    """
-    found = {}
-    for text in texts:
-        name, sign, word = (part.strip() for part in text.partition("="))
-        if not sign or not name:
-            raise ValueError(f"`{option}` must be NAME=VALUE, found {text!r}")
-        found[name] = value(word)
-    return found
-
-
-def of_problem(texts: Sequence[str], *options: str) -> dict[str, Any]:
-    """Options of a problem, one by one, but for those that are options of the command."""
-    found = values(texts, "with")
-    for name in (name for name in found if name in options):
-        raise ValueError(f"`with` must name what the command itself has no option for, found {name!r}; use `{name}`")
-    return found
-
-
-def with_recipe(problem: Problem, texts: Sequence[str]) -> Problem:
-    """The problem with some settings of its recipe changed."""
-    known, changed = sorted(one.name for one in fields(problem.recipe)), values(texts, "recipe")
-    unknown = [name for name in changed if name not in known]
-    if unknown:
-        raise ValueError(f"`recipe` must change one of {', '.join(known)}, found {', '.join(unknown)}")
-    return replace(problem, recipe=replace(problem.recipe, **changed)) if changed else problem
-
-
-def load(what: str, table: dict[str, Any], problem: dict[str, Any], progress: Progress | None = None) -> Problem:
+def load_input(what: str, table: dict[str, Any], problem: dict[str, Any], progress: Progress | None = None) -> Problem:
     """The problem of a table or of a name.
 
     Args:
@@ -284,7 +273,21 @@ def load(what: str, table: dict[str, Any], problem: dict[str, Any], progress: Pr
     return load_problem(what, **{**chosen, "progress": progress})
 
 
+def is_table(what: str) -> bool:
+    """Whether a file is meant, rather than the name of a problem."""
+    return Path(what).suffix.lower() in (".csv", ".tsv", ".txt") or Path(what).is_file()
+
+
 def _refuse_others(given: dict[str, Any], wanted: str, what: str) -> None:
     if given:
         options = ", ".join(f"`{name}`" for name in given)
         raise ValueError(f"{options} must be given with {wanted}, found {what!r}")
+
+
+def with_recipe(problem: Problem, texts: Sequence[str]) -> Problem:
+    """The problem with some settings of its recipe changed."""
+    known, changed = sorted(one.name for one in fields(problem.recipe)), parse_options(texts, "recipe")
+    unknown = [name for name in changed if name not in known]
+    if unknown:
+        raise ValueError(f"`recipe` must change one of {', '.join(known)}, found {', '.join(unknown)}")
+    return replace(problem, recipe=replace(problem.recipe, **changed)) if changed else problem

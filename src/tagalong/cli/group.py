@@ -18,7 +18,7 @@ from tagalong.files import write_atomic
 from . import arguments
 from . import group_options as options
 from .messages import Interrupt, sentence
-from .terminal import clean, progress, put, say, screen, table
+from .terminal import print_line, print_table, printable, screen, spinner, text_table
 
 if TYPE_CHECKING:
     from tagalong.group import Comparison, Group, Grouping, ScoreTable, Stability
@@ -73,17 +73,17 @@ def group(
 
     _check_together(budget, budgets, compare, bool(explain or together), out)
     table = read_table(file, axis.value)
-    costs = arguments.cost(cost, table.tasks)
-    table = _narrowed(table, arguments.names(tasks) if tasks is not None else None, average and average.value)
+    costs = arguments.parse_cost(cost, table.tasks)
+    table = _narrowed(table, arguments.parse_names(tasks), average and average.value)
     rules: dict[str, Any] = {
         "objective": objective.value,
         "allow_single": allow_single,
         "max_size": max_size,
         "cost": costs,
         "max_cost": max_cost,
-        "must_link": arguments.links(must_link or [], "must_link"),
-        "cannot_link": arguments.links(cannot_link or [], "cannot_link"),
-        "weights": arguments.weights(weights or []),
+        "must_link": arguments.parse_links(must_link or [], "must_link"),
+        "cannot_link": arguments.parse_links(cannot_link or [], "cannot_link"),
+        "weights": arguments.parse_weights(weights or []),
         **_completed(table, complete is not None, allow_single),
     }
     search = {"solver": solver.value, "time_limit": time_limit, "seed": seed, "resamples": resamples}
@@ -157,7 +157,7 @@ def _budgets_wanted(
     if budgets is not None:
         if budgets.strip().lower() == "all" and (costs or table.kind == "candidates"):
             raise ValueError("`budgets` all counts networks; where they have costs list totals, such as 1,2.5,4")
-        return arguments.budgets(budgets, len(table.tasks))
+        return arguments.parse_budgets(budgets, len(table.tasks))
     if budget is not None:
         return [int(budget) if budget == int(budget) else budget] if abs(budget) < 1e300 else [budget]
     assert mine is not None
@@ -189,7 +189,7 @@ def _select(file: Path, table: ScoreTable, budgets: Sequence[float], options: di
     """Selects, with progress and until somebody asks for the best so far."""
     from tagalong.group import select_groups
 
-    with Interrupt() as interrupt, progress(f"choosing networks for {len(table.tasks)} tasks", quiet):
+    with Interrupt() as interrupt, spinner(f"choosing networks for {len(table.tasks)} tasks", quiet):
         try:
             found = select_groups(table.scores, budgets=budgets, stop=interrupt.asked, **options)
         except ValueError as error:
@@ -286,7 +286,7 @@ class _Page:
         resampled = any(grouping.resampled for grouping in self.answer.groupings)
         columns = ["budget", "networks", *(["cost"] if self.costs else []), "total", "proof"]
         columns += [*(["stable"] if resampled else []), "{served} + helpers" + ": cost" * self.costs]
-        made = table(*columns, numbers=("budget", "networks", "cost", "total"))
+        made = text_table(*columns, numbers=("budget", "networks", "cost", "total"))
         for grouping in self.answer.groupings:
             spent, stable = sum(group.cost for group in grouping.groups), grouping.stability
             row = [f"{grouping.budget:g}", str(len(grouping.groups)), *([f"{spent:g}"] if self.costs else [])]
@@ -301,12 +301,12 @@ class _Page:
             return
         same = dict(zip(grouping.resampled.tasks, grouping.resampled.same, strict=True)) if grouping.resampled else {}
         columns = ["task", "network", "score", "elsewhere", *(["settled"] if same else [])]
-        made = table(*columns, numbers=("network", "score", "elsewhere", "settled"), names=("task",))
+        made = text_table(*columns, numbers=("network", "score", "elsewhere", "settled"), names=("task",))
         for task in self.answer.table.tasks:
             group = grouping.served_by(task)
             others = [option for option in grouping.options.get(task, ()) if option.trains != group.trains]
             elsewhere = f"{others[0].score:.4g}" if others else "-"
-            row = [clean(task), str(grouping.groups.index(group) + 1), f"{grouping.per_task[task]:.4g}", elsewhere]
+            row = [printable(task), str(grouping.groups.index(group) + 1), f"{grouping.per_task[task]:.4g}", elsewhere]
             made.add_row(*row, *([f"{same[task]:.0%}"] if same else []))
         self._put(made)
 
@@ -325,9 +325,9 @@ class _Page:
             return
         n = len(found.tasks)
         pairs = [(found.together[i][j], i, j) for i in range(n) for j in range(i + 1, n) if found.together[i][j]]
-        made = table("tasks", "served together", numbers=("served together",), names=("tasks",))
+        made = text_table("tasks", "served together", numbers=("served together",), names=("tasks",))
         for share, i, j in sorted(pairs, key=lambda pair: (-pair[0], pair[1:])):
-            made.add_row(f"{clean(found.tasks[i])}, {clean(found.tasks[j])}", f"{share:.0%}")
+            made.add_row(f"{printable(found.tasks[i])}, {printable(found.tasks[j])}", f"{share:.0%}")
         self._put(made)
 
     def _comparison(self, found: Comparison) -> None:
@@ -338,21 +338,21 @@ class _Page:
         if self.quiet:
             return
         self._put(_network_table(found.mine, self.costs))
-        made = table("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
+        made = text_table("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
         for task in self.answer.table.tasks:
             scores = found.mine.per_task[task], found.best.per_task[task], found.per_task[task]
-            made.add_row(clean(task), *(f"{score:.4g}" for score in scores))
+            made.add_row(printable(task), *(f"{score:.4g}" for score in scores))
         self._put(made)
 
     def _line(self, text: str, blank: bool = False) -> None:
         if blank:
             self.console.print()
-        say(self.console, text)
+        print_line(self.console, text)
 
     def _put(self, made: Table) -> None:
         if not self.quiet:
             self.console.print()
-        put(self.console, made)
+        print_table(self.console, made)
 
 
 def _proof(grouping: Grouping) -> str:
@@ -364,7 +364,7 @@ def _network_table(grouping: Grouping, costs: bool) -> Table:
     """One line per network."""
     helped = any(group.helpers for group in grouping.groups)
     columns = ["network", "serves", *(["helped by"] if helped else []), "score", *(["cost"] if costs else [])]
-    made = table(*columns, numbers=("network", "score", "cost"))
+    made = text_table(*columns, numbers=("network", "score", "cost"))
     for number, group in enumerate(grouping.groups, 1):
         row = [str(number), _names(group.serves)]
         row += [_names(group.helpers)] if helped else []
@@ -379,4 +379,4 @@ def _short(group: Group, costs: bool) -> str:
 
 
 def _names(tasks: frozenset[str]) -> str:
-    return ", ".join(map(clean, sorted(tasks))) or "-"
+    return ", ".join(map(printable, sorted(tasks))) or "-"

@@ -15,8 +15,9 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from .terminal import say
+from .terminal import print_line
 
+INTERRUPTED = 130  # the exit status after Ctrl-C
 OPTIONS = (
     *("budgets", "budget", "cost", "max_cost", "max_size", "must_link", "cannot_link", "allow_single", "weights"),
     *("objective", "axis", "average", "complete", "tasks", "solver", "time_limit", "seed", "resamples"),
@@ -40,7 +41,7 @@ def complain(message: str) -> None:
     """Prints a sentence where errors go, wrapped on a terminal; names in it that would move the cursor cannot."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     for line in f"tagalong: {message}".split("\n"):
-        say(console, line, hang=4 if line.startswith("  - ") else 2)
+        print_line(console, line, hang=4 if line.startswith("  - ") else 2)
 
 
 def sentence(error: Exception, file: str | None = None) -> str:
@@ -65,11 +66,11 @@ def sentence(error: Exception, file: str | None = None) -> str:
 
 
 @contextmanager
-def called(**typed: str) -> Iterator[None]:
+def renamed_arguments(**typed: str) -> Iterator[None]:
     """Errors inside name what was typed, instead of the library's arguments.
 
     Example:
-        >>> with called(path="table.csv"):
+        >>> with renamed_arguments(path="table.csv"):
         ...     raise ValueError("`path` must have rows, found none")
         Traceback (most recent call last):
         ValueError: table.csv must have rows, found none
@@ -101,9 +102,6 @@ def usage(message: str) -> str:
     return f"{found[1]}{'' if said.startswith('must') else ':'} {said}"
 
 
-STATUS = 130
-
-
 def interruptible(command: Callable[..., None]) -> Callable[..., None]:
     """The command, which Ctrl-C ends with a sentence: that of the error, if it has one, and exit status 130."""
 
@@ -113,7 +111,7 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
             command(*arguments, **options)
         except KeyboardInterrupt as error:
             complain(str(error) or "stopped; nothing was changed, the same command starts again")
-            raise typer.Exit(STATUS) from None
+            raise typer.Exit(INTERRUPTED) from None
 
     return wrapped
 

@@ -12,10 +12,37 @@ from tagalong.plugins import find_plugins
 
 from .arguments import typed_number, typed_whole
 
+Complete = Callable[[str], list[str]]
+TABLE, PROBLEM, COMPARED, TRAINED, OUTPUT = "A table", "A problem", "What is compared", "How it is trained", "Output"
 # Written down, because the rooms that know them import torch, for which nobody waits at a Tab.
 PROBLEMS = ("nhanes", "faces", "qm9")
 METHODS = ("mtl", "stl", "random", "cs", "tag", "hoa", "optimal", "oracle", "auto", "uw", "gradnorm", "pcgrad")
 TABLES = (".csv", ".tsv", ".txt")
+
+
+def make_option(
+    panel: str,
+    *names: str,
+    text: str,
+    metavar: str | None = None,
+    parser: Callable[[str], float] | None = None,
+    complete: Complete | None = None,
+) -> typer.models.OptionInfo:
+    """An option in a panel of the help; the text says the default, where there is one."""
+    made: typer.models.OptionInfo = typer.Option(
+        *names,
+        metavar=metavar,
+        help=text,
+        rich_help_panel=panel,
+        show_default=False,
+        parser=parser,
+        autocompletion=complete,
+    )
+    return made
+
+
+def _text(panel: str, name: str, metavar: str, text: str, complete: Complete | None = None) -> Any:
+    return Annotated[str | None, make_option(panel, name, metavar=metavar, text=text, complete=complete)]
 
 
 def complete_problems(incomplete: str) -> list[str]:
@@ -37,7 +64,7 @@ def complete_runs(incomplete: str) -> list[str]:
     return _starting(_files(incomplete, Path.is_dir), incomplete)
 
 
-def one_of(*names: str) -> Callable[[str], list[str]]:
+def complete_words(*names: str) -> Callable[[str], list[str]]:
     """One of a few words."""
 
     def complete(incomplete: str) -> list[str]:
@@ -56,34 +83,6 @@ def _files(incomplete: str, wanted: Callable[[Path], bool]) -> list[str]:
 
 def _starting(names: Iterable[str], incomplete: str) -> list[str]:
     return list(dict.fromkeys(name for name in names if name.startswith(incomplete)))
-
-
-Complete = Callable[[str], list[str]]
-TABLE, PROBLEM, COMPARED, TRAINED, OUTPUT = "A table", "A problem", "What is compared", "How it is trained", "Output"
-
-
-def _option(
-    panel: str,
-    *names: str,
-    text: str,
-    metavar: str | None = None,
-    parser: Callable[[str], float] | None = None,
-    complete: Complete | None = None,
-) -> typer.models.OptionInfo:
-    made: typer.models.OptionInfo = typer.Option(
-        *names,
-        metavar=metavar,
-        help=text,
-        rich_help_panel=panel,
-        show_default=False,
-        parser=parser,
-        autocompletion=complete,
-    )
-    return made
-
-
-def _text(panel: str, name: str, metavar: str, text: str, complete: Complete | None = None) -> Any:
-    return Annotated[str | None, _option(panel, name, metavar=metavar, text=text, complete=complete)]
 
 
 What = Annotated[
@@ -110,19 +109,22 @@ ErrorsOption = _text(TABLE, "--errors", "A=auroc,…", "Errors reported: error r
 SplitOption = _text(TABLE, "--split-column", "NAME", "A column that says train, val or test.")
 GroupOption = _text(TABLE, "--group-column", "NAME", "Rows with the same value never straddle a split.")
 FeaturesFileOption = Annotated[
-    Path | None, _option(TABLE, "--features-file", metavar="FILE", text="An npz or npy with the inputs of each row.")
+    Path | None,
+    make_option(TABLE, "--features-file", metavar="FILE", text="An npz or npy with the inputs of each row."),
 ]
 TasksOption = _text(PROBLEM, "--tasks", "A,B,…", "These tasks alone.")
-SizeOption = _text(PROBLEM, "--size", "small|full", "How large a problem that comes in sizes.", one_of("small", "full"))
+SizeOption = _text(
+    PROBLEM, "--size", "small|full", "How large a problem that comes in sizes.", complete_words("small", "full")
+)
 WithOption = Annotated[
     list[str] | None,
-    _option(
+    make_option(
         PROBLEM, "--with", metavar="NAME=VALUE", text="An option of the problem, such as rows=8000; may be repeated."
     ),
 ]
 MethodsOption = Annotated[
     str | None,
-    _option(
+    make_option(
         *(COMPARED, "--methods", "--method"),
         metavar="A,B,…",
         text="Such as mtl,tag,auto or tag+pcgrad.",
@@ -131,18 +133,18 @@ MethodsOption = Annotated[
 ]
 BudgetsOption = _text(COMPARED, "--budgets", "2,3 | 2-4", "How many networks there may be.")
 SeedsOption = Annotated[
-    int | None, _option(COMPARED, "--seeds", metavar="NUMBER", parser=typed_whole, text="How many; 3 by default.")
+    int | None, make_option(COMPARED, "--seeds", metavar="NUMBER", parser=typed_whole, text="How many; 3 by default.")
 ]
 EffortOption = _text(
     COMPARED, "--effort", "NUMBER|quick|10min", "Trainings that auto may spend; 60 by default, quick 20, thorough 200."
 )
 SetOption = Annotated[
     list[str] | None,
-    _option(COMPARED, "--set", metavar="METHOD.OPTION=VALUE", text="Such as tag.every=1; may be repeated."),
+    make_option(COMPARED, "--set", metavar="METHOD.OPTION=VALUE", text="Such as tag.every=1; may be repeated."),
 ]
 ConfirmOption = Annotated[
     int,
-    _option(
+    make_option(
         COMPARED,
         "--confirm",
         metavar="NUMBER",
@@ -152,28 +154,30 @@ ConfirmOption = Annotated[
 ]
 PriceOption = Annotated[
     float | None,
-    _option(COMPARED, "--price-per-hour", metavar="NUMBER", parser=typed_number, text="Of computing, to see money."),
+    make_option(
+        COMPARED, "--price-per-hour", metavar="NUMBER", parser=typed_number, text="Of computing, to see money."
+    ),
 ]
 RecipeOption = Annotated[
     list[str] | None,
-    _option(TRAINED, "--recipe", metavar="NAME=VALUE", text="Such as lr=0.01 or epochs=50; may be repeated."),
+    make_option(TRAINED, "--recipe", metavar="NAME=VALUE", text="Such as lr=0.01 or epochs=50; may be repeated."),
 ]
 ExecutorOption = _text(
     TRAINED,
     "--executor",
     "serial|processes|ray",
     "Where networks are trained; serial by default; processes:4 has four workers.",
-    one_of("serial", "processes", "ray"),
+    complete_words("serial", "processes", "ray"),
 )
 DeviceOption = _text(
     TRAINED,
     "--device",
     "auto|cpu|cuda",
     "auto by default: CUDA where there is one.",
-    one_of("auto", "cpu", "cuda"),
+    complete_words("auto", "cpu", "cuda"),
 )
-OutOption = Annotated[Path | None, _option(OUTPUT, "--out", "-o", metavar="FOLDER", text="The folder of the run.")]
-JsonOption = Annotated[bool, _option(OUTPUT, "--json", metavar="", text="Print JSON and nothing else.")]
+OutOption = Annotated[Path | None, make_option(OUTPUT, "--out", "-o", metavar="FOLDER", text="The folder of the run.")]
+JsonOption = Annotated[bool, make_option(OUTPUT, "--json", metavar="", text="Print JSON and nothing else.")]
 QuietOption = Annotated[
-    bool, _option(OUTPUT, "--quiet", "-q", metavar="", text="The answer alone, without tables and progress.")
+    bool, make_option(OUTPUT, "--quiet", "-q", metavar="", text="The answer alone, without tables and progress.")
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,10 +11,10 @@ import typer
 from tagalong.errors import counted
 
 from . import options
-from .arguments import check_folder, names, whole_budgets
-from .messages import called
+from .arguments import check_folder, parse_names, parse_whole_budgets
+from .messages import renamed_arguments
 from .run import show_table
-from .terminal import say, screen
+from .terminal import print_line, screen
 
 if TYPE_CHECKING:
     from tagalong.affinity import Affinity
@@ -29,14 +30,7 @@ Files = Annotated[
 ]
 CsvOption = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="FILE.csv",
-        help="Where to write; plan.csv by default.",
-        rich_help_panel=options.OUTPUT,
-        show_default=False,
-    ),
+    options.make_option(options.OUTPUT, "--out", "-o", metavar="FILE.csv", text="Where to write; plan.csv by default."),
 ]
 
 
@@ -62,14 +56,11 @@ def plan(
         raise ValueError(f"`seeds` must be a number from 1, found {seeds}")
     affinities = [_affinity(file) for file in files]
     tasks = len(affinities[0].tasks)
-    wanted = [2, 3] if budgets is None else whole_budgets(budgets, tasks)
+    wanted = [2, 3] if budgets is None else parse_whole_budgets(budgets, tasks)
     usual = [budget for budget in wanted if budget <= tasks] if budgets is None else wanted
-    chosen = None if methods is None else names(methods)
-    made = make_plan(affinities, usual, chosen, 3 if seeds is None else seeds)
+    made = make_plan(affinities, usual, parse_names(methods), 3 if seeds is None else seeds)
     path = made.to_csv(out or Path("plan.csv"))
     if json:
-        from json import dumps
-
         networks = [{"tasks": list(tasks), "seed": seed} for tasks, seed in made.networks]
         print(dumps({"file": str(path), "networks": networks}, indent=1))
         return
@@ -77,11 +68,11 @@ def plan(
         print(path)
         return
     console = screen()
-    say(
+    print_line(
         console,
         f"{counted(len(made.networks), 'network')} to train, for {', '.join(made.methods)}; fill in {path}, then",
     )
-    say(console, f"tagalong verdict {path}")
+    print_line(console, f"tagalong verdict {path}")
 
 
 def _affinity(file: Path) -> Affinity:
@@ -122,21 +113,21 @@ def verdict(
 
     _check(out)
     if file.is_dir() or file.suffix.lower() == ".json":
-        with called(path=str(file)):
+        with renamed_arguments(path=str(file)):
             results = Results.load(file)
     else:
-        results = verdict_from_csv(file, budgets=None if budgets is None else whole_budgets(budgets, _tasks(file)))
+        results = verdict_from_csv(
+            file, budgets=None if budgets is None else parse_whole_budgets(budgets, _tasks(file))
+        )
     page = None if out is None else _keep(results, out, file)
     if json:
-        from json import dumps
-
         print(dumps(results.to_document(), indent=1, allow_nan=False))
         return
     show_table(results, quiet)
     if page is not None and not quiet:
         console = screen()
         console.print()
-        say(console, f"the report: {page}")
+        print_line(console, f"the report: {page}")
 
 
 def _check(out: Path | None) -> None:

@@ -15,7 +15,7 @@ import typer
 from tagalong.errors import counted
 
 from . import options
-from .messages import called
+from .messages import renamed_arguments
 
 if TYPE_CHECKING:
     from tagalong.study import Best
@@ -26,13 +26,8 @@ New = Annotated[
 ]
 CsvOption = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="FILE.csv",
-        help="Where to write; the screen by default.",
-        rich_help_panel=options.OUTPUT,
-        show_default=False,
+    options.make_option(
+        options.OUTPUT, "--out", "-o", metavar="FILE.csv", text="Where to write; the screen by default."
     ),
 ]
 
@@ -55,7 +50,7 @@ def predict(
     from tagalong.files import write_atomic
     from tagalong.study import Best
 
-    with called(out=str(run), rows=str(new)):
+    with renamed_arguments(out=str(run), rows=str(new)):
         best = Best.load(run)
         columns = _columns(best, best.predict(_rows(new)))
     text = _table(columns)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import options
-from .options import complete_runs
-from .terminal import clean, progress, prose_width, put, say, screen, table
+from .terminal import print_line, print_table, printable, prose_width, screen, spinner, text_table
 
 if TYPE_CHECKING:
     from tagalong.study import Compared, Line
@@ -18,21 +18,15 @@ LONGEST = 6  # letters of a name that fit above its columns
 
 Other = Annotated[
     Path | None,
-    typer.Argument(metavar="OTHER", help="Another, to compare with.", show_default=False, autocompletion=complete_runs),
+    typer.Argument(
+        metavar="OTHER", help="Another, to compare with.", show_default=False, autocompletion=options.complete_runs
+    ),
 ]
 OpenOption = Annotated[
     bool, typer.Option("--open", metavar="", help="Open the page in a browser.", rich_help_panel=options.OUTPUT)
 ]
 PageOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="FILE",
-        help="Where to write the page.",
-        rich_help_panel=options.OUTPUT,
-        show_default=False,
-    ),
+    Path | None, options.make_option(options.OUTPUT, "--out", "-o", metavar="FILE", text="Where to write the page.")
 ]
 
 
@@ -52,7 +46,7 @@ def report(
         `tagalong report runs/table --open`: the page of a run, in the browser
         `tagalong report runs/table runs/other`: two runs side by side
     """
-    from tagalong.study import read_run
+    from tagalong.study import compare_runs, read_run
 
     if other is not None and (out is not None or open_):
         raise ValueError("--out and --open need one run; two runs are compared here, in the terminal")
@@ -62,12 +56,8 @@ def report(
         if open_:
             typer.launch(page.absolute().as_uri())
         return
-    from tagalong.study import compare_runs
-
     compared = compare_runs(read_run(run).results, read_run(other).results)
     if json:
-        from json import dumps
-
         print(dumps(compared.to_document(), indent=1, allow_nan=False))
         return
     _show(compared, run, other, quiet)
@@ -79,7 +69,7 @@ def _make(run: Path, out: Path | None, silent: bool) -> Path:
 
     found = read_run(run)
     try:
-        with progress("drawing the page", silent):
+        with spinner("drawing the page", silent):
             return write_report(found, out)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; {run} is as it was, the same command draws the page") from None
@@ -87,13 +77,11 @@ def _make(run: Path, out: Path | None, silent: bool) -> Path:
 
 def _tell(page: Path, json: bool, quiet: bool) -> None:
     if json:
-        from json import dumps
-
         print(dumps({"page": str(page)}))
     elif quiet:
         print(page)
     else:
-        say(screen(), f"the report: {page}")
+        print_line(screen(), f"the report: {page}")
 
 
 def _show(compared: Compared, run: Path, other: Path, quiet: bool) -> None:
@@ -101,23 +89,25 @@ def _show(compared: Compared, run: Path, other: Path, quiet: bool) -> None:
 
     console, names = screen(), _names(run, other)
     for name, path, results in zip(names, (run, other), (compared.first, compared.second), strict=True):
-        say(console, name if name == clean(str(path)) else f"{name}: {path}")
+        print_line(console, name if name == printable(str(path)) else f"{name}: {path}")
         for line in verdict_text(results.verdict(), prose_width(console) - 2).splitlines():
-            console.print(f"  {clean(line)}", soft_wrap=True)
+            console.print(f"  {printable(line)}", soft_wrap=True)
         if not quiet:
             console.print()
     if quiet:
         return
     columns = [f"{what} {name}" for what in ("loss", "cost") for name in names]
-    shown = table("method", "budget", *columns, numbers=("budget", *columns), names=("method",))
+    shown = text_table("method", "budget", *columns, numbers=("budget", *columns), names=("method",))
     for (method, budget), pair in compared.lines.items():
         cells = [*map(_change, pair), *map(_cost, pair)]
-        shown.add_row(clean(method), "" if budget is None else str(budget), *cells)
-    put(console, shown)
+        shown.add_row(printable(method), "" if budget is None else str(budget), *cells)
+    print_table(console, shown)
     console.print()
-    say(console, "loss: mean change of the test losses against mtl; cost: deciding and training, in units of mtl's")
+    print_line(
+        console, "loss: mean change of the test losses against mtl; cost: deciding and training, in units of mtl's"
+    )
     for remark in compared.remarks:
-        say(console, f"note: {remark}")
+        print_line(console, f"note: {remark}")
 
 
 def _change(line: Line | None) -> str:
@@ -138,5 +128,5 @@ def _cost(line: Line | None) -> str:
 
 def _names(run: Path, other: Path) -> tuple[str, str]:
     """The names of the folders, A and B where they are alike or long."""
-    first, second = clean(run.resolve().name), clean(other.resolve().name)
+    first, second = printable(run.resolve().name), printable(other.resolve().name)
     return (first, second) if first != second and max(len(first), len(second)) <= LONGEST else ("A", "B")

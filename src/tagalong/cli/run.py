@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json as json_module
 from enum import Enum
+from json import dumps
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,70 +11,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import arguments, options
-from .arguments import check_folder, names, whole_budgets
-from .messages import called, goes_on
-from .terminal import clean, prose_width, put, say, screen, table
+from .arguments import check_folder, parse_names, parse_whole_budgets
+from .messages import goes_on, renamed_arguments
+from .terminal import print_line, print_table, printable, prose_width, screen, show_progress, text_table
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.study import Results
 
+METHODS = ("mtl", "stl", "tag", "auto")
+DEMO_METHODS = (
+    *("mtl", "stl", "random", "uw", "gradnorm", "pcgrad"),
+    *("cs", "tag", "tag+pcgrad", "hoa", "auto", "optimal", "oracle"),
+)
+FAST_DEMO_METHODS = ("mtl", "stl", "random", "tag", "hoa", "auto", "optimal")
+TYPED = {"options": "--set", "recipe.lr": "--recipe lr", "workers": "workers of --executor"}
+LOADED = {"split": "the split", "task": "--tasks", "seed": "--with seed"}
 PARTS = ("train", "val", "test")
 MOST_WARNINGS, LONGEST_NOTE = 5, 160
 HEADS = ("method ", "task ", "Verdict: ", "Provisional verdict: ")
-
-
-def show_labels(problem: Problem) -> None:
-    """How many labels each task has, and what will be hard."""
-    from tagalong.learn import label_summary
-
-    summary, console = label_summary(problem), screen()
-    rows = ", ".join(f"{summary.rows[part]} {part}" for part in PARTS)
-    say(console, f"{problem.name}: {len(problem.tasks)} tasks; rows: {rows}; labels of each task:")
-    counted = ["positives"] if any(line.positives for line in summary.tasks) else []
-    shown = table("task", "kind", *PARTS, *counted, numbers=(*PARTS, "positives"), names=("task",))
-    for line in summary.tasks:
-        positives = "" if line.positives is None else " / ".join(str(line.positives[part]) for part in PARTS)
-        labels = (str(line.labels[part]) for part in PARTS)
-        shown.add_row(clean(line.task), line.kind, *labels, *([positives] if counted else []))
-    put(console, shown)
-    say(console, summary.pairs)
-    for note in problem.notes:
-        say(console, shorten(note, LONGEST_NOTE, placeholder=" …"))
-    for warning in summary.warnings[:MOST_WARNINGS]:
-        say(console, f"warning: {warning}")
-    if (more := len(summary.warnings) - MOST_WARNINGS) > 0:
-        say(console, f"and {more} more warnings of this kind")
-    console.print()
-
-
-def show_table(results: Results, quiet: bool) -> None:
-    """The table and the verdict; the verdict alone if quiet."""
-    from tagalong.study import results_text, verdict_text
-
-    console = screen()
-    width = console.width
-    text = verdict_text(results.verdict(), prose_width(console)) if quiet else results_text(results, width)
-    for line in text.splitlines():
-        console.print(clean(line), soft_wrap=True, style="bold" if line.startswith(HEADS) else "")
-
-
-def show_results(results: Results, quiet: bool, out: Path) -> None:
-    """The table, the verdict, and where everything lies."""
-    show_table(results, quiet)
-    if quiet:
-        return
-    console = screen()
-    console.print()
-    say(console, f"{out}: results, groupings, affinities and the recommended networks")
-    if (page := out / "report.html").exists():
-        say(console, f"the report: {page}")
-    say(console, f"predict with them: tagalong predict {out} NEW.csv")
-
-
-METHODS = ("mtl", "stl", "tag", "auto")
-TYPED = {"options": "--set", "recipe.lr": "--recipe lr", "workers": "workers of --executor"}
-LOADED = {"split": "the split", "task": "--tasks", "seed": "--with seed"}
 
 
 def run(
@@ -117,32 +72,30 @@ def run(
         `tagalong run table.csv --targets age,ill,weight --ignore id`: a table of your own
     """
     table = {
-        "targets": arguments.listed(targets),
-        "features": arguments.listed(features),
-        "ignore": arguments.listed(ignore),
-        "categorical": arguments.listed(categorical),
-        "kinds": arguments.pairs(kinds, "kinds"),
-        "errors": arguments.pairs(errors, "errors"),
+        "targets": parse_names(targets),
+        "features": parse_names(features),
+        "ignore": parse_names(ignore),
+        "categorical": parse_names(categorical),
+        "kinds": arguments.parse_pairs(kinds, "kinds"),
+        "errors": arguments.parse_pairs(errors, "errors"),
         "split_column": split_column,
         "group_column": group_column,
         "features_file": features_file,
     }
-    from .terminal import watching
-
     check_folder(out)  # before minutes of drawing or decoding
-    chosen = {"size": size, **arguments.of_problem(with_ or [], "recipe")}
-    with called(path=what, name="PROBLEM", **LOADED), watching(json or quiet) as progress:
-        problem = arguments.load(what, table, chosen, progress)
+    chosen = {"size": size, **arguments.parse_problem_options(with_ or [], "recipe")}
+    with renamed_arguments(path=what, name="PROBLEM", **LOADED), show_progress(json or quiet) as progress:
+        problem = arguments.load_input(what, table, chosen, progress)
         if tasks is not None:
-            problem = problem.only(arguments.listed(tasks) or [])
+            problem = problem.only(parse_names(tasks))
     compare(
         arguments.with_recipe(problem, recipe or []),
         out or Path("runs") / problem.name,
-        methods=METHODS if methods is None else names(methods),
-        budgets=None if budgets is None else whole_budgets(budgets, len(problem.tasks)),
+        methods=METHODS if methods is None else parse_names(methods),
+        budgets=None if budgets is None else parse_whole_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         effort=effort,
-        settings=arguments.settings(set_ or []),
+        settings=arguments.parse_method_options(set_ or []),
         price_per_hour=price_per_hour,
         confirm=confirm,
         executor=executor or "serial",
@@ -166,30 +119,69 @@ def compare(
     """Runs a study and shows what came out."""
     from tagalong.study import Study
 
-    from .terminal import watching
-
     silent = json or quiet
     wanted |= {"options": settings or None}
-    with called(**TYPED):
+    with renamed_arguments(**TYPED):
         Study(problem, out, executor=executor, device=device).check(**wanted)
     if not silent:
         show_labels(problem)
     try:
-        with called(**TYPED), watching(silent) as progress:
+        with renamed_arguments(**TYPED), show_progress(silent) as progress:
             results = Study(problem, out, executor=executor, device=device, progress=progress).run(**wanted)
     except KeyboardInterrupt:
         raise goes_on(out) from None
     if json:
-        print(json_module.dumps(results.to_document(), indent=1, allow_nan=False))
+        print(dumps(results.to_document(), indent=1, allow_nan=False))
         return
     show_results(results, quiet, out)
 
 
-DEMO_METHODS = (
-    *("mtl", "stl", "random", "uw", "gradnorm", "pcgrad"),
-    *("cs", "tag", "tag+pcgrad", "hoa", "auto", "optimal", "oracle"),
-)
-FAST = ("mtl", "stl", "random", "tag", "hoa", "auto", "optimal")
+def show_labels(problem: Problem) -> None:
+    """How many labels each task has, and what will be hard."""
+    from tagalong.learn import label_summary
+
+    summary, console = label_summary(problem), screen()
+    rows = ", ".join(f"{summary.rows[part]} {part}" for part in PARTS)
+    print_line(console, f"{problem.name}: {len(problem.tasks)} tasks; rows: {rows}; labels of each task:")
+    counted = ["positives"] if any(line.positives for line in summary.tasks) else []
+    shown = text_table("task", "kind", *PARTS, *counted, numbers=(*PARTS, "positives"), names=("task",))
+    for line in summary.tasks:
+        positives = "" if line.positives is None else " / ".join(str(line.positives[part]) for part in PARTS)
+        labels = (str(line.labels[part]) for part in PARTS)
+        shown.add_row(printable(line.task), line.kind, *labels, *([positives] if counted else []))
+    print_table(console, shown)
+    print_line(console, summary.pairs)
+    for note in problem.notes:
+        print_line(console, shorten(note, LONGEST_NOTE, placeholder=" …"))
+    for warning in summary.warnings[:MOST_WARNINGS]:
+        print_line(console, f"warning: {warning}")
+    if (more := len(summary.warnings) - MOST_WARNINGS) > 0:
+        print_line(console, f"and {more} more warnings of this kind")
+    console.print()
+
+
+def show_results(results: Results, quiet: bool, out: Path) -> None:
+    """The table, the verdict, and where everything lies."""
+    show_table(results, quiet)
+    if quiet:
+        return
+    console = screen()
+    console.print()
+    print_line(console, f"{out}: results, groupings, affinities and the recommended networks")
+    if (page := out / "report.html").exists():
+        print_line(console, f"the report: {page}")
+    print_line(console, f"predict with them: tagalong predict {out} NEW.csv")
+
+
+def show_table(results: Results, quiet: bool) -> None:
+    """The table and the verdict; the verdict alone if quiet."""
+    from tagalong.study import results_text, verdict_text
+
+    console = screen()
+    width = console.width
+    text = verdict_text(results.verdict(), prose_width(console)) if quiet else results_text(results, width)
+    for line in text.splitlines():
+        console.print(printable(line), soft_wrap=True, style="bold" if line.startswith(HEADS) else "")
 
 
 class Demo(str, Enum):
@@ -197,7 +189,7 @@ class Demo(str, Enum):
     faces = "faces"
 
 
-What = Annotated[Demo, typer.Argument(metavar="WHAT", help="A health survey, or drawn faces.", show_default=False)]
+DemoName = Annotated[Demo, typer.Argument(metavar="WHAT", help="A health survey, or drawn faces.", show_default=False)]
 FastOption = Annotated[
     bool,
     typer.Option("--fast", metavar="", help="Five tasks and fewer methods, in about 20 seconds.", show_default=False),
@@ -205,7 +197,7 @@ FastOption = Annotated[
 
 
 def demo(
-    what: What = Demo.nhanes,
+    what: DemoName = Demo.nhanes,
     fast: FastOption = False,
     methods: options.MethodsOption = None,
     budgets: options.BudgetsOption = None,
@@ -225,13 +217,13 @@ def demo(
         `tagalong demo`: everything, on a health survey
         `tagalong demo faces --fast --out runs/try`: five tasks of drawn faces, in a folder of your choice
     """
-    problem = _problem(what.value, fast)
+    problem = _demo_problem(what.value, fast)
     usual = [2, 3] if fast else [2, 3, 4]
     compare(
         problem,
         out or Path("runs") / f"demo-{what.value}{'-fast' if fast else ''}",
-        methods=(FAST if fast else DEMO_METHODS) if methods is None else names(methods),
-        budgets=usual if budgets is None else whole_budgets(budgets, len(problem.tasks)),
+        methods=(FAST_DEMO_METHODS if fast else DEMO_METHODS) if methods is None else parse_names(methods),
+        budgets=usual if budgets is None else parse_whole_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         executor=executor or "serial",
         device=device or "auto",
@@ -240,7 +232,7 @@ def demo(
     )
 
 
-def _problem(name: str, fast: bool) -> Any:
+def _demo_problem(name: str, fast: bool) -> Problem:
     from tagalong.problems import DEMO_TASKS, load_problem
 
     tasks = DEMO_TASKS[name]
@@ -257,8 +249,6 @@ def problems(json: options.JsonOption = False, quiet: options.QuietOption = Fals
 
     known = known_problems()
     if json:
-        from json import dumps
-
         listed = [
             {"name": one.name, "description": one.description, "tasks": one.tasks, "available": one.available}
             for one in known
@@ -268,9 +258,9 @@ def problems(json: options.JsonOption = False, quiet: options.QuietOption = Fals
     if quiet:
         print("\n".join(one.name for one in known))
         return
-    console, shown = screen(), table("problem", "tasks", "what it is", "size", numbers=("tasks",))
+    console, shown = screen(), text_table("problem", "tasks", "what it is", "size", numbers=("tasks",))
     for one in known:
         needs = "" if one.available else f" (needs pip install '{one.install}')"
-        shown.add_row(one.name, str(one.tasks or ""), clean(one.description) + needs, one.size)
-    put(console, shown)
-    say(console, "or any table: tagalong run TABLE.csv --targets A,B,C")
+        shown.add_row(one.name, str(one.tasks or ""), printable(one.description) + needs, one.size)
+    print_table(console, shown)
+    print_line(console, "or any table: tagalong run TABLE.csv --targets A,B,C")

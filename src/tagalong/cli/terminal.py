@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 NARROWEST, WIDEST = 40, 100  # columns of sentences
 SHORTEST_NAME = 8  # letters
+BAR = 10  # columns
 JOINERS = "\u200c\u200d"  # part of how Persian, Hindi and emoji are written; they move nothing
 FILLED = re.compile(r" +((?:\x1b\[[\d;]*m)*)$")
 
@@ -29,7 +30,35 @@ def screen() -> Console:
     return Console(highlight=False, markup=False, emoji=False)
 
 
-def table(*columns: str, numbers: tuple[str, ...] = (), names: tuple[str, ...] = ()) -> Table:
+def prose_width(console: Console) -> int:
+    """Columns that sentences take: those of the screen, as far as lines stay easy to read."""
+    return min(max(console.width, NARROWEST), WIDEST)
+
+
+def print_line(console: Console, text: str, hang: int = 0) -> None:
+    """Prints a line, wrapped on a terminal only: in a file it stays one line. Paths and names are never broken.
+
+    Args:
+        console: where.
+        text: what.
+        hang: columns by which lines after the first are indented.
+    """
+    text = printable(text)
+    if not console.is_terminal:
+        console.print(text, soft_wrap=True)
+        return
+    start = " " * (hang or 2 * text.startswith("* "))
+    width = prose_width(console)
+    for line in wrap(text, width, subsequent_indent=start, break_long_words=False, break_on_hyphens=False):
+        console.print(line, soft_wrap=True)
+
+
+def printable(name: str) -> str:
+    """A name without what would move the cursor or tear a table."""
+    return "".join(sign if sign.isprintable() or sign in JOINERS else "?" for sign in name)
+
+
+def text_table(*columns: str, numbers: tuple[str, ...] = (), names: tuple[str, ...] = ()) -> Table:
     """A plain table; numbers are right-aligned, and names shortened where it is narrow, instead of broken."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
@@ -43,30 +72,7 @@ def table(*columns: str, numbers: tuple[str, ...] = (), names: tuple[str, ...] =
     return made
 
 
-def prose_width(console: Console) -> int:
-    """Columns that sentences take: those of the screen, as far as lines stay easy to read."""
-    return min(max(console.width, NARROWEST), WIDEST)
-
-
-def say(console: Console, text: str, hang: int = 0) -> None:
-    """Prints a line, wrapped on a terminal only: in a file it stays one line. Paths and names are never broken.
-
-    Args:
-        console: where.
-        text: what.
-        hang: columns by which lines after the first are indented.
-    """
-    text = clean(text)
-    if not console.is_terminal:
-        console.print(text, soft_wrap=True)
-        return
-    start = " " * (hang or 2 * text.startswith("* "))
-    width = prose_width(console)
-    for line in wrap(text, width, subsequent_indent=start, break_long_words=False, break_on_hyphens=False):
-        console.print(line, soft_wrap=True)
-
-
-def put(console: Console, made: Table) -> None:
+def print_table(console: Console, made: Table) -> None:
     """Prints a table without the space that fills its last column; where it is too wide, names get shorter first."""
     _shorten_names(console, made)
     with console.capture() as captured:
@@ -85,13 +91,8 @@ def _shorten_names(console: Console, made: Table) -> None:
             excess -= longest - column.max_width
 
 
-def clean(name: str) -> str:
-    """A name without what would move the cursor or tear a table."""
-    return "".join(sign if sign.isprintable() or sign in JOINERS else "?" for sign in name)
-
-
 @contextmanager
-def progress(what: str, quiet: bool = False) -> Iterator[None]:
+def spinner(what: str, quiet: bool = False) -> Iterator[None]:
     """A spinner with the time elapsed, on a terminal only."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if quiet or not console.is_terminal:
@@ -105,11 +106,8 @@ def progress(what: str, quiet: bool = False) -> Iterator[None]:
         yield
 
 
-BAR = 10  # columns
-
-
 @contextmanager
-def watching(quiet: bool = False) -> Iterator[Progress | None]:
+def show_progress(quiet: bool = False) -> Iterator[Progress | None]:
     """What a study tells its progress to, on stderr; None if nobody wants to know."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if quiet:
@@ -119,6 +117,26 @@ def watching(quiet: bool = False) -> Iterator[Progress | None]:
     else:
         with _bars(console) as bars:
             yield bars
+
+
+@contextmanager
+def _bars(console: Console) -> Iterator[Bars]:
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
+
+    name = Column(no_wrap=True, overflow="ellipsis", min_width=12)
+    columns = (
+        TextColumn("{task.description}", markup=False, table_column=name),
+        BarColumn(bar_width=BAR),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}", table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[steps]}", table_column=Column(no_wrap=True, justify="right")),
+        TextColumn("{task.fields[clock]}", table_column=Column(no_wrap=True)),
+    )
+    bars = Progress(*columns, console=console, transient=True)
+    try:
+        yield Bars(bars)
+    finally:
+        bars.stop()
 
 
 class Lines:
@@ -190,23 +208,3 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-@contextmanager
-def _bars(console: Console) -> Iterator[Bars]:
-    from rich.progress import BarColumn, Progress, TextColumn
-    from rich.table import Column
-
-    name = Column(no_wrap=True, overflow="ellipsis", min_width=12)
-    columns = (
-        TextColumn("{task.description}", markup=False, table_column=name),
-        BarColumn(bar_width=BAR),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}", table_column=Column(no_wrap=True)),
-        TextColumn("{task.fields[steps]}", table_column=Column(no_wrap=True, justify="right")),
-        TextColumn("{task.fields[clock]}", table_column=Column(no_wrap=True)),
-    )
-    bars = Progress(*columns, console=console, transient=True)
-    try:
-        yield Bars(bars)
-    finally:
-        bars.stop()

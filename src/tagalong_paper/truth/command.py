@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tagalong.cli import BudgetsOption, JsonOption, SeedsOption, clean, listed, progress, put, say, screen, table
-from tagalong.cli import budgets as read_budgets
+from tagalong.cli import (
+    BudgetsOption,
+    JsonOption,
+    SeedsOption,
+    parse_budgets,
+    parse_names,
+    print_line,
+    print_table,
+    printable,
+    screen,
+    spinner,
+    text_table,
+)
 from tagalong.files import holdable
 
 if TYPE_CHECKING:
@@ -39,9 +50,9 @@ def leaderboard(
     from .leaderboard import leaderboard as compare
     from .tables import truth_names
 
-    names = listed(tables)
-    wanted = (2, 3, 4) if budgets is None else tuple(int(k) for k in read_budgets(budgets, 12))
-    with progress("looking up", quiet=json):
+    names = parse_names(tables)
+    wanted = (2, 3, 4) if budgets is None else tuple(int(k) for k in parse_budgets(budgets, 12))
+    with spinner("looking up", quiet=json):
         found = compare(names or truth_names(), budgets=wanted, seeds=3 if seeds is None else seeds)
     if json:
         print(json_module.dumps({"leaderboard": [holdable(one.to_document()) for one in found]}, indent=1))
@@ -57,15 +68,15 @@ def _show(found: list[Standing], budgets: tuple[int, ...]) -> None:
     names = dict.fromkeys(one.table for one in found)
     overall = average(found) if len(names) > 1 else []
     for name in (*names, *dict.fromkeys(one.table for one in overall)):
-        shown = table(f"{clean(name)}: estimator", *numbers, numbers=numbers)
+        shown = text_table(f"{printable(name)}: estimator", *numbers, numbers=numbers)
         rows = sorted((one for one in (*found, *overall) if one.table == name), key=_order)
         for one in rows:
             changes = [f"{100 * one.changes[k]:+.2f} %" if k in one.changes else "" for k in budgets]
             shown.add_row(
-                clean(one.estimator), f"{one.pairs:+.2f}", f"{one.marginal:+.2f}", *changes, f"{one.cost:.1f}"
+                printable(one.estimator), f"{one.pairs:+.2f}", f"{one.marginal:+.2f}", *changes, f"{one.cost:.1f}"
             )
-        put(console, shown)
-        say(console, "")
+        print_table(console, shown)
+        print_line(console, "")
 
 
 def _order(one: Standing) -> tuple[float, str]:
