@@ -21,7 +21,7 @@ def test_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, extra
     )
 
 
-def test_importing_tagalong_imports_none_of_them() -> None:
-    packages = {"lightning", "transformers", "accelerate", "sklearn", "torchjd"}
+def test_importing_tagalong_imports_none_of_them_nor_torch_nor_pandas() -> None:
+    packages = {"lightning", "transformers", "accelerate", "sklearn", "torchjd", "torch", "pandas"}
     code = f"import sys, tagalong, tagalong.integrations; print({packages} & {{*sys.modules}})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

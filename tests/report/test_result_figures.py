@@ -7,7 +7,7 @@ from made_up_run import make_run
 
 from tagalong import select_groups
 from tagalong.report import affinity_heatmap, cost_against_error, grouping_figure, task_changes
-from tagalong.study.finished_run import Run, read_run
+from tagalong.study import Run, read_run
 
 TASKS = ("age", "<b>ill</b>", "tall", "thin")
 
