@@ -123,7 +123,12 @@ def test_ctrl_c_is_as_usual_afterwards(tagalong: Terminal, hard: str, presses: l
             "tagalong.study.Study.run",
             "networks are kept in out, the same",
         ),
-        ("paper over-time --out out", "tagalong_paper.run_experiment", "finished networks are kept in out, the same"),
+        (
+            "run faces --tasks Goatee,No_Beard --out out",
+            "tagalong.study.Study.check",  # of a folder with networks that an earlier command trained, say
+            "networks are kept in out, the same",
+        ),
+        ("paper over-time --out out", "tagalong_paper.Bench.lab", "finished networks are kept in out, the same"),
         (
             "paper over-time --seeds 1 --recipe epochs=1 --quiet --out out",
             "tagalong_paper.Report.save",

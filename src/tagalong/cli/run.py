@@ -121,11 +121,11 @@ def compare(
 
     silent = json or quiet
     wanted |= {"options": settings or None}
-    with renamed_arguments(**TYPED):
-        Study(problem, out, executor=executor, device=device).check(**wanted)
-    if not silent:
-        show_labels(problem)
     try:
+        with renamed_arguments(**TYPED):
+            Study(problem, out, executor=executor, device=device).check(**wanted)
+        if not silent:
+            show_labels(problem)
         with renamed_arguments(**TYPED), show_progress(silent) as progress:
             results = Study(problem, out, executor=executor, device=device, progress=progress).run(**wanted)
     except KeyboardInterrupt:
