@@ -20,8 +20,15 @@ import numpy as np
 
 from tagalong.study.search import Settings, search
 from tagalong.study.search.choice import cover, served_by
-from tagalong_paper.truth import Lookup, TruthTable, load_truth, truth_names
-from tagalong_paper.truth.estimates import Estimate, _of_pairs, marginal_effects_of
+from tagalong_paper.truth import (
+    Estimate,
+    Lookup,
+    TruthTable,
+    estimate_from_pairs,
+    load_truth,
+    marginal_effects_of,
+    truth_names,
+)
 
 SEARCH_SEEDS = 3
 OVERHEAD = 0.1  # of the first training, for affinities
@@ -175,7 +182,7 @@ def exhaustive(table: TruthTable, seeds: list[int]) -> tuple[dict[int, Serves], 
 
 def hoa(table: TruthTable, seeds: list[int]) -> tuple[dict[int, Serves], float]:
     """All pairs and singles with every seed."""
-    pairs = _of_pairs(table, table.val[seeds].mean((0, 1)), 1.0)
+    pairs = estimate_from_pairs(table, table.val[seeds].mean((0, 1)), 1.0)
     return _chosen(table, pairs), pairs.cost * len(seeds)
 
 

@@ -35,7 +35,7 @@ from tagalong_paper.celeba.cache import Cache, cores
 from tagalong_paper.celeba.decode import decode
 from tagalong_paper.celeba.files import find_images
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "paper"))
 from official_celeba import file_name, write_celeba
 
 DRAWN = 1000

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 
 from tagalong.learn import Job, Problem, Trained, train_many
-from tagalong_paper.truth import TruthTable
-from tagalong_paper.truth.tables import members
+from tagalong_paper.truth import TruthTable, subset_members
 from truth_affinity import METERS, Measured, measure, measure_joint
 from truth_linear import NAME as LINEAR
 from truth_linear import measure_linear
@@ -127,7 +126,7 @@ def _measure(problem: Problem, seed: int, kind: str) -> tuple[int, str, Measured
 
 def all_losses(problem: Problem, seeds: int, device: str) -> dict[str, np.ndarray]:
     """Every subset with every seed, as logarithms against all tasks together."""
-    inside = members(len(problem.names))
+    inside = subset_members(len(problem.names))
     everything = [tuple(itertools.compress(problem.names, some)) for some in inside]
     place = {subset: at for at, subset in enumerate(everything)}
     shape = seeds, len(everything), len(problem.names)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, jvp, vmap
 
-from tagalong.learn import Job, Network, Problem, Task, Training, mean_loss
-from tagalong_paper.truth.tables import members
+from tagalong.learn import Job, Network, Problem, Task, build_network, train
+from tagalong_paper.truth import subset_members
 
 DIRECTIONS = 256
 ROWS = 512  # of either part
@@ -26,15 +26,14 @@ def measure_linear(problem: Problem, seed: int) -> tuple[np.ndarray, float]:
     Returns:
         Logarithms of validation losses, [subsets, tasks], and what they took beside the training.
     """
+    trained = train(problem, Job(problem.names, seed))
     with torch.random.fork_rng(devices=[]):
-        training = Training(problem, Job(problem.names, seed))
-        while not training.over:
-            training.run_epoch()
-        training.network.load_state_dict(training.best)
+        network = build_network(problem, problem.names, seed)
+        network.load_state_dict(trained.state)
         rows = min(ROWS, len(problem.train)) + min(ROWS, len(problem.val))
         # every direction is two forward passes, a step of training three
-        cost = 2 * DIRECTIONS * rows / (3 * training.steps * problem.recipe.batch_size)
-        return predicted(problem, training.network.eval(), seed), cost
+        cost = 2 * DIRECTIONS * rows / (3 * trained.steps * problem.recipe.batch_size)
+        return predicted(problem, network.eval(), seed), cost
 
 
 def predicted(problem: Problem, network: Network, seed: int, damping: float = DAMPING) -> np.ndarray:
@@ -52,7 +51,7 @@ def predicted(problem: Problem, network: Network, seed: int, damping: float = DA
         parts.append({name: (outputs[name], slopes[name], split.targets[name][some]) for name in problem.names})
     curvatures, pulls = zip(*(_curvature(problem.task(name), *parts[0][name]) for name in problem.names), strict=True)
     moves = _moves(torch.stack(curvatures), torch.stack(pulls), damping)
-    inside = members(len(problem.names))
+    inside = subset_members(len(problem.names))
     logs = np.full(inside.shape, np.nan)
     for column, task in enumerate(problem.tasks):
         logs[inside[:, column], column] = _losses(task, *parts[1][task.name], moves[inside[:, column]])
@@ -79,7 +78,7 @@ def _slopes(
 def _curvature(task: Task, outputs: Tensor, slopes: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """The Gauss–Newton matrix of the training loss along the directions, and its gradient."""
     outputs = outputs.detach().requires_grad_()
-    (first,) = torch.autograd.grad(mean_loss(task, outputs, targets), outputs, create_graph=True)
+    (first,) = torch.autograd.grad(_mean_loss(task, outputs, targets), outputs, create_graph=True)
     second = torch.autograd.grad(first.sum(), outputs)[0] if first.requires_grad else torch.zeros_like(first)
     flat = slopes.flatten(0, 1)
     return flat.T @ (second.reshape(-1, 1).clamp(min=0) * flat), flat.T @ first.detach().flatten()
@@ -87,7 +86,7 @@ def _curvature(task: Task, outputs: Tensor, slopes: Tensor, targets: Tensor) -> 
 
 def _moves(curvatures: Tensor, pulls: Tensor, damping: float) -> Tensor:
     """[subsets, directions]: where a damped step on the sum of a subset's losses goes."""
-    inside = torch.from_numpy(members(len(pulls))).to(pulls.dtype)
+    inside = torch.from_numpy(subset_members(len(pulls))).to(pulls.dtype)
     usual = torch.diagonal(curvatures.sum(0)).mean()
     ridge = damping * usual * torch.eye(pulls.shape[1], dtype=pulls.dtype)
     found = []
@@ -99,4 +98,10 @@ def _moves(curvatures: Tensor, pulls: Tensor, damping: float) -> Tensor:
 
 def _losses(task: Task, outputs: Tensor, slopes: Tensor, targets: Tensor, moves: Tensor) -> np.ndarray:
     changed = outputs + torch.einsum("rod,sd->sro", slopes, moves).reshape(len(moves), *outputs.shape)
-    return np.log([max(float(mean_loss(task, one, targets)), 1e-12) for one in changed])
+    return np.log([max(float(_mean_loss(task, one, targets)), 1e-12) for one in changed])
+
+
+def _mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Over the rows that have a label."""
+    losses, present = task.row_losses(outputs, targets)
+    return losses.sum() / present.sum().clamp(min=1)

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .bench import Bench as Bench
     from .bench import open_bench as open_bench
-    from .experiments.registry import EXPERIMENTS as EXPERIMENTS
-    from .experiments.registry import Experiment as Experiment
-    from .experiments.registry import run_experiment as run_experiment
-    from .groupings import PRINTED as PRINTED
-    from .groupings import Printed as Printed
-    from .groupings import PrintedGroup as PrintedGroup
-    from .matrices import CELEBA as CELEBA
-    from .matrices import MATRICES as MATRICES
-    from .matrices import TASKONOMY as TASKONOMY
-    from .matrices import Published as Published
-    from .matrices import published as published
+    from .experiments import EXPERIMENTS as EXPERIMENTS
+    from .experiments import Experiment as Experiment
+    from .experiments import run_experiment as run_experiment
     from .plugins import register as register
+    from .printed import CELEBA as CELEBA
+    from .printed import MATRICES as MATRICES
+    from .printed import PRINTED as PRINTED
+    from .printed import TASKONOMY as TASKONOMY
+    from .printed import Printed as Printed
+    from .printed import PrintedGroup as PrintedGroup
+    from .printed import Published as Published
+    from .printed import published as published
     from .report import Claim as Claim
     from .report import Report as Report
     from .report import Sheet as Sheet
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Bench": ".bench",
-    "CELEBA": ".matrices",
+    "CELEBA": ".printed",
     "Claim": ".report",
-    "EXPERIMENTS": ".experiments.registry",
-    "Experiment": ".experiments.registry",
-    "MATRICES": ".matrices",
-    "PRINTED": ".groupings",
-    "Printed": ".groupings",
-    "PrintedGroup": ".groupings",
-    "Published": ".matrices",
+    "EXPERIMENTS": ".experiments",
+    "Experiment": ".experiments",
+    "MATRICES": ".printed",
+    "PRINTED": ".printed",
+    "Printed": ".printed",
+    "PrintedGroup": ".printed",
+    "Published": ".printed",
     "Report": ".report",
     "Selection": ".selection",
     "Sheet": ".report",
-    "TASKONOMY": ".matrices",
+    "TASKONOMY": ".printed",
     "Value": ".report",
     "open_bench": ".bench",
-    "published": ".matrices",
+    "published": ".printed",
     "register": ".plugins",
-    "run_experiment": ".experiments.registry",
+    "run_experiment": ".experiments",
     "selections": ".selection",
 }
 

@@ -11,22 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from tagalong.errors import counted
 
-from .matrices import CELEBA
+from .printed import TASK_NAMES
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.progress import Progress
     from tagalong.study import Executor, Lab
 
-ATTRIBUTES = (
-    *("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Brown_Hair", "Goatee"),
-    *("Mustache", "No_Beard", "Rosy_Cheeks", "Wearing_Hat"),
-)
-SHORT = dict(zip(ATTRIBUTES, CELEBA, strict=True))
-SHORT_TASKONOMY = {"segmentation": "s", "depth": "d", "normals": "n", "edges": "t", "keypoints": "k"}
+SHORT = {name: short for short, name in TASK_NAMES["celeba"].items()}
+SHORT_TASKONOMY = {name: short for short, name in TASK_NAMES["taskonomy"].items()}
 FEW = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard")  # at small size: 31 subsets
 PROBLEMS = ("faces", "celeba", "taskonomy")
 BUDGETS = {"faces": (2, 3, 4), "celeba": (2, 3, 4), "taskonomy": (2, 3)}
+SEEDS = {"small": 2, "full": 3}
+FEWEST = 2  # tasks, so that there is something to group
 
 
 @dataclass(frozen=True)
@@ -128,10 +126,6 @@ class Bench:
             yield lab
             store.prune()  # results stay; nothing here needs weights
             lab.tidy()
-
-
-SEEDS = {"small": 2, "full": 3}
-FEWEST = 2
 
 
 def open_bench(

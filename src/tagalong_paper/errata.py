@@ -10,13 +10,28 @@ import numpy as np
 
 from tagalong.group import select_groups
 from tagalong.learn import Capacity, parameters_of
+from tagalong.problems import load_problem
 
-from .groupings import PRINTED, Printed, PrintedGroup
-from .matrices import Published, published
-from .printed import BASELINES, CAPACITY, EVERY_STEP_ERROR, OPTIMAL, PARTNER, SPEED, SPREAD
+from .printed import (
+    BASELINES,
+    CAPACITY,
+    DATASETS,
+    EVERY_STEP_ERROR,
+    OPTIMAL,
+    PARTNER,
+    PRINTED,
+    SPEED,
+    SPREAD,
+    Printed,
+    PrintedGroup,
+    Published,
+    published,
+)
 from .selection import selections
 from .speed import PAPER_COST, SCHEDULES, costs_giving, speed_up
 from .theory import BOUNDS, COUNTEREXAMPLE, PANELS, after_steps
+
+UNIT = {"celeba": 0.01, "taskonomy": 0.0001}  # of the last printed digit
 
 
 class Erratum(NamedTuple):
@@ -33,6 +48,17 @@ class Erratum(NamedTuple):
     printed: str
     found: str
     why: str
+
+
+def errata() -> list[Erratum]:
+    """All of them, computed again from the printed numbers wherever that can be done.
+
+    Example:
+        >>> len(errata()) > 20
+        True
+    """
+    tables = [*columns_and_totals(), *served_wrongly(), *printed_twice(), *misprints()]
+    return [*headlines(), *tables, *setting(), *selector(), *theory()]
 
 
 def headlines() -> list[Erratum]:
@@ -119,65 +145,6 @@ def _spread() -> list[Erratum]:
     ]
 
 
-def selector() -> list[Erratum]:
-    """Published matrices for which fewer networks than tasks already give every task its best."""
-    enough = []
-    for problem in published():
-        tasks = len(problem.affinity.tasks)
-        best = select_groups(problem.affinity, tasks, **problem.options)
-        if len(best.groups) < tasks:
-            enough.append(f"{problem.dataset}, {problem.method}: {len(best.groups)} of {tasks}")
-    return [
-        Erratum(
-            "published selector of groups",
-            "as many groups as the budget allows",
-            f"groups enough for every task to be served at its best: {'; '.join(enough)}",
-            "every further group only ties, and the published selector keeps such redundant groups; ours returns the "
-            "fewest groups, then the smallest",
-        )
-    ]
-
-
-def setting() -> list[Erratum]:
-    """Network, stopping, budgets and rules."""
-    channels = ", ".join(f"{found.times:g}× channels: {found.reached:.1f}×" for found in paper_capacities())
-    return [
-        Erratum(
-            "appendix, larger networks",
-            "n× the channels equal the parameters of n networks",
-            channels,
-            "parameters of the paper's CelebA network with nine heads, counted",
-        ),
-        Erratum("appendix, CelebA", "an encoder loosely like ResNet 18", "one residual block", "the published code"),
-        Erratum(
-            "appendix, CelebA",
-            "train until validation increases for 10 consecutive epochs",
-            "until it has not improved for 10",
-            "the published code",
-        ),
-        Erratum("section 5.1", "PCGrad", "PCGrad on Uncertainty Weights' losses", "the published code"),
-        Erratum(
-            "equation 1",
-            "a plain gradient step on one task",
-            "momentum is in the step, and Z is divided by the learning rate",
-            "the published code; to first order momentum adds the same to every source, which changes no group",
-        ),
-    ]
-
-
-def paper_capacities() -> list[Capacity]:
-    """The paper's CelebA network at 2×, 3× and 4× the channels, with all nine heads."""
-    from tagalong.problems import faces
-
-    problem = faces(rows=100, size="full")
-    sizes = {times: parameters_of(problem, problem.names, times) for times in (1.0, 2.0, 3.0, 4.0)}
-    return [Capacity("channels", times, times, size, size / sizes[1.0]) for times, size in sizes.items() if times > 1]
-
-
-UNIT = {"celeba": 0.01, "taskonomy": 0.0001}  # of the last printed digit
-NAMES = {"celeba": "CelebA", "taskonomy": "Taskonomy"}
-
-
 def columns_and_totals() -> list[Erratum]:
     """Totals that differ from their columns by more than three standard deviations of rounding."""
     found = []
@@ -187,7 +154,7 @@ def columns_and_totals() -> list[Erratum]:
         if abs(sum(columns) - total) > 3 * noise:
             found.append(
                 Erratum(
-                    f"{NAMES[dataset]}, {where}",
+                    f"{DATASETS[dataset]}, {where}",
                     f"total {total:.{digits}f}",
                     f"{sum(columns):.{digits}f}",
                     "the sum of the printed columns",
@@ -235,7 +202,7 @@ def served_wrongly() -> list[Erratum]:
             if times != 1:
                 found.append(
                     Erratum(
-                        f"{NAMES[dataset]}, {method} {budget} groups",
+                        f"{DATASETS[dataset]}, {method} {budget} groups",
                         f"{task} in bold {'twice' if times else 'nowhere'}",
                         "once",
                         "every task is served by exactly one network",
@@ -263,7 +230,7 @@ def printed_twice() -> list[Erratum]:
     why = f"the {len(repeated) - len(unlike)} other networks in several tables have the same results in each"
     return [
         Erratum(
-            f"{NAMES[dataset]}, {' and '.join(where for where, _ in places)}",
+            f"{DATASETS[dataset]}, {' and '.join(where for where, _ in places)}",
             f"for {{{', '.join(sorted(tasks))}}} " + "; and ".join(_listed(group) for _, group in places),
             "one network has one result",
             why,
@@ -286,6 +253,59 @@ def misprints() -> list[Erratum]:
         ("section 5.2", "efficiency increased by 319 %", "3.19×, an increase of 219 %", "the table's speed-up"),
     )  # fmt: skip
     return [Erratum(*entry) for entry in wrong]
+
+
+def setting() -> list[Erratum]:
+    """Network, stopping, budgets and rules."""
+    channels = ", ".join(f"{found.times:g}× channels: {found.reached:.1f}×" for found in paper_capacities())
+    return [
+        Erratum(
+            "appendix, larger networks",
+            "n× the channels equal the parameters of n networks",
+            channels,
+            "parameters of the paper's CelebA network with nine heads, counted",
+        ),
+        Erratum("appendix, CelebA", "an encoder loosely like ResNet 18", "one residual block", "the published code"),
+        Erratum(
+            "appendix, CelebA",
+            "train until validation increases for 10 consecutive epochs",
+            "until it has not improved for 10",
+            "the published code",
+        ),
+        Erratum("section 5.1", "PCGrad", "PCGrad on Uncertainty Weights' losses", "the published code"),
+        Erratum(
+            "equation 1",
+            "a plain gradient step on one task",
+            "momentum is in the step, and Z is divided by the learning rate",
+            "the published code; to first order momentum adds the same to every source, which changes no group",
+        ),
+    ]
+
+
+def paper_capacities() -> list[Capacity]:
+    """The paper's CelebA network at 2×, 3× and 4× the channels, with all nine heads."""
+    problem = load_problem("faces", rows=100, size="full")
+    sizes = {times: parameters_of(problem, problem.names, times) for times in (1.0, 2.0, 3.0, 4.0)}
+    return [Capacity("channels", times, times, size, size / sizes[1.0]) for times, size in sizes.items() if times > 1]
+
+
+def selector() -> list[Erratum]:
+    """Published matrices for which fewer networks than tasks already give every task its best."""
+    enough = []
+    for problem in published():
+        tasks = len(problem.affinity.tasks)
+        best = select_groups(problem.affinity, tasks, **problem.options)
+        if len(best.groups) < tasks:
+            enough.append(f"{problem.dataset}, {problem.method}: {len(best.groups)} of {tasks}")
+    return [
+        Erratum(
+            "published selector of groups",
+            "as many groups as the budget allows",
+            f"groups enough for every task to be served at its best: {'; '.join(enough)}",
+            "every further group only ties, and the published selector keeps such redundant groups; ours returns the "
+            "fewest groups, then the smallest",
+        )
+    ]
 
 
 def theory() -> list[Erratum]:
@@ -332,14 +352,3 @@ def _constants() -> list[Erratum]:
         Erratum("proof of Lemma 1", "L·η²/2 · ‖g_c‖²", "β·η²/2 · ‖g_c‖²", "strong smoothness; the lemma itself holds"),
         Erratum("proof of Proposition 1", "L_a(a), a_a + g_c", "L_a(θ), g_a + g_c", "misprints"),
     ]
-
-
-def errata() -> list[Erratum]:
-    """All of them, computed again from the printed numbers wherever that can be done.
-
-    Example:
-        >>> len(errata()) > 20
-        True
-    """
-    tables = [*columns_and_totals(), *served_wrongly(), *printed_twice(), *misprints()]
-    return [*headlines(), *tables, *setting(), *selector(), *theory()]

@@ -10,10 +10,16 @@ import numpy as np
 
 from tagalong.report import BACKGROUND_COLOUR, TEXT_COLOUR, figure_heading, line_style, marker_style, plotly_text
 
-from .theory import ETA, PANELS, THETA, Panel, after_steps, example_loss, gradients
+from .theory import ETA, PANELS, THETA, Floats, Panel, after_steps, example_loss, gradients
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter
+
+Lines = Mapping[str, Sequence[float]]
+GRID, ZERO = "#eeeeee", "#999999"  # colours of lines behind a figure
+TICKS = [digit * 10.0**power for power in range(-2, 6) for digit in (1, 2, 5)]
+SAME, APART = 0.03, 0.022  # of a decade: costs that would hide each other, and how far apart they are drawn then
+ACROSS, UP = np.linspace(-3.2, 0.4, 61), np.linspace(-2.2, 0.6, 57)  # the part of the plane that `counterexample` shows
 
 
 def bars(
@@ -46,16 +52,8 @@ def bars(
         error = {"type": "data", "array": list(errors[name])} if errors and name in errors else None
         colour = line_style(place)["color"]
         made.append(Bar(name=plotly_text(name), x=list(over), y=list(values), marker_color=colour, error_y=error))
-    layout = {
-        "title": figure_heading(title, note),
-        "barmode": "group",
-        "xaxis": {"type": "category"},
-        "yaxis": {"title": {"text": value}, "gridcolor": "#eeeeee", "zerolinecolor": "#999999"},
-        "margin": {"t": 110},
-        "plot_bgcolor": BACKGROUND_COLOUR,
-        "font": {"color": TEXT_COLOUR},
-    }
-    return Figure(made, layout)
+    axes = {"xaxis": {"type": "category"}, "yaxis": _axis(value)}
+    return Figure(made, _layout(title, note, barmode="group", **axes))
 
 
 def lines(
@@ -80,22 +78,27 @@ def lines(
         Scatter(name=plotly_text(name), x=list(x), y=list(y), mode="lines+markers", line=line_style(place))
         for place, (name, (x, y)) in enumerate(series.items())
     ]
-    axis: dict[str, object] = {"title": {"text": across}, "gridcolor": "#eeeeee"}
+    axis: dict[str, object] = {"title": {"text": across}, "gridcolor": GRID}
     if logarithmic:
         there = sorted({float(value) for x, _ in series.values() for value in x})
         axis |= {"type": "log", "tickvals": there, "ticktext": [f"{value:g}" for value in there]}
-    layout = {
-        "title": figure_heading(title, note),
-        "xaxis": axis,
-        "yaxis": {"title": {"text": value}, "gridcolor": "#eeeeee", "zerolinecolor": "#999999"},
-        "margin": {"t": 110},
-        "plot_bgcolor": BACKGROUND_COLOUR,
-        "font": {"color": TEXT_COLOUR},
-    }
-    return Figure(made, layout)
+    return Figure(made, _layout(title, note, xaxis=axis, yaxis=_axis(value)))
 
 
-Lines = Mapping[str, Sequence[float]]
+def scatter(
+    x: Floats, y: Floats, names: Sequence[str], *, title: str, across: str, value: str, note: str = ""
+) -> Figure:
+    """One point per name.
+
+    Example:
+        >>> x, y = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+        >>> scatter(x, y, ["a", "b"], title="t", across="train", value="validation").data[0].mode
+        'markers'
+    """
+    from plotly.graph_objects import Figure, Scatter
+
+    points = Scatter(x=x, y=y, mode="markers", marker=marker_style(0), text=names, hoverinfo="text")
+    return Figure([points], _layout(title, note, xaxis=_axis(across), yaxis=_axis(value)))
 
 
 def panels(
@@ -134,14 +137,24 @@ def panels(
         title=figure_heading(title, note), width=340 * len(shown) + 280, margin={"t": 130},
         plot_bgcolor=BACKGROUND_COLOUR, font={"color": TEXT_COLOUR},
     )  # fmt: skip
-    figure.update_xaxes(title_text=across, gridcolor="#eeeeee")
-    figure.update_yaxes(gridcolor="#eeeeee", zerolinecolor="#999999")
+    figure.update_xaxes(title_text=across, gridcolor=GRID)
+    figure.update_yaxes(gridcolor=GRID, zerolinecolor=ZERO)
     figure.update_yaxes(title_text=value, col=1)
     return figure
 
 
-TICKS = [digit * 10.0**power for power in range(-2, 6) for digit in (1, 2, 5)]
-SAME, APART = 0.03, 0.022  # of a decade: costs that would hide each other, and how far apart they are drawn then
+def _layout(title: str, note: str, **more: object) -> dict[str, object]:
+    usual = {
+        "title": figure_heading(title, note),
+        "margin": {"t": 110},
+        "plot_bgcolor": BACKGROUND_COLOUR,
+        "font": {"color": TEXT_COLOUR},
+    }
+    return {**usual, **more}
+
+
+def _axis(title: str) -> dict[str, object]:
+    return {"title": {"text": title}, "gridcolor": GRID, "zerolinecolor": ZERO}
 
 
 @dataclass(frozen=True)
@@ -191,15 +204,8 @@ def error_against_cost(points: Sequence[Point], *, title: str, cost: str, error:
                 error_y={"type": "data", "array": [point.stderr or 0.0 for point in mine], "thickness": 1},
             )
         )
-    layout = {
-        "title": figure_heading(title, note),
-        "xaxis": {"title": {"text": cost}, "type": "log", "tickvals": TICKS, "gridcolor": "#eeeeee"},
-        "yaxis": {"title": {"text": error}, "gridcolor": "#eeeeee"},
-        "margin": {"t": 110},
-        "plot_bgcolor": BACKGROUND_COLOUR,
-        "font": {"color": TEXT_COLOUR},
-    }
-    return Figure(made, layout)
+    across_axis = {"title": {"text": cost}, "type": "log", "tickvals": TICKS, "gridcolor": GRID}
+    return Figure(made, _layout(title, note, xaxis=across_axis, yaxis={"title": {"text": error}, "gridcolor": GRID}))
 
 
 def side_by_side(costs: Sequence[float]) -> list[float]:
@@ -215,9 +221,6 @@ def side_by_side(costs: Sequence[float]) -> list[float]:
     for crowd in crowds:
         places[crowd] += APART * (np.arange(len(crowd)) - (len(crowd) - 1) / 2)
     return [float(cost) for cost in 10**places]
-
-
-ACROSS, UP = np.linspace(-3.2, 0.4, 61), np.linspace(-2.2, 0.6, 57)
 
 
 def counterexample() -> Figure:

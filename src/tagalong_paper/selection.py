@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tagalong.group import Grouping, score_grouping, select_groups
 
-from .groupings import PRINTED, Printed
-from .matrices import Published, published
+from .printed import PRINTED, Printed, Published, published
 
 Names = frozenset[str]
 
@@ -84,6 +84,28 @@ class Selection:
                 f"{self.printed.total:g} becomes {self.total_by_scores:.4f}."
             )
         return remarks
+
+    def to_document(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {
+            "dataset": self.problem.dataset,
+            "method": self.problem.method,
+            "budget": self.budget,
+            "objective": self.best.objective,
+            "printed": {
+                "groups": [{"trains": sorted(g.results), "bold": sorted(g.bold)} for g in self.printed.groups],
+                "value": self.given.value,
+                "total_test_result": self.printed.total,
+            },
+            "best": {
+                "groups": [{"trains": sorted(g.trains), "serves": sorted(g.serves)} for g in self.best.groups],
+                "value": self.best.value,
+                "status": self.best.status,
+                "unique": self.unique,
+            },
+            "same": self.same,
+            "remarks": self.remarks,
+        }
 
 
 def selections() -> tuple[Selection, ...]:

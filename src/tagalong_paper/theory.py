@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+COUNT = 100_000  # cases drawn for each statement
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -60,9 +63,6 @@ BOUNDS = (
 )
 
 
-Floats = NDArray[np.float64]
-
-
 @dataclass(frozen=True)
 class Cases:
     """Many cases: a loss L_a, a point, a learning rate and three gradients each.
@@ -106,28 +106,66 @@ class Cases:
 
 
 @dataclass(frozen=True)
-class Case:
-    """One quadratic in two dimensions, L_a(x) = ½(α·x₁² + β·x₂²)."""
+class Search:
+    """What a search found.
 
-    alpha: float
-    beta: float
-    eta: float
-    theta: tuple[float, float]
-    g_b: tuple[float, float]
-    g_c: tuple[float, float]
+    Attributes:
+        met: cases that meet the conditions.
+        broken: those of them in which the statement is false.
+    """
 
-    @property
-    def cases(self) -> Cases:
-        """As a collection of one."""
-        theta, b, c = (np.array([values]) for values in (self.theta, self.g_b, self.g_c))
-        curvature = np.array([self.alpha, self.beta])
-        alpha, beta, eta = (np.array([value]) for value in (self.alpha, self.beta, self.eta))
-        return Cases(lambda x: 0.5 * (x * x) @ curvature, theta, alpha, beta, eta, theta * curvature, b, c)
+    met: int
+    broken: int
 
     @property
-    def cosine(self) -> float:
-        """Of g_a and g_c."""
-        return float(cosines(self.cases.g_a, self.cases.g_c)[0])
+    def share(self) -> float:
+        """Of the cases that meet the conditions."""
+        return self.broken / self.met if self.met else float("nan")
+
+    def __add__(self, other: Search) -> Search:
+        return Search(self.met + other.met, self.broken + other.broken)
+
+
+def search_lemma(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
+    """Lemma 1 on quadratics and on logistic regressions."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for name, cases in (("quadratic", quadratic_cases(count, random)), ("logistic", logistic_cases(count, random))):
+        met = cases.b_has_more_affinity
+        size = (cases.g_a * cases.g_a).sum(1)
+        found[name] = Search(int(met.sum()), int((met & (lemma_gap(cases) < -1e-9 * size)).sum()))
+    return found
+
+
+def lemma_gap(cases: Cases) -> Floats:
+    """Right less left side of Lemma 1: g_a·g_b − (g_a·g_c − ½βη‖g_c‖² + ½αη‖g_b‖²); never negative if it holds."""
+
+    def dot(first: Floats, second: Floats) -> Floats:
+        found: Floats = (first * second).sum(1)
+        return found
+
+    right = dot(cases.g_a, cases.g_b)
+    left = dot(cases.g_a, cases.g_c) - cases.beta * cases.eta / 2 * dot(cases.g_c, cases.g_c)
+    return right - left - cases.alpha * cases.eta / 2 * dot(cases.g_b, cases.g_b)
+
+
+def search_proposition(bound: Bound, count: int = COUNT, seed: int = 0) -> Search:
+    """Proposition 1 with this version of its bound, on quadratics that meet all of its conditions."""
+    cases = quadratic_cases(count, np.random.default_rng(seed), highest=bound.value)
+    limit = bound.value(cases.alpha, cases.beta, cases.eta)
+    met = cases.b_has_more_affinity & (cosines(cases.g_a, cases.g_c) <= limit)
+    return Search(int(met.sum()), int((met & ~cases.b_is_the_better_partner).sum()))
+
+
+def search_margin(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
+    """What holds: if b's advantage is at least βη²‖g_a‖‖g_b − g_c‖, then b is the better partner."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for name, cases in (("quadratic", quadratic_cases(count, random)), ("logistic", logistic_cases(count, random))):
+        lengths = np.linalg.norm(cases.g_a, axis=1) * np.linalg.norm(cases.g_b - cases.g_c, axis=1)
+        met = cases.after(cases.g_c) - cases.after(cases.g_b) >= cases.beta * cases.eta**2 * lengths
+        found[name] = Search(int(met.sum()), int((met & ~cases.b_is_the_better_partner).sum()))
+    return found
 
 
 def quadratic_cases(
@@ -200,7 +238,30 @@ def _turned(vectors: Floats, cosine: Floats, random: np.random.Generator) -> Flo
     return found
 
 
-ALPHA, BETA, ETA, THETA = 1.0, 10.0, 0.09, (-2.0, -1.0)
+@dataclass(frozen=True)
+class Case:
+    """One quadratic in two dimensions, L_a(x) = ½(α·x₁² + β·x₂²)."""
+
+    alpha: float
+    beta: float
+    eta: float
+    theta: tuple[float, float]
+    g_b: tuple[float, float]
+    g_c: tuple[float, float]
+
+    @property
+    def cases(self) -> Cases:
+        """As a collection of one."""
+        theta, b, c = (np.array([values]) for values in (self.theta, self.g_b, self.g_c))
+        curvature = np.array([self.alpha, self.beta])
+        alpha, beta, eta = (np.array([value]) for value in (self.alpha, self.beta, self.eta))
+        return Cases(lambda x: 0.5 * (x * x) @ curvature, theta, alpha, beta, eta, theta * curvature, b, c)
+
+    @property
+    def cosine(self) -> float:
+        """Of g_a and g_c."""
+        return float(cosines(self.cases.g_a, self.cases.g_c)[0])
+
 
 # Found by a search as in `search_proposition`; it meets every condition of the main text's version.
 COUNTEREXAMPLE = Case(
@@ -211,6 +272,7 @@ COUNTEREXAMPLE = Case(
     g_b=(-0.76530, -3.90227),
     g_c=(0.13811, -3.97421),
 )
+ALPHA, BETA, ETA, THETA = 1.0, 10.0, 0.09, (-2.0, -1.0)  # of the appendix's quadratic example
 
 
 @dataclass(frozen=True)
@@ -243,22 +305,6 @@ PANELS = (
 )
 
 
-def example_loss(x: Floats) -> Floats:
-    """½(x₁² + 10·x₂²) of points [points, 2]."""
-    found: Floats = 0.5 * (x * x) @ np.array([ALPHA, BETA])
-    return found
-
-
-def gradients(panel: Panel, *, unit: bool = True) -> dict[str, Floats]:
-    """g_a, g_b and g_c: all of unit length, or of the length of g_a, as the text says."""
-    g_a = np.array(THETA) * np.array([ALPHA, BETA])
-    length = 1.0 if unit else float(np.linalg.norm(g_a))
-    return {
-        name: length * np.asarray(vector) / np.linalg.norm(vector)
-        for name, vector in (("a", g_a), ("b", panel.b), ("c", panel.c))
-    }
-
-
 def after_steps(panel: Panel, *, unit: bool = True) -> tuple[float, float]:
     """L_a after the panel's step with b and with c.
 
@@ -274,67 +320,17 @@ def after_steps(panel: Panel, *, unit: bool = True) -> tuple[float, float]:
     return with_b, with_c
 
 
-COUNT = 100_000
+def gradients(panel: Panel, *, unit: bool = True) -> dict[str, Floats]:
+    """g_a, g_b and g_c: all of unit length, or of the length of g_a, as the text says."""
+    g_a = np.array(THETA) * np.array([ALPHA, BETA])
+    length = 1.0 if unit else float(np.linalg.norm(g_a))
+    return {
+        name: length * np.asarray(vector) / np.linalg.norm(vector)
+        for name, vector in (("a", g_a), ("b", panel.b), ("c", panel.c))
+    }
 
 
-@dataclass(frozen=True)
-class Search:
-    """What a search found.
-
-    Attributes:
-        met: cases that meet the conditions.
-        broken: those of them in which the statement is false.
-    """
-
-    met: int
-    broken: int
-
-    @property
-    def share(self) -> float:
-        """Of the cases that meet the conditions."""
-        return self.broken / self.met if self.met else float("nan")
-
-    def __add__(self, other: Search) -> Search:
-        return Search(self.met + other.met, self.broken + other.broken)
-
-
-def lemma_gap(cases: Cases) -> Floats:
-    """Right less left side of Lemma 1: g_a·g_b − (g_a·g_c − ½βη‖g_c‖² + ½αη‖g_b‖²); never negative if it holds."""
-
-    def dot(first: Floats, second: Floats) -> Floats:
-        found: Floats = (first * second).sum(1)
-        return found
-
-    right = dot(cases.g_a, cases.g_b)
-    left = dot(cases.g_a, cases.g_c) - cases.beta * cases.eta / 2 * dot(cases.g_c, cases.g_c)
-    return right - left - cases.alpha * cases.eta / 2 * dot(cases.g_b, cases.g_b)
-
-
-def search_lemma(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
-    """Lemma 1 on quadratics and on logistic regressions."""
-    random = np.random.default_rng(seed)
-    found = {}
-    for name, cases in (("quadratic", quadratic_cases(count, random)), ("logistic", logistic_cases(count, random))):
-        met = cases.b_has_more_affinity
-        size = (cases.g_a * cases.g_a).sum(1)
-        found[name] = Search(int(met.sum()), int((met & (lemma_gap(cases) < -1e-9 * size)).sum()))
-    return found
-
-
-def search_proposition(bound: Bound, count: int = COUNT, seed: int = 0) -> Search:
-    """Proposition 1 with this version of its bound, on quadratics that meet all of its conditions."""
-    cases = quadratic_cases(count, np.random.default_rng(seed), highest=bound.value)
-    limit = bound.value(cases.alpha, cases.beta, cases.eta)
-    met = cases.b_has_more_affinity & (cosines(cases.g_a, cases.g_c) <= limit)
-    return Search(int(met.sum()), int((met & ~cases.b_is_the_better_partner).sum()))
-
-
-def search_margin(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
-    """What holds: if b's advantage is at least βη²‖g_a‖‖g_b − g_c‖, then b is the better partner."""
-    random = np.random.default_rng(seed)
-    found = {}
-    for name, cases in (("quadratic", quadratic_cases(count, random)), ("logistic", logistic_cases(count, random))):
-        lengths = np.linalg.norm(cases.g_a, axis=1) * np.linalg.norm(cases.g_b - cases.g_c, axis=1)
-        met = cases.after(cases.g_c) - cases.after(cases.g_b) >= cases.beta * cases.eta**2 * lengths
-        found[name] = Search(int(met.sum()), int((met & ~cases.b_is_the_better_partner).sum()))
+def example_loss(x: Floats) -> Floats:
+    """½(x₁² + 10·x₂²) of points [points, 2]."""
+    found: Floats = 0.5 * (x * x) @ np.array([ALPHA, BETA])
     return found

@@ -10,7 +10,7 @@ from rich.console import Console
 from terminal import Terminal
 
 from tagalong_paper import EXPERIMENTS, Report, Sheet, Value
-from tagalong_paper.commands import show_report
+from tagalong_paper.terminal import show_report
 
 
 def test_it_lists_what_there_is(tagalong: Terminal) -> None:
@@ -99,7 +99,7 @@ def test_no_number_is_cut_where_a_table_is_wide(tagalong: Terminal, monkeypatch:
 
 def test_served_tasks_are_bold_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.StringIO()
-    monkeypatch.setattr("tagalong_paper.commands.screen", lambda: Console(file=shown, force_terminal=True, width=80))
+    monkeypatch.setattr("tagalong_paper.terminal.screen", lambda: Console(file=shown, force_terminal=True, width=80))
     columns = ("method", "a1", "a2")
     groups = Sheet("2 groups", columns, [("tag", Value(11.25), Value(8.5, served=False)), ("tag", None, Value(7.75))])
     show_report(Report("main", "title", [groups, Sheet("Baselines", columns, [("mtl", Value(3.5), Value(2.5))])]))

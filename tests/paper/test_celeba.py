@@ -8,15 +8,15 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from official_celeba import FORTY, HIGH, WIDE, file_name, jpeg, part, write_celeba
 from PIL import Image
 from torch.nn.functional import interpolate
 
-from official_celeba import FORTY, HIGH, WIDE, file_name, jpeg, part, write_celeba
 from tagalong import Study
 from tagalong.cli import main
 from tagalong.learn import Mapped, Problem, parameters_of, why_not_batched
-from tagalong.problems import PAPER_RECIPE, load_problem
-from tagalong.problems.faces_drawing import FACE_ATTRIBUTES, draw_attributes
+from tagalong.problems import FACE_ATTRIBUTES, PAPER_RECIPE, load_problem
+from tagalong.problems.faces_drawing import draw_attributes
 from tagalong_paper import open_bench
 from tagalong_paper.celeba import celeba
 from tagalong_paper.celeba.decode import decode

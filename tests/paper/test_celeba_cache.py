@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from official_celeba import file_name, jpeg, write_celeba
 from PIL import Image
 
 from kill_at import FileOperations
-from official_celeba import file_name, jpeg, write_celeba
 from tagalong.cli import main
 from tagalong_paper.celeba import cache as celeba_cache
 from tagalong_paper.celeba import celeba

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from official_celeba import write_celeba
+
 from tagalong.cli import main
 from tagalong_paper.celeba import celeba
 

@@ -13,9 +13,7 @@ from tagalong.learn import Diverged, Problem, Recipe, Task
 from tagalong.study import Outcome
 from tagalong_paper import Bench, Report, Value, run_experiment
 from tagalong_paper.claims import all_lower
-from tagalong_paper.experiments import capacity as _capacity
-from tagalong_paper.experiments import hyperparameters as _hyperparameters
-from tagalong_paper.experiments import partner as _partner
+from tagalong_paper.experiments import capacity, hyperparameters, partner
 from tagalong_paper.totals import subset_table
 
 
@@ -61,9 +59,9 @@ def test_too_few_networks_for_the_groups_are_no_matter_of_a_budget() -> None:
     lab.problem.recipe = Recipe(lr=0.5, batch_size=8)
     bench: Any = SimpleNamespace(budgets=(2, 3))
     with pytest.raises(Diverged, match=r"4 of 7 subsets diverged .* 0.5 .* 8, and no 2 .* lower `recipe.lr`"):
-        _hyperparameters._best(bench, lab, [0])
+        hyperparameters._best(bench, lab, [0])
     bench.budgets = (3,)
-    assert set(_hyperparameters._best(bench, lab, [0])) == {3}
+    assert set(hyperparameters._best(bench, lab, [0])) == {3}
 
 
 def test_a_claim_with_a_part_that_diverged_is_not_tested_but_can_be_wrong() -> None:
@@ -73,10 +71,10 @@ def test_a_claim_with_a_part_that_diverged_is_not_tested_but_can_be_wrong() -> N
 
 
 def test_a_diverged_pair_is_nobody_s_partner() -> None:
-    found = _partner.pair_errors(lab_with({frozenset("ab")}), [0, 1])
+    found = partner.pair_errors(lab_with({frozenset("ab")}), [0, 1])
     assert found == {"a": {"c": [2.0, 2.0]}, "b": {"c": [2.0, 2.0]}, "c": {"a": [2.0, 2.0], "b": [2.0, 2.0]}}
     with pytest.raises(Diverged, match=r"every pair with a diverged; lower `recipe.lr`"):
-        _partner.pair_errors(lab_with({frozenset("ab"), frozenset("ac")}), [0])
+        partner.pair_errors(lab_with({frozenset("ab"), frozenset("ac")}), [0])
 
 
 def exploding(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -108,7 +106,7 @@ def test_no_larger_networks_are_trained_where_mtl_diverges(wild: Bench, monkeypa
     def larger(*_: object) -> None:
         raise AssertionError("larger networks were trained")
 
-    monkeypatch.setattr(_capacity, "_totals", larger)
+    monkeypatch.setattr(capacity, "_totals", larger)
     with pytest.raises(Diverged, match=r"all tasks together: .* lower `recipe.lr`"):
         run_experiment("capacity", wild, methods=["mtl"])
 

@@ -15,22 +15,20 @@ from tagalong.cli import main
 from tagalong.group import select_groups
 from tagalong.learn import Capacity, train
 from tagalong.study import Results
-from tagalong_paper import EXPERIMENTS, Bench, Report, Value, run_experiment
+from tagalong_paper import EXPERIMENTS, Bench, Published, Report, Value, run_experiment
 from tagalong_paper.affinities import every_step
 from tagalong_paper.claims import all_lower
-from tagalong_paper.experiments import capacity as _capacity
-from tagalong_paper.experiments import frequency as _frequency
-from tagalong_paper.experiments import hyperparameters as _hyperparameters
-from tagalong_paper.experiments import matrix as _matrix
-from tagalong_paper.experiments import matrix as _natural
-from tagalong_paper.experiments import over_time as _over_time
-from tagalong_paper.experiments import partner as _partner
-from tagalong_paper.experiments import task_sets as _destructive
-from tagalong_paper.experiments import task_sets as _task_sets
-from tagalong_paper.experiments import tune as _tune
-from tagalong_paper.experiments import validation as _validation
-from tagalong_paper.experiments.frequency import scheduled
-from tagalong_paper.matrices import Published
+from tagalong_paper.experiments import (
+    capacity,
+    frequency,
+    hyperparameters,
+    matrix,
+    over_time,
+    partner,
+    task_sets,
+    tune,
+    validation,
+)
 from tagalong_paper.printed import HYPERPARAMETERS
 from tagalong_paper.speed import SCHEDULES, speed_up
 from tagalong_paper.totals import grouping_totals, one_row, results_of, subset_table
@@ -91,25 +89,25 @@ def test_again_it_trains_nothing_and_finds_the_same(name: str, report: Reports, 
 
 @pytest.mark.parametrize("key", ["celeba_tag", "taskonomy_tag"])
 def test_the_fitted_rule_tells_for_which_shares_it_holds(key: str) -> None:
-    affinity, groups = Published(key).affinity, _matrix.NAMED[key]
+    affinity, groups = Published(key).affinity, matrix.NAMED[key]
     wanted = {frozenset(group) for group in groups}
-    holds = _natural.shares_giving(affinity, groups)
+    holds = matrix.shares_giving(affinity, groups)
     assert holds is not None
     low, high = holds
-    assert low < _natural.SHARE <= high
+    assert low < matrix.SHARE <= high
     for share in (low + 1e-6, (low + high) / 2, high):
-        assert set(_natural.natural_groups(affinity, share)) == wanted
+        assert set(matrix.natural_groups(affinity, share)) == wanted
     for share in (low - 1e-6, high + 1e-6):
-        assert set(_natural.natural_groups(affinity, share)) != wanted
-    assert _natural.shares_giving(affinity, groups[:1]) is None
+        assert set(matrix.natural_groups(affinity, share)) != wanted
+    assert matrix.shares_giving(affinity, groups[:1]) is None
 
 
 def test_the_margin_is_above_zero_exactly_for_natural_groups() -> None:
     affinity = Published("celeba_tag").affinity
-    found = _natural.natural_groups(affinity)
+    found = matrix.natural_groups(affinity)
     for size in (2, 3, 4):
         for group in map(frozenset, combinations(affinity.tasks, size)):
-            assert (_natural.margin(affinity, group) > 0) == (group in found)
+            assert (matrix.margin(affinity, group) > 0) == (group in found)
 
 
 def test_the_paper_s_groups_are_judged_on_our_matrices_seed_by_seed(report: Reports) -> None:
@@ -120,7 +118,7 @@ def test_the_paper_s_groups_are_judged_on_our_matrices_seed_by_seed(report: Repo
     other = Affinity.from_matrix([[0, 1, 9], [1, 0, 1], [9, 2, 0]], ["a", "b", "c"])
 
     def judged(*each: Affinity) -> list[str]:
-        return [claim.appeared for claim in _matrix.own_claims([{"a", "b"}, {"a", "z"}], each)]
+        return [claim.appeared for claim in matrix.own_claims([{"a", "b"}, {"a", "z"}], each)]
 
     assert judged(clear, clear, clear) == ["yes"]
     assert judged(other, other, other) == ["no"]
@@ -136,7 +134,7 @@ def test_in_partner_no_partner_beats_the_best_or_falls_below_the_worst(report: R
 
 def test_a_gain_over_random_partners_must_be_clear_over_seeds() -> None:
     def judged(*chosen: list[float], row: float = 0.0) -> str:
-        return _partner.better_than_random(chosen, [row] * len(chosen)).appeared
+        return partner.better_than_random(chosen, [row] * len(chosen)).appeared
 
     assert judged([1.0, 1.1], [0.8, 0.9], [1.2, 1.1]) == "yes"
     assert judged([9.0, -8.0], [1.0, 0.5], [2.0, 1.0]) == "within noise"
@@ -149,19 +147,19 @@ def test_a_gain_over_random_partners_must_be_clear_over_seeds() -> None:
 
 def test_the_worst_partner_is_the_one_with_the_lowest_gain_whatever_its_name() -> None:
     low, high, unsure = [-3.0, -3.1], [2.0, 2.1], [-3.0, 2.8]
-    assert _partner.worst_chosen(high, list(low), low) == "yes", "a tie with the worst is as bad"
-    assert _partner.worst_chosen(high, high, low) == "no"
-    assert _partner.worst_chosen(high, unsure, low) == "within noise"
-    assert _partner.worst_chosen([0.0, 0.0], [0.0, 0.0], [0.0, 0.0]) == "not tested", "two tasks"
-    assert _partner.worst_chosen(high, high, low, row=3.0) == "within noise", "not two test rows"
+    assert partner.worst_chosen(high, list(low), low) == "yes", "a tie with the worst is as bad"
+    assert partner.worst_chosen(high, high, low) == "no"
+    assert partner.worst_chosen(high, unsure, low) == "within noise"
+    assert partner.worst_chosen([0.0, 0.0], [0.0, 0.0], [0.0, 0.0]) == "not tested", "two tasks"
+    assert partner.worst_chosen(high, high, low, row=3.0) == "within noise", "not two test rows"
 
 
 def test_one_test_row_adds_the_same_to_a_gain_and_to_its_row(bench: Bench) -> None:
     task, *others = bench.chosen.names
     row = one_row(bench.chosen)
     added = {other: [4.0, 6.0] for other in others} | {others[0]: [4.0 + row, 6.0 + row]}
-    less = np.subtract(_partner.gain(added, others[1]), _partner.gain(added, others[0]))
-    assert less == pytest.approx(_partner._rows(bench, {task: added})[task])
+    less = np.subtract(partner.gain(added, others[1]), partner.gain(added, others[0]))
+    assert less == pytest.approx(partner._rows(bench, {task: added})[task])
 
 
 def test_partner_shows_every_published_spread_and_the_noise_of_every_gain(report: Reports, bench: Bench) -> None:
@@ -180,7 +178,7 @@ def test_a_sparser_schedule_is_what_a_meter_with_it_measures(bench: Bench) -> No
         job = lab.job(bench.chosen.names, 0)
     metered = train(bench.chosen, job, meter={"estimator": "lookahead", "update": "sgd", "every": 5}).affinity
     assert metered is not None
-    read = scheduled(full, SCHEDULES["every 5"])
+    read = frequency.scheduled(full, SCHEDULES["every 5"])
     assert read.steps.tolist() == metered.steps.tolist()
     np.testing.assert_array_equal(read.history, metered.history)
 
@@ -189,7 +187,7 @@ def test_windows_are_quarters_of_the_training(bench: Bench) -> None:
     with bench.lab() as lab:
         full = every_step(lab, [0])[0]
     steps = len(full.steps)
-    parts = {name: scheduled(full, SCHEDULES[name]).steps for name in SCHEDULES if "%" in name}
+    parts = {name: frequency.scheduled(full, SCHEDULES[name]).steps for name in SCHEDULES if "%" in name}
     assert parts["first 25 %"].tolist() == list(range(round(steps / 4)))
     assert parts["last 25 %"][-1] == steps - 1
     assert parts["middle 25 %"][0] == round(0.375 * steps)
@@ -201,7 +199,7 @@ def test_every_step_agrees_with_itself_and_speed_ups_start_at_one(report: Report
     assert means(found, title, "Pearson")[0] == pytest.approx(1)
     assert means(found, title, "speed-up")[0] == means(found, title, "printed, model")[0] == 1
     assert all(-1 <= value <= 1 for value in means(found, title, "Pearson"))
-    assert _frequency._cost_of_a_measurement({"every 1": 3.0, "never": 1.0}) == 2
+    assert frequency._cost_of_a_measurement({"every 1": 3.0, "never": 1.0}) == 2
 
 
 def test_speed_ups_are_timed_but_for_windows_and_modelled_for_all(report: Reports) -> None:
@@ -218,26 +216,26 @@ def test_only_columns_headed_printed_hold_what_the_paper_gives(
     report: Reports, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = report("frequency").sheets[0]
-    monkeypatch.setattr(_frequency, "PAPER_COST", 7.0)
-    monkeypatch.setattr(_frequency, "SPEED", dict.fromkeys(SCHEDULES, _frequency.SPEED["every 1"]))
+    monkeypatch.setattr(frequency, "PAPER_COST", 7.0)
+    monkeypatch.setattr(frequency, "SPEED", dict.fromkeys(SCHEDULES, frequency.SPEED["every 1"]))
     after = run_experiment("frequency", replace(bench, progress=NothingToTrain())).sheets[0]
     changed = [name for name in before.columns if before.column(name) != after.column(name)]
     assert changed == ["printed less error", "printed speed-up", "printed, model"]
 
 
 def test_measuring_less_is_as_good_only_where_something_could_be_lost() -> None:
-    assert _frequency.as_good([5.0, 5.1], [5.1, 5.2]) == "no", "clearly worse, by little"
-    assert _frequency.as_good([5.0, 5.3], [5.1, 5.2]) == "yes"
-    assert _frequency.as_good([0.0, 0.0], [0.0, 0.0]) == "within noise", "as bad as random groups"
-    assert _frequency.as_good([9.0, -4.0], [5.1, 5.2]) == "within noise", "nothing is known about it"
-    assert _frequency.as_good([5.0], [5.0]) == "within noise", "one seed"
-    assert _frequency.as_good([5.0, 5.1], [5.1, 5.2], row=0.1) == "yes", "worse by one test row"
-    assert _frequency.as_good([5.0, 5.3], [5.1, 5.2], row=3.0) == "within noise", "two test rows better than random"
+    assert frequency.as_good([5.0, 5.1], [5.1, 5.2]) == "no", "clearly worse, by little"
+    assert frequency.as_good([5.0, 5.3], [5.1, 5.2]) == "yes"
+    assert frequency.as_good([0.0, 0.0], [0.0, 0.0]) == "within noise", "as bad as random groups"
+    assert frequency.as_good([9.0, -4.0], [5.1, 5.2]) == "within noise", "nothing is known about it"
+    assert frequency.as_good([5.0], [5.0]) == "within noise", "one seed"
+    assert frequency.as_good([5.0, 5.1], [5.1, 5.2], row=0.1) == "yes", "worse by one test row"
+    assert frequency.as_good([5.0, 5.3], [5.1, 5.2], row=3.0) == "within noise", "two test rows better than random"
 
 
 def test_nothing_is_gained_where_random_groups_make_no_errors(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        _frequency, "random_totals", lambda lab, budgets, seeds: {k: [0.0] * len(seeds) for k in budgets}
+        frequency, "random_totals", lambda lab, budgets, seeds: {k: [0.0] * len(seeds) for k in budgets}
     )
     found = run_experiment("frequency", bench)
     assert all(math.isnan(cell.mean) for cell in found.sheets[0].column("less error, %") if isinstance(cell, Value))
@@ -261,12 +259,12 @@ def test_groups_from_train_loss_hold_no_single_task(report: Reports, bench: Benc
 
 
 def test_two_losses_group_equally_well_only_where_both_groupings_gain() -> None:
-    assert _validation.equally_well([5.0, 5.2], [5.1, 5.0], [7.0, 7.2]) == "yes"
-    assert _validation.equally_well([5.0, 5.2], [6.0, 6.2], [7.0, 7.2]) == "no"
-    assert _validation.equally_well([5.0, 9.2], [7.1, 6.0], [7.0, 7.2]) == "within noise"
-    assert _validation.equally_well([5.0], [5.0], [7.0]) == "within noise", "one seed"
-    assert _validation.equally_well([5.0, 5.0], [5.1, 5.1], [7.0, 7.0]) == "no"
-    assert _validation.equally_well([5.0, 5.0], [5.1, 5.1], [7.0, 7.0], row=0.1) == "yes", "one row is not clear"
+    assert validation.equally_well([5.0, 5.2], [5.1, 5.0], [7.0, 7.2]) == "yes"
+    assert validation.equally_well([5.0, 5.2], [6.0, 6.2], [7.0, 7.2]) == "no"
+    assert validation.equally_well([5.0, 9.2], [7.1, 6.0], [7.0, 7.2]) == "within noise"
+    assert validation.equally_well([5.0], [5.0], [7.0]) == "within noise", "one seed"
+    assert validation.equally_well([5.0, 5.0], [5.1, 5.1], [7.0, 7.0]) == "no"
+    assert validation.equally_well([5.0, 5.0], [5.1, 5.1], [7.0, 7.0], row=0.1) == "yes", "one row is not clear"
 
 
 def test_the_claim_about_single_tasks_says_whose_choice_it_is(report: Reports) -> None:
@@ -304,7 +302,7 @@ def test_the_figure_of_settings_has_errors_over_seeds_and_the_printed_numbers(re
 
 def carried(base: list[float], batch: list[float], rate: list[float], row: float = 0.0) -> list[str]:
     scores = {("base", 2): base, ("half the batch", 2): batch, ("twice the lr", 2): rate}
-    return [claim.appeared for claim in _hyperparameters.claims(scores, row)]
+    return [claim.appeared for claim in hyperparameters.claims(scores, row)]
 
 
 def test_groups_change_with_the_setting_only_where_seeds_left_out_are_clear() -> None:
@@ -315,12 +313,12 @@ def test_groups_change_with_the_setting_only_where_seeds_left_out_are_clear() ->
     thrice = {
         (name, k): [5 + 0.1 * (rows + seed) for seed in range(3)] for name, rows in more.items() for k in (2, 3, 4)
     }
-    claims = _hyperparameters.claims(thrice, row=0.1)
+    claims = hyperparameters.claims(thrice, row=0.1)
     assert {claim.appeared for claim in claims} == {"within noise"}, "two rows of a network that serves three times"
     assert carried([6.0, 6.1, 6.2], [5.0, 5.1, 5.2], [4.0, 4.1, 4.2]) == ["no", "no"]
     assert carried([5.0, math.nan], [6.0, 6.1], [7.0, 7.1]) == ["not tested"] * 2
     assert carried([], [], []) == ["not tested"] * 2, "one seed: none is left out"
-    assert [claim.appeared for claim in _hyperparameters.claims({})] == ["not tested"] * 2, "no budgets"
+    assert [claim.appeared for claim in hyperparameters.claims({})] == ["not tested"] * 2, "no budgets"
 
 
 def test_with_one_seed_carrying_over_is_not_tested(report: Reports, bench: Bench) -> None:
@@ -334,7 +332,7 @@ def test_epochs_add_up_to_the_whole_training(bench: Bench) -> None:
     with bench.lab() as lab:
         affinity = every_step(lab, [0])[0]
     steps = -(-len(bench.chosen.train) // bench.chosen.recipe.batch_size)
-    epochs = _over_time.per_epoch(affinity, steps)
+    epochs = over_time.per_epoch(affinity, steps)
     np.testing.assert_allclose(epochs.sum(0), affinity.history.sum(0))
     assert len(epochs) == len(affinity.steps) // steps
 
@@ -347,14 +345,14 @@ def test_reversals_are_counted_over_all_targets_and_pairs() -> None:
         for target in range(4):
             for one, other in combinations(set(range(4)) - {target}, 2):
                 slow += (before[one, target] < before[other, target]) != (after[one, target] < after[other, target])
-    assert _over_time.reversals(epochs) == slow
+    assert over_time.reversals(epochs) == slow
 
 
 def test_reversals_are_told_with_their_share_of_all_comparisons(report: Reports, bench: Bench) -> None:
     random = np.random.default_rng(0)
     epochs = random.standard_normal((400, 4, 4))
-    assert _over_time.comparisons(epochs) == 4 * 3 * 399
-    assert _over_time.reversals(epochs) / _over_time.comparisons(epochs) == pytest.approx(0.5, abs=0.03)
+    assert over_time.comparisons(epochs) == 4 * 3 * 399
+    assert over_time.reversals(epochs) / over_time.comparisons(epochs) == pytest.approx(0.5, abs=0.03)
     claim = report("over-time").claims[-1]
     numbers = report("over-time").numbers
     n, steps = len(bench.chosen.names), -(-len(bench.chosen.train) // bench.chosen.recipe.batch_size)
@@ -362,7 +360,7 @@ def test_reversals_are_told_with_their_share_of_all_comparisons(report: Reports,
         count = len(every_step(lab, [0])[0].steps) // steps
     assert numbers["comparisons"] == n * (n - 1) * (n - 2) // 2 * (count - 1)
     assert f"{numbers['reversals'] / numbers['comparisons']:.0%}" in claim.because
-    assert _over_time.order_changes(epochs[:1], [epochs[:1, None]]).appeared == "not tested"
+    assert over_time.order_changes(epochs[:1], [epochs[:1, None]]).appeared == "not tested"
 
 
 def test_the_order_changes_only_where_noise_alone_would_not_change_it_as_often() -> None:
@@ -375,8 +373,8 @@ def test_the_order_changes_only_where_noise_alone_would_not_change_it_as_often()
             )
             history = true + noise * random.normal(size=(40, 4, 4))
             found.append(Affinity.from_history(history, list("abcd")))
-        epochs = _over_time.per_epoch(found[0], 8)
-        return _over_time.order_changes(epochs, [_over_time.halves(one, 8) for one in found]).appeared
+        epochs = over_time.per_epoch(found[0], 8)
+        return over_time.order_changes(epochs, [over_time.halves(one, 8) for one in found]).appeared
 
     assert answer(moves=100.0, noise=1.0) == "yes"
     assert answer(moves=0.0, noise=100.0) == "within noise", "the same order all the time"
@@ -388,30 +386,30 @@ def test_halves_of_epochs_add_up_to_the_epochs(bench: Bench) -> None:
     with bench.lab() as lab:
         affinity = every_step(lab, [0])[0]
     steps = -(-len(bench.chosen.train) // bench.chosen.recipe.batch_size)
-    halves = _over_time.halves(affinity, steps)
-    np.testing.assert_allclose(halves.sum(1), _over_time.per_epoch(affinity, steps))
+    halves = over_time.halves(affinity, steps)
+    np.testing.assert_allclose(halves.sum(1), over_time.per_epoch(affinity, steps))
     assert np.abs(halves).sum(axis=(2, 3)).all(), "steps in either half"
 
 
 def test_the_first_steps_are_compared_with_all_later_ones(bench: Bench) -> None:
     with bench.lab() as lab:
         affinity = every_step(lab, [0])[0]
-    start, later = _over_time.parts(affinity)
+    start, later = over_time.parts(affinity)
     assert later is not None
     assert start.steps.tolist() == affinity.steps[:3].tolist()
     assert later.steps.tolist() == affinity.steps[3:].tolist()
-    assert _over_time.parts(start) == (start, None)
-    assert _over_time.more_alike([start], [None]).appeared == "not tested"
+    assert over_time.parts(start) == (start, None)
+    assert over_time.more_alike([start], [None]).appeared == "not tested"
 
 
 def test_first_steps_are_more_alike_only_where_seeds_agree() -> None:
     alike, unlike = (
         Affinity.from_matrix(1 + far * np.arange(9.0).reshape(3, 3), ["a", "b", "c"]) for far in (0.01, 1.0)
     )
-    assert _over_time.more_alike([alike] * 3, [unlike] * 3).appeared == "yes"
-    assert _over_time.more_alike([unlike] * 3, [alike] * 3).appeared == "no"
-    assert _over_time.more_alike([alike, unlike], [unlike, alike]).appeared == "within noise"
-    assert _over_time.more_alike([alike], [unlike]).appeared == "within noise", "one seed"
+    assert over_time.more_alike([alike] * 3, [unlike] * 3).appeared == "yes"
+    assert over_time.more_alike([unlike] * 3, [alike] * 3).appeared == "no"
+    assert over_time.more_alike([alike, unlike], [unlike, alike]).appeared == "within noise"
+    assert over_time.more_alike([alike], [unlike]).appeared == "within noise", "one seed"
 
 
 def test_noise_alone_refutes_no_claim_that_rests_on_many_comparisons() -> None:
@@ -431,9 +429,9 @@ def test_a_single_negative_mean_is_no_clear_sign() -> None:
         steps = np.random.default_rng(seed).standard_normal((7, 3, 3)) + shift
         return Affinity.from_history(steps, list("abc"))
 
-    assert _over_time.positive([start(0, 0.1), start(1, 0.1)]).appeared == "within noise"
-    assert _over_time.positive([start(seed, 50.0) for seed in range(3)]).appeared == "yes"
-    assert _over_time.positive([start(seed, -50.0) for seed in range(3)]).appeared == "no"
+    assert over_time.positive([start(0, 0.1), start(1, 0.1)]).appeared == "within noise"
+    assert over_time.positive([start(seed, 50.0) for seed in range(3)]).appeared == "yes"
+    assert over_time.positive([start(seed, -50.0) for seed in range(3)]).appeared == "no"
 
 
 def test_over_time_draws_the_totals_of_its_tables(report: Reports) -> None:
@@ -448,11 +446,11 @@ def test_over_time_draws_the_totals_of_its_tables(report: Reports) -> None:
 
 
 def test_the_paper_s_two_sets_and_drawn_ones_are_measured(report: Reports, bench: Bench) -> None:
-    names = [bench.short(task) for task in _task_sets.FIRST], [bench.short(task) for task in _task_sets.SECOND]
+    names = [bench.short(task) for task in task_sets.FIRST], [bench.short(task) for task in task_sets.SECOND]
     assert names == (["a1", "a2", "a3", "a4", "a7"], ["a1", "a5", "a7", "a8", "a9"])
     onto = report("task-sets").sheet("Affinity × 1000 onto a1")
     assert onto.column("trained with") == [" ".join(some) for some in names]
-    drawn = _task_sets.random_sets(bench.problem.names, 8, seed=0)
+    drawn = task_sets.random_sets(bench.problem.names, 8, seed=0)
     assert {len(tasks) for tasks in drawn} == {5}
     assert all(list(tasks) == [name for name in bench.problem.names if name in tasks] for tasks in drawn)
 
@@ -465,10 +463,10 @@ def test_task_sets_name_every_task_they_draw_from_and_tell_of_the_data(report: R
 
 
 def test_sets_are_drawn_from_the_tasks_that_were_asked_for(bench: Bench) -> None:
-    assert _task_sets.pool(bench) == bench.problem.names, "the five of the small size were not asked for"
-    assert _task_sets.pool(replace(bench, tasks=None)) == bench.problem.names
+    assert task_sets.pool(bench) == bench.problem.names, "the five of the small size were not asked for"
+    assert task_sets.pool(replace(bench, tasks=None)) == bench.problem.names
     asked = replace(bench, tasks=list(bench.chosen.names))
-    assert _task_sets.pool(asked) == bench.chosen.names
+    assert task_sets.pool(asked) == bench.chosen.names
     found = run_experiment("task-sets", replace(bench, tasks=bench.problem.names[:4]))
     assert "sets of 3 tasks, drawn from 4" in found.notes[-1]
 
@@ -484,32 +482,32 @@ def test_too_few_tasks_for_sets_are_refused_before_training(tmp_path: Path, caps
 
 def test_a_harmful_task_must_harm_before_it_can_be_blamed(report: Reports, bench: Bench) -> None:
     found = report("task-sets").sheet("Does the destructive task harm")
-    first = bench.problem.only(_task_sets.FIRST)
+    first = bench.problem.only(task_sets.FIRST)
     with bench.lab(first) as lab:
         rows = results_of(lab, first.names, bench.seeds)
     without = found.rows[0][0]
     assert isinstance(without, Value)
     assert without.mean == pytest.approx(sum(np.mean(values) for values in rows.values()))
     less_alike = [(0.9, 0.5), (0.92, 0.51)]
-    judged = {harms: _task_sets.changes(less_alike, harms).appeared for harms in ("yes", "within noise", "no")}
+    judged = {harms: task_sets.changes(less_alike, harms).appeared for harms in ("yes", "within noise", "no")}
     assert judged == {"yes": "yes", "within noise": "within noise", "no": "not tested"}
-    assert _task_sets.changes([(alone, together) for together, alone in less_alike], "yes").appeared == "no"
+    assert task_sets.changes([(alone, together) for together, alone in less_alike], "yes").appeared == "no"
 
 
 def test_affinities_must_clearly_change_over_seeds() -> None:
-    assert _task_sets.changes([(0.9, 0.8), (0.9, 0.3)], "yes").appeared == "within noise"
-    assert _task_sets.changes([(0.9, 0.5)], "yes").appeared == "within noise", "one seed"
-    assert _task_sets.changes([(0.9, math.nan), (0.9, 0.5)], "yes").appeared == "not tested"
+    assert task_sets.changes([(0.9, 0.8), (0.9, 0.3)], "yes").appeared == "within noise"
+    assert task_sets.changes([(0.9, 0.5)], "yes").appeared == "within noise", "one seed"
+    assert task_sets.changes([(0.9, math.nan), (0.9, 0.5)], "yes").appeared == "not tested"
 
 
 def test_the_destructive_task_has_the_same_labels_in_other_rows(bench: Bench) -> None:
-    spoilt = _destructive.with_destructive_task(bench.chosen)
+    spoilt = task_sets.with_destructive_task(bench.chosen)
     assert spoilt.names == (*bench.chosen.names, "destructive")
     first = bench.chosen.names[0]
     for split in spoilt.splits.values():
         assert split.targets["destructive"].sum() == split.targets[first].sum()
     assert (spoilt.train.targets["destructive"] != spoilt.train.targets[first]).any()
-    assert spoilt.task("destructive").weight == _destructive.WEIGHT
+    assert spoilt.task("destructive").weight == task_sets.WEIGHT
 
 
 def test_without_early_stopping_every_epoch_is_trained(report: Reports, bench: Bench) -> None:
@@ -525,30 +523,30 @@ def test_without_early_stopping_every_epoch_is_trained(report: Reports, bench: B
 
 
 def test_the_rates_tried_are_the_paper_s_and_the_best_is_chosen(report: Reports, bench: Bench) -> None:
-    assert [5e-4 * times for times in _tune.RATES] == pytest.approx([5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2])
+    assert [5e-4 * times for times in tune.RATES] == pytest.approx([5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2])
     found = report("tune")
-    totals = dict(zip(_tune.ALPHAS, means(found, "GradNorm", "total"), strict=True))
-    assert found.numbers["alpha"] == _tune.best_alpha(totals)
+    totals = dict(zip(tune.ALPHAS, means(found, "GradNorm", "total"), strict=True))
+    assert found.numbers["alpha"] == tune.best_alpha(totals)
     grid = found.sheet("MTL")
     cells = [cell.mean for row in grid.rows for cell in row if isinstance(cell, Value)]
-    assert len(cells) == len(_tune.RATES) * len(_tune.BATCHES)
+    assert len(cells) == len(tune.RATES) * len(tune.BATCHES)
     size = bench.chosen.recipe.batch_size
-    assert [f"batches of {round(size * times)}" for times in _tune.BATCHES] == list(grid.columns[1:])
+    assert [f"batches of {round(size * times)}" for times in tune.BATCHES] == list(grid.columns[1:])
 
 
 def test_a_tie_on_validation_does_not_count_against_the_recipe() -> None:
     rates, found = [1e-4, 5e-4], {128: [9.0, 8.0], 256: [8.5, 8.0 + 1e-12]}
-    assert _tune.best_setting(rates, found, 5e-4, 256)[1:] == (256, 5e-4)
-    assert _tune.best_setting(rates, found, 1e-4, 256)[1:] == (128, 5e-4)
-    assert _tune.claim(5e-4, 256, (8.0, 256, 5e-4)).appeared == "yes"
-    assert _tune.claim(1e-4, 256, (8.0, 128, 5e-4)).appeared == "within noise", "lower with one seed"
-    assert _tune.claim(1e-4, 256, (math.inf, 128, 5e-4)).appeared == "not tested"
+    assert tune.best_setting(rates, found, 5e-4, 256)[1:] == (256, 5e-4)
+    assert tune.best_setting(rates, found, 1e-4, 256)[1:] == (128, 5e-4)
+    assert tune.claim(5e-4, 256, (8.0, 256, 5e-4)).appeared == "yes"
+    assert tune.claim(1e-4, 256, (8.0, 128, 5e-4)).appeared == "within noise", "lower with one seed"
+    assert tune.claim(1e-4, 256, (math.inf, 128, 5e-4)).appeared == "not tested"
 
 
 def test_capacity_draws_no_point_for_a_total_that_is_no_number() -> None:
     sizes = [Capacity("channels", n, n, 10, n) for n in (1.0, 2.0)]
     found = {("mtl", "channels", 1.0): [5.0, 6.0], ("mtl", "channels", 2.0): [5.0, math.nan]}
-    drawn = _capacity.points(
+    drawn = capacity.points(
         sizes, found, {("tag", 2): [math.inf, 4.0], ("hoa", 2): [4.0, 4.0]}, {("tag", 2): 1.6, ("hoa", 2): 1.5}
     )
     assert [(point.method, point.cost, point.error) for point in drawn] == [("mtl, channels", 1, 5.5), ("hoa", 1.5, 4)]

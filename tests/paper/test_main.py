@@ -17,8 +17,7 @@ from tagalong.group import select_groups
 from tagalong.learn import Job, train
 from tagalong.study import Record, Results
 from tagalong_paper import Bench, Report, Value, run_experiment
-from tagalong_paper.experiments import main as _main
-from tagalong_paper.experiments import tune as _tune
+from tagalong_paper.experiments import main, tune
 from tagalong_paper.totals import in_percent, result, totals
 
 Reports = Callable[..., Report]
@@ -163,7 +162,7 @@ def test_the_paper_s_gain_of_pcgrad_stands_beside_ours(report: Reports, bench: B
 def test_gradnorm_is_the_one_that_tune_prefers(records: list[Record], report: Reports) -> None:
     (rule,) = {record.method for record in records if record.method.startswith("gradnorm")}
     assert rule == f"gradnorm:{report('tune').numbers['alpha']:g}"
-    assert float(rule.partition(":")[2]) in _tune.ALPHAS
+    assert float(rule.partition(":")[2]) in tune.ALPHAS
 
 
 def test_as_published_only_the_step_differs(report: Reports) -> None:
@@ -228,4 +227,4 @@ def test_with_fewer_tasks_than_the_paper_s_its_speed_up_is_not_tested(
     bench: Any = SimpleNamespace(printed=printed, budgets=(2,), chosen=SimpleNamespace(names=("task",) * count))
     lines = [SimpleNamespace(method=name, budget=2, deciding_cost=cost) for name, cost in (("hoa", 5.0), ("tag", 2.0))]
     results: Any = SimpleNamespace(table=lambda: lines)
-    assert _main._faster(bench, results).appeared == appeared
+    assert main._faster(bench, results).appeared == appeared

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from taskonomy_small import HOLE, LISTS, view_arrays, view_file, write_taskonomy, write_view
 
 from tagalong.cli import main
 from tagalong.learn import Problem, ReadRows, why_not_batched
 from tagalong.problems import load_problem
-from tagalong_paper.taskonomy import TASKONOMY_RECIPE, taskonomy
-from tagalong_paper.taskonomy import images as taskonomy_images
-from taskonomy_small import HOLE, LISTS, view_arrays, view_file, write_taskonomy, write_view
+from tagalong_paper.taskonomy import TASKONOMY_RECIPE, images, taskonomy
 
 TASKS = ("segmentation", "depth", "normals", "edges", "keypoints")
 
@@ -256,7 +255,7 @@ def test_decoding_that_was_stopped_goes_on_where_it_was(data: Path, monkeypatch:
             if self.views == 4:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(taskonomy_images, "AT_ONCE", 2)
+    monkeypatch.setattr(images, "AT_ONCE", 2)
     for view in (0, 2):
         damage_inside(view_file(data, "birch", view, "rgb"))  # one before it is stopped, one after
     with pytest.raises(KeyboardInterrupt):

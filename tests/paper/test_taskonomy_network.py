@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from taskonomy_small import write_taskonomy
 from torch import nn
 
 from tagalong.learn import Job, build_network, capacities, parameters_of, train
 from tagalong_paper.taskonomy import Decoders, Xception, taskonomy
 from tagalong_paper.taskonomy.problem import TASKS, absolute_error, rotated_error
-from taskonomy_small import write_taskonomy
 
 OUTPUTS = {"segmentation": 18, "depth": 1, "normals": 3, "edges": 1, "keypoints": 1}
 

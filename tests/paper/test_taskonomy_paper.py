@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from taskonomy_small import view_file, write_taskonomy
 
 from tagalong.cli import main
 from tagalong.study import Record, Results
 from tagalong_paper import Bench, Value, open_bench, run_experiment
-from tagalong_paper.experiments import hyperparameters as _hyperparameters
-from tagalong_paper.experiments import tune as _tune
+from tagalong_paper.experiments import hyperparameters, tune
 from tagalong_paper.experiments.task_sets import with_destructive_task
-from taskonomy_small import view_file, write_taskonomy
 
 SHORT = {"segmentation": "s", "depth": "d", "normals": "n", "edges": "t", "keypoints": "k"}
 SETTINGS = {"pixels": 32}
@@ -206,12 +205,12 @@ def test_numbers_printed_of_celeba_stay_away(bench: Bench) -> None:
     losses = run_experiment("validation", bench)
     assert set(losses.sheet("Pearson of the two").column("printed")) == {None}
     assert {cell.digits for cell in losses.sheet("Groups from either").column("total test loss")} == {4}
-    assert _hyperparameters._printed(bench, "half the batch", 2) is None
+    assert hyperparameters._printed(bench, "half the batch", 2) is None
 
 
 def test_losses_have_four_digits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        _tune, "_validated", lambda lab, seeds, rules: [0.5] * len(rules)
+        tune, "_validated", lambda lab, seeds, rules: [0.5] * len(rules)
     )  # how totals look, not what they are
     for name in ("no-early-stopping", "tune"):
         for sheet in run_experiment(name, bench).sheets:

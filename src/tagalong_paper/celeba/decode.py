@@ -1,6 +1,6 @@
 """A process that decodes JPEG files: reads orders, a line of JSON each, and answers each with a line of JSON.
 
-`_celeba_workers` starts it by its path: so it imports Pillow and nothing else, neither torch nor the user's script.
+`cache` starts it by its path: so it imports Pillow and nothing else, neither torch nor the user's script.
 """
 
 from __future__ import annotations

@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 from tagalong.errors import closest, refuse
 
 FOLDER, ARCHIVE = "img_align_celeba", "img_align_celeba.zip"
+ATTRIBUTES_LIST, PARTITION_LIST = "list_attr_celeba.txt", "list_eval_partition.txt"
 OFFICIAL = ("", "Img", "Anno", "Eval")
-SHOWN = 5
+VALUES = {"1": True, "-1": False}
+PARTS = {"0": "train", "1": "validation", "2": "test"}
+SHOWN = 5  # names in a message, of many
 
 
 @dataclass(frozen=True)
@@ -93,12 +96,6 @@ def missing_images(images: Images, names: Iterable[str], listed: str) -> list[st
     ]
 
 
-def some(names: Sequence[str]) -> str:
-    """The first few, and how many more."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
-
-
 def _places(data: Path, name: str) -> list[Path]:
     return [data / folder / name for folder in OFFICIAL if (data / folder / name).exists()]
 
@@ -115,11 +112,6 @@ def _members(folder: Path, prefix: str) -> dict[str, str]:
         return {}
     with os.scandir(place) as entries:
         return {entry.name: f"{prefix}/{entry.name}" if prefix else entry.name for entry in entries if entry.is_file()}
-
-
-ATTRIBUTES_LIST, PARTITION_LIST = "list_attr_celeba.txt", "list_eval_partition.txt"
-VALUES = {"1": True, "-1": False}
-PARTS = {"0": "train", "1": "validation", "2": "test"}
 
 
 def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDArray[np.bool_]]:
@@ -232,3 +224,9 @@ def _wrong_count(path: Path, count: int, names: Sequence[str]) -> list[str]:
 def _twice(path: Path, names: Sequence[str], what: str) -> list[str]:
     again = [name for name, times in Counter(names).items() if times > 1]
     return [f"`data`: {path} must list each {what} once, found more often: {some(again)}"] if again else []
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few, and how many more."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

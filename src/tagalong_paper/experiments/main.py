@@ -13,8 +13,7 @@ from tagalong.study import Combined, Lab, Line, Method, ProblemInfo, Record, Res
 from ..affinities import AS_PUBLISHED
 from ..claims import all_lower, value
 from ..figures import Point, error_against_cost
-from ..groupings import PRINTED, PrintedGroup
-from ..printed import BASELINES, OPTIMAL, PCGRAD_GAIN, Baseline
+from ..printed import BASELINES, OPTIMAL, PCGRAD_GAIN, PRINTED, Baseline, PrintedGroup
 from ..report import Cell, Claim, Report, Sheet, Value
 from ..totals import PaperOptimal, compared, digits_of, measure_of, one_row, refuse_many, result, results_of, totals
 from .tune import tuned_gradnorm
@@ -25,8 +24,74 @@ if TYPE_CHECKING:
     from ..bench import Bench
     from ..totals import Label
 
+TITLE = "Total error against cost: which way of grouping is best?"
+GROUPING = ("cs", "hoa", "tag", "optimal")
+ALONE = {"celeba": ("uw", "pcgrad", "pcgrad-uw"), "taskonomy": ()}
+CS_AS_PUBLISHED = {"cs": {"estimator": "cosine_kernels", "every": 1}}
 PRINTED_AS = {"pcgrad-uw": "pcgrad", "oracle": "optimal"}  # the published PCGrad run used UW's losses
 COLUMNS = ("method", "groups", "total", "test loss, %", "validation loss, %", "deciding", "training", "parameters")
+
+
+def run(bench: Bench, as_published: bool = False) -> Report:
+    """Trains every method of the paper, at every budget.
+
+    Args:
+        bench: where.
+        as_published: TAG with the optimiser's momentum in the step and affinities per learning rate, as the published
+            code has it, instead of equation 1.
+    """
+    refuse_many(bench.chosen)
+    with bench.lab() as lab:
+        records = compared(lab, _methods(bench, lab, as_published), bench.budgets, bench.seeds, CS_AS_PUBLISHED)
+        sheets = [
+            total_sheet(bench, records),
+            *group_sheets(bench, lab, records),
+            *printed_sheets(bench),
+            *pcgrad_sheet(bench, totals(bench.chosen, records)),
+        ]
+    results = Results(records, problem=ProblemInfo.of(bench.chosen))
+    name = "main-as-published" if as_published else "main"
+    results.save(bench.out / f"{name}-results.json")
+    found = totals(bench.chosen, records)
+    return Report(
+        name,
+        TITLE,
+        sheets=sheets,
+        claims=_claims(bench, found, results),
+        figures={
+            f"{name}-deciding": _figure(bench, results, found, training=False),
+            f"{name}-deciding-and-training": _figure(bench, results, found, training=True),
+        },
+        notes=[*bench.about, _step(as_published), *_choices(bench)],
+        numbers={"totals": [{"method": m, "budget": k, "by_seed": values} for (m, k), values in found.items()]},
+    )
+
+
+def _methods(bench: Bench, lab: Lab, as_published: bool) -> list[str | Method]:
+    tag = Tag(**AS_PUBLISHED, every=10) if as_published else Tag()
+    few = bench.printed == "taskonomy"
+    grouping = [*(tag if name == "tag" else name for name in GROUPING), PaperOptimal()]
+    rules = ALONE["taskonomy" if few else "celeba"]
+    combined = [] if few else [Combined(tag, "pcgrad")]
+    return ["mtl", "stl", "random", *rules, tuned_gradnorm(bench, lab), *grouping, *combined]
+
+
+def _step(as_published: bool) -> str:
+    if as_published:
+        return "TAG as published: the optimiser's step with its momentum, per learning rate"
+    return "TAG as in equation 1: a plain gradient step (--as-published for the published code's)"
+
+
+def _choices(bench: Bench) -> list[str]:
+    theirs = "; the paper chooses on validation accuracy" if bench.printed == "celeba" else ""
+    return [
+        f"groups are chosen on validation losses relative to a reference network (hoa, optimal){theirs}. oracle, the "
+        "paper's Optimal, has the lowest total on test data",
+        "groups are chosen from all seeds together, as one choice for all of them; costs are those of one seed",
+        "costs are in trainings of the one network for all tasks, by steps; deciding is paid once for all budgets, "
+        "and counts as one training for random groups, as in the paper. A step of UW, GradNorm or PCGrad counts as "
+        "one, though it takes longer; tuning α is not counted",
+    ]
 
 
 def total_sheet(bench: Bench, records: Sequence[Record]) -> Sheet:
@@ -100,6 +165,15 @@ def _baseline_sheet(bench: Bench, records: Sequence[Record]) -> Sheet:
     return Sheet(f"Baselines, {measure_of(bench.chosen)} of each task", columns, rows)
 
 
+def _group_row(bench: Bench, lab: Lab, method: str, group: Group) -> list[Cell]:
+    found, digits = results_of(lab, group.trains, bench.seeds), digits_of(bench.chosen)
+    cells: list[Cell] = [
+        value(found[task], digits=digits, served=task in group.serves) if task in group.trains else None
+        for task in bench.chosen.names
+    ]
+    return [method, *cells]
+
+
 def printed_sheets(bench: Bench) -> list[Sheet]:
     """The paper's tables of single tasks, where the data are the same."""
     if bench.printed is None or bench.printed != bench.problem.name:
@@ -123,15 +197,6 @@ def printed_sheets(bench: Bench) -> list[Sheet]:
     return sheets
 
 
-def _group_row(bench: Bench, lab: Lab, method: str, group: Group) -> list[Cell]:
-    found, digits = results_of(lab, group.trains, bench.seeds), digits_of(bench.chosen)
-    cells: list[Cell] = [
-        value(found[task], digits=digits, served=task in group.serves) if task in group.trains else None
-        for task in bench.chosen.names
-    ]
-    return [method, *cells]
-
-
 def pcgrad_sheet(bench: Bench, found: Mapping[Label, Sequence[float]]) -> list[Sheet]:
     """How much PCGrad lowers the total of TAG's groups, in percent."""
     rows: list[list[Cell]] = []
@@ -142,93 +207,6 @@ def pcgrad_sheet(bench: Bench, found: Mapping[Label, Sequence[float]]) -> list[S
             printed = PCGRAD_GAIN.get(budget) if bench.printed == "celeba" else None
             rows.append([budget, value(gains), None if printed is None else Value(printed)])
     return [Sheet("What PCGrad adds to TAG's groups, %", ("groups", "ours", "printed"), rows)] if rows else []
-
-
-TITLE = "Total error against cost: which way of grouping is best?"
-GROUPING = ("cs", "hoa", "tag", "optimal")
-ALONE = {"celeba": ("uw", "pcgrad", "pcgrad-uw"), "taskonomy": ()}
-CS_AS_PUBLISHED = {"cs": {"estimator": "cosine_kernels", "every": 1}}
-
-
-def run(bench: Bench, as_published: bool = False) -> Report:
-    """Trains every method of the paper, at every budget.
-
-    Args:
-        bench: where.
-        as_published: TAG with the optimiser's momentum in the step and affinities per learning rate, as the published
-            code has it, instead of equation 1.
-    """
-    refuse_many(bench.chosen)
-    with bench.lab() as lab:
-        records = compared(lab, _methods(bench, lab, as_published), bench.budgets, bench.seeds, CS_AS_PUBLISHED)
-        sheets = [
-            total_sheet(bench, records),
-            *group_sheets(bench, lab, records),
-            *printed_sheets(bench),
-            *pcgrad_sheet(bench, totals(bench.chosen, records)),
-        ]
-    results = Results(records, problem=ProblemInfo.of(bench.chosen))
-    name = "main-as-published" if as_published else "main"
-    results.save(bench.out / f"{name}-results.json")
-    found = totals(bench.chosen, records)
-    return Report(
-        name,
-        TITLE,
-        sheets=sheets,
-        claims=_claims(bench, found, results),
-        figures={
-            f"{name}-deciding": _figure(bench, results, found, training=False),
-            f"{name}-deciding-and-training": _figure(bench, results, found, training=True),
-        },
-        notes=[*bench.about, _step(as_published), *_choices(bench)],
-        numbers={"totals": [{"method": m, "budget": k, "by_seed": values} for (m, k), values in found.items()]},
-    )
-
-
-def _methods(bench: Bench, lab: Lab, as_published: bool) -> list[str | Method]:
-    tag = Tag(**AS_PUBLISHED, every=10) if as_published else Tag()
-    few = bench.printed == "taskonomy"
-    grouping = [*(tag if name == "tag" else name for name in GROUPING), PaperOptimal()]
-    rules = ALONE["taskonomy" if few else "celeba"]
-    combined = [] if few else [Combined(tag, "pcgrad")]
-    return ["mtl", "stl", "random", *rules, tuned_gradnorm(bench, lab), *grouping, *combined]
-
-
-def _step(as_published: bool) -> str:
-    if as_published:
-        return "TAG as published: the optimiser's step with its momentum, per learning rate"
-    return "TAG as in equation 1: a plain gradient step (--as-published for the published code's)"
-
-
-def _choices(bench: Bench) -> list[str]:
-    theirs = "; the paper chooses on validation accuracy" if bench.printed == "celeba" else ""
-    return [
-        f"groups are chosen on validation losses relative to a reference network (hoa, optimal){theirs}. oracle, the "
-        "paper's Optimal, has the lowest total on test data",
-        "groups are chosen from all seeds together, as one choice for all of them; costs are those of one seed",
-        "costs are in trainings of the one network for all tasks, by steps; deciding is paid once for all budgets, "
-        "and counts as one training for random groups, as in the paper. A step of UW, GradNorm or PCGrad counts as "
-        "one, though it takes longer; tuning α is not counted",
-    ]
-
-
-def _figure(bench: Bench, results: Results, found: dict[Label, list[float]], *, training: bool) -> Figure:
-    points = [_point(line, found, training) for line in results.table()]
-    cost = "cost of deciding and training" if training else "cost of deciding; of training where nothing is decided"
-    return error_against_cost(
-        points,
-        title="Deciding and training" if training else "Deciding",
-        cost=f"{cost}, in trainings of MTL",
-        error=f"total {measure_of(bench.chosen)}",
-        note=f"{bench.problem.name}, {bench.size}; beside each point its groups; equal costs stand side by side",
-    )
-
-
-def _point(line: Line, found: dict[Label, list[float]], training: bool) -> Point:
-    deciding, trained = line.deciding_cost or 0.0, line.training_cost or 0.0
-    cost = deciding + trained if training or not deciding else deciding
-    mean = value(found[line.method, line.budget])
-    return Point(line.method, "" if line.budget is None else str(line.budget), cost, mean.mean, mean.stderr)
 
 
 def _claims(bench: Bench, found: dict[Label, list[float]], results: Results) -> list[Claim]:
@@ -267,3 +245,22 @@ def _faster(bench: Bench, results: Results) -> Claim:
     if count < paper:
         return Claim(text, "not tested", f"{because}; HOA trains every pair, of the paper's {paper} tasks far more")
     return Claim(text, "yes" if times >= 10 else "no", because)
+
+
+def _figure(bench: Bench, results: Results, found: dict[Label, list[float]], *, training: bool) -> Figure:
+    points = [_point(line, found, training) for line in results.table()]
+    cost = "cost of deciding and training" if training else "cost of deciding; of training where nothing is decided"
+    return error_against_cost(
+        points,
+        title="Deciding and training" if training else "Deciding",
+        cost=f"{cost}, in trainings of MTL",
+        error=f"total {measure_of(bench.chosen)}",
+        note=f"{bench.problem.name}, {bench.size}; beside each point its groups; equal costs stand side by side",
+    )
+
+
+def _point(line: Line, found: dict[Label, list[float]], training: bool) -> Point:
+    deciding, trained = line.deciding_cost or 0.0, line.training_cost or 0.0
+    cost = deciding + trained if training or not deciding else deciding
+    mean = value(found[line.method, line.budget])
+    return Point(line.method, "" if line.budget is None else str(line.budget), cost, mean.mean, mean.stderr)

@@ -14,13 +14,44 @@ from tagalong.report import affinity_heatmap
 
 from ..affinities import measured, named, pooled
 from ..claims import lower
-from ..matrices import Published
+from ..printed import Published
 from ..report import Cell, Claim, Report, Sheet, Value
 
 if TYPE_CHECKING:
     from ..bench import Bench
 
+TITLE = "Which groups stand out in the affinities?"
 SHARE = 0.3  # fitted: with it the published matrices give the groups that the paper names
+NOTE = f"every two tasks help each other by {SHARE:g} of the usual spread or more, above the worst partner"
+NAMED = {
+    "celeba_tag": ({"a1", "a7"}, {"a2", "a3", "a4"}, {"a5", "a6", "a7"}),
+    "taskonomy_tag": ({"s", "d", "n"}, {"t", "k"}),
+}
+
+
+def run(bench: Bench) -> Report:
+    """The two published matrices, and one measured here at every tenth step (at small size, every step)."""
+    with bench.lab() as lab:
+        measured_by_seed = measured(lab, bench.seeds, every=1 if bench.small else 10)
+    each = [named(bench, affinity) for affinity in measured_by_seed.values()]
+    ours = named(bench, pooled(measured_by_seed))
+    matrices = {f"{key.partition('_')[0]} (published)": Published(key).affinity for key in NAMED}
+    titles = {"celeba (published)": "CelebA", "taskonomy (published)": "Taskonomy"}
+    figures = {
+        f"matrix-{name.partition(' ')[0]}-published": affinity_heatmap(affinity, centre="target", title=titles[name])
+        for name, affinity in matrices.items()
+    }
+    matrices[f"{bench.problem.name} (ours)"] = ours
+    figures["matrix-ours"] = affinity_heatmap(ours, centre="target", title=f"{bench.problem.name}, measured here")
+    rows = [
+        (name, _listed(natural_groups(affinity)), _listed(NAMED.get(f"{name.partition(' ')[0]}_tag", ())))
+        for name, affinity in matrices.items()
+    ]
+    sheet = Sheet("Groups that stand out", ("matrix", "found", "printed"), rows, NOTE)
+    claims = [*_published_claims(), *own_claims(NAMED.get(f"{bench.printed}_tag", ()), each)]
+    return Report(
+        "matrix", TITLE, [sheet, _numbers(ours)], claims, figures, bench.about, {"affinity": ours.mean.tolist()}
+    )
 
 
 def natural_groups(affinity: Affinity, share: float = SHARE) -> list[frozenset[str]]:
@@ -98,39 +129,6 @@ def margin(affinity: Affinity, group: Collection[str], share: float = SHARE) -> 
     together = min(found[i, j] for i, j in combinations(inside, 2)) - share
     apart = [share - min(found[i, j] for j in inside) for i in outside]
     return float(min([together, *apart]))
-
-
-TITLE = "Which groups stand out in the affinities?"
-NOTE = f"every two tasks help each other by {SHARE:g} of the usual spread or more, above the worst partner"
-NAMED = {
-    "celeba_tag": ({"a1", "a7"}, {"a2", "a3", "a4"}, {"a5", "a6", "a7"}),
-    "taskonomy_tag": ({"s", "d", "n"}, {"t", "k"}),
-}
-
-
-def run(bench: Bench) -> Report:
-    """The two published matrices, and one measured here at every tenth step (at small size, every step)."""
-    with bench.lab() as lab:
-        measured_by_seed = measured(lab, bench.seeds, every=1 if bench.small else 10)
-    each = [named(bench, affinity) for affinity in measured_by_seed.values()]
-    ours = named(bench, pooled(measured_by_seed))
-    matrices = {f"{key.partition('_')[0]} (published)": Published(key).affinity for key in NAMED}
-    titles = {"celeba (published)": "CelebA", "taskonomy (published)": "Taskonomy"}
-    figures = {
-        f"matrix-{name.partition(' ')[0]}-published": affinity_heatmap(affinity, centre="target", title=titles[name])
-        for name, affinity in matrices.items()
-    }
-    matrices[f"{bench.problem.name} (ours)"] = ours
-    figures["matrix-ours"] = affinity_heatmap(ours, centre="target", title=f"{bench.problem.name}, measured here")
-    rows = [
-        (name, _listed(natural_groups(affinity)), _listed(NAMED.get(f"{name.partition(' ')[0]}_tag", ())))
-        for name, affinity in matrices.items()
-    ]
-    sheet = Sheet("Groups that stand out", ("matrix", "found", "printed"), rows, NOTE)
-    claims = [*_published_claims(), *own_claims(NAMED.get(f"{bench.printed}_tag", ()), each)]
-    return Report(
-        "matrix", TITLE, [sheet, _numbers(ours)], claims, figures, bench.about, {"affinity": ours.mean.tolist()}
-    )
 
 
 def _numbers(affinity: Affinity) -> Sheet:

@@ -15,8 +15,7 @@ from tagalong.study import Lab
 from ..affinities import measured, named, pooled
 from ..claims import correlated, lower, negative, pearson, value
 from ..figures import bars
-from ..matrices import Published
-from ..printed import PARTNER, PARTNER_PEARSON, SPREAD
+from ..printed import PARTNER, PARTNER_PEARSON, SPREAD, Published
 from ..report import Appeared, Cell, Claim, Report, Sheet, Value
 from ..totals import kind_of, noun_of, one_row, results_of
 

@@ -60,10 +60,10 @@ def run_experiment(name: str, bench: Bench | None = None, **options: Any) -> Rep
     known = {experiment.name: experiment for experiment in EXPERIMENTS if experiment.name != "selection"}
     if name not in known:
         raise ValueError(f"`name` must be one of {', '.join(map(repr, known))}, found {name!r}")
-    room = _room(name)
-    if hasattr(room, "METHODS"):
+    module = _module(name)
+    if hasattr(module, "METHODS"):
         check_methods(name, options.get("methods"))
-    found: Report = room.run(bench, **options) if known[name].trains else room.run(**options)
+    found: Report = module.run(bench, **options) if known[name].trains else module.run(**options)
     if bench is None or not found.holds_printed:
         return found
     return replace(found, notes=[*found.notes, *bench.about_printed])
@@ -83,12 +83,12 @@ def check_methods(name: str, methods: Sequence[str] | None) -> None:
     """
     if methods is None:
         return
-    known: Sequence[str] = _room(name).METHODS
+    known: Sequence[str] = _module(name).METHODS
     unknown = [method for method in methods if method not in known]
     if unknown or not methods:
         found = ", ".join(map(repr, unknown)) or "none"
         raise ValueError(f"`methods` must be of {', '.join(map(repr, known))}, found {found}")
 
 
-def _room(name: str) -> ModuleType:
+def _module(name: str) -> ModuleType:
     return importlib.import_module(f".{name.replace('-', '_')}", __package__)

@@ -12,6 +12,7 @@ from tagalong.group import Grouping, select_groups
 
 from ..affinities import between_tasks, every_step, named, pooled
 from ..claims import correlated, lower, pearson, value
+from ..figures import scatter
 from ..printed import EVERY_STEP_ERROR, VALIDATION_ERROR, VALIDATION_PEARSON
 from ..report import Appeared, Cell, Claim, Report, Sheet, Value
 from ..totals import digits_of, grouping_totals, measure_of, one_row, results_of
@@ -129,23 +130,16 @@ def equally_well(one: Sequence[float], other: Sequence[float], together: Sequenc
 
 
 def _figure(bench: Bench, found: dict[str, Affinity]) -> Figure:
-    from plotly.graph_objects import Figure, Scatter
-
-    from tagalong.report import BACKGROUND_COLOUR, TEXT_COLOUR, figure_heading, marker_style
-
     tasks = named(bench, found["train"]).tasks
     pairs = [f"{source} → {target}" for source in tasks for target in tasks if source != target]
     x, y = (between_tasks(affinity) for affinity in found.values())
-    points = Scatter(x=1000 * x, y=1000 * y, mode="markers", marker=marker_style(0), text=pairs, hoverinfo="text")
-    grid = {"gridcolor": "#eeeeee", "zerolinecolor": "#999999"}
-    layout = {
-        "title": figure_heading(
-            TITLE, "too few to correlate" if np.isnan(alike := pearson(x, y)) else f"Pearson {alike:.3f}"
-        ),
-        "xaxis": {"title": {"text": "affinity × 1000 on train loss"}, **grid},
-        "yaxis": {"title": {"text": "affinity × 1000 on validation loss"}, **grid},
-        "margin": {"t": 110},
-        "plot_bgcolor": BACKGROUND_COLOUR,
-        "font": {"color": TEXT_COLOUR},
-    }
-    return Figure([points], layout)
+    alike = pearson(x, y)
+    return scatter(
+        1000 * x,
+        1000 * y,
+        pairs,
+        title=TITLE,
+        across="affinity × 1000 on train loss",
+        value="affinity × 1000 on validation loss",
+        note="too few to correlate" if np.isnan(alike) else f"Pearson {alike:.3f}",
+    )

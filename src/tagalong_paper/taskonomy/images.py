@@ -1,4 +1,4 @@
-"""From image files to inputs and targets of one view (Standley et al. 2020, setting 2)."""
+"""From image files to inputs and targets of a view (Standley et al. 2020, setting 2); which cannot be decoded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ MASKED = ("depth", "normals")
 COLOURS, NUMBERS, ONE = ("RGB", "RGBA"), ("I", "I;16", "I;16B"), ("L", "P")  # modes of images
 CHANNELS = {"depth": 2, "normals": 4, "edges": 1, "keypoints": 1}
 DAMAGED = (OSError, SyntaxError, ValueError)  # what a damaged PNG makes Pillow raise, and what is wrong in it
-TRIED = 8
+INSIDE = "damaged inside"
+TRIED = 8  # views, to see whether any can be read
+AT_ONCE = 256  # views of which the pool knows: there may be millions, and Ctrl-C waits for these
 logger = logging.getLogger(__name__)
 _counting = threading.Lock()  # several threads read
 Pixels = NDArray[np.float32]
@@ -197,10 +199,6 @@ def _masked(values: Pixels, depth: Pixels) -> Tensor:
     if not known.any():
         return torch.full((len(values) + 1, *known.shape), torch.nan)
     return torch.from_numpy(np.concatenate([values * known, known[None]]))
-
-
-INSIDE = "damaged inside"
-AT_ONCE = 256  # views of which the pool knows: there may be millions, and Ctrl-C waits for these
 
 
 def decodable(reader: ViewReader, folder: Path, progress: Progress) -> ViewReader:

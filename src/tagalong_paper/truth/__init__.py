@@ -5,27 +5,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .estimates import Estimate as Estimate
+    from .estimates import estimate_from_pairs as estimate_from_pairs
     from .estimates import marginal_effects as marginal_effects
+    from .estimates import marginal_effects_of as marginal_effects_of
     from .estimates import pair_gains as pair_gains
-    from .leaderboard import Standing as Standing
-    from .leaderboard import average as average
-    from .leaderboard import leaderboard as leaderboard
-    from .tables import Lookup as Lookup
-    from .tables import TruthTable as TruthTable
-    from .tables import load_truth as load_truth
-    from .tables import truth_names as truth_names
+    from .standings import Standing as Standing
+    from .standings import average as average
+    from .standings import leaderboard as leaderboard
+    from .truth_table import Lookup as Lookup
+    from .truth_table import TruthTable as TruthTable
+    from .truth_table import load_truth as load_truth
+    from .truth_table import subset_members as subset_members
+    from .truth_table import truth_names as truth_names
 
 _HOMES = {
     "Estimate": ".estimates",
-    "Lookup": ".tables",
-    "Standing": ".leaderboard",
-    "TruthTable": ".tables",
-    "average": ".leaderboard",
-    "leaderboard": ".leaderboard",
-    "load_truth": ".tables",
+    "Lookup": ".truth_table",
+    "Standing": ".standings",
+    "TruthTable": ".truth_table",
+    "average": ".standings",
+    "estimate_from_pairs": ".estimates",
+    "leaderboard": ".standings",
+    "load_truth": ".truth_table",
     "marginal_effects": ".estimates",
+    "marginal_effects_of": ".estimates",
     "pair_gains": ".estimates",
-    "truth_names": ".tables",
+    "subset_members": ".truth_table",
+    "truth_names": ".truth_table",
 }
 
 

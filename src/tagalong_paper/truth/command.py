@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json as json_module
+from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +23,7 @@ from tagalong.cli import (
 from tagalong.files import holdable
 
 if TYPE_CHECKING:
-    from .leaderboard import Standing
+    from .standings import Standing
 
 Tables = Annotated[
     str | None,
@@ -47,21 +47,21 @@ def leaderboard(
     Example:
         `tagalong leaderboard --tables nhanes,faces`: which affinity predicts what truly helps
     """
-    from .leaderboard import leaderboard as compare
-    from .tables import truth_names
+    from .standings import leaderboard as compare
+    from .truth_table import truth_names
 
     names = parse_names(tables)
     wanted = (2, 3, 4) if budgets is None else tuple(int(k) for k in parse_budgets(budgets, 12))
     with spinner("looking up", quiet=json):
         found = compare(names or truth_names(), budgets=wanted, seeds=3 if seeds is None else seeds)
     if json:
-        print(json_module.dumps({"leaderboard": [holdable(one.to_document()) for one in found]}, indent=1))
+        print(dumps({"leaderboard": [holdable(one.to_document()) for one in found]}, indent=1))
         return
     _show(found, wanted)
 
 
 def _show(found: list[Standing], budgets: tuple[int, ...]) -> None:
-    from .leaderboard import average
+    from .standings import average
 
     console = screen()
     numbers = ("pairs", "joining", *(f"k={k}" for k in budgets), "cost")

@@ -15,7 +15,7 @@ from tagalong.learn import Job, Problem, train
 from tagalong.measure import Estimator
 from tagalong.plugins import load_plugins
 
-from .tables import TruthTable
+from .truth_table import TruthTable
 
 Array = NDArray[np.float64]
 
@@ -109,8 +109,8 @@ def estimates(table: TruthTable, seed: int) -> Iterator[tuple[str, Estimate]]:
             yield name, _of_subsets(table, logs[seed], table.costs[name])
     for place, fraction in enumerate(table.fractions):
         logs = table.early[seed, place]
-        yield f"pairs, 1/{round(1 / fraction)} trained", _of_pairs(table, logs, fraction)
-    yield "pairs (HOA)", _of_pairs(table, table.val[seed].mean(0), 1.0)
+        yield f"pairs, 1/{round(1 / fraction)} trained", estimate_from_pairs(table, logs, fraction)
+    yield "pairs (HOA)", estimate_from_pairs(table, table.val[seed].mean(0), 1.0)
 
 
 def _of_subsets(table: TruthTable, logs: Array, cost: float) -> Estimate:
@@ -123,7 +123,14 @@ def _of_subsets(table: TruthTable, logs: Array, cost: float) -> Estimate:
     return Estimate(pair_gains_of(logs), cost, losses, marginal_effects_of(logs))
 
 
-def _of_pairs(table: TruthTable, logs: Array, fraction: float) -> Estimate:
+def estimate_from_pairs(table: TruthTable, logs: Array, fraction: float) -> Estimate:
+    """What the networks of one and of two tasks say, as HOA does.
+
+    Args:
+        table: whose tasks.
+        logs: log losses [subsets, tasks].
+        fraction: of a training, that each of these networks took.
+    """
     n = len(table.tasks)
     gains = np.full((n, n), np.nan)
     losses: dict[frozenset[str], dict[str, float]] = {}

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PRINTED = {path.name: path.read_text(encoding="utf-8") for path in sorted((DOCS / "paper-full").glob("*.txt"))}
 
 

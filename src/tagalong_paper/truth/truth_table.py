@@ -19,8 +19,9 @@ from tagalong.files import write_atomic
 from tagalong.study import Seen, Trial
 
 Array = NDArray[np.float64]
-UNIT = 1 / 20_000  # of logarithms in the file: losses to 0.005 per cent
+FOLDER = "tables"  # beside this file: those that come with the package
 FORMAT = "tagalong-truth"
+UNIT = 1 / 20_000  # of logarithms in the file: losses to 0.005 per cent
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +66,7 @@ class TruthTable:
     @property
     def subsets(self) -> NDArray[np.bool_]:
         """[subsets, tasks], which tasks are in a subset."""
-        return members(len(self.tasks))
+        return subset_members(len(self.tasks))
 
     def place(self, subset: Iterable[str]) -> int:
         """Where a subset is.
@@ -122,7 +123,7 @@ class TruthTable:
             if document.get("format") != FORMAT:
                 raise ValueError(f"`path` must be a truth table, found {path}; make one with benchmarks/truth.py")
             tasks = tuple(document["tasks"])
-            inside = members(len(tasks))
+            inside = subset_members(len(tasks))
             losses = {name: _unpacked(arrays[name], inside) for name in ("val", "test", "early")}
             named, predicted = (
                 [name.removeprefix(kind) for name in arrays.files if name.startswith(kind)]
@@ -141,11 +142,11 @@ class TruthTable:
             )
 
 
-def members(tasks: int) -> NDArray[np.bool_]:
+def subset_members(tasks: int) -> NDArray[np.bool_]:
     """[subsets, tasks], which tasks are in a subset.
 
     Example:
-        >>> members(2).tolist()
+        >>> subset_members(2).tolist()
         [[True, False], [False, True], [True, True]]
     """
     return (np.arange(1, 2**tasks)[:, None] >> np.arange(tasks) & 1).astype(bool)
@@ -159,9 +160,6 @@ def _unpacked(packed: NDArray[np.int16], inside: NDArray[np.bool_]) -> Array:
     logs = np.full((*packed.shape[:-1], *inside.shape), np.nan)
     logs[..., inside] = packed * UNIT
     return logs
-
-
-FOLDER = "tables"
 
 
 @cache
@@ -199,13 +197,16 @@ class Lookup:
 
     @property
     def tasks(self) -> tuple[str, ...]:
+        """The table's."""
         return self.table.tasks
 
     @property
     def fractions(self) -> tuple[float, ...]:
+        """Of a training, after which the table knows losses."""
         return self.table.fractions
 
     def train(self, trials: Sequence[Trial]) -> list[Seen]:
+        """What a training of each trial would have shown."""
         return [self._seen(trial) for trial in trials]
 
     def _seen(self, trial: Trial) -> Seen:

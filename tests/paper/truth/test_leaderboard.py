@@ -1,13 +1,15 @@
 """The leaderboard: estimators in the tables, pairs, and those of other packages."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tagalong.measure import Estimator
-from tagalong_paper.truth import Standing, average, leaderboard, load_truth
-from tagalong_paper.truth import leaderboard as _leaderboard
+from tagalong.problems import load_problem
+from tagalong_paper.truth import Standing, average, leaderboard, load_truth, marginal_effects, standings
+from tagalong_paper.truth.estimates import measured
 
 
 class Drop(Estimator):
@@ -39,10 +41,10 @@ def test_an_average_is_of_estimators_that_stand_on_every_table() -> None:
 
 def test_estimators_of_other_packages_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     table = load_truth("nhanes")
-    truth = _leaderboard.marginal_effects(table)
+    truth = marginal_effects(table)
     theirs = {"knows": lambda problem, seed: (np.nan_to_num(truth), 0.5)}
-    monkeypatch.setattr(_leaderboard, "offered", lambda: theirs)
-    monkeypatch.setattr(_leaderboard, "problem_of", lambda table: object())
+    monkeypatch.setattr(standings, "offered", lambda: theirs)
+    monkeypatch.setattr(standings, "problem_of", lambda table: object())
     knows = next(one for one in leaderboard(["nhanes"], budgets=(2,), seeds=1) if one.estimator == "knows")
     assert knows.marginal == pytest.approx(1)
     assert knows.cost == 0.5
@@ -59,8 +61,8 @@ def test_an_estimator_that_fails_hides_no_other(
         "small": lambda problem, seed: (np.zeros((2, 2)), 0.5),
         "fine": lambda problem, seed: (np.eye(9), 0.5),
     }
-    monkeypatch.setattr(_leaderboard, "offered", lambda: theirs)
-    monkeypatch.setattr(_leaderboard, "problem_of", lambda table: object())
+    monkeypatch.setattr(standings, "offered", lambda: theirs)
+    monkeypatch.setattr(standings, "problem_of", lambda table: object())
     names = {one.estimator for one in leaderboard(["nhanes"], budgets=(2,), seeds=1)}
     assert names & set(theirs) == {"fine"}
     assert "'breaks' cannot be measured on nhanes: out of ideas" in caplog.text
@@ -68,11 +70,6 @@ def test_an_estimator_that_fails_hides_no_other(
 
 
 def test_a_meter_estimator_is_measured_in_a_training_of_all_tasks() -> None:
-    from dataclasses import replace
-
-    from tagalong.problems import load_problem
-    from tagalong_paper.truth.estimates import measured
-
     problem = load_problem("nhanes").only(["systolic", "hdl"])
     problem = replace(problem, recipe=replace(problem.recipe, epochs=1))
     estimate = measured(load_truth("nhanes"), problem, Drop(), seed=0)

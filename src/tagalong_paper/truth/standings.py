@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .estimates import Estimate, correlation, estimates, marginal_effects, measured, offered, pair_gains, problem_of
-from .tables import TruthTable, load_truth, truth_names
+from .truth_table import TruthTable, load_truth, truth_names
 
 BUDGETS = (2, 3, 4)
 log = logging.getLogger(__name__)

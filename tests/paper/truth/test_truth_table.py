@@ -6,17 +6,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tagalong.study.search import Trial
-from tagalong_paper.truth import Lookup, TruthTable, load_truth, marginal_effects, pair_gains, truth_names
+from tagalong.study import Trial
+from tagalong_paper.truth import (
+    Lookup,
+    TruthTable,
+    load_truth,
+    marginal_effects,
+    pair_gains,
+    subset_members,
+    truth_names,
+)
 from tagalong_paper.truth.estimates import correlation
-from tagalong_paper.truth.tables import members
 
 TASKS = ("age", "ill", "fit")
 
 
 def drawn(seeds: int = 3) -> TruthTable:
     draw = np.random.default_rng(0)
-    inside = members(len(TASKS))
+    inside = subset_members(len(TASKS))
 
     def logs(*shape: int) -> np.ndarray:
         return np.where(inside, 0.1 * draw.normal(size=(*shape, *inside.shape)), np.nan)

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tagalong.problems.faces_drawing import FACE_ATTRIBUTES, draw_attributes, draw_faces
+from tagalong.problems import FACE_ATTRIBUTES
+from tagalong.problems.faces_drawing import draw_attributes, draw_faces
 
 OTHERS = (
     *("Arched_Eyebrows", "Attractive", "Bags_Under_Eyes", "Bald", "Bangs", "Big_Lips", "Big_Nose", "Blurry"),
