@@ -271,8 +271,8 @@ def _scored(networks: Sequence[_Network], scores: Scores, request: Request, budg
     spent = float(sum(network.cost for network in networks))
     return Grouping(
         groups=tuple(
-            Group(network.trains, {task for task, at in place.items() if at == number}, network.cost)
-            for number, network in enumerate(networks)
+            Group(network.trains, {task for task, at in place.items() if at == row}, network.cost)
+            for row, network in enumerate(networks)
         ),
         value=value,
         bound=request.sign * max(_best_partners(scores, request, units), request.sign * value),
