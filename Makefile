@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 help:
 	@echo "make demo        everything on a health survey: measure, group, train, compare (about two minutes)"
 	@echo "make test        install into $(VENV) if needed, run all tests"
-	@echo "make lint        ruff, ruff format --check, mypy --strict on src"
+	@echo "make lint        ruff, ruff format --check, mypy --strict on src, layers and doors"
 	@echo "make format      let ruff rewrite the code"
 	@echo "make bench       run the benchmarks (minutes)"
 	@echo "make screenshot  the demo's report and its pictures for README and documentation"
@@ -30,6 +30,7 @@ lint: $(READY)
 	$(BIN)/ruff check --no-cache .  # a module that has moved leaves the order of imports of its users stale in the cache
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache  # layers and doors, see pyproject.toml
 
 format: $(READY)
 	$(BIN)/ruff check --no-cache --fix .

@@ -24,7 +24,7 @@ If this was an accident, put the name, the parameter or the default back. If it 
 tests/api/{CHANGES.name}, under its name as of {STORED.stem.removeprefix("api_")}, and in CHANGELOG.md:
 
     renamed:    # a name, a class with its members, or a whole package; moved or renamed
-      tagalong_paper.truth: tagalong_paper.truth
+      tagalong.truth: tagalong_paper.truth
     removed:    # a name, a class or a whole package; nothing replaces it by name
       tagalong.study.Store: why
     changed:    # a signature, a default, the bases of a class, a method that became a property
