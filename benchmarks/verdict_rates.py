@@ -19,9 +19,7 @@ from pathlib import Path
 import torch
 
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, Trained, train_many
-from tagalong.study import ProblemInfo, Results, Verdict, plan
-from tagalong.study.external_results import Ledger, check_told
-from tagalong.study.verdict import decide
+from tagalong.study import External, Results, Verdict, plan
 
 NAMES = ("a", "b", "c", "d")
 FEATURES = 6
@@ -76,15 +74,16 @@ def make_problem(world: str, seed: int, rows: tuple[int, int, int], fresh: int) 
 
 def judged(problem: Problem, fresh: Split) -> tuple[Verdict, Verdict, float]:
     """The verdict, that of seeds alone, and the true change of the candidate."""
-    ledger = Ledger(plan(None, BUDGETS, METHODS, SEEDS, tasks=NAMES))
+    external = External(plan(None, BUDGETS, METHODS, SEEDS, tasks=NAMES))
     subsets = [some for size in range(1, 5) for some in itertools.combinations(NAMES, size)]
     jobs = [Job(subset, seed) for seed in range(SEEDS) for subset in subsets]
     truth: dict[tuple[frozenset[str], int], dict[str, float]] = {}
     for trained in train_many(problem, jobs):
-        key = frozenset(trained.job.tasks), trained.job.seed
-        ledger.told[key] = check_told(trained.job.tasks, *_losses(trained), _rows(trained), trained.steps)
-        truth[key] = _fresh_losses(problem, trained, fresh)
-    results = ledger.results(ProblemInfo.of(problem), {})
+        val, test = _losses(trained)
+        job, rows = trained.job, _rows(trained)
+        external.tell(job.tasks, job.seed, val=val, test=test, rows=rows, steps=trained.steps)
+        truth[frozenset(job.tasks), job.seed] = _fresh_losses(problem, trained, fresh)
+    results = external.results()
     return results.verdict(), _seeds_only(results), _true_change(results, truth)
 
 
@@ -109,7 +108,8 @@ def _fresh_losses(problem: Problem, trained: Trained, fresh: Split) -> dict[str,
 def _seeds_only(results: Results) -> Verdict:
     """What Student's t over the seeds alone would say of the same candidate."""
     label = results.verdict().candidate
-    return decide([*results.records_of(("mtl", None)), *results.records_of(label)], {})
+    records = [*results.records_of(("mtl", None)), *results.records_of(label)]
+    return Results(records, problem=results.problem).verdict()
 
 
 def _true_change(results: Results, truth: dict[tuple[frozenset[str], int], dict[str, float]]) -> float:

@@ -108,24 +108,15 @@ class Bench:
             problem: None: the chosen one.
             **recipe: settings of its recipe to change.
         """
-        from tagalong.study import Lab, Store, device_name, log_to, make_executor
+        from tagalong.study import open_lab
 
         found = problem or self.chosen
         if recipe:
             fingerprint = found.fingerprint
             found = replace(found, recipe=replace(found.recipe, **recipe))
             vars(found)["fingerprint"] = fingerprint  # the data are the same, and long to read
-        self.out.mkdir(parents=True, exist_ok=True)
-        partial, device = self.out / "partial", device_name(self.device)
-        executor = make_executor(self.executor)
-        with (
-            log_to(self.out / "run.log"),
-            Store(self.out / "run.sqlite") as store,
-            Lab(found, store, executor=executor, device=device, progress=self.progress, partial=partial) as lab,
-        ):
+        with open_lab(found, self.out, executor=self.executor, device=self.device, progress=self.progress) as lab:
             yield lab
-            store.prune()  # results stay; nothing here needs weights
-            lab.tidy()
 
 
 def open_bench(
@@ -159,16 +150,11 @@ def open_bench(
         ValueError: an unknown problem or size, a problem that is not there, or a folder of another problem.
     """
     _refuse(problem, size, seeds, recipe or {})
-    from dataclasses import replace
-
     from tagalong.problems import load_problem
-    from tagalong.study import device_name, folder_problem, make_executor, store_problem
+    from tagalong.study import check_lab, claim_folder
 
-    make_executor(executor)  # these three refuse what cannot be used, before minutes of drawing or decoding
-    device_name(device)
     folder = out or Path("runs") / f"paper-{problem}-{size}"
-    if wrong := store_problem(folder):
-        raise ValueError(wrong)
+    check_lab(folder, executor=executor, device=device)  # before minutes of drawing or decoding
     made = load_problem(problem, **{**(options or {}), "size": size, "progress": progress})
     if recipe:
         made = replace(made, recipe=replace(made.recipe, **recipe))
@@ -178,9 +164,7 @@ def open_bench(
     few = FEW if size == "small" and set(FEW) <= set(made.names) else None
     count = seeds or (1 if problem == "taskonomy" else SEEDS[size])
     bench = Bench(made, folder, few if tasks is None else tuple(tasks), range(count), size, device, progress, executor)
-    if wrong := folder_problem(folder, made.fingerprint):
-        raise ValueError(wrong)
-    _remember(bench)
+    claim_folder(folder, made, {"seeds": list(bench.seeds), "size": size})
     return bench
 
 
@@ -204,12 +188,3 @@ def _refuse(problem: str, size: str, seeds: int | None, recipe: Mapping[str, Any
     if unknown := [name for name in recipe if name not in known]:
         problems.append(f"`recipe` must change one of {', '.join(known)}, found {', '.join(unknown)}")
     refuse(problems)
-
-
-def _remember(bench: Bench) -> None:
-    """Ties the folder to the problem, as studies do."""
-    from tagalong.study import Keys, write_settings
-
-    bench.out.mkdir(parents=True, exist_ok=True)
-    architecture = Keys(bench.problem, "cpu").architecture
-    write_settings(bench.out, bench.problem, architecture, {"seeds": list(bench.seeds), "size": bench.size})

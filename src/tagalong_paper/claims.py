@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tagalong.study import CONFIDENCE, half_width, seed_half_width
+from tagalong.study import Verdict, interval_half_width
 
 from .report import Appeared, Claim, Value
 
 Pairs = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+CONFIDENCE = Verdict.confidence
 TINY = 1e-9  # a spread of zero over seeds does not make rounding clear
 WEAKEST_FIRST: tuple[Appeared, ...] = ("no", "not tested", "within noise", "yes")
 FEW = 4  # comparisons that are listed one by one; all are in the JSON
@@ -61,7 +62,7 @@ def negative(found: Sequence[float], among: int = 1, row: float = 0.0) -> Appear
     confidence = CONFIDENCE if mean < 0 else 1 - (1 - CONFIDENCE) / among
     if len(found) < 2:
         return "within noise"
-    half = half_width(seed_half_width(found, confidence=confidence), math.sqrt(abs(mean) * row), confidence)
+    half = interval_half_width(found, row_stderr=math.sqrt(abs(mean) * row), confidence=confidence)
     if not abs(mean) > max(half, TINY):
         return "within noise"
     return "yes" if mean < 0 else "no"

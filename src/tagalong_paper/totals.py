@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tagalong.group import Group
 from tagalong.learn import Diverged
-from tagalong.study import Lab, Method, Oracle, Random, Record, check, decide_all, records_of
+from tagalong.study import Lab, Oracle, Record, compare_methods
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
@@ -67,19 +67,6 @@ def one_row(problem: Problem) -> float:
     return 100 / len(problem.splits["test"]) if in_percent(problem) else 0.0
 
 
-def compared(
-    lab: Lab,
-    methods: Sequence[str | Method],
-    budgets: Sequence[int],
-    seeds: Sequence[int],
-    options: Mapping[str, Mapping[str, Any]] | None = None,
-) -> list[Record]:
-    """What these methods reach, as a `Study` would find it; all tasks together come first, so that costs compare."""
-    asked = check(lab.problem, methods, budgets, seeds, options, None, 0)
-    lab.networks([lab.job(lab.problem.names, seed) for seed in asked.seeds], "all tasks together")
-    return records_of(lab, decide_all(lab, asked), asked.seeds)
-
-
 def totals(problem: Problem, records: Iterable[Record], part: str = "test") -> dict[Label, list[float]]:
     """By method and budget, the total of every seed."""
     found: dict[Label, list[float]] = {}
@@ -136,5 +123,5 @@ def grouping_totals(lab: Lab, groups: Iterable[Group], seeds: Sequence[int], par
 
 def random_totals(lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> dict[int, list[float]]:
     """The exact expectation over all partitions into so many groups."""
-    found = totals(lab.problem, compared(lab, [Random(exact=True)], budgets, seeds))
+    found = totals(lab.problem, compare_methods(lab, ["random"], budgets, seeds, {"random": {"exact": True}}))
     return {budget: found["random", budget] for budget in budgets}

@@ -20,7 +20,7 @@ import tagalong.report
 from tagalong.group import select_groups
 from tagalong.report import write_report
 from tagalong.report.page.document import as_script
-from tagalong.study import Cost, Outcome, Results, all_budgets, read_run, shown_budget
+from tagalong.study import Cost, Outcome, Results, read_run
 
 
 def data_of(page: Path) -> dict:
@@ -83,11 +83,11 @@ def test_every_budget_is_there(hostile_page: Path) -> None:
 def test_budgets_that_the_run_asked_for_are_its_own(tmp_path: Path) -> None:
     make_run(tmp_path, ["a", "b", "c", "d"])
     run = read_run(tmp_path)
-    budgets = all_budgets(run)
+    budgets = run.all_budgets()
     assert sorted(run.groupings) == [2, 3]
     assert budgets[2] is run.groupings[2]
     assert budgets[4].budget == 4
-    assert shown_budget(run, budgets) == 3
+    assert run.shown_budget(budgets) == 3
 
 
 @pytest.fixture
@@ -103,16 +103,16 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[li
         solved.append(budgets)
         return select_groups(scores, budgets=budgets, **options | {"solver": "search", "time_limit": 0.5})
 
-    monkeypatch.setattr("tagalong.group.select_groups", counted)
+    monkeypatch.setattr("tagalong.study.finished_run.select_groups", counted)
     return tmp_path, solved
 
 
 def test_budgets_of_many_tasks_are_solved_once(many: tuple[Path, list[list[int]]]) -> None:
     folder, solved = many
-    first = all_budgets(read_run(folder))
+    first = read_run(folder).all_budgets()
     assert solved == [[1, *range(4, 15)]]
     assert "not similarity" in json.loads((folder / "budgets.json").read_text())["caution"]
-    again = all_budgets(read_run(folder))
+    again = read_run(folder).all_budgets()
     assert len(solved) == 1
     assert {k: (g.groups, g.value, g.bound, g.status) for k, g in again.items()} == {
         k: (g.groups, g.value, g.bound, g.status) for k, g in first.items()
@@ -129,12 +129,12 @@ def _summaries(entries: list[dict]) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("change", ["affinity", "damage"])
 def test_what_was_solved_for_something_else_does_not_count(many: tuple[Path, list[list[int]]], change: str) -> None:
     folder, solved = many
-    all_budgets(read_run(folder))
+    read_run(folder).all_budgets()
     if change == "damage":
         (folder / "budgets.json").write_text("{")
     else:
         made_up_affinity([f"t{i}" for i in range(14)], steps=30).save(folder / "affinity.json")
-    all_budgets(read_run(folder))
+    read_run(folder).all_budgets()
     assert len(solved) == 2
 
 

@@ -10,16 +10,12 @@ import pytest
 import torch
 
 from tagalong.learn import Job, Problem, Recipe, Task, train, train_many
-from tagalong.study import Study
-from tagalong.study.executors import Advance, Chunk, Serial
+from tagalong.study import Chunk, Outcome, Packed, SearchLog, Store, Study, Trial
+from tagalong.study.executors import Advance, Serial
 from tagalong.study.keys import Keys
 from tagalong.study.methods import Auto
 from tagalong.study.methods.auto import LabOracle
-from tagalong.study.network_rows import Packed, Row
-from tagalong.study.records import Outcome
-from tagalong.study.search import Trial
-from tagalong.study.store import Store
-from tagalong.study.text import curve, lessons, search_text
+from tagalong.study.store import Row
 
 
 @pytest.fixture
@@ -62,9 +58,9 @@ def test_what_a_training_taught_is_its_change_against_all_together() -> None:
         {"spent": 3.1, "best": {"2": -0.1}, "trained": [one("a", a=0.5), one("b", b=8.0)]},
     ]
     told = {"measuring": 0.1, "steps": steps, "chosen": {"2": {}}}
-    assert [lesson.change for lesson in lessons(told)] == [None, pytest.approx(-0.5), pytest.approx(1.0)]
-    assert [lesson.spent for lesson in lessons(told)] == pytest.approx([1.1, 2.1, 3.1])
-    assert curve(told) == {2: [(1.1, 0.0), (3.1, -0.1)]}
+    assert [lesson.change for lesson in SearchLog(told).lessons] == [None, pytest.approx(-0.5), pytest.approx(1.0)]
+    assert [lesson.spent for lesson in SearchLog(told).lessons] == pytest.approx([1.1, 2.1, 3.1])
+    assert SearchLog(told).curve == {2: [(1.1, 0.0), (3.1, -0.1)]}
 
 
 def test_the_curve_is_told_where_it_changes() -> None:
@@ -73,8 +69,11 @@ def test_the_curve_is_told_where_it_changes() -> None:
         chosen = {"2": {"expected": best[-1], "doubt": 0.002}}
         return {"steps": steps, "chosen": chosen, "effort": 60, "spent": 30}
 
-    assert search_text(told(0.0, 0.0))[-1] == "  budget 2: all together; nothing better was expected at any effort"
-    found = search_text(told(0.0, -0.01, -0.01, -0.02))[-1]
+    assert (
+        SearchLog(told(0.0, 0.0)).to_text().splitlines()[-1]
+        == "  budget 2: all together; nothing better was expected at any effort"
+    )
+    found = SearchLog(told(0.0, -0.01, -0.01, -0.02)).to_text().splitlines()[-1]
     assert found == "  budget 2: -2.0 % ± 0.2; expected on validation by effort: -1.0 % at 20, -2.0 % at 40"
 
 

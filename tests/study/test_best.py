@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from tagalong.group import Group
 from tagalong.learn import MLP, Job, Network, Problem, Recipe, Split, Task, build_network, train
-from tagalong.study import Best, Outcome, ProblemInfo, Record, Results
-from tagalong.study import best as _best_file
+from tagalong.study import Best, Outcome, ProblemInfo, Record, Results, Study
+from tagalong.study import best as best_module
 from tagalong.study.best import keep_best, recommended_record
 
 TASKS = (Task("age", "regression"), Task("ill"), Task("kind", "multiclass", classes=3))
@@ -122,14 +122,14 @@ def test_networks_put_anew_while_they_are_read_are_read_anew(
     """Before the first file of weights is read, or between two: all come from the later run."""
     other = Best.build(make_problem(), GROUPS, [train(make_problem(), job).state or {} for job in JOBS], seed=2)
     best.save(tmp_path)
-    module, left = _best_file._module, [other]
+    module, left = best_module._module, [other]
 
     def read(folder: Path, which: int) -> Network:
         if which == number and left:
             left.pop().save(tmp_path)
         return module(folder, which)
 
-    monkeypatch.setattr(_best_file, "_module", read)
+    monkeypatch.setattr(best_module, "_module", read)
     found = Best.load(tmp_path)
     assert found.seed == 2
     for ours, theirs in zip(found.networks, other.networks, strict=True):
@@ -139,7 +139,7 @@ def test_networks_put_anew_while_they_are_read_are_read_anew(
 def test_a_folder_that_is_being_put_anew_is_read_once_it_is_there(
     best: Best, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, left = _best_file._read, [best]
+    read, left = best_module._read, [best]
 
     def late(out: Path) -> Best:
         try:
@@ -148,7 +148,7 @@ def test_a_folder_that_is_being_put_anew_is_read_once_it_is_there(
             if left:
                 left.pop().save(tmp_path)
 
-    monkeypatch.setattr(_best_file, "_read", late)
+    monkeypatch.setattr(best_module, "_read", late)
     assert Best.load(tmp_path).seed == best.seed
 
 
@@ -330,3 +330,22 @@ def test_wider_networks_of_a_method_can_be_recommended(tmp_path: Path) -> None:
     state = train(problem, Job(("age",), width=2.0)).state
     best = Best.build(problem, [Group({"age"}, {"age"})], [state], seed=0, widths=[2.0])
     torch.testing.assert_close(dict(best.networks[0].state_dict()), dict(state))
+
+
+def test_networks_of_every_method_of_a_run_can_be_had(problem: Problem, tmp_path: Path) -> None:
+    study = Study(problem, tmp_path, device="cpu")
+    with pytest.raises(ValueError, match="there are no results"):
+        study.best()
+    study.run(["stl", "random"], budgets=[2], seeds=2)
+    rows = problem.test.inputs[:5]
+    recommended, saved = study.best(), Best.load(tmp_path)
+    assert recommended.groups == saved.groups
+    for task, values in saved.predict(rows).items():
+        np.testing.assert_array_equal(recommended.predict(rows)[task], values)
+    assert [set(group.trains) for group in study.best("stl").groups] == [{"age"}, {"ill"}, {"kind"}]
+    assert len(study.best("mtl").networks) == 1
+    for unknown in [("tag", 2), ("random", 2), ("stl", 2)]:
+        with pytest.raises(ValueError, match=r"must have networks in .*; there are mtl, stl"):
+            study.best(*unknown)
+    with pytest.raises(ValueError, match="found names of tasks"):
+        Study(["age", "ill"], tmp_path).best()

@@ -13,13 +13,10 @@ from diverging_small import LOST, NAMES, diverges, diverging_problem
 from tagalong.group import Group
 from tagalong.learn import Diverged, Job
 from tagalong.report import write_report
-from tagalong.study import Lab, Results, Store, Study
+from tagalong.study import Choice, Chunk, Decision, Lab, Method, Packed, Results, SearchLog, Store, Study, make_executor
 from tagalong.study.best import keep_best, recommended_record
-from tagalong.study.executors import Advance, Chunk, Serial, make_executor
-from tagalong.study.methods import Choice, Decision, Method
-from tagalong.study.network_rows import Packed
+from tagalong.study.executors import Advance, Serial
 from tagalong.study.relative_losses import relative_losses
-from tagalong.study.text import lessons
 
 SUBSETS = [some for size in range(1, 5) for some in combinations(NAMES, size)]
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "oracle", "random", "auto"]
@@ -119,7 +116,7 @@ def test_the_page_of_a_run_says_what_diverged(tmp_path: Path) -> None:
     assert "Diverged: a network had no finite validation loss" in table
     cell = '<td data-sort="">diverged</td>'
     assert cell in table
-    tried = [one for one in lessons(results.settings["decisions"]["auto"]) if one.diverged]
+    tried = [one for one in results.search_log.lessons if one.diverged]
     assert taught.count("<td>diverged</td>") == len(tried) > 0
     assert "NaN" not in page.partition("<script")[0]
 
@@ -137,7 +134,7 @@ def test_auto_pays_for_what_diverges_tells_it_and_never_chooses_it(tmp_path: Pat
     problem = diverging_problem()
     results = Study(problem, tmp_path).run(["auto"], budgets=[2, 3], seeds=2, effort=13)
     told = results.settings["decisions"]["auto"]
-    tried = list(lessons(told))
+    tried = SearchLog(told).lessons
     lost = [one for one in tried if one.diverged]
     assert {one.tasks for one in lost} <= set(LOST)
     assert len({one.tasks for one in lost}) == len(lost) > 0, "one divergence is enough to know"
@@ -153,7 +150,7 @@ def test_auto_pays_for_what_diverges_tells_it_and_never_chooses_it(tmp_path: Pat
 def test_an_early_look_that_diverges_is_one_too(tmp_path: Path) -> None:
     study = Study(diverging_problem(), tmp_path)
     results = study.run(["auto"], budgets=[2], seeds=2, effort=12, options={"auto": {"screen": 0.5}})
-    looks = [one for one in lessons(results.settings["decisions"]["auto"]) if one.fraction < 1]
+    looks = [one for one in results.search_log.lessons if one.fraction < 1]
     assert {one.tasks for one in looks if one.diverged} & set(LOST)
     assert not {one.tasks for one in looks if not one.diverged} & set(LOST)
 

@@ -12,9 +12,8 @@ from study_small import small_problem
 
 from kill_at import FileOperations, but_times
 from tagalong.learn import MLP, Job, Task
-from tagalong.study import Chunk, Lab, Results, Store, Study
-from tagalong.study import executors as _executors
-from tagalong.study.executors import Serial, device_name, make_executor, train_chunk
+from tagalong.study import Chunk, Lab, Results, Store, Study, executors, make_executor, train_chunk
+from tagalong.study.executors import Serial, device_name
 
 JOBS = [Job(tasks, seed) for seed in (0, 1) for tasks in (("a",), ("b",), ("a", "b"))] + [Job(("a", "b"), 0, "uw")]
 
@@ -74,7 +73,7 @@ class DiesOnceAtAnOperation(MLP):
 
     def __call__(self, width: float = 1.0):
         if os.getpid() != self.home:
-            _executors.CHECKPOINT_SECONDS = 0.0  # written after every epoch
+            executors.CHECKPOINT_SECONDS = 0.0  # written after every epoch
             if not self.mark.exists():
                 self.mark.touch()
                 FileOperations(self.folder, self.nth)
@@ -83,7 +82,7 @@ class DiesOnceAtAnOperation(MLP):
 
 def count_operations(problem, out: Path, total) -> None:
     torch.set_num_threads(1)  # as in a worker
-    _executors.CHECKPOINT_SECONDS = 0.0
+    executors.CHECKPOINT_SECONDS = 0.0
     operations = FileOperations(out / "partial")
     Study(problem, out, device="cpu").run(["mtl", "uw"], [2], 2)
     total.value = operations.number

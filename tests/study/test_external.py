@@ -8,8 +8,7 @@ from told_small import TASKS, losses_of, rows_of
 
 from tagalong.affinity import Affinity
 from tagalong.group import Group
-from tagalong.study import External, ProblemInfo, Results, Study, plan
-from tagalong.study.records import Cost, Outcome, Record
+from tagalong.study import Cost, External, Outcome, ProblemInfo, Record, Results, Study, plan
 from tagalong.study.uncertainty import row_noise
 
 

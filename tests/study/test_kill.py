@@ -10,9 +10,7 @@ import torch
 from study_small import small_problem
 
 from kill_at import FileOperations, along, but_times
-from tagalong.study import Results, Study
-from tagalong.study import backend as _workshop
-from tagalong.study import executors as _executors
+from tagalong.study import Results, Study, backend, executors
 
 KILLS = 10
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "uw", "random", "hoa+pcgrad"]
@@ -22,8 +20,8 @@ def study(out: Path, nth: int | None = None, total=None) -> None:
     """Runs a study, killed before its n-th file operation; without one, `total` becomes how many there were."""
     operations = FileOperations(out, nth)
     torch.set_num_threads(1)
-    _workshop.BATCH["cpu"] = 4  # many small chunks, and a checkpoint after every epoch: more moments to be killed at
-    _executors.CHECKPOINT_SECONDS = 0.0
+    backend.BATCH["cpu"] = 4  # many small chunks, and a checkpoint after every epoch: more moments to be killed at
+    executors.CHECKPOINT_SECONDS = 0.0
     Study(small_problem("abcd"), out, device="cpu").run(METHODS, [2, 3], 2)
     if total is not None:
         total.value = operations.number

@@ -7,13 +7,12 @@ from study_small import small_problem
 from packages import install
 from tagalong.group import Group, select_groups
 from tagalong.learn import Score, Trained
-from tagalong.study import Lab, Store, make_method, method_names, register_method
+from tagalong.study import Choice, Decision, Lab, Method, Store, make_method, method_names, register_method
 from tagalong.study.decisions import records_of
 from tagalong.study.executors import Serial
-from tagalong.study.methods import Choice, Decision, Method
-from tagalong.study.methods import registry as _registry
+from tagalong.study.methods import registry
 from tagalong.study.methods.random_groups import block_share, random_cover, random_partition
-from tagalong.study.network_rows import pack
+from tagalong.study.store import pack
 
 
 @pytest.fixture(scope="module")
@@ -307,7 +306,7 @@ def test_optimal_refuses_too_many_tasks_before_training():
 
 @pytest.fixture(autouse=True)
 def _same_methods_afterwards(monkeypatch):
-    monkeypatch.setattr(_registry, "_registry", dict(_registry._registry))
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
 
 
 def test_own_methods_are_known_by_name(five):

@@ -12,9 +12,9 @@ from old_run import old_run
 from tagalong.affinity import Affinity
 from tagalong.learn import Job, Score, Trained, train
 from tagalong.study import Store, StoreError
-from tagalong.study import store as _pieces
+from tagalong.study import store as store_module
 from tagalong.study.keys import Keys
-from tagalong.study.network_rows import pack
+from tagalong.study.store import pack
 
 PROBLEM = small_problem()
 KEYS = Keys(PROBLEM, "cpu")
@@ -85,7 +85,7 @@ def test_prune_drops_large_parts_of_networks_nobody_recommends_and_keeps_rows(tm
 
 
 def test_weights_larger_than_a_row_may_be_are_cut_into_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(_pieces, "PIECE", 100)
+    monkeypatch.setattr(store_module, "PIECE", 100)
     kept, dropped = (train(PROBLEM, Job(("a", "c"), seed)) for seed in (1, 2))
     keys = [KEYS.of(trained.job) for trained in (kept, dropped)]
     pieces = "SELECT DISTINCT key FROM pieces"

@@ -9,8 +9,7 @@ from scipy import stats
 from verdict_records import APART, HELPED, TOGETHER, records, results, together
 
 from tagalong.report.page.answer import headline
-from tagalong.study import Verdict
-from tagalong.study.uncertainty import half_width, seed_half_width
+from tagalong.study import Verdict, interval_half_width
 from tagalong.study.verdict import decide
 
 ROWS = {("tag", 2): 0.001, ("stl", None): 0.001, ("hoa", 2): 0.001}
@@ -147,9 +146,9 @@ def test_the_best_of_many_needs_a_wider_interval() -> None:
     pooled = math.sqrt(np.mean([np.var(changes, ddof=1) / 3 for changes in tried]))
     alone = stats.t.ppf(0.975, 2) * stats.sem(tried[0])
     best_of_eight = stats.t.ppf(1 - 0.025 / 8, 16) * pooled
-    assert seed_half_width(tried[0], tried) == pytest.approx(max(alone, best_of_eight))
-    assert seed_half_width(tried[0]) == pytest.approx(alone)
-    assert half_width(0.0, 1.0) == pytest.approx(stats.norm.ppf(0.975))
+    assert interval_half_width(tried[0], tried) == pytest.approx(max(alone, best_of_eight))
+    assert interval_half_width(tried[0]) == pytest.approx(alone)
+    assert interval_half_width([0.0, 0.0], row_stderr=1.0) == pytest.approx(stats.norm.ppf(0.975))
 
 
 def test_every_field_is_machine_readable() -> None:

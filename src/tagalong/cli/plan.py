@@ -109,16 +109,15 @@ def verdict(
     Example:
         `tagalong verdict plan.csv --out runs/own`: what came of it, with a page
     """
-    from tagalong.study import Results, verdict_from_csv
+    from tagalong.study import Results, tasks_in_csv, verdict_from_csv
 
     _check(out)
     if file.is_dir() or file.suffix.lower() == ".json":
         with renamed_arguments(path=str(file)):
             results = Results.load(file)
     else:
-        results = verdict_from_csv(
-            file, budgets=None if budgets is None else parse_whole_budgets(budgets, _tasks(file))
-        )
+        wanted = None if budgets is None else parse_whole_budgets(budgets, len(tasks_in_csv(file)))
+        results = verdict_from_csv(file, budgets=wanted)
     page = None if out is None else _keep(results, out, file)
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
@@ -143,9 +142,3 @@ def _keep(results: Results, out: Path, file: Path) -> Path:
     results.settings.setdefault("command", ["tagalong", "verdict", str(file), "--out", str(out)])
     results.save(out / "results.json")
     return write_report(out)
-
-
-def _tasks(file: Path) -> int:
-    from tagalong.study import read_lines
-
-    return len({line["task"] for line in read_lines(file)[0]})

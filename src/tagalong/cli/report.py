@@ -85,12 +85,10 @@ def _tell(page: Path, json: bool, quiet: bool) -> None:
 
 
 def _show(compared: Compared, run: Path, other: Path, quiet: bool) -> None:
-    from tagalong.study import verdict_text
-
     console, names = screen(), _names(run, other)
     for name, path, results in zip(names, (run, other), (compared.first, compared.second), strict=True):
         print_line(console, name if name == printable(str(path)) else f"{name}: {path}")
-        for line in verdict_text(results.verdict(), prose_width(console) - 2).splitlines():
+        for line in results.verdict().to_text(prose_width(console) - 2).splitlines():
             console.print(f"  {printable(line)}", soft_wrap=True)
         if not quiet:
             console.print()
@@ -111,13 +109,9 @@ def _show(compared: Compared, run: Path, other: Path, quiet: bool) -> None:
 
 
 def _change(line: Line | None) -> str:
-    from tagalong.study import DIVERGED, percent
+    from tagalong.study import change_text
 
-    if line is not None and line.diverged:
-        return DIVERGED
-    if line is None or line.change is None:
-        return "-"
-    return percent(line.change) + ("" if line.change_stderr is None else f" ± {100 * line.change_stderr:.1f}")
+    return "-" if line is None else change_text(line) or "-"
 
 
 def _cost(line: Line | None) -> str:

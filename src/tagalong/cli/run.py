@@ -175,11 +175,8 @@ def show_results(results: Results, quiet: bool, out: Path) -> None:
 
 def show_table(results: Results, quiet: bool) -> None:
     """The table and the verdict; the verdict alone if quiet."""
-    from tagalong.study import results_text, verdict_text
-
     console = screen()
-    width = console.width
-    text = verdict_text(results.verdict(), prose_width(console)) if quiet else results_text(results, width)
+    text = results.verdict().to_text(prose_width(console)) if quiet else results.to_text(console.width)
     for line in text.splitlines():
         console.print(printable(line), soft_wrap=True, style="bold" if line.startswith(HEADS) else "")
 

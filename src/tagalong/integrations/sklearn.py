@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.errors import missing_package, name_problems, noted, refuse
 from tagalong.learn import MLP, Problem, Recipe, Task, is_missing
-from tagalong.study import TOGETHER, Best, Label, Results, Store, Study, by_label, changes, keep_best, mean
+from tagalong.study import Best, Results, Study
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -257,9 +256,7 @@ def _compare(
         noted(problems, partial(study.check, **asked))
     refuse(problems)
     results = study.run(**asked)
-    with Store(out / "run.sqlite") as store:
-        weights, width = partial(_weights, store), partial(_width, store)
-        return results, keep_best(results, problem, weights, width, _label(results, estimator.choose))
+    return results, study.best(*_choice(results, estimator.choose))
 
 
 def _problems(estimator: Any) -> list[str]:
@@ -308,24 +305,13 @@ def _asked(estimator: Any, first: int) -> dict[str, Any]:
     }
 
 
-def _label(results: Results, choose: str) -> Label | None:
+def _choice(results: Results, choose: str) -> tuple[str | None, int | None]:
     """The method and budget to serve, None for the verdict's; of several budgets the best one on validation."""
     if choose == VERDICT:
-        return None
-    found = by_label(results.records)
-    mine = [label for label in found if label[0] == choose]
-    known = {label: changes(found[label], found[TOGETHER], "val") for label in mine}
-    return min(mine, key=lambda label: mean(known[label]) if known[label] else math.inf)  # none where it diverged
-
-
-def _weights(store: Store, key: str) -> dict[str, Tensor]:
-    found = store.weights(key)
-    assert found is not None, "a study keeps the weights of all networks that it reports"
-    return found
-
-
-def _width(store: Store, key: str) -> float:
-    return store.rows([key])[key].job.width
+        return None, None
+    mine = [line for line in results.table() if line.method == choose]
+    best = min(mine, key=lambda line: math.inf if line.validation is None else line.validation)  # None: it diverged
+    return best.label
 
 
 def _listed(value: Any) -> list[Any]:

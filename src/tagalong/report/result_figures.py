@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil, floor, hypot, log10
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tagalong.study import Line, Record, Results, curve, mean, relative, stderr
+from tagalong.study import SearchLog
 
 from .style import (
     BACKGROUND_COLOUR,
@@ -24,6 +23,8 @@ from .style import (
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+    from tagalong.study import Line, Results, TaskChange
 
 CostOf = Literal["all", "deciding", "training", "size"]
 COSTS: dict[CostOf, str] = {
@@ -173,7 +174,7 @@ def task_changes(
     """
     from plotly.graph_objects import Figure, Scatter
 
-    found = changes_by_task(results, method, budget)
+    found = results.changes_by_task(method, budget)
     order = [task for task in tasks or results.problem.tasks if task in found]
     rows = [found[task] for task in order]
     colours = [BETTER if row.change < 0 else WORSE for row in rows]
@@ -197,48 +198,6 @@ def task_changes(
     )
     name = method if budget is None else f"{method} (budget {budget})"
     return Figure([dots], _changes_layout(order, title or f"What {name} changes for each task"))
-
-
-@dataclass(frozen=True)
-class TaskChange:
-    """The relative change of a task's test loss, its standard error over seeds, that loss, and errors then and now."""
-
-    task: str
-    change: float
-    stderr: float | None
-    loss: float
-    before: float
-    after: float
-
-    @property
-    def sure(self) -> bool:
-        """Whether it lies beyond two standard errors; never with one seed."""
-        return self.stderr is not None and abs(self.change) > 2 * self.stderr
-
-
-def changes_by_task(results: Results, method: str, budget: int | None = None) -> dict[str, TaskChange]:
-    """The change of each task, from pairs of the same seed."""
-    mine = results.records_of((method, budget))
-    together = {record.seed: record for record in results.records_of(("mtl", None))}
-    pairs = [(record, together[record.seed]) for record in mine if record.seed in together]
-    if not pairs:
-        known = ", ".join(sorted({record.method for record in results.records}))
-        raise ValueError(
-            f"`method` and `budget` must be in the results, beside mtl, found {method!r}, {budget!r}; methods: {known}"
-        )
-    return {task: _change(task, pairs) for task in results.problem.tasks}
-
-
-def _change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange:
-    changes = [relative(mine.test[task].loss, theirs.test[task].loss) for mine, theirs in pairs]
-    return TaskChange(
-        task,
-        mean(changes),
-        stderr(changes) if len(changes) > 1 else None,
-        loss=mean([mine.test[task].loss for mine, _ in pairs]),
-        before=mean([theirs.test[task].error for _, theirs in pairs]),
-        after=mean([mine.test[task].error for mine, _ in pairs]),
-    )
 
 
 def _task_note(row: TaskChange, error: str) -> str:
@@ -298,7 +257,7 @@ def search_curve(told: Mapping[str, Any], *, title: str = "What effort brought")
             marker={**marker_style(number), "size": 7},
             line={**line_style(number), "shape": "hv", "width": 1.5},
         )
-        for number, (budget, points) in enumerate(curve(told).items())
+        for number, (budget, points) in enumerate(SearchLog(told).curve.items())
     ]
     layout = {
         "title": figure_heading(title, "expected change of validation losses against one network for all tasks"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import combinations
@@ -16,122 +18,94 @@ from tagalong.affinity import Affinity
 from tagalong.learn import Diverged, Job, Problem, why_not_batched
 from tagalong.progress import Progress, Silent, Teller
 
-from .executors import Chunk, Executor
+from .executors import Chunk, Executor, device_name, make_executor
 from .keys import Keys
-from .network_rows import Losses, Packed, Row
 from .records import Cost, Record
 from .relative_losses import Subset
-from .store import Store
+from .run_folder import log_to, store_problem
+from .store import Losses, Packed, Row, Store
 
 logger = logging.getLogger(__name__)
 BATCH = {"cpu": 64}  # networks of a chunk, by device: more is no faster there, and a kill costs a chunk
 LARGE_BATCH = 4096
 SHORT = 32  # letters of a key in file names
+MOST_NAMED = 5  # networks in a sentence
 
 
-class Workshop:
-    """Trains networks with an executor and stores them.
+def check_lab(out: str | os.PathLike[str], *, executor: str | Executor = "serial", device: str = "auto") -> None:
+    """Refuses what `open_lab` would refuse, before time is spent on loading a problem.
 
-    Networks trained side by side can differ in the last bit from the same ones trained in other company. So chunks
-    are always the same ones, whichever are finished already, and each is stored whole.
+    Args:
+        out: as for `open_lab`.
+        executor: as for `open_lab`.
+        device: as for `open_lab`.
+
+    Raises:
+        ValueError: there is no such executor or device, or the networks in the folder cannot be used.
     """
-
-    def __init__(
-        self, keys: Keys, store: Store, executor: Executor, device: str, progress: Progress, partial: Path | None
-    ) -> None:
-        self._keys, self._store, self._device, self._partial = keys, store, device, partial
-        self._executor, self._started = executor, False
-        self._progress = progress
-
-    def close(self) -> None:
-        """Lets the executor go."""
-        if self._started:
-            self._executor.stop()
-            self._started = False
-
-    def train(self, jobs: Sequence[Job], what: str) -> None:
-        """Trains and stores these networks."""
-        size = BATCH.get(self._keys.device, LARGE_BATCH) if self._batched else 1
-        chunks = [self._chunk(some) for some in slices(jobs, size)]
-        for _, packed in self._finished(chunks, what):
-            self._add(packed)
-
-    def measure(self, jobs: Sequence[Job], settings: Mapping[str, Any], what: str) -> None:
-        """Trains these networks with a meter; stores what it measured, and the networks if they are missing."""
-        chunks = [Chunk((job,), dict(settings), self._checkpoint(self._keys.measured(job, settings))) for job in jobs]
-        for chunk, packed in self._finished(chunks, what):
-            (job,), (network,) = chunk.jobs, packed
-            if network.affinity is not None:  # nothing is measured where training diverges
-                self._store.add_affinity(self._keys.measured(job, settings), self._keys.of(job), settings, network)
-            self._add([replace(network, seconds=network.seconds / (1 + (network.overhead or 0.0)))])  # plainly trained
-
-    def restore(self, keys: Iterable[str]) -> None:
-        """Brings weights and row losses back that an earlier run did not keep, by the same training again."""
-        bare = set(self._store.bare(keys))
-        batches = dict.fromkeys(tuple(self._store.batch(key)) for key in sorted(bare))
-        chunks = [self._chunk(batch) for batch in batches]
-        for _, packed in self._finished(chunks, "networks whose weights were not kept"):
-            for network in packed:
-                if (key := self._keys.of(network.job)) in bare:
-                    self._store.restore(key, network)
-
-    def tidy(self) -> None:
-        """Removes what kills have left of trainings that are finished by now."""
-        for path in () if self._partial is None else list(self._partial.glob("*")):
-            if self._store.finished(path.name.lstrip(".")[:SHORT]):
-                path.unlink(missing_ok=True)
-
-    @cached_property
-    def _batched(self) -> bool:
-        reason = why_not_batched(self._keys.problem, device=self._device)
-        if reason is not None:
-            logger.warning("networks of %s are trained one by one: %s", self._keys.problem.name, reason)
-        return reason is None
-
-    def _chunk(self, jobs: Sequence[Job]) -> Chunk:
-        return Chunk(tuple(jobs), checkpoint=self._checkpoint(self._keys.of(jobs[0])) if len(jobs) == 1 else None)
-
-    def _checkpoint(self, key: str) -> Path | None:
-        return None if self._partial is None else self._partial / f"{key[:SHORT]}.pt"
-
-    def _add(self, packed: Iterable[Packed]) -> None:
-        self._store.add({self._keys.of(n.job): (self._keys.definition(n.job), n) for n in packed})
-
-    def _finished(self, chunks: Sequence[Chunk], what: str) -> Iterable[tuple[Chunk, list[Packed]]]:
-        if not chunks:
-            return
-        if not self._started:
-            self._executor.start(self._keys.problem, self._device)
-            self._started = True
-        self._progress.start(sum(len(chunk.jobs) for chunk in chunks), what)
-        teller = Teller(self._progress)
-        try:
-            for chunk, packed in self._executor.map(chunks, teller):
-                teller.finished(sum(network.steps for network in packed))
-                yield chunk, packed
-        finally:
-            self._progress.done()
+    make_executor(executor)
+    device_name(device)
+    if wrong := store_problem(Path(out)):
+        raise ValueError(wrong)
 
 
-def slices(jobs: Sequence[Job], size: int) -> list[list[Job]]:
-    """Plain networks of one seed and width in full slices of this size, the last one shorter; others alone.
+@contextmanager
+def open_lab(
+    problem: Problem,
+    out: str | os.PathLike[str],
+    *,
+    executor: str | Executor = "serial",
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> Iterator[Lab]:
+    """A laboratory whose networks are kept in a folder: `run.sqlite`, and `run.log` for what is logged.
+
+    At the end the executor is let go. Where nothing was raised, weights that no result keeps are dropped
+    (`Store.keep`), and so are checkpoints of trainings that are finished.
+
+    Args:
+        problem: what is learnt. Other problems may share the folder.
+        out: the folder; made if it is not there.
+        executor: as for a `Study`.
+        device: as for a `Study`.
+        progress: is told how many networks there are to train and how many are done.
 
     Example:
-        >>> jobs = [Job((task,), seed) for seed in (0, 1) for task in "abc"]
-        >>> [[job.tasks[0] for job in some] for some in slices(jobs, 2)]
-        [['a', 'b'], ['c'], ['a', 'b'], ['c']]
+        >>> import numpy as np, tempfile
+        >>> from tagalong.learn import Recipe, Task
+        >>> X, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
+        >>> tasks = [Task(name, kind="regression") for name in ("age", "height")]
+        >>> problem = Problem.from_arrays(X, Y, tasks, recipe=Recipe(epochs=1))
+        >>> with tempfile.TemporaryDirectory() as out, open_lab(problem, out, device="cpu") as lab:
+        ...     rows = lab.networks([lab.job(["age"], seed=0), lab.job(["age", "height"], seed=0)])
+        >>> [sorted(row.test) for row in rows.values()]
+        [['age'], ['age', 'height']]
     """
-    together: dict[tuple[Any, ...], list[Job]] = {}
-    for job in jobs:
-        together.setdefault((job.seed, job.width, job.epochs, None if job.rule == "plain" else job), []).append(job)
-    return [same[at : at + size] for same in together.values() for at in range(0, len(same), size)]
-
-
-MOST_NAMED = 5  # networks in a sentence
+    made, where, folder = make_executor(executor), device_name(device), Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        log_to(folder / "run.log"),
+        Store(folder / "run.sqlite") as store,
+        Lab(problem, store, executor=made, device=where, progress=progress, partial=folder / "partial") as lab,
+    ):
+        yield lab
+        store.prune()
+        lab.tidy()
 
 
 class Lab:
     """Trained networks of one problem: looked up where they are in the store, else trained and stored.
+
+    Networks trained side by side can differ in the last bit from the same ones trained in other company. So chunks
+    are always the same ones, whichever are finished already, and each is stored whole.
+
+    Args:
+        problem: what is learnt.
+        store: where finished networks are.
+        executor: trains; see `make_executor`.
+        device: where networks are trained.
+        progress: is told how many networks there are to train and how many are done.
+        partial: the folder of checkpoints; None: there are none.
 
     Attributes:
         problem: what is learnt.
@@ -152,14 +126,17 @@ class Lab:
     ) -> None:
         self.problem, self.store, self.device = problem, store, device
         self.keys = Keys(problem, device)
-        self._workshop = Workshop(self.keys, store, executor, device, progress or Silent(), partial)
+        self._executor, self._started = executor, False
+        self._progress, self._partial = progress or Silent(), partial
         self._rows: dict[Job, Row] = {}
         self._asked: set[Job] = set()
         self._lost: set[Job] = set()
 
     def close(self) -> None:
         """Lets the executor go."""
-        self._workshop.close()
+        if self._started:
+            self._executor.stop()
+            self._started = False
 
     def __enter__(self) -> Lab:
         return self
@@ -194,7 +171,7 @@ class Lab:
         missing = self.missing(wanted)
         if missing:
             logger.info("%s: training %d of %d networks", what, len(missing), len(wanted))
-            self._workshop.train(missing, what)
+            self._train(missing, what)
             if still := self.missing(missing):
                 raise RuntimeError(f"{len(still)} networks were trained and not found again in {self.store.path}")
         lost = [job for job in wanted if self._rows[job].diverged]
@@ -255,9 +232,7 @@ class Lab:
         untrained = self.missing(missing)
         missing = [job for job in missing if job in untrained or not self._rows[job].diverged]
         if missing:
-            self._workshop.measure(
-                missing, settings, f"measuring affinities ({settings.get('estimator', 'lookahead')})"
-            )
+            self._measure(missing, settings, f"measuring affinities ({settings.get('estimator', 'lookahead')})")
         found = {seed: self.store.affinity(key) for seed, key in keys.items()}
         known = {seed: measured for seed, measured in found.items() if measured is not None}
         if not known:
@@ -266,7 +241,7 @@ class Lab:
 
     def row_losses(self, record: Record, part: str = "test") -> Losses:
         """The loss of every row of each task, where a record serves it; NaN where a label is missing."""
-        self._workshop.restore(record.networks)
+        self.restore(record.networks)
         found: Losses = {}
         for group, key in zip(record.groups, record.networks, strict=True):
             losses = self.store.losses(key, part)
@@ -276,7 +251,7 @@ class Lab:
 
     def weights(self, key: str) -> dict[str, Tensor]:
         """The weights of a network, trained again if they were not kept."""
-        self._workshop.restore([key])
+        self.restore([key])
         state = self.store.weights(key)
         assert state is not None
         return state
@@ -287,11 +262,80 @@ class Lab:
 
     def restore(self, keys: Iterable[str]) -> None:
         """Brings weights and row losses back that an earlier run did not keep, by the same training again."""
-        self._workshop.restore(keys)
+        bare = set(self.store.bare(keys))
+        batches = dict.fromkeys(tuple(self.store.batch(key)) for key in sorted(bare))
+        chunks = [self._chunk(batch) for batch in batches]
+        for _, packed in self._finished(chunks, "networks whose weights were not kept"):
+            for network in packed:
+                if (key := self.keys.of(network.job)) in bare:
+                    self.store.restore(key, network)
 
     def tidy(self) -> None:
         """Removes what kills have left of trainings that are finished by now."""
-        self._workshop.tidy()
+        for path in () if self._partial is None else list(self._partial.glob("*")):
+            if self.store.finished(path.name.lstrip(".")[:SHORT]):
+                path.unlink(missing_ok=True)
+
+    def _train(self, jobs: Sequence[Job], what: str) -> None:
+        """Trains and stores these networks."""
+        size = BATCH.get(self.keys.device, LARGE_BATCH) if self._batched else 1
+        chunks = [self._chunk(some) for some in slices(jobs, size)]
+        for _, packed in self._finished(chunks, what):
+            self._add(packed)
+
+    def _measure(self, jobs: Sequence[Job], settings: Mapping[str, Any], what: str) -> None:
+        """Trains these networks with a meter; stores what it measured, and the networks if they are missing."""
+        chunks = [Chunk((job,), dict(settings), self._checkpoint(self.keys.measured(job, settings))) for job in jobs]
+        for chunk, packed in self._finished(chunks, what):
+            (job,), (network,) = chunk.jobs, packed
+            if network.affinity is not None:  # nothing is measured where training diverges
+                self.store.add_affinity(self.keys.measured(job, settings), self.keys.of(job), settings, network)
+            self._add([replace(network, seconds=network.seconds / (1 + (network.overhead or 0.0)))])  # plainly trained
+
+    @cached_property
+    def _batched(self) -> bool:
+        reason = why_not_batched(self.problem, device=self.device)
+        if reason is not None:
+            logger.warning("networks of %s are trained one by one: %s", self.problem.name, reason)
+        return reason is None
+
+    def _chunk(self, jobs: Sequence[Job]) -> Chunk:
+        return Chunk(tuple(jobs), checkpoint=self._checkpoint(self.keys.of(jobs[0])) if len(jobs) == 1 else None)
+
+    def _checkpoint(self, key: str) -> Path | None:
+        return None if self._partial is None else self._partial / f"{key[:SHORT]}.pt"
+
+    def _add(self, packed: Iterable[Packed]) -> None:
+        self.store.add({self.keys.of(n.job): (self.keys.definition(n.job), n) for n in packed})
+
+    def _finished(self, chunks: Sequence[Chunk], what: str) -> Iterable[tuple[Chunk, list[Packed]]]:
+        if not chunks:
+            return
+        if not self._started:
+            self._executor.start(self.problem, self.device)
+            self._started = True
+        self._progress.start(sum(len(chunk.jobs) for chunk in chunks), what)
+        teller = Teller(self._progress)
+        try:
+            for chunk, packed in self._executor.map(chunks, teller):
+                teller.finished(sum(network.steps for network in packed))
+                yield chunk, packed
+        finally:
+            self._progress.done()
+
+
+def slices(jobs: Sequence[Job], size: int) -> list[list[Job]]:
+    """Plain networks of one seed and width in full slices of this size, the last one shorter; others alone.
+
+    Example:
+        >>> jobs = [Job((task,), seed) for seed in (0, 1) for task in "abc"]
+        >>> [[job.tasks[0] for job in some] for some in slices(jobs, 2)]
+        [['a', 'b'], ['c'], ['a', 'b'], ['c']]
+    """
+    together: dict[tuple[Any, ...], list[Job]] = {}
+    for job in jobs:
+        together.setdefault((job.seed, job.width, job.epochs, None if job.rule == "plain" else job), []).append(job)
+    return [same[at : at + size] for same in together.values() for at in range(0, len(same), size)]
 
 
 def _named(jobs: Sequence[Job]) -> str:

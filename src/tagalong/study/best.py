@@ -24,15 +24,23 @@ from torch.nn.utils import parametrize
 
 from tagalong.files import read_document, write_atomic
 from tagalong.group import Group
-from tagalong.learn import Network, Problem, build_network, outputs_on
+from tagalong.learn import Network, Problem, build_network, outputs_on, read_preparation
 
-from .records import Outcome, Record
-from .uncertainty import Label, changes
+from .records import Label, Outcome, Record
+from .summary import changes
 
 if TYPE_CHECKING:
     from .results import Results
 
+FORMAT = "tagalong-networks"
+VERSION = 2  # 1: pickled classes that have moved since
+FOLDER, FILE, EXAMPLE = "networks", "networks.json", "example.pt"
+SCRIPT = "load.py"
 States = Callable[[str], Mapping[str, Tensor]]
+
+
+class NetworksFileError(ValueError):
+    """A folder that should hold networks does not."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,7 @@ class Best:
         given = zip(groups, states, widths or [1.0] * len(groups), strict=True)
         networks = [_serving(problem, group, state, seed, width) for group, state, width in given]
         example, _ = problem.train.only(()).batch(torch.arange(min(2, len(problem.train))))
-        return Best(tuple(groups), tuple(networks), served_tasks(problem), seed, problem.table, example.cpu())
+        return Best(tuple(groups), tuple(networks), _served_tasks(problem), seed, problem.table, example.cpu())
 
     def predict(self, rows: Any) -> dict[str, NDArray[Any]]:
         """Predictions of every task for raw rows.
@@ -119,14 +127,39 @@ class Best:
 
     def save(self, out: str | Path) -> Path:
         """Writes the networks to `networks/` of a run's folder; the folder alone is enough to predict."""
-
-        return write(self, Path(out))
+        # Fills a folder beside it first: a kill half-way leaves the networks before.
+        folder = Path(out) / FOLDER
+        draft = folder.with_name(f".{FOLDER}.{uuid4().hex}")
+        draft.mkdir(parents=True)
+        try:
+            for number, network in enumerate(self.networks):
+                torch.save(network.state_dict(), draft / _weights_file(number))
+                (draft / _module_file(number)).write_bytes(_without_weights(network))
+            torch.save(self.example, draft / EXAMPLE)
+            write_atomic(draft / FILE, (json.dumps(_document(self), allow_nan=False, indent=1) + "\n").encode())
+            _put(draft, folder)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return folder
 
     @staticmethod
     def load(out: str | Path) -> Best:
-        """Reads what `save` wrote. It unpickles the modules, which can run code: open only folders you trust."""
+        """Reads what `save` wrote. It unpickles the modules, which can run code: open only folders you trust.
 
-        return read(Path(out))
+        Args:
+            out: the folder of a run, or its `networks/` itself.
+        """
+        while True:
+            before = _identity(Path(out) / FOLDER)
+            try:
+                best = _read(Path(out))
+            except NetworksFileError:
+                if _identity(Path(out) / FOLDER) == before:
+                    raise
+            else:
+                if _identity(Path(out) / FOLDER) == before:
+                    return best
+            # Another process has put its own there in between; some of one run and some of another would be wrong.
 
     def export(self, folder: str | Path) -> list[str]:
         """Writes the networks for use without tagalong: weights, `torch.export` programmes, and a loader script.
@@ -137,8 +170,23 @@ class Best:
         Returns:
             A note for each network that `torch.export` could not take; its weights are there all the same.
         """
-
-        return export(self, Path(folder))
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        programmes: list[str | None] = []
+        notes = []
+        for number, network in enumerate(self.networks):
+            torch.save(network.state_dict(), target / _weights_file(number))
+            name = f"network-{number + 1}.pt2"
+            problem = _export_programme(network, self.example, target / name)
+            programmes.append(None if problem else name)
+            if problem:
+                notes.append(
+                    f"network {number + 1} ({', '.join(network.tasks)}): torch.export could not take it: {problem}"
+                )
+        document = _document(self) | {"programmes": programmes, "notes": notes, "format": "tagalong-export"}
+        write_atomic(target / FILE, (json.dumps(document, allow_nan=False, indent=1) + "\n").encode())
+        write_atomic(target / SCRIPT, files("tagalong.study").joinpath("export_loader.py").read_bytes())
+        return notes
 
 
 def keep_best(
@@ -178,7 +226,7 @@ def _mean_val(found: Sequence[Record]) -> dict[str, Outcome]:
     return {task: Outcome(sum(values) / len(values), math.nan) for task, values in losses.items()}
 
 
-def served_tasks(problem: Problem) -> tuple[Served, ...]:
+def _served_tasks(problem: Problem) -> tuple[Served, ...]:
     """What the predictions of a problem's tasks mean."""
     labels: Mapping[str, Any] = getattr(problem.table, "classes", None) or {}
     return tuple(
@@ -202,32 +250,6 @@ def _plain(network: Network) -> Network:
     return network
 
 
-FORMAT = "tagalong-networks"
-VERSION = 2  # 1: pickled classes that have moved since
-FOLDER, FILE, EXAMPLE = "networks", "networks.json", "example.pt"
-
-
-class NetworksFileError(ValueError):
-    """A folder that should hold networks does not."""
-
-
-def write(best: Best, out: Path) -> Path:
-    """Fills a folder beside it first: a kill half-way leaves the networks before."""
-    folder = out / FOLDER
-    draft = out / f".{FOLDER}.{uuid4().hex}"
-    draft.mkdir(parents=True)
-    try:
-        for number, network in enumerate(best.networks):
-            torch.save(network.state_dict(), draft / weights_file(number))
-            (draft / module_file(number)).write_bytes(_without_weights(network))
-        torch.save(best.example, draft / EXAMPLE)
-        write_atomic(draft / FILE, (json.dumps(to_document(best), allow_nan=False, indent=1) + "\n").encode())
-        _put(draft, folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return folder
-
-
 def _put(draft: Path, folder: Path) -> None:
     """Replaces `folder` by `draft`; where several processes do so at once, the last one's stays."""
     before = draft.with_name(f"{draft.name}.before")
@@ -242,20 +264,6 @@ def _put(draft: Path, folder: Path) -> None:
                 raise
         finally:
             shutil.rmtree(before, ignore_errors=True)
-
-
-def read(out: Path) -> Best:
-    """The networks in the folder of a run, or in its `networks/` itself; never some of one run and some of another."""
-    before = _identity(out / FOLDER)
-    try:
-        best = _read(out)
-    except NetworksFileError:
-        if _identity(out / FOLDER) == before:
-            raise
-    else:
-        if _identity(out / FOLDER) == before:
-            return best
-    return read(out)  # another process has put its own there in between
 
 
 def _identity(folder: Path) -> int | None:
@@ -289,7 +297,7 @@ def _best(document: dict[str, Any], folder: Path) -> Best:
     )
 
 
-def to_document(best: Best) -> dict[str, Any]:
+def _document(best: Best) -> dict[str, Any]:
     """What the networks are, as JSON can hold it."""
     return {
         "format": FORMAT,
@@ -298,17 +306,17 @@ def to_document(best: Best) -> dict[str, Any]:
         "tasks": [asdict(task) for task in best.tasks],
         "groups": [{"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in best.groups],
         "outputs": [list(network.tasks) for network in best.networks],
-        "weights": [weights_file(number) for number in range(len(best.networks))],
+        "weights": [_weights_file(number) for number in range(len(best.networks))],
         "table": None if best.table is None else best.table.to_document(),
     }
 
 
-def weights_file(number: int) -> str:
+def _weights_file(number: int) -> str:
     """The file of a network's weights."""
     return f"network-{number + 1}.pt"
 
 
-def module_file(number: int) -> str:
+def _module_file(number: int) -> str:
     """The file of a network's module, without its weights."""
     return f"network-{number + 1}.pkl"
 
@@ -327,8 +335,8 @@ def _without_weights(network: Network) -> bytes:
 
 
 def _module(folder: Path, number: int) -> Network:
-    network: Network = pickle.loads((folder / module_file(number)).read_bytes())
-    weights = torch.load(folder / weights_file(number), weights_only=True, map_location="cpu")
+    network: Network = pickle.loads((folder / _module_file(number)).read_bytes())
+    weights = torch.load(folder / _weights_file(number), weights_only=True, map_location="cpu")
     network.load_state_dict(weights, assign=True)
     return network.eval()
 
@@ -339,32 +347,7 @@ def _served(entry: dict[str, Any]) -> Served:
 
 
 def _table(document: dict[str, Any] | None) -> Any:
-    from tagalong.learn import read_preparation
-
     return None if document is None else read_preparation(document)
-
-
-EXPORTED_FILE, SCRIPT = "networks.json", "load.py"
-
-
-def export(best: Best, folder: Path) -> list[str]:
-    """Weights of every network, its programme where torch can export it, and how to load and read them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    programmes: list[str | None] = []
-    notes = []
-    for number, network in enumerate(best.networks):
-        torch.save(network.state_dict(), folder / weights_file(number))
-        name = f"network-{number + 1}.pt2"
-        problem = _export_programme(network, best.example, folder / name)
-        programmes.append(None if problem else name)
-        if problem:
-            notes.append(
-                f"network {number + 1} ({', '.join(network.tasks)}): torch.export could not take it: {problem}"
-            )
-    document = to_document(best) | {"programmes": programmes, "notes": notes, "format": "tagalong-export"}
-    write_atomic(folder / EXPORTED_FILE, (json.dumps(document, allow_nan=False, indent=1) + "\n").encode())
-    write_atomic(folder / SCRIPT, files("tagalong.study").joinpath("export_loader.py").read_bytes())
-    return notes
 
 
 def _export_programme(network: Network, example: torch.Tensor, file: Path) -> str | None:

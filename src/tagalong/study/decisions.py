@@ -22,13 +22,39 @@ from tagalong.learn import Diverged, build_network
 
 from .backend import Lab
 from .methods import Choice, Combined, Decision, Method
-from .network_rows import Row
-from .records import Cost, Outcome, ProblemInfo, Record
-from .request import Asked
+from .records import TOGETHER, Cost, Label, Outcome, ProblemInfo, Record
+from .request import Asked, Options, check_request
 from .results import Results
-from .uncertainty import TOGETHER, Label
+from .store import Row
 
 logger = logging.getLogger(__name__)
+Decisions = Mapping[str, tuple[Method, Decision]]  # by the name of the method
+
+
+def compare_methods(
+    lab: Lab,
+    methods: Sequence[str | Method],
+    budgets: Sequence[int] | None = None,
+    seeds: int | Sequence[int] = 3,
+    options: Options | None = None,
+) -> list[Record]:
+    """What methods reach with the networks of a lab, as `Study.run` finds it, without writing results.
+
+    Args:
+        lab: has the networks, or trains them; see `open_lab`.
+        methods: as for `Study.run`.
+        budgets: as for `Study.run`.
+        seeds: as for `Study.run`.
+        options: as for `Study.run`.
+
+    Raises:
+        ValueError: with every problem of the input, before any training.
+        Diverged: one network for all tasks did, with some seed.
+    """
+    asked = check_request(lab.problem, methods, budgets, seeds, options)
+    # All together first: every cost is compared with what this took.
+    lab.networks([lab.job(lab.problem.names, seed) for seed in asked.seeds], "all tasks together")
+    return records_of(lab, decide_all(lab, asked), asked.seeds)
 
 
 def decide_all(lab: Lab, asked: Asked) -> Decisions:
@@ -50,98 +76,6 @@ def decide_all(lab: Lab, asked: Asked) -> Decisions:
 
 def _budgets(method: Method, asked: Asked) -> tuple[int | None, ...]:
     return asked.budgets if method.budgeted else (None,)
-
-
-def choices_again(decisions: Decisions, *labels: tuple[str, int | None], seeds: Sequence[int]) -> Decisions:
-    """The same choices of some methods and budgets for other seeds."""
-    again = {}
-    for name, budget in labels:
-        method, decision = decisions[name]
-        (_, first), choice = next((at, choice) for at, choice in decision.choices.items() if at[0] == budget)
-        deciding = {seed: decision.deciding[first] for seed in seeds if first in decision.deciding}
-        again[name] = method, Decision({(budget, seed): choice for seed in seeds}, deciding)
-    return again
-
-
-def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> None:
-    """`groupings.json`, and `affinity.json` of `tag`; `affinity-<method>.json` of others that measured."""
-    measured = {
-        name: decision.affinity
-        for name, (method, decision) in decisions.items()
-        if decision.affinity is not None and not isinstance(method, Combined)
-    }
-    main = "tag" if "tag" in measured else next(iter(measured), None)
-    for name, affinity in measured.items():
-        affinity.save(out / ("affinity.json" if name == main else f"affinity-{name}.json"))
-    found = [
-        {"method": name, "budget": budget} | _document(choice)
-        for name, (_, decision) in decisions.items()
-        for budget, choice in {budget: choice for (budget, _), choice in decision.choices.items()}.items()
-        if choice.shares is None and choice.groups
-    ]
-    document = {"format": "tagalong-groupings", "version": 1, "caution": caution(tasks), "groupings": found}
-    write_atomic(out / "groupings.json", (json.dumps(document, indent=1) + "\n").encode())
-
-
-def _document(choice: Choice) -> dict[str, Any]:
-    return {
-        "groups": [{"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in choice.groups],
-        "grouping": None if choice.grouping is None else choice.grouping.to_document(),
-    }
-
-
-@dataclass(frozen=True)
-class Latency:
-    """Seconds of a forward pass: of one row, and of a batch of `rows`."""
-
-    one: float
-    batch: float
-    rows: int
-
-
-def latency(network: nn.Module, inputs: Tensor, *, repeats: int = 20, warm_up: int = 3) -> Latency:
-    """The median time of a forward pass in evaluation mode, on the device of the inputs.
-
-    Args:
-        network: to be timed; its mode is put back.
-        inputs: a full batch of rows.
-        repeats: passes that count.
-        warm_up: passes before them that do not.
-    """
-    mode = network.training
-    network.eval()
-    try:
-        with torch.inference_mode():
-            one, batch = (_median(network, rows, repeats, warm_up) for rows in (inputs[:1], inputs))
-    finally:
-        network.train(mode)
-    return Latency(one, batch, len(inputs))
-
-
-def _median(network: nn.Module, rows: Tensor, repeats: int, warm_up: int) -> float:
-    for _ in range(warm_up):
-        network(rows)
-    clock = _cuda_seconds if rows.is_cuda else _cpu_seconds
-    return median(clock(network, rows) for _ in range(repeats))
-
-
-def _cpu_seconds(network: nn.Module, rows: Tensor) -> float:
-    start = time.perf_counter()
-    network(rows)
-    return time.perf_counter() - start
-
-
-def _cuda_seconds(network: nn.Module, rows: Tensor) -> float:
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    with torch.cuda.device(rows.device):
-        start.record()
-        network(rows)
-        end.record()
-        end.synchronize()
-    return float(start.elapsed_time(end)) / 1000
-
-
-Decisions = Mapping[str, tuple[Method, Decision]]
 
 
 def records_of(lab: Lab, decisions: Decisions, seeds: Sequence[int]) -> list[Record]:
@@ -225,6 +159,57 @@ def _latency(lab: Lab, group: Group, width: float) -> float:
     return found
 
 
+@dataclass(frozen=True)
+class Latency:
+    """Seconds of a forward pass: of one row, and of a batch of `rows`."""
+
+    one: float
+    batch: float
+    rows: int
+
+
+def latency(network: nn.Module, inputs: Tensor, *, repeats: int = 20, warm_up: int = 3) -> Latency:
+    """The median time of a forward pass in evaluation mode, on the device of the inputs.
+
+    Args:
+        network: to be timed; its mode is put back.
+        inputs: a full batch of rows.
+        repeats: passes that count.
+        warm_up: passes before them that do not.
+    """
+    mode = network.training
+    network.eval()
+    try:
+        with torch.inference_mode():
+            one, batch = (_median(network, rows, repeats, warm_up) for rows in (inputs[:1], inputs))
+    finally:
+        network.train(mode)
+    return Latency(one, batch, len(inputs))
+
+
+def _median(network: nn.Module, rows: Tensor, repeats: int, warm_up: int) -> float:
+    for _ in range(warm_up):
+        network(rows)
+    clock = _cuda_seconds if rows.is_cuda else _cpu_seconds
+    return median(clock(network, rows) for _ in range(repeats))
+
+
+def _cpu_seconds(network: nn.Module, rows: Tensor) -> float:
+    start = time.perf_counter()
+    network(rows)
+    return time.perf_counter() - start
+
+
+def _cuda_seconds(network: nn.Module, rows: Tensor) -> float:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    with torch.cuda.device(rows.device):
+        start.record()
+        network(rows)
+        end.record()
+        end.synchronize()
+    return float(start.elapsed_time(end)) / 1000
+
+
 def confirmed(
     lab: Lab, decisions: Decisions, records: Sequence[Record], seeds: Sequence[int], info: ProblemInfo
 ) -> tuple[list[Record], list[int]]:
@@ -247,7 +232,7 @@ def confirmed(
     while left and (candidate := _candidate([*records, *found], seeds, info)) not in (None, *tried):
         assert candidate is not None
         labels = [candidate] if found else [TOGETHER, candidate]
-        found += records_of(lab, choices_again(decisions, *labels, seeds=left), left)
+        found += records_of(lab, _choices_again(decisions, *labels, seeds=left), left)
         lost += [record.seed for record in found if record.method == "mtl" and record.diverged]
         found = [record for record in found if record.seed not in lost]
         left = [seed for seed in left if seed not in lost]
@@ -257,3 +242,41 @@ def confirmed(
 
 def _candidate(records: Sequence[Record], seeds: Sequence[int], info: ProblemInfo) -> Label | None:
     return Results(records, problem=info, settings={"confirming_seeds": list(seeds)}).verdict().candidate
+
+
+def _choices_again(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> Decisions:
+    """The same choices of some methods and budgets for other seeds."""
+    again = {}
+    for name, budget in labels:
+        method, decision = decisions[name]
+        (_, first), choice = next((at, choice) for at, choice in decision.choices.items() if at[0] == budget)
+        deciding = {seed: decision.deciding[first] for seed in seeds if first in decision.deciding}
+        again[name] = method, Decision({(budget, seed): choice for seed in seeds}, deciding)
+    return again
+
+
+def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> None:
+    """`groupings.json`, and `affinity.json` of `tag`; `affinity-<method>.json` of others that measured."""
+    measured = {
+        name: decision.affinity
+        for name, (method, decision) in decisions.items()
+        if decision.affinity is not None and not isinstance(method, Combined)
+    }
+    main = "tag" if "tag" in measured else next(iter(measured), None)
+    for name, affinity in measured.items():
+        affinity.save(out / ("affinity.json" if name == main else f"affinity-{name}.json"))
+    found = [
+        {"method": name, "budget": budget} | _document(choice)
+        for name, (_, decision) in decisions.items()
+        for budget, choice in {budget: choice for (budget, _), choice in decision.choices.items()}.items()
+        if choice.shares is None and choice.groups
+    ]
+    document = {"format": "tagalong-groupings", "version": 1, "caution": caution(tasks), "groupings": found}
+    write_atomic(out / "groupings.json", (json.dumps(document, indent=1) + "\n").encode())
+
+
+def _document(choice: Choice) -> dict[str, Any]:
+    return {
+        "groups": [{"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in choice.groups],
+        "grouping": None if choice.grouping is None else choice.grouping.to_document(),
+    }

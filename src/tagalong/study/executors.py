@@ -23,7 +23,7 @@ import torch
 
 from tagalong.learn import Diverged, Job, Problem, Trained, train, train_many
 
-from .network_rows import Packed, pack
+from .store import Packed, pack
 
 Advance = Callable[[int], None]
 CHECKPOINT_SECONDS = 15.0
@@ -57,6 +57,52 @@ class Executor(Protocol):
 
     def stop(self) -> None:
         """Lets go of what `start` took; may be called twice."""
+
+
+def make_executor(executor: str | Executor) -> Executor:
+    """The executor of this name, or the one given; "processes:4" has four workers.
+
+    Raises:
+        ImportError: with the line to install what the executor needs.
+    """
+    if executor == "serial":
+        return Serial()
+    if isinstance(executor, str) and (found := re.fullmatch(r"processes(?::(\d+))?", executor)):
+        return Processes(None if found[1] is None else int(found[1]))
+    if executor == "ray":
+        return Ray()
+    if isinstance(executor, str) or not isinstance(executor, Executor):
+        close = difflib.get_close_matches(str(executor), NAMES, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"`executor` must be one of {', '.join(map(repr, NAMES))}, found {executor!r}{hint}")
+    return executor
+
+
+def device_name(device: str | torch.device) -> str:
+    """The device to train on; "auto" is CUDA where there is one."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"`device` must be 'auto', 'cpu', 'cuda', …, found {device!r}") from error
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"`device` must be there, found {str(device)!r} and no CUDA; use 'cpu' or 'auto'")
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        number = torch.cuda.device_count()
+        raise ValueError(f"`device` must be there, found {str(device)!r}, and torch sees {number}, from cuda:0")
+    if found.type not in ("cpu", "cuda"):
+        _try(found)
+    return str(found)
+
+
+def _try(device: torch.device) -> None:
+    """Refuses a device that this torch knows by name alone."""
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError) as error:
+        said = re.split(r"\n|\.(?:\s|$)", str(error))[0]  # torch goes on at length
+        raise ValueError(f"`device` must be there, found {str(device)!r} ({said}); use 'cpu' or 'auto'") from error
 
 
 def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | None = None) -> list[Packed]:
@@ -128,52 +174,6 @@ class Serial:
 
     def stop(self) -> None:
         pass
-
-
-def make_executor(executor: str | Executor) -> Executor:
-    """The executor of this name, or the one given; "processes:4" has four workers.
-
-    Raises:
-        ImportError: with the line to install what the executor needs.
-    """
-    if executor == "serial":
-        return Serial()
-    if isinstance(executor, str) and (found := re.fullmatch(r"processes(?::(\d+))?", executor)):
-        return Processes(None if found[1] is None else int(found[1]))
-    if executor == "ray":
-        return Ray()
-    if isinstance(executor, str) or not isinstance(executor, Executor):
-        close = difflib.get_close_matches(str(executor), NAMES, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"`executor` must be one of {', '.join(map(repr, NAMES))}, found {executor!r}{hint}")
-    return executor
-
-
-def device_name(device: str | torch.device) -> str:
-    """The device to train on; "auto" is CUDA where there is one."""
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        found = torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f"`device` must be 'auto', 'cpu', 'cuda', …, found {device!r}") from error
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"`device` must be there, found {str(device)!r} and no CUDA; use 'cpu' or 'auto'")
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        number = torch.cuda.device_count()
-        raise ValueError(f"`device` must be there, found {str(device)!r}, and torch sees {number}, from cuda:0")
-    if found.type not in ("cpu", "cuda"):
-        _try(found)
-    return str(found)
-
-
-def _try(device: torch.device) -> None:
-    """Refuses a device that this torch knows by name alone."""
-    try:
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError) as error:
-        said = re.split(r"\n|\.(?:\s|$)", str(error))[0]  # torch goes on at length
-        raise ValueError(f"`device` must be there, found {str(device)!r} ({said}); use 'cpu' or 'auto'") from error
 
 
 _worker: dict[str, Any] = {}  # what a worker process knows: the problem and its device

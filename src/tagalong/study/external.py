@@ -1,140 +1,34 @@
-"""A study whose networks are trained elsewhere: what to train next, and the verdict on what came back."""
+"""A study whose networks are trained elsewhere: what to train next, what came back, and the results of it.
+
+Everything told is kept in `told.json`, losses of rows beside it, so that it goes on after a stop.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tagalong.affinity import Affinity
-from tagalong.errors import listed, named, refuse
-from tagalong.group import Group, select_groups
-from tagalong.learn import Problem
+from tagalong.errors import refuse
+from tagalong.files import read_document, write_atomic
+from tagalong.group import Group
 
-from .external_results import Ledger, Losses, check_told, has_plan, plan_document, read, write
-from .planning import Line, Networks, Plan, label_text, networks_in, read_label, read_lines
-from .planning import plan as make_plan
-from .records import ProblemInfo
-from .relative_losses import Subset, relative_table
+from .planning import Plan
+from .records import Cost, Label, Outcome, ProblemInfo, Record
+from .relative_losses import Subset
 from .results import Results
-from .run_folder import draw_page, folder_problem
-from .uncertainty import TOGETHER, Label
+from .uncertainty import row_noise
 
-
-def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) -> Results:
-    """Results, with table and verdict, from a CSV of the losses of networks trained elsewhere.
-
-    Args:
-        path: with the columns network, seed, task, val_loss, test_loss, and if you like val_error, test_error,
-            test_rows (an npy file with the loss of every test row, which makes the verdict's interval complete),
-            steps, seconds and parameters (of the network). A plan's columns `serves` and `decides` say which methods
-            use a network; without them the best groups among the networks are chosen on validation.
-        budgets: for a table without a plan, how many networks there may be; by default 2, 3 and 4.
-
-    Raises:
-        ValueError: what is missing, all in one sentence.
-    """
-    sizes = None if budgets is None else listed(budgets, "budgets", "numbers of networks", "[2, 3]")
-    file = Path(path)
-    lines, columns = read_lines(file)
-    networks = networks_in(lines, file)
-    plan = _plan(networks, columns, sizes)
-    ledger = Ledger(plan)
-    for (_, seed), by_task in networks.items():
-        told = check_told(
-            list(by_task), _parts(by_task, "val"), _parts(by_task, "test"), _rows(by_task, file), **_costs(by_task)
-        )
-        refuse(ledger.row_problems(told))
-        ledger.told[frozenset(by_task), seed] = told
-    settings = {"methods": list(plan.methods), "budgets": list(plan.budgets), "seeds": list(plan.seeds)}
-    return ledger.results(ProblemInfo.named(plan.tasks, file.stem), settings, None)
-
-
-def _plan(networks: Networks, columns: Sequence[str], budgets: Sequence[int] | None) -> Plan:
-    tasks = tuple(dict.fromkeys(task for by_task in networks.values() for task in by_task))
-    seeds = tuple(sorted({seed for _, seed in networks}))
-    subsets = list(dict.fromkeys(frozenset(by_task) for by_task in networks.values()))
-    if frozenset(tasks) not in subsets:
-        raise ValueError(f"the table must have a network of all tasks ({', '.join(tasks)}) to compare with, found none")
-    if "serves" in columns:
-        return _planned(networks, tasks, seeds)
-    wanted = [budget for budget in (2, 3, 4) if budget <= len(tasks)] if budgets is None else budgets
-    return _chosen(networks, tasks, seeds, subsets, wanted)
-
-
-def _planned(networks: Networks, tasks: tuple[str, ...], seeds: tuple[int, ...]) -> Plan:
-    served: dict[Label, dict[Subset, set[str]]] = {}
-    waiting: dict[Label, None] = {}
-    for by_task in networks.values():
-        for task, line in by_task.items():
-            for label in map(read_label, line["serves"].split()):
-                served.setdefault(label, {}).setdefault(frozenset(by_task), set()).add(task)
-            waiting |= dict.fromkeys(map(read_label, line.get("decides", "").split()))
-    groupings = {
-        label: tuple(sorted(Group(trains, serves) for trains, serves in groups.items()))
-        for label, groups in served.items()
-    }
-    groupings = {TOGETHER: (Group(tasks, tasks),)} | groupings
-    _refuse_incomplete(groupings, tasks)
-    labels = [*groupings, *waiting]
-    methods = tuple(dict.fromkeys(method for method, _ in labels))
-    budgets = tuple(sorted({budget for _, budget in labels if budget is not None}))
-    return Plan(tasks, methods, budgets, seeds, groupings)
-
-
-def _chosen(
-    networks: Networks, tasks: tuple[str, ...], seeds: tuple[int, ...], subsets: list[Subset], budgets: Sequence[int]
-) -> Plan:
-    """Groups among the networks there are, by validation."""
-    by_subset = {(frozenset(by_task), seed): by_task for (_, seed), by_task in networks.items()}
-    complete = [subset for subset in subsets if all((subset, seed) in by_subset for seed in seeds)]
-    groupings: dict[Label, tuple[Group, ...]] = {TOGETHER: (Group(tasks, tasks),)}
-    if all(frozenset([task]) in complete for task in tasks):
-        groupings["stl", None] = tuple(Group({task}, {task}) for task in tasks)
-
-    def loss(subset: Subset, task: str, seed: int) -> float:
-        return float(by_subset[subset, seed][task]["val_loss"])
-
-    table = relative_table(complete, tasks, seeds, loss, "together")
-    for budget in budgets:
-        groupings["chosen", budget] = select_groups(table, budget, objective="min").groups
-    return Plan(tasks, ("mtl", "stl", "chosen"), tuple(budgets), seeds, groupings)
-
-
-def _refuse_incomplete(groupings: Mapping[Label, tuple[Group, ...]], tasks: Sequence[str]) -> None:
-    problems = []
-    for label, groups in groupings.items():
-        served = [task for group in groups for task in group.serves]
-        odd = sorted(set(tasks) ^ set(served)) + sorted(task for task in set(served) if served.count(task) > 1)
-        if odd:
-            problems.append(f"column `serves`: {label_text(label)} must serve every task once, odd: {', '.join(odd)}")
-    refuse(problems)
-
-
-def _parts(by_task: Mapping[str, Line], part: str) -> dict[str, tuple[float, float]]:
-    return {
-        task: (float(line[f"{part}_loss"]), float(line.get(f"{part}_error") or math.nan))
-        for task, line in by_task.items()
-    }
-
-
-def _rows(by_task: Mapping[str, Line], file: Path) -> dict[str, Any] | None:
-    named = {task: line["test_rows"] for task, line in by_task.items() if line.get("test_rows")}
-    if set(named) != set(by_task):
-        return None
-    return {task: np.load(file.parent / name, allow_pickle=False) for task, name in named.items()}
-
-
-def _costs(by_task: Mapping[str, Line]) -> dict[str, Any]:
-    """Of the network: whichever of its rows has them."""
-    found: dict[str, Any] = {}
-    for column, kind in (("steps", int), ("seconds", float), ("parameters", int)):
-        given = [line[column] for line in by_task.values() if line.get(column)]
-        found[column] = kind(float(given[0])) if given else None
-    return found
+FORMAT, VERSION, FILE, ROWS = "tagalong-told", 1, "told.json", "told"
+Losses = Mapping[str, float | Sequence[float]]
 
 
 class External:
@@ -145,7 +39,7 @@ class External:
         out: the folder of the run; None keeps results in memory only.
 
     Example:
-        >>> from tagalong.study.planning import plan
+        >>> from tagalong.study import plan
         >>> external = External(plan(None, [], methods=["stl"], seeds=2, tasks=["age", "ill"]))
         >>> while (network := external.ask()) is not None:
         ...     tasks, seed = network
@@ -199,17 +93,12 @@ class External:
             seconds: of training.
             parameters: of the network.
         """
-        names = self._checked(tasks, seed)
-        told = check_told(names, val, test, rows, steps, seconds, parameters)
-        refuse(self._ledger.row_problems(told))
-        self._ledger.told[frozenset(names), int(seed)] = told
+        self._ledger.tell(self._checked(tasks, seed), int(seed), val, test, rows, steps, seconds, parameters)
         self._save()
 
     def results(self) -> Results:
         """The results, with table and verdict, once every network has been told."""
-        settings = {"methods": list(self.plan.methods), "budgets": list(self.plan.budgets)}
-        settings["seeds"] = list(self.plan.seeds)
-        return self._ledger.results(ProblemInfo.named(self.plan.tasks), settings, self.out)
+        return self._ledger.results(ProblemInfo.named(self.plan.tasks), self.out)
 
     def _checked(self, tasks: Sequence[str], seed: int) -> tuple[str, ...]:
         given = frozenset([tasks] if isinstance(tasks, str) else tasks)
@@ -228,101 +117,247 @@ class External:
 
     def _save(self) -> None:
         if self.out is not None:
-            write(self.out, self._asked, self._ledger.told)
+            _write(self.out, self._asked, self._ledger.told)
 
 
 def _going_on(plan: Plan | None, out: Path | None) -> Ledger:
-    saved = read(out) if out is not None and has_plan(out) else None
+    saved = _read(out) if out is not None and has_plan(out) else None
     if saved is None:
         if plan is None:
             raise ValueError(f"`plan` must be given where no plan is stored, found none in {out}")
         return Ledger(plan)
-    if plan is not None and plan_document(plan) != plan_document(saved.plan):
+    if plan is not None and _plan_document(plan) != _plan_document(saved.plan):
         raise ValueError(f"`out` must hold results of this plan, found those of another in {out}; use a new one")
     return saved
 
 
-class AskTell:
-    """`ask` and `tell` for a study; needs its `problem` and `out`."""
+@dataclass(frozen=True, eq=False)
+class Told:
+    """How one network did.
 
-    problem: Problem | Sequence[str]
-    out: Path
-    _external: External | None = None
-    _has_run = False  # and nobody has asked or told since
+    Attributes:
+        val: validation outcome of each of its tasks.
+        test: test outcome.
+        rows: the test loss of every row of each task; None if not told.
+        cost: what training it took, as far as it was told.
+        parameters: of the network; 0 if not told.
+    """
 
-    def plan(
-        self,
-        affinity: Affinity | Sequence[Affinity] | None = None,
-        *,
-        methods: Sequence[str] | None = None,
-        budgets: Sequence[int] | None = None,
-        seeds: int | Sequence[int] = 3,
-    ) -> Plan:
-        """Sets what `ask` will ask for, or goes on with the same plan.
+    val: Mapping[str, Outcome]
+    test: Mapping[str, Outcome]
+    rows: Mapping[str, NDArray[Any]] | None = None
+    cost: Cost = field(default_factory=lambda: Cost(1))
+    parameters: int = 0
 
-        Args:
-            affinity: measured in your own loop, one or several; decides the groups of `tag`, one of cosines those of
-                `cs`.
-            methods: "stl", "tag", "cs", "hoa", "optimal"; "mtl" is always among them. By default `stl`, and what the
-                affinities decide, `hoa` without any.
-            budgets: how many networks there may be; by default 2, 3 and 4, as far as there are tasks.
-            seeds: how many, or which.
-        """
-        tasks = _names(self.problem)
-        wanted = ("stl", "hoa") if methods is None and affinity is None else methods
-        usual = [budget for budget in (2, 3, 4) if budget <= len(tasks)] or [1]
-        chosen = make_plan(affinity, usual if budgets is None else budgets, wanted, seeds, tasks=tasks)
-        self._external, self._has_run = External(chosen, self.out), False
-        return chosen
 
-    def ask(self) -> tuple[tuple[str, ...], int] | None:
-        """Tasks and seed of the network to train next; None if there is none left. See `plan` for what is compared."""
-        return self._told.ask()
+class Ledger:
+    """A plan and what has been told about its networks so far."""
 
-    def tell(self, tasks: Sequence[str], seed: int, *, val: Losses, test: Losses, **more: Any) -> None:
-        """Takes in how a network did; see `External.tell`."""
-        self._told.tell(tasks, seed, val=val, test=test, **more)
-
-    def results(self) -> Results:
-        """The results of `run`, or what was told, compared, once nothing is left to ask, and saved as `results.json`.
-
-        Raises:
-            ValueError: networks are still to be told; or there was neither a run nor anything to tell.
-        """
-        if self._has_run or (self._external is None and not has_plan(self.out)):
-            return self._results_of_run()
-        results = self._told.results()
-        results.save(self.out / "results.json")
-        draw_page(self.out)
-        return results
-
-    def _results_of_run(self) -> Results:
-        if not (self.out / "results.json").exists():
-            raise ValueError(f"there are no results in {self.out} yet; `run` the study, or `ask` and `tell`")
-        if isinstance(self.problem, Problem) and (wrong := folder_problem(self.out, self.problem.fingerprint)):
-            raise ValueError(wrong)
-        results, tasks = Results.load(self.out), _names(self.problem)
-        if results.problem.tasks != tasks:
-            found = ", ".join(results.problem.tasks)
-            raise ValueError(f"`out` must hold results for {', '.join(tasks)}, found those for {found}; use a new one")
-        return results
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.told: dict[tuple[Subset, int], Told] = {}
 
     @property
-    def _told(self) -> External:
-        self._has_run = False
-        if self._external is None:
-            if has_plan(self.out):
-                self._external = External(None, self.out)
-            else:
-                self.plan()
-        assert self._external is not None
-        tasks, found = _names(self.problem), self._external.plan.tasks
-        if tasks != found:
-            raise ValueError(
-                f"`out` must hold a plan for {', '.join(tasks)}, found one for {', '.join(found)}; use a new one"
+    def pending(self) -> list[tuple[tuple[str, ...], int]]:
+        """Tasks and seed of every network still to be told, in the order to train them."""
+        waiting = self._untold()
+        if not waiting and self.plan.undecided:
+            self.plan = self.plan.decided(lambda subset, task, seed: self.told[subset, seed].val[task].loss)
+            waiting = self._untold()
+        return waiting
+
+    def _untold(self) -> list[tuple[tuple[str, ...], int]]:
+        return [(tasks, seed) for tasks, seed in self.plan.networks if (frozenset(tasks), seed) not in self.told]
+
+    def tell(self, tasks: Sequence[str], seed: int, *found: Any, **costs: Any) -> None:
+        """Takes in how a network did; see `check_told` for what."""
+        told = check_told(tasks, *found, **costs)
+        if told.rows is not None:
+            lengths = {len(rows) for one in (told, *self.told.values()) for rows in (one.rows or {}).values()}
+            if len(lengths) > 1:
+                listed = " and ".join(map(str, sorted(lengths)))
+                raise ValueError(f"`rows` must be the same test rows for every network, found {listed}")
+        self.told[frozenset(tasks), seed] = told
+
+    def results(self, problem: ProblemInfo, out: Path | None = None) -> Results:
+        """The results, once every network has been told."""
+        if waiting := self.pending:
+            names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            missing = f"{', '.join(names[:5])}{more}"
+            raise ValueError(f"results of {len(names)} networks are missing: {missing}; train them and add theirs")
+        records = [
+            self._record(label, groups, seed)
+            for label, groups in self.plan.groupings.items()
+            for seed in self.plan.seeds
+        ]
+        settings = {name: list(getattr(self.plan, name)) for name in ("methods", "budgets", "seeds")}
+        return Results(records, problem=problem, noise=self._noise(records), settings=settings, out=out)
+
+    def _record(self, label: Label, groups: tuple[Group, ...], seed: int) -> Record:
+        found = [self.told[group.trains, seed] for group in groups]
+        where = {task: told for group, told in zip(groups, found, strict=True) for task in group.serves}
+        deciding = [self.told[subset, seed].cost for subset in self.plan.deciding(label[0])]
+        known = all(told.parameters for told in found)
+        return Record(
+            *label,
+            seed=seed,
+            groups=groups,
+            val={task: where[task].val[task] for task in self.plan.tasks},
+            test={task: where[task].test[task] for task in self.plan.tasks},
+            deciding=sum(deciding, Cost()),
+            training=sum((told.cost for told in found), Cost()),
+            parameters=sum(told.parameters for told in found) if known else 0,
+        )
+
+    def _noise(self, records: Sequence[Record]) -> dict[Label, float]:
+        """Of the groupings whose row losses are all known."""
+        known = [record for record in records if self._rows(record) is not None]
+        labels = {record.label for record in records if self._rows(record) is None}
+        complete = [record for record in known if record.label not in labels]
+        return row_noise(complete, lambda record: self._rows(record) or {})
+
+    def _rows(self, record: Record) -> dict[str, NDArray[Any]] | None:
+        rows: dict[str, NDArray[Any]] = {}
+        for group in record.groups:
+            told = self.told[group.trains, record.seed].rows
+            if told is None:
+                return None
+            rows |= {task: told[task] for task in group.serves}
+        return rows
+
+
+def check_told(
+    tasks: Sequence[str],
+    val: Losses,
+    test: Losses,
+    rows: Mapping[str, Any] | None = None,
+    steps: int | None = None,
+    seconds: float | None = None,
+    parameters: int | None = None,
+) -> Told:
+    """What was told about a network, refused with every problem at once if it cannot be."""
+    problems: list[str] = []
+    outcomes = {}
+    for part, given in (("val", val), ("test", test)):
+        _same_tasks(problems, part, given, tasks)
+        outcomes[part] = {task: _outcome(problems, part, task, given[task]) for task in tasks if task in given}
+    if rows is not None:
+        _same_tasks(problems, "rows", rows, tasks)
+        rows = {task: np.asarray(values, dtype=np.float32) for task, values in rows.items()}
+        if len({values.shape for values in rows.values()}) > 1 or any(values.ndim != 1 for values in rows.values()):
+            problems.append(
+                "`rows` must be one loss per test row, as many for every task (NaN where there is no label)"
             )
-        return self._external
+    for name, number in (("steps", steps), ("seconds", seconds), ("parameters", parameters)):
+        if number is not None and not (math.isfinite(number) and number >= 0):
+            problems.append(f"`{name}` must be a number from 0, found {number!r}")
+    refuse(problems)
+    cost = Cost(1, int(steps or 0), float(seconds or 0.0))
+    return Told(outcomes["val"], outcomes["test"], rows, cost, int(parameters or 0))
 
 
-def _names(problem: Problem | Sequence[str]) -> tuple[str, ...]:
-    return problem.names if isinstance(problem, Problem) else named(problem)
+def _same_tasks(problems: list[str], argument: str, given: Mapping[str, Any], tasks: Sequence[str]) -> None:
+    missing = [task for task in tasks if task not in given]
+    extra = [task for task in given if task not in tasks]
+    if missing or extra:
+        found = [f"nothing for {name!r}" for name in missing] + [f"{name!r} besides" for name in extra]
+        problems.append(f"`{argument}` must have a value for each of {', '.join(tasks)}, found {', '.join(found)}")
+
+
+def _outcome(problems: list[str], part: str, task: str, given: float | Sequence[float]) -> Outcome:
+    pair = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    try:
+        loss, *error = (float(value) for value in pair)
+        if len(error) > 1:
+            raise ValueError
+    except (TypeError, ValueError):
+        problems.append(f"`{part}`: {task!r} must be a loss or (loss, error), found {given!r}")
+        return Outcome(math.nan, math.nan)
+    if not math.isfinite(loss):
+        problems.append(f"`{part}`: the loss of {task!r} must be a finite number, found {loss}; did it diverge?")
+    return Outcome(loss, error[0] if error else math.nan)
+
+
+def has_plan(out: Path) -> bool:
+    """Whether a plan is stored in this folder."""
+    return (out / FILE).exists()
+
+
+def _write(out: Path, plan: Plan, told: Mapping[tuple[Subset, int], Told]) -> None:
+    """Losses of rows first, the JSON that names them last."""
+    entries = []
+    for (subset, seed), one in told.items():
+        tasks = plan.ordered(subset)
+        archive = None if one.rows is None else _write_rows(out, tasks, seed, one.rows)
+        entries.append({"tasks": list(tasks), "seed": seed, "rows": archive, **_told_document(one)})
+    document = {"format": FORMAT, "version": VERSION, "plan": _plan_document(plan), "told": entries}
+    write_atomic(out / FILE, (json.dumps(document, allow_nan=False, indent=1) + "\n").encode())
+
+
+def _read(out: Path) -> Ledger:
+    """The plan and everything told so far."""
+    ledger: Ledger = read_document(out / FILE, FORMAT, VERSION, lambda document: _ledger(document, out))
+    return ledger
+
+
+def _ledger(document: Mapping[str, Any], out: Path) -> Ledger:
+    entry = document["plan"]
+    groupings = {
+        (one["method"], one["budget"]): tuple(Group(group["trains"], group["serves"]) for group in one["groups"])
+        for one in entry["groupings"]
+    }
+    plain = {name: tuple(entry[name]) for name in ("tasks", "methods", "budgets", "seeds")}
+    ledger = Ledger(Plan(**plain, groupings=groupings))
+    for one in document["told"]:
+        ledger.told[frozenset(one["tasks"]), one["seed"]] = _told(out, one)
+    return ledger
+
+
+def _plan_document(plan: Plan) -> dict[str, Any]:
+    """A plan as JSON can hold it."""
+    document: dict[str, Any] = {name: list(getattr(plan, name)) for name in ("tasks", "methods", "budgets", "seeds")}
+    document["groupings"] = [
+        {"method": method, "budget": budget, "groups": [_group(group) for group in groups]}
+        for (method, budget), groups in plan.groupings.items()
+    ]
+    return document
+
+
+def _group(group: Group) -> dict[str, list[str]]:
+    return {"trains": sorted(group.trains), "serves": sorted(group.serves)}
+
+
+def _told_document(told: Told) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        part: {task: [outcome.loss, _or_none(outcome.error)] for task, outcome in getattr(told, part).items()}
+        for part in ("val", "test")
+    }
+    return document | {"steps": told.cost.steps, "seconds": told.cost.seconds, "parameters": told.parameters}
+
+
+def _told(out: Path, entry: Mapping[str, Any]) -> Told:
+    outcomes = {
+        part: {task: Outcome(loss, math.nan if error is None else error) for task, (loss, error) in entry[part].items()}
+        for part in ("val", "test")
+    }
+    rows: dict[str, NDArray[Any]] | None = None
+    if entry["rows"] is not None:
+        with np.load(out / entry["rows"], allow_pickle=False) as archive:
+            rows = {task: archive[f"rows_{number}"] for number, task in enumerate(entry["tasks"])}
+    cost = Cost(1, entry["steps"], entry["seconds"])
+    return Told(outcomes["val"], outcomes["test"], rows, cost, entry["parameters"])
+
+
+def _write_rows(out: Path, tasks: tuple[str, ...], seed: int, rows: Mapping[str, NDArray[Any]]) -> str:
+    name = f"{ROWS}/{hashlib.sha256(repr((tasks, seed)).encode()).hexdigest()[:16]}.npz"
+    if not (out / name).exists():  # a network is told once
+        content = io.BytesIO()
+        named: dict[str, Any] = {f"rows_{number}": rows[task] for number, task in enumerate(tasks)}
+        np.savez_compressed(content, **named)
+        write_atomic(out / name, content.getvalue())
+    return name
+
+
+def _or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None

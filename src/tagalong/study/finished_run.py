@@ -8,17 +8,25 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tagalong.affinity import Affinity
 from tagalong.caution import caution
 from tagalong.files import write_atomic
+from tagalong.group import Grouping, select_groups
 
+from .records import Label
 from .results import Results
 from .summary import Line
 
-if TYPE_CHECKING:
-    from tagalong.group import Grouping
+FILE, FORMAT, VERSION = "budgets.json", "tagalong-budgets", 1
+SECONDS = 4.0  # of solving, where proofs would take longer
+PROVEN = 24  # tasks, above which a search with a bound does as well in a fraction of the time
+QUICK = 12  # tasks, above which what was solved is kept
+RESAMPLES = ((9, 100), (QUICK, 20))  # up to so many tasks, so many resamples; above, those of the run's own budgets
+SELECT = ("allow_single", "max_size", "must_link", "cannot_link", "solver")
+Pair = tuple[Line | None, Line | None]
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,23 @@ class Run:
         """The one that decided; None if nothing was measured."""
         return next(iter(self.affinities.values()), None)
 
+    def all_budgets(self) -> dict[int, Grouping]:
+        """One grouping for each k from 1 to n: the run's own, and the others chosen in the same way."""
+        affinity = self.affinity
+        if affinity is None or len(affinity.tasks) < 2:
+            return {}
+        known = {k: grouping for k, grouping in self.groupings.items() if set(grouping.tasks) == set(affinity.tasks)}
+        missing = [k for k in range(1, len(affinity.tasks) + 1) if k not in known]
+        if missing:
+            known |= _solved(self, affinity, missing)
+        return dict(sorted(known.items()))
+
+    def shown_budget(self, groupings: dict[int, Grouping]) -> int:
+        """Which of them to show first: the one the verdict is about, else the largest the run asked for, else 2."""
+        candidate = self.results.verdict().candidate
+        wanted = [candidate[1] if candidate else None, max(self.groupings, default=None), 2, 1]
+        return next(k for k in wanted if k in groupings)
+
 
 def read_run(folder: str | Path) -> Run:
     """Reads the files of a finished run.
@@ -49,8 +74,6 @@ def read_run(folder: str | Path) -> Run:
     Raises:
         ValueError: the folder is not one of a finished run, or a file in it is damaged.
     """
-    from .results import Results
-
     folder = Path(folder)
     if not (folder / "results.json").exists():
         raise ValueError(f"{folder} is not the folder of a finished run: there is no results.json in it")
@@ -71,8 +94,6 @@ def _affinities(folder: Path) -> dict[str, Affinity]:
 
 
 def _groupings(folder: Path, method: str) -> dict[int, Grouping]:
-    from tagalong.group import Grouping
-
     file = folder / "groupings.json"
     if not file.exists():
         return {}
@@ -87,8 +108,26 @@ def _groupings(folder: Path, method: str) -> dict[int, Grouping]:
         raise ValueError(f"{file} is damaged: {error!r}; run the study again") from error
 
 
-FILE, FORMAT, VERSION = "budgets.json", "tagalong-budgets", 1
-logger = logging.getLogger(__name__)
+def _solved(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Grouping]:
+    """Chosen now, or kept in the folder of the run where that takes long."""
+    n = len(affinity.tasks)
+    resamples = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
+    options: dict[str, Any] = {"solver": "auto" if n <= PROVEN else "search", "time_limit": SECONDS, **_asked(run)}
+    kept = Solved.of(run.folder, affinity, missing, options) if n > QUICK else None
+    if kept is not None and (found := kept.read()):
+        return found
+    chosen = select_groups(affinity, budgets=missing, resamples=resamples, **options)
+    solved = {int(k): grouping for k, grouping in chosen.items()}
+    if kept is not None:
+        kept.write(solved)
+    return solved
+
+
+def _asked(run: Run) -> dict[str, Any]:
+    """What the study asked of `select_groups`."""
+    options = run.results.settings.get("options") or {}
+    asked = options.get("tag", {}) if isinstance(options, dict) else {}
+    return {name: asked[name] for name in SELECT if name in asked}
 
 
 @dataclass(frozen=True)
@@ -120,8 +159,6 @@ class Solved:
 
     def read(self) -> dict[int, Grouping]:
         """What is kept; nothing if it answers another question, or is damaged."""
-        from tagalong.group import Grouping
-
         try:
             document = json.loads(self.file.read_bytes())
             if document["key"] != self.key:
@@ -140,63 +177,6 @@ class Solved:
             logger.info("the groups for every budget are not kept: %s", error)
 
 
-SECONDS = 4.0  # of solving, where proofs would take longer
-PROVEN = 24  # tasks, above which a search with a bound does as well in a fraction of the time
-QUICK = 12  # tasks, above which what was solved is kept
-RESAMPLES = ((9, 100), (QUICK, 20))  # up to so many tasks, so many resamples; above, those of the run's own budgets
-SELECT = ("allow_single", "max_size", "must_link", "cannot_link", "solver")
-
-
-def all_budgets(run: Run) -> dict[int, Grouping]:
-    """One grouping for each k from 1 to n: the run's own, and the others chosen in the same way."""
-    affinity = run.affinity
-    if affinity is None or len(affinity.tasks) < 2:
-        return {}
-    known = {k: grouping for k, grouping in run.groupings.items() if set(grouping.tasks) == set(affinity.tasks)}
-    missing = [k for k in range(1, len(affinity.tasks) + 1) if k not in known]
-    if missing:
-        known |= _solved(run, affinity, missing)
-    return dict(sorted(known.items()))
-
-
-def _solved(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Grouping]:
-    """Chosen now, or kept in the folder of the run where that takes long."""
-    from tagalong.group import select_groups
-
-    n = len(affinity.tasks)
-    resamples = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
-    options: dict[str, Any] = {"solver": "auto" if n <= PROVEN else "search", "time_limit": SECONDS, **_asked(run)}
-    kept = Solved.of(run.folder, affinity, missing, options) if n > QUICK else None
-    if kept is not None and (found := kept.read()):
-        return found
-    chosen = select_groups(affinity, budgets=missing, resamples=resamples, **options)
-    solved = {int(k): grouping for k, grouping in chosen.items()}
-    if kept is not None:
-        kept.write(solved)
-    return solved
-
-
-def _asked(run: Run) -> dict[str, Any]:
-    """What the study asked of `select_groups`."""
-    options = run.results.settings.get("options") or {}
-    asked = options.get("tag", {}) if isinstance(options, dict) else {}
-    return {name: asked[name] for name in SELECT if name in asked}
-
-
-def shown_budget(run: Run, groupings: dict[int, Grouping]) -> int:
-    """Which of them a page shows first: the one the verdict is about, else the largest the run asked for, else 2."""
-    candidate = run.results.verdict().candidate
-    wanted = [candidate[1] if candidate else None, max(run.groupings, default=None), 2, 1]
-    return next(k for k in wanted if k in groupings)
-
-
-if TYPE_CHECKING:
-    from .results import Results
-    from .summary import Line
-
-    Pair = tuple[Line | None, Line | None]
-
-
 @dataclass(frozen=True)
 class Compared:
     """What two runs say of the same methods and budgets.
@@ -210,7 +190,7 @@ class Compared:
 
     first: Results
     second: Results
-    lines: Mapping[tuple[str, int | None], Pair]
+    lines: Mapping[Label, Pair]
     remarks: tuple[str, ...]
 
     def to_document(self) -> dict[str, Any]:
@@ -227,11 +207,9 @@ class Compared:
 
 def compare_runs(first: Results, second: Results) -> Compared:
     """Puts the methods and budgets of two runs side by side, in the order of the first."""
-    tables = [{(line.method, line.budget): line for line in results.table()} for results in (first, second)]
+    tables = [{line.label: line for line in results.table()} for results in (first, second)]
     labels = dict.fromkeys([*tables[0], *tables[1]])
-    lines: dict[tuple[str, int | None], Pair] = {
-        label: (tables[0].get(label), tables[1].get(label)) for label in labels
-    }
+    lines: dict[Label, Pair] = {label: (tables[0].get(label), tables[1].get(label)) for label in labels}
     return Compared(first, second, lines, tuple(_remarks(first, second)))
 
 

@@ -1,9 +1,8 @@
-"""One line of the results: a method, a budget, a seed, how every task did; and what the problem was."""
+"""A record of the results: what a method reached for a budget with a seed; and what the problem was."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 from tagalong.errors import name_problems, named, refuse
 from tagalong.group import Group
 
+from .relative_losses import relative
+
 if TYPE_CHECKING:
     from tagalong.learn import Problem
+
+Label = tuple[str, int | None]  # a method and its budget
+TOGETHER: Label = ("mtl", None)  # what everything is compared with
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,11 @@ class Record:
     honest: bool = True
 
     @property
+    def label(self) -> Label:
+        """Its method and budget."""
+        return self.method, self.budget
+
+    @property
     def diverged(self) -> bool:
         """Whether a network diverged, or the method could not decide for one that did: some losses are then NaN."""
         return any(math.isnan(outcome.loss) for outcome in self.val.values())
@@ -90,28 +99,12 @@ class Record:
         return sum(relative(mine[task].loss, theirs[task].loss) for task in mine) / len(mine)
 
 
-def relative(mine: float, theirs: float) -> float:
-    """The change from their loss to mine as a share of theirs; negative is better, below zero too.
-
-    Example:
-        >>> relative(0.9, 1.0) < 0, relative(-1.1, -1.0) < 0, relative(0.0, 0.0)
-        (True, True, 0.0)
-    """
-    if mine == theirs:
-        return 0.0
-    return (mine - theirs) / abs(theirs) if theirs else math.copysign(math.inf, mine)
-
-
-def ratio(mine: float, theirs: float) -> float:
-    """One more than `relative`: my loss over theirs, so that it ranks losses below zero too; never infinite.
-
-    Example:
-        >>> ratio(0.5, 2.0), ratio(-3.0, -2.0), ratio(-1.0, -2.0)
-        (0.25, 0.5, 1.5)
-    """
-    if theirs < 0:
-        return 1 + (mine - theirs) / -theirs
-    return mine / max(theirs, sys.float_info.min)
+def by_label(records: Sequence[Record]) -> dict[Label, list[Record]]:
+    """The records of each method and budget."""
+    found: dict[Label, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.label, []).append(record)
+    return found
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Losses of whole networks beside a reference, as `select_groups` takes them."""
+"""Losses beside those of a reference network: as a relative change, and as tables that `select_groups` takes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from .records import relative
-
 if TYPE_CHECKING:
     from .backend import Lab
 
@@ -17,6 +15,18 @@ Subset = frozenset[str]
 Losses = Callable[[Subset, str, int], float]
 Reference = Literal["alone", "together"]
 MOST = 1e9  # times the reference: what it learns without any error must not make everything else infinitely worse
+
+
+def relative(mine: float, theirs: float) -> float:
+    """The change from their loss to mine as a share of theirs; negative is better, below zero too.
+
+    Example:
+        >>> relative(0.9, 1.0) < 0, relative(-1.1, -1.0) < 0, relative(0.0, 0.0)
+        (True, True, 0.0)
+    """
+    if mine == theirs:
+        return 0.0
+    return (mine - theirs) / abs(theirs) if theirs else math.copysign(math.inf, mine)
 
 
 def relative_table(

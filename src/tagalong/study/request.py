@@ -47,14 +47,14 @@ class Asked:
         }
 
 
-def check(
+def check_request(
     problem: Problem,
     methods: Sequence[str | Method],
-    budgets: Sequence[int] | None,
-    seeds: int | Sequence[int],
-    options: Options | None,
-    price_per_hour: float | None,
-    confirm: int,
+    budgets: Sequence[int] | None = None,
+    seeds: int | Sequence[int] = 3,
+    options: Options | None = None,
+    price_per_hour: float | None = None,
+    confirm: int = 0,
 ) -> Asked:
     """Refuses what cannot be meant, with every problem at once."""
     problems = data_problems(problem)
@@ -62,8 +62,7 @@ def check(
     for method in made:
         problems += method.problems(problem)
     n = len(problem.names)
-    usual = [budget for budget in USUAL if budget <= n] or [1]
-    found_budgets = _budgets(usual if budgets is None else budgets, n, made, problems)
+    found_budgets = _budgets(usual_budgets(n) if budgets is None else budgets, n, made, problems)
     found_seeds = _seeds(seeds, problems)
     if price_per_hour is not None and not (_is_number(price_per_hour) and price_per_hour >= 0):
         problems.append(f"`price_per_hour` must be a number from 0, found {price_per_hour!r}")
@@ -74,6 +73,11 @@ def check(
         made = [Mtl(), *made]
     fresh = tuple(range(max(found_seeds) + 1, max(found_seeds) + 1 + confirm))
     return Asked(tuple(made), found_budgets, found_seeds, price_per_hour, fresh)
+
+
+def usual_budgets(tasks: int) -> list[int]:
+    """The paper's budgets, as far as there are tasks."""
+    return [budget for budget in USUAL if budget <= tasks] or [1]
 
 
 def with_effort(options: Options | None, effort: Any) -> Options | None:

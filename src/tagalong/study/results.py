@@ -11,19 +11,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tagalong.caution import caution
-from tagalong.errors import refuse
-from tagalong.files import read_document, write_atomic
+from tagalong.errors import counted, refuse
+from tagalong.files import holdable, read_document, write_atomic
 from tagalong.group import Group
 from tagalong.rendering import join, table, tag
 
-from .records import Cost, Outcome, ProblemInfo, Record
-from .summary import Line, summarise
-from .text import HEADINGS, cells, legend
-from .uncertainty import TOGETHER, Label
+from .records import TOGETHER, Cost, Label, Outcome, ProblemInfo, Record
+from .search_log import SearchLog
+from .summary import Line, TaskChange, summarise, task_change
+from .text import HEADINGS, NARROWEST, WIDTH, cells, label_text, legend, methods_table, networks_list, tasks_table
 from .verdict import Verdict, decide
 
 if TYPE_CHECKING:
     from .best import Best
+
+FORMAT, VERSION, FILE = "tagalong-results", 1, "results.json"
+PLAIN = ("method", "budget", "seed", "parameters", "latency", "honest")
+
+
+class ResultsFileError(ValueError):
+    """A file that should hold results does not."""
 
 
 class Results:
@@ -101,91 +108,115 @@ class Results:
 
     def records_of(self, label: Label) -> list[Record]:
         """The records of a method and budget, by seed."""
-        found = [record for record in self.records if (record.method, record.budget) == label]
+        found = [record for record in self.records if record.label == label]
         return sorted(found, key=lambda record: record.seed)
 
-    def to_document(self) -> dict[str, Any]:
-        """Everything, with the verdict, as JSON can hold it."""
+    def changes_by_task(self, method: str, budget: int | None = None) -> dict[str, TaskChange]:
+        """What a method changes for each task against `mtl`, from pairs of the same seed.
 
-        return to_document(self)
+        Args:
+            method: its name.
+            budget: how many networks it was allowed; None for methods without a budget.
+
+        Raises:
+            ValueError: there is no such method with this budget, or nothing of `mtl` with the same seeds.
+        """
+        together = {record.seed: record for record in self.records_of(TOGETHER)}
+        mine = self.records_of((method, budget))
+        pairs = [(record, together[record.seed]) for record in mine if record.seed in together]
+        if not pairs:
+            known = ", ".join(sorted({record.method for record in self.records}))
+            raise ValueError(
+                f"`method` and `budget` must be in the results, beside mtl, found {method!r}, {budget!r}; "
+                f"methods: {known}"
+            )
+        return {task: task_change(task, pairs) for task in self.problem.tasks}
+
+    def to_document(self) -> dict[str, Any]:
+        """Everything, with table and verdict, as JSON can hold it; NaN becomes null."""
+        document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+        document["caution"] = caution(self.problem.tasks)
+        document["problem"] = self.problem.to_document()
+        document["settings"] = self.settings
+        document["noise"] = [
+            {"method": method, "budget": budget, "row_stderr": value} for (method, budget), value in self.noise.items()
+        ]
+        document["records"] = [_record_document(record) for record in self.records]
+        document["table"] = [_line_document(line) for line in self.table()]
+        if any(record.label == TOGETHER for record in self.records):
+            document["verdict"] = self.verdict().to_document()
+        finite: dict[str, Any] = holdable(document)
+        return finite
 
     def save(self, path: str | Path) -> Path:
         """Writes the results as JSON, whole or not at all; gives the file.
 
+        Table and verdict go along for other programmes, and are not read back.
+
         Args:
             path: the file, or a folder that gets a `results.json`.
         """
-
-        return write(self, Path(path))
+        file = Path(path)
+        file = file / FILE if file.is_dir() or not file.suffix else file
+        write_atomic(file, (json.dumps(self.to_document(), allow_nan=False, indent=1) + "\n").encode())
+        return file
 
     @staticmethod
     def load(path: str | Path) -> Results:
         """Reads what `save` wrote; a folder means the `results.json` in it."""
+        file = Path(path)
+        file = file / FILE if file.is_dir() else file
+        if not file.exists():
+            raise ResultsFileError(f"`path` must be a results file or the folder of a finished run, found no {file}")
+        results: Results = read_document(
+            file, FORMAT, VERSION, lambda document: _from_document(document, file.parent), ResultsFileError
+        )
+        return results
 
-        return read(Path(path))
+    @property
+    def search_log(self) -> SearchLog | None:
+        """How `auto` came to its groups; None where it was not asked, or had nothing to decide."""
+        told = self.settings.get("decisions", {}).get("auto")
+        return SearchLog(told) if told and told.get("steps") else None
+
+    def to_text(self, width: int = WIDTH) -> str:
+        """The table of all methods, the tasks one by one for the best grouping, then the verdict.
+
+        Args:
+            width: columns of the screen; prose takes no more than a hundred.
+        """
+        width = max(width, NARROWEST)
+        lines, prose = self.table(), min(width, WIDTH)
+        tasks, seeds = len(self.problem.tasks), max(line.seeds for line in lines)
+        title = f"{self.problem.name}: {counted(tasks, 'task')}, {counted(seeds, 'seed')}"
+        made, left_out = methods_table(lines, width)
+        parts = [title, "", *made, "", *legend(lines, prose, left_out)]
+        by_label = {line.label: line for line in lines}
+        if TOGETHER in by_label:
+            verdict = self.verdict()
+            if verdict.candidate is not None:
+                together, mine = by_label[TOGETHER], by_label[verdict.candidate]
+                parts += ["", f"By task, mtl and the groups of {label_text(verdict.candidate)}:"]
+                parts += tasks_table(self.problem, together, mine, width)
+                if not verdict.worth_it:
+                    parts += ["", "The groups:", *networks_list(verdict.candidate_groups, prose)]
+            parts += ["", verdict.to_text(prose)]
+        if self.search_log is not None:
+            parts += ["", self.search_log.to_text(prose)]
+        return "\n".join(parts)
 
     def __str__(self) -> str:
-        from .text import results_text
-
-        return results_text(self)
+        return self.to_text()
 
     def _repr_html_(self) -> str:
-
-        return html_table(self)
+        return _html(self)
 
     def __repr__(self) -> str:
         methods = ", ".join(dict.fromkeys(record.method for record in self.records))
         return f"Results({self.problem.name!r}, {len(self.problem.tasks)} tasks: {methods})"
 
 
-FORMAT = "tagalong-results"
-VERSION = 1
-FILE = "results.json"
-PLAIN = ("method", "budget", "seed", "parameters", "latency", "honest")
-
-
-class ResultsFileError(ValueError):
-    """A file that should hold results does not."""
-
-
-def write(results: Results, path: Path) -> Path:
-    """Whole or not at all; table and verdict go along for other programmes, and are not read back."""
-    path = path / FILE if path.is_dir() or not path.suffix else path
-    text = json.dumps(to_document(results), allow_nan=False, indent=1)
-    write_atomic(path, (text + "\n").encode())
-    return path
-
-
-def read(path: Path) -> Results:
-    """The results in a file, or in the `results.json` of a folder."""
-    file = path / FILE if path.is_dir() else path
-    if not file.exists():
-        raise ResultsFileError(f"`path` must be a results file or the folder of a finished run, found no {file}")
-    results: Results = read_document(
-        file, FORMAT, VERSION, lambda document: from_document(document, file.parent), ResultsFileError
-    )
-    return results
-
-
-def to_document(results: Results) -> dict[str, Any]:
-    """What JSON can hold; NaN becomes null."""
-    document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-    document["caution"] = caution(results.problem.tasks)
-    document["problem"] = results.problem.to_document()
-    document["settings"] = results.settings
-    document["noise"] = [
-        {"method": method, "budget": budget, "row_stderr": value} for (method, budget), value in results.noise.items()
-    ]
-    document["records"] = [_record_document(record) for record in results.records]
-    document["table"] = [_line_document(line) for line in results.table()]
-    if any((record.method, record.budget) == ("mtl", None) for record in results.records):
-        document["verdict"] = results.verdict().to_document()
-    finite: dict[str, Any] = _finite(document)
-    return finite
-
-
-def from_document(document: Mapping[str, Any], out: Path | None = None) -> Results:
-    """The results in a document that `to_document` made."""
+def _from_document(document: Mapping[str, Any], out: Path) -> Results:
     noise = {(entry["method"], entry["budget"]): _number(entry["row_stderr"]) for entry in document["noise"]}
     return Results(
         [_record(entry) for entry in document["records"]],
@@ -235,16 +266,7 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _finite(value: Any) -> Any:
-    """The same with null for numbers that JSON lacks."""
-    if isinstance(value, Mapping):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def html_table(results: Results) -> str:
+def _html(results: Results) -> str:
     """The verdict, then one row per method and budget."""
     lines = results.table()
     rows = [cells(line) for line in lines]
@@ -254,7 +276,7 @@ def html_table(results: Results) -> str:
         [HEADINGS[column] for column in used], [[row[column] for column in used] for row in rows], caption=title
     )
     parts = [made, tag("small", " ".join(legend(lines)))]
-    if any((line.method, line.budget) == TOGETHER for line in lines):
+    if any(line.label == TOGETHER for line in lines):
         parts.insert(0, tag("p", *_broken(str(results.verdict()))))
     return join(parts)
 

@@ -18,11 +18,34 @@ from tagalong._version import OWN_PACKAGES, __version__
 from tagalong.files import write_atomic
 from tagalong.learn import Problem
 
+from .keys import Keys
 from .store import Store, StoreError
 
 FORMAT, VERSION = "tagalong-run", 1
 PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+logger = logging.getLogger(__name__)
+
+
+def claim_folder(out: str | Path, problem: Problem, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Ties a folder to a problem, as a study does: refuses one of another problem, else writes `settings.json`.
+
+    Args:
+        out: the folder; made if it is not there.
+        problem: whose networks it will hold.
+        about: what else the settings should say.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ValueError: the folder holds a run of another problem, or networks that cannot be used.
+    """
+    folder = Path(out)
+    if wrong := folder_problem(folder, problem.fingerprint):
+        raise ValueError(wrong)
+    folder.mkdir(parents=True, exist_ok=True)
+    return write_settings(folder, problem, Keys(problem, "cpu").architecture, about or {})
 
 
 def store_problem(out: Path) -> str | None:
@@ -109,21 +132,18 @@ def log_to(path: Path) -> Iterator[None]:
     """What the library logs goes to this file as well."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    levels = {logger: logger.level for logger in map(logging.getLogger, OWN_PACKAGES)}
-    for logger in levels:
-        logger.addHandler(handler)
-        if not logger.isEnabledFor(logging.INFO):
-            logger.setLevel(logging.INFO)
+    levels = {own: own.level for own in map(logging.getLogger, OWN_PACKAGES)}
+    for own in levels:
+        own.addHandler(handler)
+        if not own.isEnabledFor(logging.INFO):
+            own.setLevel(logging.INFO)
     try:
         yield
     finally:
-        for logger, level in levels.items():
-            logger.setLevel(level)
-            logger.removeHandler(handler)
+        for own, level in levels.items():
+            own.setLevel(level)
+            own.removeHandler(handler)
         handler.close()
-
-
-logger = logging.getLogger(__name__)
 
 
 def draw_page(out: Path) -> None:

@@ -1,76 +1,35 @@
-"""`run.sqlite`: every trained network is a row, written when it is finished and never twice."""
+"""`run.sqlite`: every trained network is a row, written when it is finished and never twice.
+
+What is read by the thousand (definition, scores, costs) are plain columns; weights, losses of rows and affinities are
+packed as bytes.
+"""
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from tagalong.affinity import Affinity
-from tagalong.learn import Job
+from tagalong.learn import Job, Score, Trained
 
-from .network_rows import Losses, Packed, Row, read_halves, read_scores, unpack_affinity, unpack_losses, unpack_weights
-from .records import Cost
+from .records import Cost, Outcome
 
-PIECE = 2**28  # bytes
-PIECES_SCHEMA = "CREATE TABLE IF NOT EXISTS pieces (key TEXT, place INTEGER, content BLOB, PRIMARY KEY (key, place))"
-
-
-def put(connection: sqlite3.Connection, key: str, content: bytes | None) -> bytes | int | None:
-    """What the row of a network holds: its weights, or how many pieces there are; part of the caller's transaction."""
-    if content is None or len(content) <= PIECE:
-        return content
-    connection.execute(PIECES_SCHEMA)
-    places = range(-(-len(content) // PIECE))
-    view = memoryview(content)
-    connection.executemany(
-        "INSERT OR IGNORE INTO pieces VALUES (?, ?, ?)",
-        ((key, place, view[place * PIECE : (place + 1) * PIECE]) for place in places),
-    )
-    return len(places)
-
-
-def get(connection: sqlite3.Connection, key: str, held: bytes | int | None) -> bytes | None:
-    """The weights of a network, from what its row holds."""
-    if not isinstance(held, int):
-        return held
-    pieces = connection.execute("SELECT content FROM pieces WHERE key = ? ORDER BY place", (key,))
-    return b"".join(content for (content,) in pieces)
-
-
-def drop(connection: sqlite3.Connection) -> None:
-    """Removes pieces that no row asks for any more."""
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'pieces'").fetchone():
-        connection.execute("DELETE FROM pieces WHERE key NOT IN (SELECT key FROM networks WHERE weights IS NOT NULL)")
-
-
-def plain_steps(affinity: Affinity, steps: int) -> int:
-    """The plain steps that a metered training of so many steps is worth.
-
-    A plain step is three forward passes (the backward pass counts as two). Measuring n tasks takes n backward passes,
-    and n more forward passes where every step is looked ahead.
-
-    Args:
-        affinity: what was measured.
-        steps: of the training.
-
-    Example:
-        >>> import numpy as np
-        >>> affinity = Affinity.from_history(np.zeros((10, 3, 3)), ["age", "ill", "fit"])
-        >>> plain_steps(affinity, 100)
-        123
-    """
-    n = len(affinity.tasks)
-    passes = 1 + (3 if affinity.settings.get("estimator", "lookahead") == "lookahead" else 2) * n
-    return round(steps + len(affinity.steps) * (passes - 3) / 3)
-
-
+Losses = dict[str, NDArray[np.float32]]
+PARTS = ("val", "test")
+AFFINITY = ("mean", "stderr", "count", "steps", "history", "null")
+PIECE = 2**28  # bytes of weights in one blob; larger ones are cut
 VERSION = 2  # 1: keys that held the release and where classes were, so that no network is found again
 PATIENCE = 120.0  # seconds to wait for another process that writes
 SCHEMA = """
@@ -86,6 +45,75 @@ CREATE TABLE IF NOT EXISTS affinities (
 CREATE TABLE IF NOT EXISTS latencies (key TEXT PRIMARY KEY, seconds REAL NOT NULL);
 """
 COLUMNS = "key, definition, scores, steps, seconds, parameters, best_epoch"
+PIECES_SCHEMA = "CREATE TABLE IF NOT EXISTS pieces (key TEXT, place INTEGER, content BLOB, PRIMARY KEY (key, place))"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A trained network, without its large parts.
+
+    Attributes:
+        key: see `Keys`.
+        job: what was trained.
+        val: validation loss and error of each task.
+        test: test loss and error of each task.
+        steps: taken in all.
+        seconds: spent.
+        parameters: of encoder and heads.
+        best_epoch: whose weights were kept; -1 where training diverged.
+        halves: the loss of each task on either half of the validation rows; empty where it was not kept.
+    """
+
+    key: str
+    job: Job
+    val: Mapping[str, Outcome]
+    test: Mapping[str, Outcome]
+    steps: int
+    seconds: float
+    parameters: int
+    best_epoch: int
+    halves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def cost(self) -> Cost:
+        """What this network took."""
+        return Cost(1, self.steps, self.seconds)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether no validation loss was finite: then all outcomes are NaN, and there are no weights."""
+        return self.best_epoch < 0
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A trained network as workers send it and the store keeps it: plain text and bytes.
+
+    Attributes:
+        job: what was trained.
+        scores: JSON, validation and test loss and error of each task.
+        steps: taken in all.
+        seconds: spent.
+        parameters: of encoder and heads.
+        best_epoch: whose weights were kept; -1 where training diverged.
+        curve: the validation losses of each epoch, float32.
+        weights: a state dict.
+        losses: validation and test loss of every row.
+        affinity: what a meter measured, if there was one; the same bytes whenever it is measured.
+        overhead: seconds of measuring per second of training, which are not.
+    """
+
+    job: Job
+    scores: str
+    steps: int
+    seconds: float
+    parameters: int
+    best_epoch: int
+    curve: bytes = field(repr=False)
+    weights: bytes | None = field(default=None, repr=False)
+    losses: bytes | None = field(default=None, repr=False)
+    affinity: bytes | None = field(default=None, repr=False)
+    overhead: float | None = None
 
 
 class StoreError(ValueError):
@@ -161,7 +189,7 @@ class Store:
             values = [
                 (key, json.dumps(definition, default=repr), packed.scores, packed.steps, packed.seconds,
                  packed.parameters, packed.best_epoch, together, packed.curve,
-                 put(self._connection, key, packed.weights), packed.losses)
+                 _put_weights(self._connection, key, packed.weights), packed.losses)
                 for key, (definition, packed) in finished.items()
             ]  # fmt: skip
             self._connection.executemany(
@@ -193,13 +221,13 @@ class Store:
     def weights(self, key: str) -> dict[str, Tensor] | None:
         """The weights of a network; None if they are not kept."""
         ((_, held),) = self._select("key, weights", [key])
-        content = get(self._connection, key, held)
-        return None if content is None else unpack_weights(content)
+        content = _get_weights(self._connection, key, held)
+        return None if content is None else _unpack_weights(content)
 
     def losses(self, key: str, part: str = "test") -> Losses | None:
         """The loss of every row by task; None if they are not kept."""
         ((_, definition, content),) = self._select("key, definition, losses", [key])
-        return None if content is None else unpack_losses(content, _job(json.loads(definition)).tasks, part)
+        return None if content is None else _unpack_losses(content, _job(json.loads(definition)).tasks, part)
 
     def bare(self, keys: Iterable[str]) -> list[str]:
         """Those of these networks whose weights or losses are gone; diverged ones have never had any."""
@@ -209,7 +237,7 @@ class Store:
     def restore(self, key: str, packed: Packed) -> None:
         """Puts weights and losses back; scores stay."""
         with self._connection:
-            held = put(self._connection, key, packed.weights)
+            held = _put_weights(self._connection, key, packed.weights)
             self._connection.execute(
                 "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (held, packed.losses, key)
             )
@@ -225,7 +253,7 @@ class Store:
             dropped = self._connection.execute(
                 "UPDATE networks SET weights = NULL, losses = NULL WHERE kept = 0 AND weights IS NOT NULL"
             ).rowcount
-            drop(self._connection)
+            _drop_pieces(self._connection)
         if dropped:
             with suppress(sqlite3.OperationalError):  # another process reads: the file shrinks next time
                 self._connection.execute("VACUUM")
@@ -238,7 +266,7 @@ class Store:
         ).fetchone()
         if found is None:
             return None
-        affinity = unpack_affinity(found[0])
+        affinity = _unpack_affinity(found[0])
         timed = {name: value for name, value in json.loads(found[3]).items() if name == "overhead"}
         affinity = replace(affinity, settings={**affinity.settings, **timed})
         return affinity, Cost(1, plain_steps(affinity, found[1]), found[2])
@@ -280,13 +308,6 @@ class Store:
             ).fetchall()
 
 
-def _metered(steps: int, seconds: float, settings: str) -> Cost:
-    """What a metered training took beside its network, where that is the one in the store."""
-    told = json.loads(settings)
-    overhead = told.get("overhead", 0.0)
-    return Cost(0, 0, seconds * overhead / (1 + overhead)) if told.get("shared") else Cost(1, steps, seconds)
-
-
 def _marks(number: int) -> str:
     return ", ".join("?" * number)
 
@@ -297,5 +318,188 @@ def _job(definition: Mapping[str, Any]) -> Job:
 
 
 def _row(key: str, definition: str, scores: str, steps: int, seconds: float, parameters: int, best_epoch: int) -> Row:
-    job, outcomes = _job(json.loads(definition)), read_scores(scores)
-    return Row(key, job, *outcomes, steps, seconds, parameters, best_epoch, read_halves(scores))
+    job, outcomes = _job(json.loads(definition)), _read_scores(scores)
+    return Row(key, job, *outcomes, steps, seconds, parameters, best_epoch, _read_halves(scores))
+
+
+def _read_scores(text: str) -> tuple[dict[str, Outcome], dict[str, Outcome]]:
+    """Validation and test outcomes from their JSON."""
+    document = json.loads(text)
+    val, test = ({task: Outcome(*map(_number, pair)) for task, pair in document[part].items()} for part in PARTS)
+    return val, test
+
+
+def _read_halves(text: str) -> dict[str, tuple[float, float]]:
+    """Losses on either half of the validation rows, from the same JSON."""
+    halves = json.loads(text).get("halves", {})
+    return {task: (_number(pair[0]), _number(pair[1])) for task, pair in halves.items()}
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _put_weights(connection: sqlite3.Connection, key: str, content: bytes | None) -> bytes | int | None:
+    """What the row of a network holds: its weights, or how many pieces there are; part of the caller's transaction."""
+    if content is None or len(content) <= PIECE:
+        return content
+    connection.execute(PIECES_SCHEMA)
+    places = range(-(-len(content) // PIECE))
+    view = memoryview(content)
+    connection.executemany(
+        "INSERT OR IGNORE INTO pieces VALUES (?, ?, ?)",
+        ((key, place, view[place * PIECE : (place + 1) * PIECE]) for place in places),
+    )
+    return len(places)
+
+
+def _get_weights(connection: sqlite3.Connection, key: str, held: bytes | int | None) -> bytes | None:
+    """The weights of a network, from what its row holds."""
+    if not isinstance(held, int):
+        return held
+    pieces = connection.execute("SELECT content FROM pieces WHERE key = ? ORDER BY place", (key,))
+    return b"".join(content for (content,) in pieces)
+
+
+def _drop_pieces(connection: sqlite3.Connection) -> None:
+    """Removes pieces that no row asks for any more."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'pieces'").fetchone():
+        connection.execute("DELETE FROM pieces WHERE key NOT IN (SELECT key FROM networks WHERE weights IS NOT NULL)")
+
+
+def _metered(steps: int, seconds: float, settings: str) -> Cost:
+    """What a metered training took beside its network, where that is the one in the store."""
+    told = json.loads(settings)
+    overhead = told.get("overhead", 0.0)
+    return Cost(0, 0, seconds * overhead / (1 + overhead)) if told.get("shared") else Cost(1, steps, seconds)
+
+
+def plain_steps(affinity: Affinity, steps: int) -> int:
+    """The plain steps that a metered training of so many steps is worth.
+
+    A plain step is three forward passes (the backward pass counts as two). Measuring n tasks takes n backward passes,
+    and n more forward passes where every step is looked ahead.
+
+    Args:
+        affinity: what was measured.
+        steps: of the training.
+
+    Example:
+        >>> import numpy as np
+        >>> affinity = Affinity.from_history(np.zeros((10, 3, 3)), ["age", "ill", "fit"])
+        >>> plain_steps(affinity, 100)
+        123
+    """
+    n = len(affinity.tasks)
+    passes = 1 + (3 if affinity.settings.get("estimator", "lookahead") == "lookahead" else 2) * n
+    return round(steps + len(affinity.steps) * (passes - 3) / 3)
+
+
+def pack(trained: Trained, groups: Tensor | None = None) -> Packed:
+    """A trained network as text and bytes.
+
+    Args:
+        trained: the network.
+        groups: which validation rows belong together, so that halves do not share any.
+    """
+    scores: dict[str, Any] = {part: _plain(getattr(trained, part)) for part in PARTS}
+    scores["halves"] = _halves(trained.val, groups)
+    affinity, overhead = trained.affinity, None
+    if affinity is not None:
+        timeless = dict(affinity.settings)
+        overhead = timeless.pop("overhead", None)
+        affinity = replace(affinity, settings=timeless)
+    return Packed(
+        job=trained.job,
+        scores=json.dumps(scores, allow_nan=False),
+        steps=int(trained.steps),
+        seconds=float(trained.seconds),
+        parameters=int(trained.parameters),
+        best_epoch=int(trained.best_epoch),
+        curve=_single(trained.curve).tobytes(),
+        weights=None if trained.state is None else _pack_weights(trained.state),
+        losses=_pack_losses(trained),
+        affinity=None if affinity is None else _pack_affinity(affinity),
+        overhead=overhead,
+    )
+
+
+def _single(losses: ArrayLike) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # infinite where training nearly diverged
+        return np.asarray(losses).astype(np.float32)
+
+
+def _plain(scores: Mapping[str, Score]) -> dict[str, list[float | None]]:
+    return {task: [_or_none(score.loss), _or_none(score.error)] for task, score in scores.items()}
+
+
+def _halves(scores: Mapping[str, Score], groups: Tensor | None) -> dict[str, list[float | None]]:
+    rows = {task: score.rows for task, score in scores.items() if score.rows is not None}
+    if len(rows) < len(scores) or not rows:
+        return {}
+    number = np.arange(len(next(iter(rows.values()))))
+    if groups is not None:
+        number = np.unique(groups.numpy(), return_inverse=True)[1]
+    parts = [number % 2 == half for half in (0, 1)]
+    return {task: [_or_none(_mean(losses[part])) for part in parts] for task, losses in rows.items()}
+
+
+def _mean(losses: NDArray[np.float32]) -> float:
+    present = losses[np.isfinite(losses)].astype(np.float64)
+    return float(present.mean()) if len(present) else math.nan
+
+
+def _or_none(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _pack_weights(state: Mapping[str, Tensor]) -> bytes:
+    """A state dict as bytes."""
+    content = io.BytesIO()
+    torch.save({name: tensor.detach().cpu().clone() for name, tensor in state.items()}, content)
+    return content.getvalue()
+
+
+def _unpack_weights(content: bytes) -> dict[str, Tensor]:
+    """The state dict again."""
+    state: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    return state
+
+
+def _pack_losses(trained: Trained) -> bytes | None:
+    arrays = {}
+    for part in PARTS:
+        rows = [getattr(trained, part)[task].rows for task in trained.job.tasks]
+        if any(losses is None for losses in rows):
+            return None
+        arrays[part] = _single(np.stack(rows))
+    return _npz(arrays)
+
+
+def _unpack_losses(content: bytes, tasks: tuple[str, ...], part: str) -> Losses:
+    """The loss of every row of a part, by task."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return dict(zip(tasks, arrays[part], strict=True))
+
+
+def _pack_affinity(affinity: Affinity) -> bytes:
+    """An affinity as bytes."""
+    about = {"tasks": affinity.tasks, "settings": dict(affinity.settings), "skipped": list(affinity.skipped)}
+    arrays: dict[str, Any] = {name: getattr(affinity, name) for name in AFFINITY}
+    arrays |= {f"skipped {i}": counts for i, counts in enumerate(affinity.skipped.values())}
+    return _npz(arrays | {"about": np.array(json.dumps(about))})
+
+
+def _unpack_affinity(content: bytes) -> Affinity:
+    """The affinity again, bit for bit."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        about = json.loads(str(arrays["about"]))
+        skipped = {why: arrays[f"skipped {i}"] for i, why in enumerate(about["skipped"])}
+        fields = {name: arrays[name] for name in AFFINITY}
+    return Affinity(tasks=tuple(about["tasks"]), settings=about["settings"], skipped=skipped, **fields)
+
+
+def _npz(arrays: Mapping[str, Any]) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()

@@ -9,26 +9,31 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from tagalong.affinity import Affinity
+from tagalong.errors import named
 from tagalong.learn import Problem
 from tagalong.progress import Progress
 
-from .backend import Lab
-from .best import keep_best
+from .backend import Lab, open_lab
+from .best import Best, keep_best
 from .decisions import confirmed, decide_all, records_of, write_decisions
 from .executors import Executor, device_name, make_executor
-from .external import AskTell
+from .external import External, Losses, has_plan
 from .methods import Method
+from .planning import Plan
+from .planning import plan as make_plan
 from .records import ProblemInfo
-from .request import Asked, Options, check, with_effort
+from .request import Asked, Options, check_request, usual_budgets, with_effort
 from .results import Results
-from .run_folder import draw_page, folder_problem, log_to, write_settings
+from .run_folder import draw_page, folder_problem, write_settings
 from .store import Store
+from .text import label_text
 from .uncertainty import row_noise
 
 logger = logging.getLogger(__name__)
 
 
-class Study(AskTell):
+class Study:
     """Compares ways of grouping on one problem.
 
     Everything is kept in the folder `out`: killed at any moment and run again, finished networks are not trained
@@ -70,6 +75,8 @@ class Study(AskTell):
         self._executor = make_executor(executor)
         self._named = executor if isinstance(executor, str) else type(executor).__name__
         self._device, self._progress = device_name(device), progress
+        self._external: External | None = None
+        self._has_run = False  # and nobody has asked or told since
 
     def run(
         self,
@@ -102,15 +109,13 @@ class Study(AskTell):
             Diverged: one network for all tasks did, with every seed; other networks that do end nothing.
         """
         options = with_effort(options, effort)
-        asked = self._asked(methods, budgets, seeds, options, price_per_hour, confirm)
-        assert isinstance(self.problem, Problem)
-        self.out.mkdir(parents=True, exist_ok=True)
-        with log_to(self.out / "run.log"), Store(self.out / "run.sqlite") as store, self._lab(store) as lab:
+        problem, asked = self._asked(methods, budgets, seeds, options, price_per_hour, confirm)
+        with open_lab(problem, self.out, executor=self._executor, device=self._device, progress=self._progress) as lab:
             about = {**asked.to_document(options), "device": self._device, "executor": self._named}
-            settings = write_settings(self.out, self.problem, lab.keys.architecture, about)
+            settings = write_settings(self.out, problem, lab.keys.architecture, about)
             results = self._compared(lab, asked, settings)
             draw_page(self.out)
-            logger.info("finished: %d networks in the store", len(store))
+            logger.info("finished: %d networks in the store", len(lab.store))
         self._has_run = True
         return results
 
@@ -122,29 +127,88 @@ class Study(AskTell):
             budgets: as for `run`.
             **more: the other arguments of `run`.
         """
-        usual: dict[str, Any] = {"seeds": 3, "options": None, "price_per_hour": None, "confirm": 0}
-        given = usual | more
-        given["options"] = with_effort(given["options"], given.pop("effort", None))
-        self._asked(methods, budgets, **given)
+        options = with_effort(more.pop("options", None), more.pop("effort", None))
+        self._asked(methods, budgets, options=options, **more)
 
-    def _asked(self, methods: Sequence[str | Method], budgets: Sequence[int] | None, *more: Any, **named: Any) -> Asked:
+    def plan(
+        self,
+        affinity: Affinity | Sequence[Affinity] | None = None,
+        *,
+        methods: Sequence[str] | None = None,
+        budgets: Sequence[int] | None = None,
+        seeds: int | Sequence[int] = 3,
+    ) -> Plan:
+        """Sets what `ask` will ask for, or goes on with the same plan.
+
+        Args:
+            affinity: measured in your own loop, one or several; decides the groups of `tag`, one of cosines those of
+                `cs`.
+            methods: "stl", "tag", "cs", "hoa", "optimal"; "mtl" is always among them. By default `stl`, and what the
+                affinities decide, `hoa` without any.
+            budgets: how many networks there may be; by default 2, 3 and 4, as far as there are tasks.
+            seeds: how many, or which.
+        """
+        tasks = _names(self.problem)
+        wanted = ("stl", "hoa") if methods is None and affinity is None else methods
+        sizes = usual_budgets(len(tasks)) if budgets is None else budgets
+        chosen = make_plan(affinity, sizes, wanted, seeds, tasks=tasks)
+        self._external, self._has_run = External(chosen, self.out), False
+        return chosen
+
+    def ask(self) -> tuple[tuple[str, ...], int] | None:
+        """Tasks and seed of the network to train next; None if there is none left. See `plan` for what is compared."""
+        return self._told.ask()
+
+    def tell(self, tasks: Sequence[str], seed: int, *, val: Losses, test: Losses, **more: Any) -> None:
+        """Takes in how a network did; see `External.tell`."""
+        self._told.tell(tasks, seed, val=val, test=test, **more)
+
+    def results(self) -> Results:
+        """The results of `run`, or what was told, compared, once nothing is left to ask, and saved as `results.json`.
+
+        Raises:
+            ValueError: networks are still to be told; or there was neither a run nor anything to tell.
+        """
+        if self._has_run or (self._external is None and not has_plan(self.out)):
+            return self._results_of_run()
+        results = self._told.results()
+        results.save(self.out / "results.json")
+        draw_page(self.out)
+        return results
+
+    def best(self, method: str | None = None, budget: int | None = None) -> Best:
+        """The trained networks of a method and budget of the finished run, of the seed that did best on validation.
+
+        Args:
+            method: its name; None: what the verdict recommends, as `Results.best` reads it.
+            budget: how many networks it was allowed; None for methods without a budget.
+
+        Raises:
+            ValueError: there are no results yet, or none of this method and budget.
+        """
+        if not isinstance(self.problem, Problem):
+            raise ValueError("`problem` must be a Problem whose networks are here, found names of tasks")
+        results = self._results_of_run()
+        label = results.verdict().recommended if method is None else (method, budget)
+        if not any(record.networks for record in results.records_of(label)):
+            known = ", ".join(dict.fromkeys(label_text(record.label) for record in results.records if record.networks))
+            raise ValueError(
+                f"`method` and `budget` must have networks in {self.out}, found {label}; there are {known}"
+            )
+        with (
+            Store(self.out / "run.sqlite") as store,
+            Lab(self.problem, store, executor=self._executor, device=self._device) as lab,
+        ):
+            return keep_best(results, self.problem, lab.weights, lab.width, label)
+
+    def _asked(self, *arguments: Any, **named: Any) -> tuple[Problem, Asked]:
+        """The problem and what is asked of it, see `check_request`; refused if it cannot be run in this folder."""
         if not isinstance(self.problem, Problem):
             raise ValueError("`problem` must be a Problem to be run, found names of tasks; use `ask` and `tell`")
-        asked = check(self.problem, methods, budgets, *more, **named)
+        asked = check_request(self.problem, *arguments, **named)
         if wrong := folder_problem(self.out, self.problem.fingerprint):
             raise ValueError(wrong)
-        return asked
-
-    def _lab(self, store: Store) -> Lab:
-        assert isinstance(self.problem, Problem)
-        return Lab(
-            self.problem,
-            store,
-            executor=self._executor,
-            device=self._device,
-            progress=self._progress,
-            partial=self.out / "partial",
-        )
+        return self.problem, asked
 
     def _compared(self, lab: Lab, asked: Asked, settings: dict[str, Any]) -> Results:
         for method in asked.methods:
@@ -169,6 +233,35 @@ class Study(AskTell):
         results = Results(records, problem=info, noise=noise, settings=settings, out=self.out)
         keep_best(results, lab.problem, lab.weights, lab.width).save(self.out)
         results.save(self.out / "results.json")
-        lab.store.prune()
-        lab.tidy()
         return results
+
+    def _results_of_run(self) -> Results:
+        if not (self.out / "results.json").exists():
+            raise ValueError(f"there are no results in {self.out} yet; `run` the study, or `ask` and `tell`")
+        if isinstance(self.problem, Problem) and (wrong := folder_problem(self.out, self.problem.fingerprint)):
+            raise ValueError(wrong)
+        results, tasks = Results.load(self.out), _names(self.problem)
+        if results.problem.tasks != tasks:
+            found = ", ".join(results.problem.tasks)
+            raise ValueError(f"`out` must hold results for {', '.join(tasks)}, found those for {found}; use a new one")
+        return results
+
+    @property
+    def _told(self) -> External:
+        self._has_run = False
+        if self._external is None:
+            if has_plan(self.out):
+                self._external = External(None, self.out)
+            else:
+                self.plan()
+        assert self._external is not None
+        tasks, found = _names(self.problem), self._external.plan.tasks
+        if tasks != found:
+            raise ValueError(
+                f"`out` must hold a plan for {', '.join(tasks)}, found one for {', '.join(found)}; use a new one"
+            )
+        return self._external
+
+
+def _names(problem: Problem | Sequence[str]) -> tuple[str, ...]:
+    return problem.names if isinstance(problem, Problem) else named(problem)

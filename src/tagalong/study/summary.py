@@ -1,14 +1,15 @@
-"""One line per method and budget: means over seeds, what it cost, and how it compares."""
+"""Records summed up: a line per method and budget and a change per task, as means over seeds; what it cost."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tagalong.group import Group
 
-from .records import Cost, Outcome, Record
-from .uncertainty import TOGETHER, Label, by_label, changes, in_units_of, mean, mean_cost, stderr
+from .records import TOGETHER, Cost, Label, Outcome, Record, by_label
+from .relative_losses import relative
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ class Line:
     money: float | None
     diverged: int = 0
 
+    @property
+    def label(self) -> Label:
+        """Its method and budget."""
+        return self.method, self.budget
+
 
 def summarise(records: Sequence[Record], price_per_hour: float | None = None) -> list[Line]:
     """The lines, in the order in which methods first appear, smaller budgets first."""
@@ -120,3 +126,90 @@ def _by_task(outcomes: Sequence[Mapping[str, Outcome]], what: str) -> dict[str, 
 
 def _known(values: Sequence[float]) -> float | None:
     return mean(values) if values else None
+
+
+@dataclass(frozen=True)
+class TaskChange:
+    """What a method changes for one task, as means over seeds.
+
+    Attributes:
+        task: its name.
+        change: the relative change of its test loss against `mtl`; negative is better.
+        stderr: the standard error of that over seeds (pairs of the same seed); None with one seed.
+        loss: its test loss.
+        before: its test error with `mtl`.
+        after: its test error with this method.
+    """
+
+    task: str
+    change: float
+    stderr: float | None
+    loss: float
+    before: float
+    after: float
+
+    @property
+    def sure(self) -> bool:
+        """Whether the change lies beyond two standard errors; never with one seed."""
+        return self.stderr is not None and abs(self.change) > 2 * self.stderr
+
+
+def task_change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange:
+    """The change of a task.
+
+    Args:
+        task: its name.
+        pairs: for each seed the record of a method, and that of `mtl`.
+    """
+    found = [relative(mine.test[task].loss, theirs.test[task].loss) for mine, theirs in pairs]
+    return TaskChange(
+        task,
+        mean(found),
+        stderr(found) if len(found) > 1 else None,
+        loss=mean([mine.test[task].loss for mine, _ in pairs]),
+        before=mean([theirs.test[task].error for _, theirs in pairs]),
+        after=mean([mine.test[task].error for mine, _ in pairs]),
+    )
+
+
+def changes(found: Sequence[Record], others: Sequence[Record], part: str = "test") -> list[float]:
+    """The relative change of each record against that of the others with the same seed; negative is better.
+
+    None at all if one of them diverged: what the other seeds reached would be the luck of those that are left.
+    """
+    if any(record.diverged for record in [*found, *others]):
+        return []
+    same_seed = {record.seed: record for record in others}
+    return [record.change(same_seed[record.seed], part) for record in found if record.seed in same_seed]
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean; NaN of nothing."""
+    return sum(values) / len(values) if values else math.nan
+
+
+def stderr(values: Sequence[float]) -> float:
+    """The standard error of a mean.
+
+    Example:
+        >>> round(stderr([1.0, 2.0, 3.0]), 3)
+        0.577
+    """
+    centre = mean(values)
+    return math.sqrt(sum((value - centre) ** 2 for value in values) / (len(values) - 1) / len(values))
+
+
+def mean_cost(costs: Sequence[Cost]) -> Cost:
+    """The mean over seeds, steps and networks to whole numbers."""
+    whole, count = sum(costs, Cost()), max(1, len(costs))
+    return Cost(round(whole.networks / count), round(whole.steps / count), whole.seconds / count)
+
+
+def in_units_of(cost: Cost, unit: Cost) -> float | None:
+    """A cost against another, by steps where they are known, else by seconds; None where neither is.
+
+    Seconds would flatter networks that were trained many at once, and change from machine to machine.
+    """
+    if unit.steps and (cost.steps or not cost.networks):
+        return cost.steps / unit.steps
+    return cost.seconds / unit.seconds if unit.seconds and (cost.seconds or not cost.networks) else None

@@ -1,4 +1,4 @@
-"""Changes between methods, and what few seeds, finitely many test rows and the choice leave open."""
+"""How sure a change is: what few seeds, finitely many test rows and the choice among several leave open."""
 
 from __future__ import annotations
 
@@ -10,79 +10,34 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
-from .records import Cost, Record
-
-Label = tuple[str, int | None]
-TOGETHER: Label = ("mtl", None)
-
-
-def by_label(records: Sequence[Record]) -> dict[Label, list[Record]]:
-    """The records of each method and budget."""
-    found: dict[Label, list[Record]] = {}
-    for record in records:
-        found.setdefault((record.method, record.budget), []).append(record)
-    return found
-
-
-def changes(found: Sequence[Record], others: Sequence[Record], part: str = "test") -> list[float]:
-    """The relative change of each record against that of the others with the same seed; negative is better.
-
-    None at all if one of them diverged: what the other seeds reached would be the luck of those that are left.
-    """
-    if any(record.diverged for record in [*found, *others]):
-        return []
-    same_seed = {record.seed: record for record in others}
-    return [record.change(same_seed[record.seed], part) for record in found if record.seed in same_seed]
-
-
-def mean(values: Sequence[float]) -> float:
-    """The mean; NaN of nothing."""
-    return sum(values) / len(values) if values else math.nan
-
-
-def stderr(values: Sequence[float]) -> float:
-    """The standard error of a mean.
-
-    Example:
-        >>> round(stderr([1.0, 2.0, 3.0]), 3)
-        0.577
-    """
-    centre = mean(values)
-    return math.sqrt(sum((value - centre) ** 2 for value in values) / (len(values) - 1) / len(values))
-
-
-def mean_cost(costs: Sequence[Cost]) -> Cost:
-    """The mean over seeds, steps and networks to whole numbers."""
-    whole, count = sum(costs, Cost()), max(1, len(costs))
-    return Cost(round(whole.networks / count), round(whole.steps / count), whole.seconds / count)
-
-
-def in_units_of(cost: Cost, unit: Cost) -> float | None:
-    """A cost against another, by steps where they are known, else by seconds; None where neither is.
-
-    Seconds would flatter networks that were trained many at once, and change from machine to machine.
-    """
-    if unit.steps and (cost.steps or not cost.networks):
-        return cost.steps / unit.steps
-    return cost.seconds / unit.seconds if unit.seconds and (cost.seconds or not cost.networks) else None
-
+from .records import TOGETHER, Label, Record, by_label
+from .summary import mean, stderr
 
 CONFIDENCE = 0.95
 
 
-def half_width(seeds: float, rows: float, confidence: float = CONFIDENCE) -> float:
-    """Half the interval from two independent doubts.
+def interval_half_width(
+    changes: Sequence[float],
+    tried: Sequence[Sequence[float]] = (),
+    row_stderr: float = 0.0,
+    confidence: float = CONFIDENCE,
+) -> float:
+    """Half the interval of a mean change over seeds, from two independent doubts: the seeds and the test rows.
 
     Args:
-        seeds: half the interval that the seeds alone give, see `seed_half_width`.
-        rows: the standard error from finitely many test rows.
+        changes: of the chosen grouping, one for each seed; two at least.
+        tried: the changes of every grouping that could have been chosen, this one among them; see `seed_half_width`.
+        row_stderr: the standard error from finitely many test rows.
         confidence: of the interval.
 
     Example:
-        >>> round(half_width(3.0, 2.0), 2)
-        4.94
+        >>> round(interval_half_width([-1.0, 0.0, 1.0]), 2)
+        2.48
+        >>> round(interval_half_width([-1.0, 0.0, 1.0], row_stderr=2.0), 2)
+        4.64
     """
-    return math.hypot(seeds, ndtri((1 + confidence) / 2) * rows)
+    rows = ndtri((1 + confidence) / 2) * row_stderr
+    return math.hypot(seed_half_width(changes, tried, confidence), rows)
 
 
 def seed_half_width(

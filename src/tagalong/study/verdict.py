@@ -7,11 +7,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from tagalong.errors import counted
+from tagalong.files import holdable
 from tagalong.group import Group
 
-from .records import Record
-from .summary import summarise
-from .uncertainty import CONFIDENCE, TOGETHER, Label, by_label, changes, half_width, mean, seed_half_width, stderr
+from .records import TOGETHER, Label, Record, by_label
+from .summary import changes, mean, stderr, summarise
+from .text import WIDTH, label_text, networks_list, percent, wrapped
+from .uncertainty import CONFIDENCE, interval_half_width
+
+ENOUGH_SEEDS = 3
+Found = Mapping[Label, list[Record]]
 
 
 @dataclass(frozen=True)
@@ -64,14 +70,48 @@ class Verdict:
     searched: bool = False
     diverged: tuple[Label, ...] = ()
 
-    def __str__(self) -> str:
-        from .text import verdict_text
+    @property
+    def sentence(self) -> str:
+        """What to do and why, in one sentence."""
+        advice = "Train them all together in one network"
+        if self.candidate is None or self.estimate is None:
+            found = "auto found no groups that validation confirms" if self.searched else "no grouping was tried"
+            if self.diverged:
+                lost = ", ".join(map(label_text, self.diverged))
+                found += f"; {lost} diverged" if self.searched else f", but for {lost}, which diverged"
+            return f"{advice}: {found}."
+        name = label_text(self.candidate)
+        count = f"{len(self.candidate_groups)} networks of {name}"
+        change, interval = percent(self.estimate), _interval(self)
+        if self.worth_it:
+            what = "Training each task alone" if self.candidate[0] == "stl" else "Grouping"
+            return f"{what} is worth it: the {count} change the test losses by {change} {interval}{_costs(self)}."
+        if self.validation is not None and self.validation >= 0:
+            best = f"the best being the {count} with {change} on test {interval}"
+            return f"{advice}: no grouping did better on validation, {best}."
+        why = "which is not better by more than the noise" if self.seeds > 1 else "and one seed cannot tell luck apart"
+        if self.high is not None and -self.at_least <= self.high < 0:
+            why = f"which is less than the {100 * self.at_least:g} % asked for"
+        return f"{advice}: the {count}, best on validation, change the test losses by {change} {interval}, {why}."
 
-        return verdict_text(self)
+    def to_text(self, width: int = WIDTH) -> str:
+        """The sentence and what is doubtful about it, then the networks to use.
+
+        Args:
+            width: columns of the screen.
+        """
+        start = "Provisional verdict: " if self.provisional else "Verdict: "
+        text = start + self.sentence
+        if self.provisional:
+            text += f" ({'; '.join(self.provisional)}.)"
+        return "\n".join([*wrapped(text, width), *networks_list(self.groups, width)])
+
+    def __str__(self) -> str:
+        return self.to_text()
 
     def to_document(self) -> dict[str, Any]:
         """Every field, as JSON can hold it."""
-        document = {name: _plain(value) for name, value in asdict(self).items()}
+        document: dict[str, Any] = holdable(asdict(self))
         for name in ("groups", "candidate_groups"):
             document[name] = [
                 {"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in getattr(self, name)
@@ -79,14 +119,18 @@ class Verdict:
         return document | {"text": str(self)}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _costs(verdict: Verdict) -> str:
+    known = {"the training": verdict.training_cost, "the parameters": verdict.size}
+    costs = [f"{value:.3g} times {what}" for what, value in known.items() if value is not None]
+    return f", for {' and '.join(costs)}" if costs else ""
 
 
-ENOUGH_SEEDS = 3
-Found = Mapping[Label, list[Record]]
+def _interval(verdict: Verdict) -> str:
+    """The interval and how many seeds it rests on."""
+    seeds = counted(verdict.seeds, "seed")
+    if verdict.low is None or verdict.high is None:
+        return f"({seeds})"
+    return f"({100 * verdict.confidence:g} % interval {percent(verdict.low)} to {percent(verdict.high)}, {seeds})"
 
 
 def decide(
@@ -101,7 +145,7 @@ def decide(
 
     The candidate is the grouping with the best validation losses; test rows have no say in that, so its test change is
     an honest estimate for these networks. Its interval adds the doubts of the seeds and of the test rows, see
-    `seed_half_width` and `row_stderr`. Networks can also be chosen for the luck of their seeds; seeds that were not
+    `interval_half_width` and `row_stderr`. Networks can also be chosen for the luck of their seeds; seeds that were not
     there when groups were decided and chosen (`confirming`) have no part in that, and are then the only ones reported.
     Groupings whose networks were trained by another rule than mtl's (such as "tag+pcgrad") are not candidates, since a
     change would not tell grouping and rule apart; nor are the oracle and expected values. Where `auto` found groups,
@@ -120,7 +164,7 @@ def decide(
     choosing = by_label([record for record in records if record.seed not in confirming])
     if TOGETHER not in choosing:
         raise ValueError("`records` must hold results of 'mtl' to compare with, found none; add it to `methods`")
-    diverged = tuple(dict.fromkeys((record.method, record.budget) for record in records if record.diverged))
+    diverged = tuple(dict.fromkeys(record.label for record in records if record.diverged))
     candidates = {label: change for label, change in _candidates(choosing).items() if label not in diverged}
     candidates = {label: change for label, change in candidates.items() if label[0] == "auto"} or candidates
     together = choosing[TOGETHER]
@@ -163,7 +207,7 @@ def _judged(
     mine, together = found[label], found[TOGETHER]
     paired = changes(mine, together)
     estimate, seeds = mean(paired), len(paired)
-    half = None if seeds < 2 else half_width(seed_half_width(paired, tried), row_stderr or 0.0)
+    half = None if seeds < 2 else interval_half_width(paired, tried, row_stderr or 0.0)
     worth_it = validation < 0 and half is not None and estimate + half < -at_least
     line = summarise([*mine, *together])[0]
     return Verdict(

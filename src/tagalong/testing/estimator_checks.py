@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tagalong.affinity import Affinity
 from tagalong.measure import AffinityMeter, Estimator, Observed, Quantity, find_estimator
 
-from .promises import Promises, expect, reseeded
+from .promises import Promises, expect, name_of, reseeded
 
 TASKS = ("a", "b", "c")
 STEPS, ROWS, FEATURES, LR = 4, 12, 4, 0.1
@@ -46,7 +46,7 @@ def check_estimator(estimator: str | Estimator | Callable[[nn.Module], Estimator
         >>> check_estimator("cosine")
     """
     make = _maker(estimator)
-    promises = Promises(f"estimator {estimator if isinstance(estimator, str) else _name(estimator)!r}")
+    promises = Promises(f"estimator {name_of(estimator)!r}")
     with reseeded(0):
         with promises.that("it describes itself"):
             made = make(_Network())
@@ -64,10 +64,6 @@ def _maker(estimator: str | Estimator | Callable[[nn.Module], Estimator]) -> Mak
         found = copy.deepcopy(find_estimator(estimator) if isinstance(estimator, str) else estimator)
         return lambda model: copy.deepcopy(found)
     return estimator
-
-
-def _name(estimator: Any) -> str:
-    return str(getattr(estimator, "name", None) or getattr(estimator, "__name__", None) or estimator)
 
 
 def _check_description(made: Any) -> None:

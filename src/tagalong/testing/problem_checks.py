@@ -17,7 +17,7 @@ from torch import Tensor
 from tagalong.learn import Job, Problem, Rows, Split, build_network, data_problems, train
 from tagalong.problems import load_problem
 
-from .promises import Promises, expect, reseeded
+from .promises import Promises, expect, name_of, reseeded
 
 MOST_ROWS = 256  # that are trained on
 MOST_COMPARED = 5000  # rows of a part that are looked for in another
@@ -51,7 +51,7 @@ def check_problem(
     Example:
         >>> check_problem("faces", rows=300, pixels=8)
     """
-    promises = Promises(f"problem {problem if isinstance(problem, str) else _name(problem)!r}")
+    promises = Promises(f"problem {name_of(problem)!r}")
     loaded: list[Problem] = []
     for chance in (0, 1):
         with promises.that("it can be loaded"), reseeded(chance):
@@ -72,10 +72,6 @@ def _load(problem: str | Problem | Callable[..., Problem], options: Mapping[str,
     found = load_problem(problem, **options) if isinstance(problem, str) else problem(**options)
     expect(isinstance(found, Problem), f"the loader must give a Problem, found {type(found).__name__}")
     return found
-
-
-def _name(problem: Any) -> str:
-    return str(getattr(problem, "name", None) or getattr(problem, "__name__", None) or problem)
 
 
 def _check_data(promises: Promises, problem: Problem, ids: Mapping[str, Iterable[Any]] | None) -> None:

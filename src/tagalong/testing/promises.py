@@ -62,6 +62,13 @@ def _sentence(promise: str, how: Sequence[str]) -> str:
     return f"{promise}: {how[0]}{more}"
 
 
+def name_of(extension: object) -> str:
+    """What a report calls the object that is checked: the name it is given by, its own, or that of its function."""
+    if isinstance(extension, str):
+        return extension
+    return str(getattr(extension, "name", None) or getattr(extension, "__name__", None) or extension)
+
+
 def expect(kept: bool, sentence: str) -> None:
     """Raises where the promise is not kept."""
     if not kept:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tagalong.learn import Capacity, capacities, parameters_of
-from tagalong.study import Lab
+from tagalong.study import Lab, compare_methods
 
 from ..claims import all_lower, value
 from ..figures import Point, error_against_cost
 from ..printed import CAPACITY
 from ..report import Cell, Claim, Report, Sheet, Value
-from ..totals import Label, compared, digits_of, measure_of, one_row, total, totals
+from ..totals import Label, digits_of, measure_of, one_row, total, totals
 from .tune import rules_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def run(bench: Bench, methods: Sequence[str] | None = None) -> Report:
         sizes = [Capacity("channels", 1.0, 1.0, parameters_of(bench.chosen, bench.chosen.names), 1.0)]
         sizes += capacities(bench.chosen, times=times)
         # First, since it ends where MTL diverges: larger networks take hours.
-        records = [one for one in compared(lab, ["tag", "hoa"], bench.budgets, bench.seeds) if one.budget is not None]
+        compared = compare_methods(lab, ["tag", "hoa"], bench.budgets, bench.seeds)
+        records = [record for record in compared if record.budget is not None]
         found = _totals(lab, rules, sizes, bench.seeds)
     grouped = totals(bench.chosen, records)
     reached = {(one.method, one.budget): one.parameters / sizes[0].parameters for one in records}

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tagalong.group import Group
-from tagalong.study import Combined, Lab, Line, Method, ProblemInfo, Record, Results, Tag, summarise
+from tagalong.study import Lab, Line, Method, ProblemInfo, Record, Results, compare_methods
 
 from ..affinities import AS_PUBLISHED
 from ..claims import all_lower, value
 from ..figures import Point, error_against_cost
 from ..printed import BASELINES, OPTIMAL, PCGRAD_GAIN, PRINTED, Baseline, PrintedGroup
 from ..report import Cell, Claim, Report, Sheet, Value
-from ..totals import PaperOptimal, compared, digits_of, measure_of, one_row, refuse_many, result, results_of, totals
+from ..totals import PaperOptimal, digits_of, measure_of, one_row, refuse_many, result, results_of, totals
 from .tune import tuned_gradnorm
 
 if TYPE_CHECKING:
@@ -42,14 +42,15 @@ def run(bench: Bench, as_published: bool = False) -> Report:
     """
     refuse_many(bench.chosen)
     with bench.lab() as lab:
-        records = compared(lab, _methods(bench, lab, as_published), bench.budgets, bench.seeds, CS_AS_PUBLISHED)
+        options = {**CS_AS_PUBLISHED, "tag": {**AS_PUBLISHED, "every": 10}} if as_published else CS_AS_PUBLISHED
+        records = compare_methods(lab, _methods(bench, lab), bench.budgets, bench.seeds, options)
+        results = Results(records, problem=ProblemInfo.of(bench.chosen))
         sheets = [
-            total_sheet(bench, records),
+            total_sheet(bench, results),
             *group_sheets(bench, lab, records),
             *printed_sheets(bench),
             *pcgrad_sheet(bench, totals(bench.chosen, records)),
         ]
-    results = Results(records, problem=ProblemInfo.of(bench.chosen))
     name = "main-as-published" if as_published else "main"
     results.save(bench.out / f"{name}-results.json")
     found = totals(bench.chosen, records)
@@ -67,13 +68,11 @@ def run(bench: Bench, as_published: bool = False) -> Report:
     )
 
 
-def _methods(bench: Bench, lab: Lab, as_published: bool) -> list[str | Method]:
-    tag = Tag(**AS_PUBLISHED, every=10) if as_published else Tag()
+def _methods(bench: Bench, lab: Lab) -> list[str | Method]:
     few = bench.printed == "taskonomy"
-    grouping = [*(tag if name == "tag" else name for name in GROUPING), PaperOptimal()]
     rules = ALONE["taskonomy" if few else "celeba"]
-    combined = [] if few else [Combined(tag, "pcgrad")]
-    return ["mtl", "stl", "random", *rules, tuned_gradnorm(bench, lab), *grouping, *combined]
+    combined = [] if few else ["tag+pcgrad"]
+    return ["mtl", "stl", "random", *rules, tuned_gradnorm(bench, lab), *GROUPING, PaperOptimal(), *combined]
 
 
 def _step(as_published: bool) -> str:
@@ -94,10 +93,9 @@ def _choices(bench: Bench) -> list[str]:
     ]
 
 
-def total_sheet(bench: Bench, records: Sequence[Record]) -> Sheet:
+def total_sheet(bench: Bench, results: Results) -> Sheet:
     """One line per method and budget, with costs in trainings of MTL."""
-    found = totals(bench.chosen, records)
-    lines = summarise(list(records))
+    found, lines = totals(bench.chosen, results.records), results.table()
     rows = [_total_row(bench, line, found[line.method, line.budget]) for line in lines]
     note = "losses: mean relative change against mtl; costs in trainings of mtl; parameters against mtl's"
     note += "; no total where a network diverged" if any(line.diverged for line in lines) else ""

@@ -8,9 +8,8 @@ from math import isfinite
 
 from tagalong.group import Group
 from tagalong.rendering import Html, tag
-from tagalong.study import TOGETHER, Label, Run, Verdict, label_text, verdict_sentence
+from tagalong.study import Label, Run, TaskChange, Verdict, label_text
 
-from ..result_figures import TaskChange, changes_by_task
 from ..style import signed
 
 MINUS = re.compile(r"(?<!\w)-(?=\d)")
@@ -27,7 +26,7 @@ def answer(run: Run) -> Html:
         tag("p", f"{results.problem.name} · {tasks} tasks · {_seeds(verdict)}", class_="eyebrow"),
         tag("h1", "Which tasks should train together?"),
         tag("p", headline(verdict), class_="answer"),
-        tag("p", MINUS.sub("−", verdict_sentence(verdict)), class_="why"),
+        tag("p", MINUS.sub("−", verdict.sentence), class_="why"),
         tag("p", tag("strong", "Provisional: "), f"{doubts}.", class_="doubt") if doubts else None,
         _facts(verdict),
     )
@@ -138,10 +137,10 @@ def recommended(run: Run) -> Html:
 
 
 def _cards(run: Run, label: Label, groups: Sequence[Group]) -> Html:
-    changes = changes_by_task(run.results, *label)
+    changes = run.results.changes_by_task(*label)
     return tag(
         "div",
-        *(_card(run, number, group, changes, label == TOGETHER) for number, group in enumerate(groups, 1)),
+        *(_card(run, number, group, changes, label[0] == "mtl") for number, group in enumerate(groups, 1)),
         class_="cards" if len(groups) > 1 else "cards one",
     )
 

@@ -17,7 +17,7 @@ from tagalong.affinity import Affinity
 from tagalong.files import write_atomic
 from tagalong.group import Grouping
 from tagalong.rendering import Html, join, tag
-from tagalong.study import Run, all_budgets, label_text, read_run, shown_budget
+from tagalong.study import Run, label_text, read_run
 
 from ..grouping_figure import task_order
 from ..heatmap import Cells, affinity_heatmap
@@ -55,7 +55,7 @@ def write_report(run: str | Path | Run, path: str | Path | None = None) -> Path:
     """
     found = run if isinstance(run, Run) else read_run(run)
     file = found.folder / FILE if path is None else Path(path)
-    write_atomic(file, page(found, all_budgets(found)).encode())
+    write_atomic(file, page(found, found.all_budgets()).encode())
     return file
 
 
@@ -66,7 +66,7 @@ def page(run: Run, groupings: dict[int, Grouping]) -> str:
         run: what it left behind.
         groupings: the best groups by affinity for each number of networks; empty where nothing was measured.
     """
-    shown = shown_budget(run, groupings) if groupings else 1
+    shown = run.shown_budget(groupings) if groupings else 1
     order = task_order(groupings[shown]) if groupings else []
     told = auto_told(run)
     methods = [record.method for record in run.results.records]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tagalong.rendering import Html, tag
-from tagalong.study import DIVERGED, Lesson, Line, Results, Run, effort_sentence, lessons, trainings
+from tagalong.study import Lesson, Line, Results, Run, SearchLog
 
 from ..result_figures import change_error, known_costs
 from ..style import signed
@@ -100,7 +100,7 @@ def _columns(results: Results) -> list[Column]:
         error = change_error(line, results)
         either = "" if error is None else f" ± {100 * error:.1f}"
         known = line.change is not None and line.method != "mtl"
-        return DIVERGED if line.diverged else f"{signed(line.change or 0.0)}{either} %" if known else ""
+        return "diverged" if line.diverged else f"{signed(line.change or 0.0)}{either} %" if known else ""
 
     return [
         ("method", lambda line: line.method if line.honest else f"{line.method}*", lambda line: line.method),
@@ -146,7 +146,7 @@ def how_it_searched(told: Mapping[str, Any]) -> Html:
         tag("h2", "How auto searched", id="search-title"),
         tag(
             "p",
-            effort_sentence(told) + " The curve shows what it expected, on validation data, of the best networks it "
+            SearchLog(told).sentence + " The curve shows what it expected, on validation data, of the best networks it "
             "had trained by then. Expectations are shrunk by how much luck there is, and count only once they stand "
             "out from their doubt: zero means one network for all tasks.",
             class_="lead",
@@ -165,7 +165,7 @@ def _table(told: Mapping[str, Any]) -> Html:
         "table",
         tag("caption", "Changes are of validation losses, a mean over the network's tasks", class_="quiet"),
         tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names))),
-        tag("tbody", *(_lesson_row(one, budgets) for one in lessons(told))),
+        tag("tbody", *(_lesson_row(one, budgets) for one in SearchLog(told).lessons)),
         id="lessons",
     )
     return tag("div", made, class_="scroll", tabindex="0", role="region", aria_label="Table of all trainings")
@@ -175,5 +175,5 @@ def _lesson_row(one: Lesson, budgets: list[int]) -> Html:
     part = "" if one.fraction == 1 else f" (the first {one.fraction:.3g} of a training)"
     change = "diverged" if one.diverged else "" if one.change is None else f"{signed(one.change)} %"
     best = [f"{signed(one.best[budget])} %" for budget in budgets]
-    cells = (trainings(one.spent), ", ".join(one.tasks) + part, str(one.seed), change, *best)
+    cells = (one.spent_text, ", ".join(one.tasks) + part, str(one.seed), change, *best)
     return tag("tr", *(tag("td", cell) for cell in cells))

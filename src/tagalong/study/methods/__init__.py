@@ -1,4 +1,4 @@
-"""Ways of deciding which networks there should be, each a small file."""
+"""Ways of deciding which networks there should be."""
 
 from .auto import Auto as Auto
 from .hoa_optimal import Hoa as Hoa

@@ -14,6 +14,8 @@ from .method import Choice, Decision, Method
 if TYPE_CHECKING:
     from ..backend import Lab
 
+MOST = 12  # tasks of which every subset is trained
+
 
 class Hoa(Method):
     """Trains all pairs and singles; a task in a larger group is expected to do as the mean over its pairs there.
@@ -33,9 +35,6 @@ class Hoa(Method):
         groupings = select_groups(table, budgets=budgets, complete="pairs", objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
         return Decision.pooled(choices, seeds, {seed: lab.cost(some) for seed, some in jobs.items()})
-
-
-MOST = 12
 
 
 class Optimal(Method):

@@ -51,7 +51,7 @@ def register_method(name: str, factory: Factory) -> None:
         ...         names = lab.problem.names
         ...         parts = names[: len(names) // 2], names[len(names) // 2 :]
         ...         return Decision.pooled({None: Choice(tuple(Group(part, part) for part in parts))}, seeds)
-        >>> from tagalong.study.methods import Choice, Decision
+        >>> from tagalong.study import Choice, Decision
         >>> register_method("halves", Halves)
         >>> "halves" in method_names()
         True

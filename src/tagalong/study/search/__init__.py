@@ -1,9 +1,9 @@
 """Which networks to train next, and which to recommend: a search that asks an oracle, whoever that is."""
 
 from .choice import Chosen as Chosen
+from .choice import Settings as Settings
 from .oracle import Oracle as Oracle
 from .oracle import Seen as Seen
-from .oracle import Settings as Settings
 from .oracle import Trial as Trial
 from .search import Outcome as Outcome
 from .search import Step as Step

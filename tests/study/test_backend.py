@@ -5,10 +5,10 @@ from study_small import small_problem
 from tagalong.group import Group
 from tagalong.learn import Job, train
 from tagalong.progress import Silent
-from tagalong.study import Lab, Record, Store
+from tagalong.study import Lab, Record, Store, Study, check_lab, claim_folder, compare_methods, open_lab
 from tagalong.study.executors import Serial
-from tagalong.study.network_rows import pack
 from tagalong.study.relative_losses import relative_losses
+from tagalong.study.store import pack
 
 
 class Counting(Serial):
@@ -165,3 +165,62 @@ def test_what_kills_left_of_finished_trainings_is_removed(lab, tmp_path):
     lab.store.add({key: (lab.keys.definition(job), pack(train(lab.problem, job)))})
     lab.tidy()
     assert [path.name for path in partial.iterdir()] == [f"{other[:32]}.pt"], "that one may be needed"
+
+
+def test_an_open_lab_keeps_networks_in_its_folder_and_drops_their_weights(tmp_path):
+    out = tmp_path / "new" / "folder"
+    with open_lab(small_problem(), out, device="cpu") as lab:
+        key = lab.keys.of(lab.job("a", 0))
+        lab.networks([lab.job("a", 0)])
+        assert lab.store.weights(key) is not None
+    with open_lab(small_problem(), out, executor=Counting(), device="cpu") as again:
+        assert again.missing([again.job("a", 0)]) == []
+        assert again.store.weights(key) is None
+    assert "training 1 of 1 networks" in (out / "run.log").read_text()
+
+
+def test_a_lab_that_ends_in_an_error_keeps_what_it_has(tmp_path):
+    def fail(problem):
+        with open_lab(problem, tmp_path, device="cpu") as lab:
+            lab.networks([lab.job("a", 0)])
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail(small_problem())
+    lab = Lab(small_problem(), None, executor=Serial())
+    with Store(tmp_path / "run.sqlite") as store:
+        assert store.weights(lab.keys.of(lab.job("a", 0))) is not None
+
+
+def test_a_lab_is_refused_before_a_problem_is_loaded(tmp_path):
+    check_lab(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(ValueError, match="`executor` must be one of"):
+        check_lab(tmp_path, executor="sequential")
+    with pytest.raises(ValueError, match="`device` must be"):
+        check_lab(tmp_path, device="abacus")
+    (tmp_path / "run.sqlite").write_text("no database, but long enough to be taken for one")
+    with pytest.raises(ValueError, match="is not a store of networks"):
+        check_lab(tmp_path)
+
+
+def test_a_folder_belongs_to_one_problem(tmp_path):
+    settings = claim_folder(tmp_path, small_problem(), {"size": "small"})
+    assert settings["size"] == "small"
+    claim_folder(tmp_path, small_problem())
+    with pytest.raises(ValueError, match="another problem, or of other data"):
+        claim_folder(tmp_path, small_problem("ab"))
+    with pytest.raises(ValueError, match="another problem, or of other data"):
+        Study(small_problem("ab"), tmp_path).check(["stl"])
+
+
+def test_methods_are_compared_as_a_study_compares_them(tmp_path):
+    methods, options = ["mtl", "tag", "random"], {"random": {"samples": 2}}
+    with open_lab(small_problem(), tmp_path / "lab", device="cpu") as lab:
+        found = compare_methods(lab, methods, [2], 2, options)
+    results = Study(small_problem(), tmp_path / "study", device="cpu").run(methods, [2], 2, options=options)
+    assert [(r.label, r.seed, r.groups, r.test) for r in found] == [
+        (r.label, r.seed, r.groups, r.test) for r in results.records
+    ]
+    with pytest.raises(ValueError, match="`budgets` must be from 1 to the number of tasks"):
+        compare_methods(lab, methods, [9])

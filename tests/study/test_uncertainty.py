@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tagalong.group import Group
-from tagalong.study.records import Outcome, Record
-from tagalong.study.uncertainty import row_noise, row_stderr
+from tagalong.study import Outcome, Record, row_stderr
+from tagalong.study.uncertainty import row_noise
 
 TASKS = ("a", "b")
 

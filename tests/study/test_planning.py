@@ -11,7 +11,7 @@ from told_small import TASKS, losses_of, rows_of
 
 from tagalong.affinity import Affinity
 from tagalong.group import select_groups
-from tagalong.study import External, Plan, Study, plan, verdict_from_csv
+from tagalong.study import External, Plan, Study, plan, tasks_in_csv, verdict_from_csv
 
 AFFINITY = Affinity.from_matrix([[0, 5, 0, 0], [5, 0, 0, 0], [0, 0, 0, 5], [0, 0, 5, 0]], TASKS)
 LOOKAHEAD = replace(AFFINITY, settings={"estimator": "lookahead"})
@@ -54,6 +54,7 @@ def told(study: External, rows: bool = False) -> External:
 def test_a_filled_table_gives_the_verdict_of_ask_and_tell(tmp_path: Path, methods: tuple[str, ...], rows: bool) -> None:
     path = made(methods).to_csv(tmp_path / "plan.csv")
     fill(path, rows)
+    assert tasks_in_csv(path) == TASKS
     results = verdict_from_csv(path)
     expected = told(External(made(methods)), rows).results()
     assert results.verdict() == expected.verdict()
