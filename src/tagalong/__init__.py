@@ -1,7 +1,7 @@
 """Which tasks should train together?
 
 The names below are the public surface; each room (`affinity`, `measure`, `group`, `learn`, `study`, `problems`,
-`report`, `paper`, `testing`) offers more, and so does the command line, `tagalong --help`.
+`report`, `integrations`, `testing`) offers more, and so does the command line, `tagalong --help`.
 """
 
 from importlib import import_module

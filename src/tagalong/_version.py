@@ -1,4 +1,4 @@
-"""Which tagalong this is: its release, the numbers it trains to, and the packages that belong to it."""
+"""The release, the numerics version that store keys carry, and the names of our own packages."""
 
 __version__ = "0.1.0"
 

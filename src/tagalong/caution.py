@@ -1,4 +1,4 @@
-"""What affinity is not, said wherever affinities and results leave the program."""
+"""Notes on what affinity is not, added wherever affinities and results are shown or saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a long piece of work is, told to whoever watches."""
+"""Progress updates of long work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What measuring less often saves, from what one measurement costs."""
+"""How much time is saved when affinities are measured less often."""
 
 from __future__ import annotations
 

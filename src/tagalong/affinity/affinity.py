@@ -1,4 +1,4 @@
-"""The record between rooms: who helps whom, and how surely."""
+"""`Affinity`: who helps whom, and how surely, with its history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what is typed to what the library takes."""
+"""Parses what is typed (lists, budgets, name=value pairs) into arguments of the library."""
 
 from __future__ import annotations
 

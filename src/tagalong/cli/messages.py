@@ -1,4 +1,4 @@
-"""What is said when a command cannot go on: errors as one plain sentence, and Ctrl-C."""
+"""How commands end: errors as one plain sentence, and Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every solver is given and what it gives back. Tasks are numbers, scores are scaled and to be maximised."""
+"""The input and output of every solver: `Problem`, `Solution`, `Limits`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many networks fit at once: what one needs beside the others, and what there is."""
+"""How many networks fit into memory at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user decided, checked once: which parameters are shared, and how they are stepped."""
+"""The settings of a meter, checked when it is made, and which parameters count as shared."""
 
 from __future__ import annotations
 

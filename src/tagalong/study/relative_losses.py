@@ -1,4 +1,4 @@
-"""Losses beside those of a reference network: as a relative change, and as tables that `select_groups` takes."""
+"""Losses relative to a reference network, as `select_groups` takes them."""
 
 from __future__ import annotations
 

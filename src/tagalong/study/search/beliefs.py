@@ -1,4 +1,4 @@
-"""What trainings so far let one expect of networks that were not trained: a Gaussian process for each task.
+"""Predicts networks that were not trained, with a Gaussian process for each task.
 
 The logarithm of a task's validation loss in a network is
 

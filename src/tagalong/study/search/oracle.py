@@ -1,4 +1,4 @@
-"""What the search asks, whoever answers: a lab that trains networks, or a table that looks them up."""
+"""The interface between the search and what trains or looks up networks."""
 
 from __future__ import annotations
 
