@@ -85,7 +85,7 @@ def test_an_import_of_a_module_inside_another_room_goes_past_its_door(imports: M
     files = {
         "_names.py": "",
         "attic/__init__.py": "from ._box import Box as Box\nfrom ._box import plan as plan\n",
-        "attic/_box.py": "from tagalong.errors import _shorten\nfrom . import _trunk\nfrom .plan import x\n",
+        "attic/_box.py": "from tagalong._names import _shorten\nfrom . import _trunk\nfrom .plan import x\n",
         "attic/_trunk.py": "",
         "attic/plan.py": "",
         "cellar/__init__.py": "from tagalong.attic import Box, plan\nimport tagalong.attic\n",
@@ -114,7 +114,7 @@ def test_clients_import_nothing_private(imports: ModuleType, tmp_path: Path) -> 
         "integrations/__init__.py": "",
         "integrations/loops.py": "",
         "/src/tagalong_paper/__init__.py": "from tagalong import __version__\nfrom .deep._inner import x\n",
-        "/src/tagalong_paper/deep/__init__.py": "from .. import _private\nfrom tagalong.errors import shorten\n",
+        "/src/tagalong_paper/deep/__init__.py": "from .. import _private\nfrom tagalong._names import shorten\n",
         "/src/tagalong_paper/deep/_inner.py": "from tagalong.files import read\n",
         "/src/tagalong_paper/_private.py": "",
         "/tests/attic/test_box.py": "from tagalong.attic import Box, _hidden\nimport tagalong.attic.box\n",
@@ -123,7 +123,7 @@ def test_clients_import_nothing_private(imports: ModuleType, tmp_path: Path) -> 
     }
     found = doors(imports, write(tmp_path, files))
     assert found == {
-        "src": ["src/tagalong/files.py: tagalong_paper", "src/tagalong_paper/deep/__init__.py: tagalong.errors"],
+        "src": ["src/tagalong/files.py: tagalong_paper", "src/tagalong_paper/deep/__init__.py: tagalong._names"],
         "tests": [
             "tests/attic/test_box.py: tagalong.attic",
             "tests/attic/test_box.py: tagalong.attic.box",
@@ -253,3 +253,14 @@ def test_work_is_watched_in_this_tree(tmp_path: Path, work: str) -> None:
     found = json.loads((tmp_path / "answer.json").read_text())
     assert found["functions"] >= found["files"] > 3
     assert found["depth"] > 3
+
+
+def test_this_tree_has_no_import_past_a_door_and_no_cycle(tmp_path: Path) -> None:
+    counted = tmp_path / "house.json"
+    command = [sys.executable, str(BENCHMARKS / "house.py"), "--tree", str(ROOT), "--only-read", "--alone"]
+    subprocess.run([*command, "--json", str(counted)], check=True, capture_output=True)
+    found = json.loads(counted.read_text())
+    assert found["past_doors"]["src"] == 0
+    assert found["cycles"] == found["room_cycles"] == []
+    assert found["not_imported"] == {}
+    assert len(found["allowed"]) == 2

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
 from typing import Any, Literal, TypeVar, get_args
 
 Kind = Literal["commands", "problems", "methods", "estimators"]
@@ -93,7 +93,7 @@ def register(
     Args:
         commands: functions, or typer apps for groups of commands; see `tagalong.cli`.
         problems: functions that make a `Problem`, or `tagalong.problems.Known` records.
-        methods: what makes a `tagalong.study.methods.Method` from its options, usually the class itself.
+        methods: what makes a `tagalong.study.Method` from its options, usually the class itself.
         estimators: `tagalong.measure.Estimator` objects or classes.
 
     Raises:
@@ -176,13 +176,20 @@ def _group(kind: Kind) -> str:
 def _declared(kind: Kind, path: tuple[str, ...]) -> tuple[Plugin, ...]:
     """The plug-ins of installed packages, looked for again when the path changes."""
     try:
-        points = entry_points(group=_group(kind))
-    except Exception as error:  # the file of one package, which the standard library reads with all others
-        warn_once(f"entry points of installed packages cannot be read: {error}")
-        return ()
+        points = list(entry_points(group=_group(kind)))
+    except Exception:  # the file of one package, which the standard library reads with all others
+        points = [point for package in distributions() for point in _readable(package, kind)]
     found = [Plugin(kind, point.name, point.value, _package(point)) for point in points]
     # In the order of the folder they would be listed differently on every machine.
     return tuple(sorted(found, key=lambda plugin: (plugin.package.split(" ")[0] != OWN, plugin.package)))
+
+
+def _readable(package: Distribution, kind: Kind) -> list[EntryPoint]:
+    try:
+        return list(package.entry_points.select(group=_group(kind)))
+    except Exception as error:
+        warn_once(f"the entry points of {package.name} cannot be read: {error}")
+        return []
 
 
 def _package(point: EntryPoint) -> str:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tagalong.learn import Job, parameters_of, train, train_many, why_not_batched
-from tagalong.problems import DEMO_TASKS, PAPER_RECIPE, CelebANet, faces
-from tagalong.problems.faces_drawing import FACE_ATTRIBUTES, HAIR, draw_attributes, draw_faces, mislabelled
+from tagalong.problems import DEMO_TASKS, FACE_ATTRIBUTES, PAPER_RECIPE, CelebANet, faces
+from tagalong.problems.faces_drawing import HAIR, draw_attributes, draw_faces, mislabelled
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from torch import nn
 from tagalong._version import NUMERICS, is_own
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, build_network
 from tagalong.learn.recipe import UNSAID
-from tagalong.measure import Every, Window
-from tagalong.measure.estimators import Cosine
+from tagalong.measure import Cosine, Every, Window
 from tagalong.problems.celeba_net import Centred, Residual
 from tagalong.study.keys import Keys
 from tagalong_paper.taskonomy.network import Block, Colours, Separable
@@ -472,3 +471,26 @@ def recorded():
 def test_keys_are_those_that_runs_have_in_their_stores():
     """Where this fails, every network in every run would be trained again: add one to `NUMERICS` if that is meant."""
     assert recorded() == RECORDED
+
+
+def test_what_holds_itself_has_a_key():
+    class Gained(nn.Module):
+        def __init__(self, gain):
+            super().__init__()
+            self.linear, self.gain = nn.Linear(4, 4), gain
+            self.activation = lambda inputs: inputs.relu() * self.gain
+
+        def forward(self, inputs):
+            return self.activation(self.linear(inputs))
+
+    assert with_this_layer(Gained(1.0)) == with_this_layer(Gained(1.0))
+    assert with_this_layer(Gained(1.0)) != with_this_layer(Gained(2.0))
+
+
+def test_settings_are_told_apart_however_deep_they_lie():
+    class Nested(nn.Linear):
+        def __init__(self, value):
+            super().__init__(4, 4)
+            self.settings = [[[[[[[[value]]]]]]]]
+
+    assert with_this_layer(Nested(1)) != with_this_layer(Nested(2))

@@ -14,6 +14,7 @@ from study_small import small_problem
 from kill_at import but_times
 from tagalong.learn import MLP
 from tagalong.study import Study
+from tagalong.testing import check_executor
 
 ray = pytest.importorskip("ray")
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
@@ -73,3 +74,8 @@ def test_a_study_survives_the_loss_of_a_node(cluster, tmp_path: Path) -> None:
     here = Study(replace(small_problem(), encoder=encoder), tmp_path / "here", device="cpu").run(**asked)
     assert but_times(there) == but_times(here)
     assert there.verdict() == here.verdict()
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_ray_keeps_the_promises_of_an_executor(cluster) -> None:
+    check_executor("ray")

@@ -273,6 +273,16 @@ def test_results_of_another_problem_are_refused(tmp_path):
         Study(small_problem(seed=1), tmp_path).results()
     with pytest.raises(ValueError, match="`out` must hold results for x, y, found those for a, b, c; use a new one"):
         Study(["x", "y"], tmp_path).results()
+    (tmp_path / "settings.json").unlink()
+    with pytest.raises(ValueError, match="`out` must hold results of this problem, found those of other data"):
+        Study(small_problem(seed=1), tmp_path).results()
+
+
+def test_a_budget_alone_does_not_name_networks(tmp_path):
+    study = Study(small_problem(), tmp_path)
+    study.run(["mtl"], seeds=1)
+    with pytest.raises(ValueError, match="`budget` must come with a `method`, found 2 alone"):
+        study.best(budget=2)
 
 
 @pytest.mark.parametrize(

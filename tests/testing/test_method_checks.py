@@ -1,5 +1,6 @@
 """Our methods keep the promises that are asked of others, and broken ones are told what is wrong."""
 
+import random
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,17 @@ class InOrder(Plain):
         return [Group(part, part) for part in (names[:half], names[half:])]
 
 
+class FirstAlone(Plain):
+    def groups(self, names):
+        return [Group(part, part) for part in (names[:1], names[1:])]
+
+
+class ShufflesByChance(Plain):
+    def groups(self, names):
+        shuffled = random.sample(names, len(names))
+        return [Group(part, part) for part in (shuffled[:1], shuffled[1:])]
+
+
 class TrainsAnew(Plain):
     def decide(self, lab, budgets, seeds):
         lab.networks([Job(lab.problem.names[:1], int(np.random.default_rng().integers(2**40)))])
@@ -160,6 +172,8 @@ def test_a_plain_method_of_ones_own_keeps_them_too() -> None:
         (ReadsTestLabels, r"never looks at test rows .*: with budget None and seed 0 it chose \{.*\}, and then \{"),
         (DrawsWithoutSeed, "the same seeds give the same groups: with budget None and seed 0 it chose"),
         (DrawsFromGlobalNumbers, "the same seeds give the same groups: with budget None and seed 0 it chose"),
+        (FirstAlone, r"order in which tasks are listed does not matter"),
+        (ShufflesByChance, r"decides the same|the same groups"),
         (InOrder, r"order in which tasks are listed does not matter .*ordered=True.*: with budget None"),
         (TrainsAnew, "run again on the same folder it trains nothing: it trained 1 networks"),
         (TellsASet, "what it tells about a decision is JSON: raised TypeError"),
@@ -201,4 +215,5 @@ def test_all_broken_promises_come_at_once() -> None:
         "every task is served exactly once",
         "what it tells about a decision is JSON",
         "impossible options are refused",
+        "the order in which tasks are listed does not matter (else pass `ordered=True`)",
     }

@@ -24,7 +24,6 @@ PLAIN = (type(None), bool, int, float, str, torch.dtype, np.generic, np.ndarray,
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 TORCH_KEEPS = frozenset(vars(nn.Module()))  # what every module has, whatever it computes
 NO_REPR: Any = object.__repr__
-DEEPEST = 6  # functions may hold themselves
 
 
 class Keys:
@@ -95,8 +94,8 @@ def _digest(document: Any) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True, default=_identity).encode()).hexdigest()
 
 
-def _layers(module: nn.Module) -> list[list[Any]]:
-    return [[name, *_layer(part)] for name, part in module.named_modules()]
+def _layers(module: nn.Module, inside: frozenset[int] = frozenset()) -> list[list[Any]]:
+    return [[name, *_layer(part, inside)] for name, part in module.named_modules()]
 
 
 def _tensors(module: nn.Module) -> list[list[Any]]:
@@ -110,7 +109,7 @@ def _tensor(tensor: Tensor) -> list[Any]:
     return [str(tensor.dtype), list(tensor.shape), hashlib.sha256(content).hexdigest()]
 
 
-def _layer(module: nn.Module) -> list[Any]:
+def _layer(module: nn.Module, inside: frozenset[int]) -> list[Any]:
     """The name of a layer's class, its settings, whether it trains, and a user's code; see `Keys`."""
     kind = type(module)
     settings: Any
@@ -119,17 +118,17 @@ def _layer(module: nn.Module) -> list[Any]:
     else:
         users = not _is_known(kind.__module__)
         settings = [
-            [name, _identity(value)]
+            [name, _identity(value, inside)]
             for name, value in sorted(vars(module).items())
             if name not in TORCH_KEEPS and (users or not name.startswith("_")) and _tells(value)
         ]
-    return [kind.__qualname__, settings, module.training, _code(kind)]
+    return [kind.__qualname__, settings, module.training, _code(kind, inside)]
 
 
-def _code(kind: type) -> list[Any]:
+def _code(kind: type, inside: frozenset[int]) -> list[Any]:
     """The methods and constants of a user's class, and of those that it derives from."""
     own = [part for part in kind.__mro__ if not _is_known(part.__module__)]
-    return [[name, _identity(value)] for part in own for name, value in _members(part)]
+    return [[name, _identity(value, inside)] for part in own for name, value in _members(part)]
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
@@ -156,11 +155,17 @@ def _tells(value: Any) -> bool:
     return isinstance(value, PLAIN) or (is_dataclass(value) and not isinstance(value, type))
 
 
-def _identity(value: Any, depth: int = 0) -> Any:
-    """A value by what it is and holds, never by its place: two lambdas or two settings are not taken for one."""
-    if depth > DEEPEST:
+def _identity(value: Any, inside: frozenset[int] = frozenset()) -> Any:
+    """A value by what it is and holds, never by its place: two lambdas or two settings are not taken for one.
+
+    Args:
+        value: of any kind.
+        inside: the `id` of each value that holds it; one that holds itself ends there.
+    """
+    if id(value) in inside:
         return "…"
-    deeper = partial(_identity, depth=depth + 1)
+    inside |= {id(value)}
+    deeper = partial(_identity, inside=inside)
     if isinstance(value, (tuple, list)):
         return [*map(deeper, value)]
     if isinstance(value, (set, frozenset)):  # in another order in another process
@@ -179,7 +184,7 @@ def _identity(value: Any, depth: int = 0) -> Any:
         return [value.co_code.hex(), list(value.co_names), [*map(deeper, value.co_consts)]]
     if isinstance(value, FunctionType):
         return _function(value, deeper)
-    return _object(value, deeper)
+    return _object(value, inside)
 
 
 def _array(value: np.ndarray[Any, Any] | Tensor) -> Any:
@@ -198,10 +203,10 @@ def _function(value: FunctionType, deeper: partial[Any]) -> Any:
     return [value.__qualname__, *map(deeper, held)]
 
 
-def _object(value: Any, deeper: partial[Any]) -> Any:
+def _object(value: Any, inside: frozenset[int]) -> Any:
     kind = type(value)
     if isinstance(value, nn.Module):
-        return [_layers(value), _tensors(value)]
+        return [_layers(value, inside), _tensors(value)]
     if isinstance(value, type):
         return value.__qualname__
     if isinstance(value, ModuleType):
@@ -210,5 +215,6 @@ def _object(value: Any, deeper: partial[Any]) -> Any:
     if kind.__repr__ is NO_REPR or (held and callable(value)):
         hidden = "_" if is_own(kind.__module__) else "__"  # __module__, where somebody copied it
         shown = sorted(name for name in held if name == "__wrapped__" or not name.startswith(hidden))
-        return [kind.__qualname__, _code(kind) if callable(value) else [], *([n, deeper(held[n])] for n in shown)]
+        code = _code(kind, inside) if callable(value) else []
+        return [kind.__qualname__, code, *([name, _identity(held[name], inside)] for name in shown)]
     return ADDRESS.sub("", repr(value))

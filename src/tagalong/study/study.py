@@ -188,6 +188,8 @@ class Study:
         """
         if not isinstance(self.problem, Problem):
             raise ValueError("`problem` must be a Problem whose networks are here, found names of tasks")
+        if method is None and budget is not None:
+            raise ValueError(f"`budget` must come with a `method`, found {budget!r} alone")
         results = self._results_of_run()
         label = results.verdict().recommended if method is None else (method, budget)
         if not any(record.networks for record in results.records_of(label)):
@@ -241,6 +243,9 @@ class Study:
         if isinstance(self.problem, Problem) and (wrong := folder_problem(self.out, self.problem.fingerprint)):
             raise ValueError(wrong)
         results, tasks = Results.load(self.out), _names(self.problem)
+        known = results.problem.fingerprint
+        if isinstance(self.problem, Problem) and known not in ("", self.problem.fingerprint):
+            raise ValueError(f"`out` must hold results of this problem, found those of other data in {self.out}")
         if results.problem.tasks != tasks:
             found = ", ".join(results.problem.tasks)
             raise ValueError(f"`out` must hold results for {', '.join(tasks)}, found those for {found}; use a new one")

@@ -134,12 +134,12 @@ def _check_same(
     """What must not change a decision."""
     expected, problem = _groups(first), small_problem(names)
     with promises.that("run again on the same folder it trains nothing"):
-        again, trained = _decided(make, problem, folder / str(len(names)), chance=1)
+        again, trained = _decided(make, problem, folder / str(len(names)), chance=8)  # other draws than 0 gives
         expect(not trained, f"it trained {trained} networks that the folder should have had, or trained by itself")
     with promises.that("run again on the same folder it decides the same"):
         _expect_same(expected, _groups(again))
     with promises.that("the same seeds give the same groups"):
-        fresh, _ = _decided(make, problem, folder / "fresh", chance=2)
+        fresh, _ = _decided(make, problem, folder / "fresh", chance=13)
         _expect_same(expected, _groups(fresh))
         _check_independent(promises, make, first, names, folder, ordered)
 
@@ -156,7 +156,7 @@ def _check_independent(
                 _expect_same(expected, _groups(other))
     if not ordered and all(choice.shares is None for choice in first.choices.values()):
         with promises.that("the order in which tasks are listed does not matter (else pass `ordered=True`)"):
-            turned = [*range(1, len(names)), 0][::-1]
+            turned = [*range(1, len(names)), 0]  # no task stays where it was
             other, _ = _decided(make, small_problem(names, turned), folder / "turned")
             _expect_same(expected, _groups(other))
 

@@ -42,7 +42,8 @@ def check_problem(
         problem: a name that `load_problem` knows, a function that makes the problem (loaded twice, so give it rather
             than its result), or a problem.
         ids: of the rows of "train", "val" and "test", where rows have ids that must not be in two parts. Without them
-            the groups of the rows are compared, if there are any, else the rows themselves.
+            the groups of rows in memory are compared, if there are any, else the rows themselves. Rows read from
+            files are compared by ids alone: their groups are numbered in each part.
         **options: of the problem.
 
     Raises:
@@ -87,19 +88,19 @@ def _check_data(promises: Promises, problem: Problem, ids: Mapping[str, Iterable
 
 
 def _check_disjoint(problem: Problem, ids: Mapping[str, Iterable[Any]] | None) -> None:
-    splits = problem.splits
+    held = {part: rows for part, rows in problem.splits.items() if isinstance(rows, Split)}
     if ids is not None:
-        known: dict[str, Iterable[Any]] = {part: ids[part] for part in splits}
+        known: dict[str, Iterable[Any]] = {part: ids[part] for part in problem.splits}
         what = "ids"
     else:
-        known = {part: rows.groups.tolist() for part, rows in splits.items() if rows.groups is not None}
+        known = {part: rows.groups.tolist() for part, rows in held.items() if rows.groups is not None}
         what = "groups of rows"
     for a, b in combinations(known, 2):
         both = set(known[a]) & set(known[b])
         some = ", ".join(map(repr, sorted(both, key=repr)[:3]))
         expect(not both, f"`{a}` and `{b}` have {len(both)} {what} in common, such as {some}")
     if not known:
-        _check_contents_disjoint({part: rows for part, rows in splits.items() if isinstance(rows, Split)})
+        _check_contents_disjoint(held)
 
 
 def _check_contents_disjoint(splits: Mapping[str, Split]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tagalong.study.search import Seen, Trial
+from tagalong.study import Seen, Trial
 
 WORLDS = ("shuffled", "independent", "twins", "conflict")
 

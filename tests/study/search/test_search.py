@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from reduced_rank import World
 
-from tagalong.study.search import Seen, Settings, Trial, search
+from tagalong.study import Seen, Trial
+from tagalong.study.search import Settings, search
 from tagalong.study.search.beliefs import Beliefs, Seens
 
 
