@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from official_celeba import write_celeba
+
 from tagalong_paper import EXPERIMENTS, Value, open_bench, run_experiment
 
 FIVE = ["5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard"]

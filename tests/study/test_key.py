@@ -2,6 +2,7 @@ import subprocess
 import sys
 import types
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial, wraps
 from pathlib import Path
 
@@ -494,3 +495,56 @@ def test_settings_are_told_apart_however_deep_they_lie():
             self.settings = [[[[[[[[value]]]]]]]]
 
     assert with_this_layer(Nested(1)) != with_this_layer(Nested(2))
+
+
+def in_module(source, name="loss", **constants):
+    """What a module with this source would define."""
+    made = {"__name__": "somebodys", **constants}
+    exec(source, made)
+    return made[name]
+
+
+def test_constants_and_functions_that_a_loss_reads_count():
+    direct = "def loss(outputs, targets):\n    return (outputs - targets).abs() ** POWER\n"
+    through = "def raised(x):\n    return x ** POWER\n\n\ndef loss(o, t):\n    return raised((o - t).abs())\n"
+    for source in (direct, through):
+        first, same, other = (key(with_loss(in_module(source, POWER=power))) for power in (2, 2, 3))
+        assert first == same != other
+    helpers = ("def h(x):\n    return x.abs()\n\n\n", "def h(x):\n    return x.square()\n\n\n")
+    use = "def loss(o, t):\n    return h(o - t)\n"
+    assert len({key(with_loss(in_module(helper + use))) for helper in helpers}) == 2
+
+
+def test_functions_that_call_each_other_have_a_key():
+    source = "def a(x):\n    return b(x)\n\n\ndef b(x):\n    return a(x)\n\n\ndef loss(o, t):\n    return a(o - t)\n"
+    assert key(with_loss(in_module(source))) == key(with_loss(in_module(source)))
+
+
+def test_slots_of_a_loss_count():
+    class Power:
+        __slots__ = ("power",)
+
+        def __init__(self, power):
+            self.power = power
+
+        def __call__(self, outputs, targets):
+            return (outputs - targets).abs() ** self.power
+
+    assert key(with_loss(Power(2))) == key(with_loss(Power(2))) != key(with_loss(Power(3)))
+
+
+class Mode(Enum):
+    plain = 1
+    other = 2
+
+
+@pytest.mark.parametrize(
+    ("first", "other"), [(Mode.plain, Mode.other), (b"a", b"b"), (range(2), range(3)), (1j, 2j), (nn.ReLU, nn.Tanh)]
+)
+def test_settings_of_less_usual_kinds_count(first, other):
+    class Held(nn.Linear):
+        def __init__(self, value):
+            super().__init__(4, 4)
+            self.value = value
+
+    assert with_this_layer(Held(first)) == with_this_layer(Held(first)) != with_this_layer(Held(other))

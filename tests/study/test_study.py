@@ -257,6 +257,12 @@ def test_results_are_those_of_the_run_until_somebody_asks(tmp_path):
         study.results()
 
 
+def test_results_of_a_run_are_found_again_where_somebody_has_asked(tmp_path):
+    ran = Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
+    Study(small_problem(), tmp_path).ask()
+    assert Study(small_problem(), tmp_path).results().records == ran.records
+
+
 def test_there_are_no_results_before_a_run_or_a_plan(tmp_path):
     out = tmp_path / "new"
     for what in (small_problem(), ["a", "b"]):

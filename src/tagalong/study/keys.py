@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
+from enum import Enum
 from functools import cached_property, partial
 from itertools import chain
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -19,8 +20,9 @@ from torch import Tensor, nn
 from tagalong._version import NUMERICS, is_own
 from tagalong.learn import Job, Problem, build_network
 
-FUNCTIONS = (FunctionType, BuiltinFunctionType)
-PLAIN = (type(None), bool, int, float, str, torch.dtype, np.generic, np.ndarray, Tensor, partial, *FUNCTIONS)
+CONSTANTS = (type(None), bool, int, float, complex, str, bytes, range, Enum, torch.dtype, np.generic)
+FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)
+PLAIN = (*CONSTANTS, np.ndarray, Tensor, type, *FUNCTIONS)
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 TORCH_KEEPS = frozenset(vars(nn.Module()))  # what every module has, whatever it computes
 NO_REPR: Any = object.__repr__
@@ -38,7 +40,8 @@ class Keys:
       every setting that changes what they compute; their code and other attributes may change.
     - Layers of torch are known by the name of their class, by what they hold, and by their plain public attributes.
     - Layers of anybody else count with their code and all their plain attributes, private ones too.
-    - Functions at the top level of tagalong's and torch's modules are known by their name, others by their code.
+    - Functions at the top level of tagalong's and torch's modules are known by their name, others by their code and the
+      constants and functions of their module that they read.
     - Of a recipe only `Recipe.definition` counts, so that settings that are added later change nothing by being there.
 
     Args:
@@ -200,7 +203,28 @@ def _function(value: FunctionType, deeper: partial[Any]) -> Any:
         return value.__qualname__
     settings = (value.__defaults__, tuple(sorted((value.__kwdefaults__ or {}).items())))
     held = [value.__code__, settings, *(cell.cell_contents for cell in value.__closure__ or ())]
-    return [value.__qualname__, *map(deeper, held)]
+    return [value.__qualname__, *map(deeper, held), *_reads(value)]
+
+
+def _reads(function: FunctionType) -> list[Any]:
+    """The constants and functions of its module that a function reads, itself or through the others, by name."""
+    found: dict[str, Any] = {}
+    waiting = [function]
+    while waiting:
+        one = waiting.pop()
+        for name in _names(one.__code__) - found.keys():
+            value = one.__globals__.get(name)
+            if isinstance(value, FunctionType) and not _is_known(value.__module__ or ""):
+                found[name] = _identity(value.__code__)
+                waiting += [value] if value.__globals__ is one.__globals__ else []
+            elif value is not None and isinstance(value, CONSTANTS) and not name.startswith("__"):
+                found[name] = repr(value)
+    return [[name, found[name]] for name in sorted(found)]
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = [_names(part) for part in code.co_consts if isinstance(part, CodeType)]
+    return set(code.co_names).union(*inner)
 
 
 def _object(value: Any, inside: frozenset[int]) -> Any:
@@ -211,10 +235,18 @@ def _object(value: Any, inside: frozenset[int]) -> Any:
         return value.__qualname__
     if isinstance(value, ModuleType):
         return value.__name__
-    held = getattr(value, "__dict__", {})
+    held = {name: getattr(value, name) for name in _slots(kind) if hasattr(value, name)} | getattr(
+        value, "__dict__", {}
+    )
     if kind.__repr__ is NO_REPR or (held and callable(value)):
         hidden = "_" if is_own(kind.__module__) else "__"  # __module__, where somebody copied it
         shown = sorted(name for name in held if name == "__wrapped__" or not name.startswith(hidden))
         code = _code(kind, inside) if callable(value) else []
         return [kind.__qualname__, code, *([name, _identity(held[name], inside)] for name in shown)]
     return ADDRESS.sub("", repr(value))
+
+
+def _slots(kind: type) -> Iterator[str]:
+    for part in kind.__mro__:
+        slots = vars(part).get("__slots__", ())
+        yield from (slots,) if isinstance(slots, str) else slots

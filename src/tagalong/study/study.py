@@ -169,7 +169,7 @@ class Study:
         Raises:
             ValueError: networks are still to be told; or there was neither a run nor anything to tell.
         """
-        if self._has_run or (self._external is None and not has_plan(self.out)):
+        if self._has_run or (self._external is None and (self._holds_run() or not has_plan(self.out))):
             return self._results_of_run()
         results = self._told.results()
         results.save(self.out / "results.json")
@@ -236,6 +236,11 @@ class Study:
         keep_best(results, lab.problem, lab.weights, lab.width).save(self.out)
         results.save(self.out / "results.json")
         return results
+
+    def _holds_run(self) -> bool:
+        """Whether the results in the folder are of networks trained here; those that were told know no data."""
+        written = isinstance(self.problem, Problem) and (self.out / "results.json").exists()
+        return written and Results.load(self.out).problem.fingerprint != ""
 
     def _results_of_run(self) -> Results:
         if not (self.out / "results.json").exists():
