@@ -63,10 +63,11 @@ def listed(given: Any, argument: str, what: str, example: str) -> tuple[Any, ...
 
 
 def counted(number: int, noun: str) -> str:
-    """So many, in words.
+    """A number with its noun, in the plural where that is right.
 
-    >>> counted(1, "group"), counted(1200, "group")
-    ('1 group', '1,200 groups')
+    Example:
+        >>> counted(1, "group"), counted(1200, "group")
+        ('1 group', '1,200 groups')
     """
     return f"{number:,} {noun}{'s' * (number != 1)}"
 

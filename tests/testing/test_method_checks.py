@@ -8,8 +8,8 @@ import pytest
 
 from tagalong.group import Group
 from tagalong.learn import Job
-from tagalong.study import Choice, Decision, Method, make_method, method_names
-from tagalong.study.methods import Oracle, Stl
+from tagalong.study import Choice, Decision, Method, Oracle, make_method, method_names
+from tagalong.study.methods import Stl
 from tagalong.testing import BrokenPromises, check_method
 
 OWN = [name for name in method_names() if type(make_method(name)).__module__.startswith("tagalong.")]
