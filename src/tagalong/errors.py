@@ -1,4 +1,4 @@
-"""Invalid input: task names, and refusals that list every problem of one input at once."""
+"""Invalid input: what was expected and found, every problem of an input at once, and checks that many places share."""
 
 from __future__ import annotations
 
@@ -6,9 +6,109 @@ import difflib
 import importlib.util
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
+
+Spelling = Callable[[str], str]
+SEVERAL = "several problems:"
+
+
+def in_python(reference: str) -> str:
+    """An argument as Python code spells it: in backticks."""
+    return f"`{reference}`"
+
+
+class InvalidInput(ValueError):
+    """Input that cannot be used: the argument, what is expected of it, what was found, and what to do about it.
+
+    In `expected` and `hint`, backticks mark references to arguments, with or without a value: `cost`,
+    `solver='auto'`. Python keeps them; the command line shows the options that a user would type.
+
+    Args:
+        argument: its name. Anything else, such as a file name or "`recipe.lr`", is a text like `expected`; leave it
+            empty if the message is about no argument in particular.
+        expected: the predicate of the sentence, such as "must be a positive integer".
+        found: what was given, as it should be shown; usually a `repr`.
+        hint: what to do instead.
+
+    Attributes:
+        argument: see above.
+        expected: see above.
+        found: see above.
+        hint: see above.
+        problems: every problem of the input; this one alone unless several were joined.
+
+    Example:
+        >>> error = InvalidInput("max_cost", "needs `cost`", "None", "pass `cost='params'`")
+        >>> print(error)
+        `max_cost` needs `cost`, found None; pass `cost='params'`
+        >>> print(error.render(lambda reference: "--" + reference.replace("_", "-")))
+        --max-cost needs --cost, found None; pass --cost='params'
+    """
+
+    def __init__(self, argument: str, expected: str, found: str = "", hint: str = "") -> None:
+        super().__init__(argument, expected, found, hint)  # as `args`, which is what pickle passes on
+        self.argument, self.expected, self.found, self.hint = argument, expected, found, hint
+        self.problems: tuple[InvalidInput, ...] = (self,)
+
+    @classmethod
+    def join(cls, problems: Sequence[InvalidInput]) -> InvalidInput:
+        """One error that lists all of these problems."""
+        first = problems[0]
+        joined = cls(first.argument, first.expected, first.found, first.hint)
+        joined.problems = tuple(one for problem in problems for one in problem.problems)
+        return joined
+
+    def render(self, spelling: Spelling = in_python) -> str:
+        """The message, with arguments spelt by a function of their references."""
+        lines = [problem._sentence(spelling) for problem in self.problems]
+        return lines[0] if len(lines) == 1 else "\n".join([SEVERAL, *lines])
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def _sentence(self, spelling: Spelling) -> str:
+        is_name = self.argument.isidentifier()
+        subject = spelling(self.argument) if is_name else render_references(self.argument, spelling)
+        words = f"{subject} {render_references(self.expected, spelling)}".strip()
+        found = f", found {self.found}" if self.found else ""
+        hint = f"; {render_references(self.hint, spelling)}" if self.hint else ""
+        return words + found + hint
+
+
+def render_references(text: str, spelling: Spelling) -> str:
+    """A text in which references to arguments, marked by backticks, are spelt by a function.
+
+    Example:
+        >>> render_references("pass `cost` or `max_size=3`", lambda reference: f"<{reference}>")
+        'pass <cost> or <max_size=3>'
+    """
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:  # a backtick without its partner is no mark
+        return text
+    return "".join(spelling(piece) if number % 2 else piece for number, piece in enumerate(pieces))
+
+
+def raise_problems(problems: Sequence[InvalidInput], error: type[InvalidInput] = InvalidInput) -> None:
+    """Raises one error that lists all problems; does nothing if there are none."""
+    if problems:
+        raise error.join(problems)
+
+
+def collect(problems: list[InvalidInput], function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function; adds what it complains about to the problems and returns None instead of raising.
+
+    One wrong argument must not hide another.
+    """
+    try:
+        return function(*arguments)
+    except InvalidInput as error:
+        problems += error.problems
+        return None
+    except ValueError as error:
+        problems.append(InvalidInput("", str(error)))
+        return None
 
 
 def refuse(problems: list[str], error: type[ValueError] = ValueError) -> None:
