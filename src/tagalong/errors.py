@@ -51,6 +51,7 @@ class InvalidInput(ValueError):
         super().__init__(argument, expected, found, hint)  # as `args`, which is what pickle passes on
         self.argument, self.expected, self.found, self.hint = argument, expected, found, hint
         self.problems: tuple[InvalidInput, ...] = (self,)
+        self._names: dict[str, str] = {}
 
     @classmethod
     def join(cls, problems: Sequence[InvalidInput]) -> InvalidInput:
@@ -59,6 +60,11 @@ class InvalidInput(ValueError):
         joined = cls(first.argument, first.expected, first.found, first.hint)
         joined.problems = tuple(one for problem in problems for one in problem.problems)
         return joined
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Shows some arguments under other names, such as the file that was passed as `path`; earlier names stay."""
+        for problem in self.problems:
+            problem._names = {**names, **problem._names}
 
     def render(self, spelling: Spelling = in_python) -> str:
         """The message, with arguments spelt by a function of their references."""
@@ -69,12 +75,15 @@ class InvalidInput(ValueError):
         return self.render()
 
     def _sentence(self, spelling: Spelling) -> str:
+        def spell(reference: str) -> str:
+            return self._names.get(reference) or spelling(reference)
+
         is_name = self.argument.isidentifier()
-        subject = spelling(self.argument) if is_name else render_references(self.argument, spelling)
-        words = f"{subject} {render_references(self.expected, spelling)}".strip()
+        subject = spell(self.argument) if is_name else render_references(self.argument, spell)
+        predicate = render_references(self.expected, spell)
         found = f", found {self.found}" if self.found else ""
-        hint = f"; {render_references(self.hint, spelling)}" if self.hint else ""
-        return words + found + hint
+        hint = f"; {render_references(self.hint, spell)}" if self.hint else ""
+        return f"{subject} {predicate}".strip() + found + hint
 
 
 def render_references(text: str, spelling: Spelling) -> str:
@@ -137,6 +146,21 @@ def name_problems(tasks: tuple[Any, ...], argument: str = "`tasks`") -> list[str
         problems.append(f"{argument} must be non-empty strings, found {', '.join(map(repr, wrong))}")
     if twice:
         problems.append(f"{argument} must be distinct, found more than once: {', '.join(twice)}; rename them")
+    return problems
+
+
+def task_name_problems(tasks: tuple[Any, ...], argument: str = "tasks") -> list[InvalidInput]:
+    """Returns what is wrong with task names."""
+    wrong = [task for task in tasks if not isinstance(task, str) or not task]
+    twice = [task for task, times in Counter(map(repr, tasks)).items() if times > 1]
+    problems = []
+    if not tasks:
+        problems.append(InvalidInput(argument, "must name at least one task", "none"))
+    if wrong:
+        problems.append(InvalidInput(argument, "must be non-empty strings", ", ".join(map(repr, wrong))))
+    if twice:
+        found, hint = f"more than once: {', '.join(twice)}", "rename them"
+        problems.append(InvalidInput(argument, "must be distinct", found, hint))
     return problems
 
 

@@ -23,15 +23,15 @@ from tagalong.cli import (
     WithOption,
     check_folder,
     complete_words,
-    goes_on,
+    integer_option,
+    name_arguments,
     parse_names,
     parse_options,
     parse_problem_options,
     print_line,
-    renamed_arguments,
+    resumable,
     screen,
     show_progress,
-    typed_whole,
 )
 from tagalong.files import write_atomic
 
@@ -68,7 +68,7 @@ SeedsOption = Annotated[
     typer.Option(
         "--seeds",
         metavar="NUMBER",
-        parser=typed_whole,
+        parser=integer_option,
         help="How many runs; 2 at small, 3 at full size; Taskonomy: 1.",
         rich_help_panel=WHERE,
         show_default=False,
@@ -212,7 +212,7 @@ def run(name: str, typed: dict[str, Any], **own: Any) -> None:
 
     check_folder(typed["out"])  # before minutes of drawing or decoding
     check_methods(name, own.get("methods"))
-    with renamed_arguments(**TYPED), show_progress(typed["json"] or typed["quiet"]) as progress:
+    with name_arguments(**TYPED), show_progress(typed["json"] or typed["quiet"]) as progress:
         bench = open_bench(
             typed["problem"],
             typed["size"],
@@ -229,7 +229,7 @@ def run(name: str, typed: dict[str, Any], **own: Any) -> None:
             report = run_experiment(name, bench, **own)
             files: list[Path] = report.save(bench.out)
         except KeyboardInterrupt:
-            raise goes_on(bench.out) from None
+            raise resumable(bench.out) from None
     if typed["json"]:
         print(dumps(report.to_document(), indent=1, allow_nan=False))
         return

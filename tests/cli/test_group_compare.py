@@ -85,19 +85,19 @@ def test_quietly_it_is_one_line_more(tagalong: Terminal) -> None:
     [
         ("[[age, height]]", "", "mine.yaml must name tasks ('age', 'ill', 'smoker', 'weight'), found 'height'"),
         ("[[age, weight]]", "", "mine.yaml must serve every task, found none that serves 'ill', 'smoker'"),
-        ("[[age], [weight, ill, smoker]]", "", "mine.yaml: {age} trains one task alone, and --allow-single is off"),
+        ("[[age], [weight, ill, smoker]]", "", "mine.yaml: {age} trains a single task, and --allow-single is off"),
         ("[[age, weight, ill, smoker]]", "--max-size 3", "trains 4 tasks, --max-size is 3"),
-        ("[[age, weight, ill, smoker]]", "--cannot-link age,ill", "trains age, ill together, against --cannot-link"),
+        ("[[age, weight, ill, smoker]]", "--cannot-link age,ill", "trains age, ill together, which --cannot-link"),
         (
             "[[age, weight], [ill, smoker]]",
             "--must-link age,ill",
-            "no network serves age, ill together, as --must-link",
+            "no network serves age, ill together, which --must-link",
         ),
         ("[[age, weight, ill, smoker]]", "--cost 1+1 --max-cost 4", "costs 5, --max-cost is 4"),
         ("", "", "mine.yaml is empty"),
-        ("[[age, weight]", "", "mine.yaml: groups must be valid YAML or JSON"),
-        ("{a: [[age]]}", "", "mine.yaml: a group must be a list of names, found [['age']]"),
-        ("[[age, weight, ill, smoker]]", "--budgets 1,2", "--compare, --explain and --together look at one grouping"),
+        ("[[age, weight]", "", "mine.yaml must be valid YAML or JSON"),
+        ("{a: [[age]]}", "", "mine.yaml: each group must be a list of names, found [['age']]"),
+        ("[[age, weight, ill, smoker]]", "--budgets 1,2", "--compare, --explain and --together need a single grouping"),
     ],
 )
 def test_other_groupings_are_refused(tagalong: Terminal, text: str, arguments: str, message: str) -> None:

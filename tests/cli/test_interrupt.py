@@ -66,7 +66,7 @@ def test_the_best_so_far_is_printed_with_its_bound(hard: str) -> None:
     command = Watched("group", hard, "--budget", "5", "--solver", "lp", "--time-limit", "600")
     command.wait_for("choosing networks for 24 tasks")
     command.interrupt()
-    command.wait_for("stopping with the best so far; Ctrl-C again leaves at once")
+    command.wait_for("stopping with the best result so far; press Ctrl-C again to quit at once")
     status, out = command.end()
     assert status == 0
     assert "interrupted: the best found so far" in out
@@ -97,14 +97,14 @@ def test_scripts_are_told(hard: str, tagalong: Terminal, presses: list[int]) -> 
     assert ran.status == 0
     assert json.loads(ran.out)["interrupted"] is True
     assert Grouping.from_json(ran.out).status == "feasible"
-    assert ran.err == "stopping with the best so far; Ctrl-C again leaves at once\n"
+    assert ran.err == "stopping with the best result so far; press Ctrl-C again to quit at once\n"
 
 
 def test_a_second_time_leaves(hard: str, tagalong: Terminal, presses: list[int]) -> None:
     presses.extend([1, 2])
     ran = tagalong("group", hard, "--budget", "5", "--solver", "lp")
     assert (ran.status, ran.out) == (130, "")
-    assert ran.err.endswith("tagalong: stopped; nothing was changed, the same command starts again\n")
+    assert ran.err.endswith("tagalong: stopped; nothing was changed, run the same command to start again\n")
 
 
 def test_ctrl_c_is_as_usual_afterwards(tagalong: Terminal, hard: str, presses: list[int]) -> None:
@@ -117,26 +117,26 @@ def test_ctrl_c_is_as_usual_afterwards(tagalong: Terminal, hard: str, presses: l
 @pytest.mark.parametrize(
     ("command", "work", "words"),
     [
-        ("demo faces --fast --out out", "tagalong.study.Study.run", "finished networks are kept in out, the same"),
+        ("demo faces --fast --out out", "tagalong.study.Study.run", "finished networks are kept in out, run the same"),
         (
             "run faces --tasks Goatee,No_Beard --out out",
             "tagalong.study.Study.run",
-            "networks are kept in out, the same",
+            "networks are kept in out, run the same",
         ),
         (
             "run faces --tasks Goatee,No_Beard --out out",
             "tagalong.study.Study.check",  # of a folder with networks that an earlier command trained, say
-            "networks are kept in out, the same",
+            "networks are kept in out, run the same",
         ),
-        ("paper over-time --out out", "tagalong_paper.Bench.lab", "finished networks are kept in out, the same"),
+        ("paper over-time --out out", "tagalong_paper.Bench.lab", "finished networks are kept in out, run the same"),
         (
             "paper over-time --seeds 1 --recipe epochs=1 --quiet --out out",
             "tagalong_paper.Report.save",
-            "finished networks are kept in out, the same",
+            "finished networks are kept in out, run the same",
         ),
-        ("report out", "tagalong.report.write_report", "out is as it was, the same command draws the page"),
-        ("verdict out", "tagalong.study.Results.load", "nothing was changed, the same command starts again"),
-        ("predict out new.csv", "tagalong.study.Best.load", "nothing was changed, the same command starts again"),
+        ("report out", "tagalong.report.write_report", "out is unchanged, run the same command to draw the page"),
+        ("verdict out", "tagalong.study.Results.load", "nothing was changed, run the same command to start again"),
+        ("predict out new.csv", "tagalong.study.Best.load", "nothing was changed, run the same command to start again"),
     ],
 )
 def test_every_command_says_how_to_go_on(

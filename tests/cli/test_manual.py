@@ -1,6 +1,5 @@
 """The command itself: help, version, what it imports, where it writes."""
 
-import inspect
 import json
 import re
 import subprocess
@@ -8,13 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from terminal import Terminal, environment, process
 
 from tagalong import __version__
 from tagalong.affinity.averaging import AVERAGES
 from tagalong.cli import group_options
 from tagalong.cli.group import group
-from tagalong.cli.messages import OPTIONS
+from tagalong.cli.messages import spell_options
 from tagalong.cli.run import run
 from tagalong.group.request import SOLVERS
 
@@ -142,5 +142,16 @@ def test_what_every_command_can_do_is_spelt_the_same(tagalong: Terminal) -> None
 def test_choices_are_those_of_the_library() -> None:
     assert [choice.value for choice in group_options.Solver] == list(SOLVERS)
     assert [choice.value for choice in group_options.Average] == list(AVERAGES)
-    arguments = {name.rstrip("_") for command in (group, run) for name in inspect.signature(command).parameters}
-    assert set(OPTIONS) <= arguments
+
+
+def test_messages_name_every_argument_as_its_option() -> None:
+    app = typer.Typer()
+    for command in (group, run):
+        app.command()(command)
+    for command in typer.main.get_group(app).commands.values():
+        spell = spell_options(command.params)
+        for parameter in command.params:
+            name = parameter.name.rstrip("_")
+            expected = f"--{name.replace('_', '-')}" if parameter.param_type_name == "option" else name
+            assert spell(name) == expected
+    assert spell_options(typer.main.get_group(app).commands["group"].params)("allow_single=False") == "--no-single"

@@ -126,7 +126,7 @@ def test_wrong_input_is_refused_in_one_go(tagalong: Terminal) -> None:
     [
         (["--out", "file"], "--out must be a folder, found the file file"),
         (["--out", "file/run"], "--out must be a folder, found the file file"),
-        (["--out", "locked/run"], "--out must be a folder that can be written to, found locked, which cannot"),
+        (["--out", "locked/run"], "--out must be a writable folder, found locked, which is read-only"),
         (["--device", "meta"], "--device must be there, found 'meta'"),
         (["--executor", "cloud"], "--executor must be one of"),
         (["--methods", "mtl,tag"], "--methods must be of 'mtl', 'uw', 'gradnorm', found 'tag'"),

@@ -126,7 +126,7 @@ def test_a_function_becomes_a_command_and_an_app_a_group(games: Path) -> None:
 
 
 def test_ctrl_c_ends_a_plugin_with_a_sentence(games: Path) -> None:
-    said = "tagalong: stopped; nothing was changed, the same command starts again\n"
+    said = "tagalong: stopped; nothing was changed, run the same command to start again\n"
     assert run(games, "cards", "draw") == (128 + signal.SIGINT, "", said)
 
 

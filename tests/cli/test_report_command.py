@@ -56,7 +56,7 @@ def test_what_is_no_run_is_refused(tagalong: Terminal, tmp_path: Path) -> None:
     assert tagalong.refused("report", "nowhere").startswith("nowhere is not the folder of a finished run")
     assert "results.json" in tagalong.refused("report", str(tmp_path))
     make_run(tmp_path / "one", TASKS)
-    assert tagalong.refused("report", "one", "one", "--open").startswith("--out and --open need one run")
+    assert tagalong.refused("report", "one", "one", "--open").startswith("--out and --open need a single run")
     (tmp_path / "one" / "results.json").write_text("{")
     assert "is not valid JSON" in tagalong.refused("report", "one")
 

@@ -67,7 +67,7 @@ def test_a_table_that_cannot_be_learnt_from_is_refused(tagalong: Terminal, case:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--budgets", "1.5"], "--budgets must be whole numbers of networks, found 1.5"),
+        (["--budgets", "1.5"], "--budgets must be integers, the numbers of networks, found 1.5"),
         (["--budgets", "0"], "--budgets must be from 1"),
         (["--recipe", "lr=fast"], "lr must be a positive number, found 'fast'"),
         (["--recipe", "weight_decay=-1"], "weight_decay must be a number from 0, found -1"),
@@ -109,7 +109,7 @@ def test_all_budgets_of_a_table_of_results_are_as_many_as_its_tasks(tagalong: Te
     ran = tagalong("verdict", "filled.csv", "--budgets", "all")
     assert ran.status == 0, ran.err
     assert [line.split()[1] for line in ran.out.splitlines() if line.startswith("chosen")] == ["1", "2"]
-    assert "whole numbers" in tagalong.refused("verdict", "filled.csv", "--budgets", "1.5")
+    assert "must be integers" in tagalong.refused("verdict", "filled.csv", "--budgets", "1.5")
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_options_of_methods_recipe_and_tasks_reach_the_study(tagalong: Terminal,
     ("arguments", "words"),
     [
         (["run", "nhanez"], "did you mean 'nhanes'?"),
-        (["run", "missing.csv", "--targets", "a"], "missing.csv: there is no such file"),
+        (["run", "missing.csv", "--targets", "a"], "missing.csv does not exist"),
         (["run", "table.csv"], "--targets must name the columns"),
         (["run", "table.csv", "--targets", "age,height", "--ignore", "id,town"], "'height'"),
         (["run", "table.csv", "--targets", "age,ill"], "--ignore"),
@@ -121,7 +121,7 @@ def test_options_of_methods_recipe_and_tasks_reach_the_study(tagalong: Terminal,
         (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--size", "full"], "--size"),
         (["run", "faces", "--targets", "a"], "--targets"),
         (["run", "faces", "--with", "colour=1"], "colour"),
-        (["run", "faces", "--with", "recipe=1"], "--with must name what the command itself has no option for, found"),
+        (["run", "faces", "--with", "recipe=1"], "--with cannot set what the command has an option for, found"),
         (["run", "faces", "--with", "seed=one"], "seed must be a whole number, found 'one'"),
         (["run", "faces", "--device", "meta"], "--device must be there, found 'meta'"),
         (["run", "faces", "--tasks", "Nose"], "'Nose'"),
@@ -281,7 +281,9 @@ def test_ctrl_c_at_any_file_operation_says_what_is_kept_and_the_run_goes_on(
     for nth in along(total, 5):
         status, err, _ = ended("out", nth)
         assert status == 130
-        assert err.splitlines()[-1].startswith("tagalong: stopped; finished networks are kept in out, the same command")
+        assert err.splitlines()[-1].startswith(
+            "tagalong: stopped; finished networks are kept in out, run the same command"
+        )
         assert "Traceback" not in err
     assert ended("out")[0] == 0
     assert but_times(Results.load("out")) == but_times(Results.load("clean"))

@@ -13,7 +13,7 @@ from terminal import Terminal
 
 from tagalong.affinity import Affinity
 from tagalong.cli import main, printable
-from tagalong.cli.messages import complain
+from tagalong.cli.messages import print_error
 from tagalong_paper import EXPERIMENTS
 
 sys.path.append(str(Path(__file__).parents[1] / "report"))
@@ -157,11 +157,11 @@ def test_errors_are_wrapped_on_a_terminal_and_whole_elsewhere(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     said = "several problems:\n  - " + " ".join(["a_name"] * 20) + "\n  - another"
-    complain(said)
+    print_error(said)
     assert capsys.readouterr().err == f"tagalong: {said}\n"
     screen = Tty()
     monkeypatch.setattr(sys, "stderr", screen)
-    complain(said)
+    print_error(said)
     first, *lines = STYLE.sub("", screen.getvalue()).splitlines()
     assert first == "tagalong: several problems:"
     assert max(map(len, lines)) <= 60

@@ -75,11 +75,11 @@ def test_candidates_are_found_by_their_tasks() -> None:
     [
         ([["age", "height"]], {}, r"must name tasks \('age', 'ill', 'no', 'sex'\), found 'height'"),
         ([["age", "ill", "sex"]], {}, "must serve every task, found none that serves 'no'"),
-        ([["age"], ["ill", "sex", "no"]], {}, r"\{age\} trains one task alone, and `allow_single` is off"),
+        ([["age"], ["ill", "sex", "no"]], {}, r"\{age\} trains a single task, and `allow_single` is off"),
         ([NAMES], {"max_size": 3}, "trains 4 tasks, `max_size` is 3"),
         ([NAMES], {"cost": len, "max_cost": 3}, "costs 4, `max_cost` is 3"),
         ([NAMES], {"cost": {2: 1.0}}, r"`cost` does not list \{age, ill, no, sex\}"),
-        ([NAMES], {"cannot_link": [("age", "no")]}, "trains age, no together, against `cannot_link`"),
+        ([NAMES], {"cannot_link": [("age", "no")]}, "trains age, no together, which `cannot_link`"),
         ([["age", "ill"], ["sex", "no"]], {"must_link": [("age", "no")]}, "no network serves age, no together"),
         ([Group({"age", "ill"}, {"age", "ill"}), Group(NAMES, NAMES)], {}, "serve each task once, found 'age', 'ill'"),
         ([[]], {}, "found an empty group"),
@@ -93,7 +93,7 @@ def test_broken_rules_are_named(groups: Any, options: Any, message: str) -> None
 
 def test_a_table_must_hold_the_networks() -> None:
     table: Any = {("a", "b"): {"a": 1.0, "b": 1.0}, ("b", "c"): {"b": 1.0, "c": 1.0}}
-    with pytest.raises(ValueError, match=r"there is no result for \{a, b, c\}"):
+    with pytest.raises(ValueError, match=r"has no result for \{a, b, c\}"):
         score_grouping(table, [["a", "b", "c"]])
 
 
@@ -131,11 +131,11 @@ def test_saved_groupings_are_read_too() -> None:
     [
         ("", "found nothing"),
         ("3", "found str"),
-        ("[[age, age]]", "name each task once, found 'age' again"),
+        ("[[age, age]]", "name a task once, found 'age' again"),
         ("[[age, [ill]]]", "must be a list of names"),
         ("a: [age]\na: [ill]\n", "'a' is given twice in line 2"),
         ("[[age, ill]", "valid YAML or JSON, found"),
-        ("- {trains: [age], serves: [ill]}", "`serves` must be among the trained tasks"),
+        ("- {trains: [age], serves: [ill]}", "`serves` must be among the tasks in `trains`"),
         ("- {names: [age]}", "found an entry with 'names'"),
         ('{"groupings": []}', "several budgets"),
         ("- {trains: [age], serves: [age], cost: much}", "could not convert"),

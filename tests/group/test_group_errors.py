@@ -23,7 +23,7 @@ GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
         (GAPS, "`scores` must be finite, found nan from '0' onto '1' and 1 more; measure that pair"),
         (Affinity.from_matrix(GAPS[:2, :2], ["a", "b"]), "found nan from 'a' onto 'b'; measure"),
         (Frame(MATRIX, ["a", "b", "b"], ["a", "b", "b"]), "column names must be distinct, found more than once: 'b'"),
-        (Frame(MATRIX, ["a", "b", "c"], ["a", "b", "d"]), "only in one of them: 'c', 'd'"),
+        (Frame(MATRIX, ["a", "b", "c"], ["a", "b", "d"]), "in one of them only: 'c', 'd'"),
         (Frame(np.array([["x"]]), ["a"], ["a"]), "`scores` must hold numbers"),
         ({}, "at least one group, found none"),
         ({"ab": {"a": 1.0}}, "a group must be a frozenset or tuple of names, found 'ab'"),
@@ -33,7 +33,7 @@ GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
         ({("a", "b"): {"a": 1.0}}, "found no result for 'b'; add a network"),
         ({("a", "b"): {"a": np.nan, "b": 1.0}}, r"the result of 'a' in \{a, b\} must be a finite number, found nan"),
         ([Candidate({"a"}, {"a": 1.0}, cost=0)], r"the cost of \{a\} must be a positive number, found 0"),
-        ([Candidate({"a"}, {"a": 1.0}), 3], "Candidates throughout, found int"),
+        ([Candidate({"a"}, {"a": 1.0}), 3], "nothing but Candidates, found int"),
     ],
 )
 def test_scores_are_checked(scores: Any, message: str) -> None:
@@ -45,8 +45,8 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
     ("options", "message"),
     [
         ({"budget": 0}, "`budget` must be positive, found 0"),
-        ({"budget": 4}, "`budget` must be from 1 to the number of tasks, 3, found 4"),
-        ({"budget": 1.5}, "`budget` must be a whole number of networks, found 1.5; or give a `cost`"),
+        ({"budget": 4}, "`budget` must be at most 3, the number of tasks, found 4"),
+        ({"budget": 1.5}, "`budget` must be an integer, the number of networks, found 1.5; pass `cost`"),
         ({"budget": np.nan}, "`budget` must be positive, found nan"),
         ({"budget": "two"}, "`budget` must be a number, found 'two'"),
         ({"budget": True}, "`budget` must be a number, found True"),
@@ -54,26 +54,26 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
         ({"budget": None, "budgets": []}, "`budgets` must hold at least one budget"),
         ({"objective": "maximum"}, "`objective` must be 'max' or 'min', found 'maximum'"),
         ({"solver": "magic"}, "`solver` must be one of 'auto', .*found 'magic'"),
-        ({"max_size": 0}, "`max_size` must be a whole number from 1, found 0"),
+        ({"max_size": 0}, "`max_size` must be a positive integer, found 0"),
         ({"time_limit": -1}, "`time_limit` must be a positive number of seconds"),
-        ({"seed": -1}, "`seed` must be a whole number from 0"),
+        ({"seed": -1}, "`seed` must be a non-negative integer"),
         ({"complete": "triples"}, "`complete` must be 'pairs' or None"),
         ({"cost": -1}, "`cost` must be a positive number"),
         ({"cost": lambda tasks: 0}, r"`cost` of \{0, 1\} must be a positive number, found 0"),
         ({"max_cost": 1}, "`max_cost` needs `cost`"),
         ({"weights": {"9": 1.0}}, r"`weights` must name tasks \('0', '1', '2'\), found '9'"),
-        ({"weights": {"1": -1.0}}, "the weight of '1' must be a positive number, found -1.0"),
+        ({"weights": {"1": -1.0}}, "`weights` of '1' must be positive numbers, found -1.0"),
         ({"must_link": ["01"]}, "`must_link` must hold sets of two or more tasks, found '01'"),
         ({"cannot_link": [("0", "x")]}, "`cannot_link` must name tasks .*found 'x'"),
-        ({"resamples": -1}, "`resamples` must be a whole number from 0"),
+        ({"resamples": -1}, "`resamples` must be a non-negative integer"),
         ({"budget": "3"}, "^`budget` must be a number, found '3'$"),
         ({"budget": 10**400}, "^`budget` must be positive, found 1000.*; 1 is one network"),
-        ({"budget": None, "budgets": 3}, r"^`budgets` must be a list of numbers, such as \[2, 3\], found 3; or give"),
+        ({"budget": None, "budgets": 3}, r"^`budgets` must be a list of numbers, such as \[2, 3\], found 3$"),
         ({"budget": None, "budgets": "23"}, "^`budgets` must be a list of numbers, .*found '23'"),
         ({"weights": [1, 2, 3]}, r"^`weights` must map tasks to numbers, such as \{'0': 2\}, found \[1, 2, 3\]$"),
         ({"weights": np.ones(3)}, r"^`weights` must map tasks to numbers, .*found array\("),
         ({"weights": 2}, "^`weights` must map tasks to numbers, .*found 2$"),
-        ({"weights": {"1": "2"}}, "^`weights`: the weight of '1' must be a positive number, found '2'$"),
+        ({"weights": {"1": "2"}}, "^`weights` of '1' must be positive numbers, found '2'$"),
         ({"cost": lambda tasks: "1"}, r"^`cost` of \{0, 1\} must be a positive number, found '1'$"),
         ({"cost": lambda tasks: None}, r"^`cost` of \{0, 1\} must be a positive number, found None$"),
         ({"cost": lambda tasks: np.nan}, r"^`cost` of \{0, 1\} must be a positive number, found nan$"),
@@ -83,18 +83,18 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
         ({"cost": lambda tasks: True}, r"^`cost` of \{0, 1\} must be a positive number, found True$"),
         (
             {"cost": lambda tasks: {}["x"]},
-            r"^`cost` must return a positive number for \{0, 1\}, but it raised KeyError\('x'\)$",
+            r"^`cost` must return a positive number for \{0, 1\}, but raised KeyError\('x'\)$",
         ),
         ({"cost": {2: 1, 3: "x"}}, "^`cost` of a network of 3 tasks must be a positive number, found 'x'$"),
         ({"cost": {2: 1, 1: "1"}}, "^`cost` of a network of 1 task must be a positive number, found '1'$"),
         ({"cost": {2: 1, ("1", "0"): None}}, r"^`cost` of \{0, 1\} must be a positive number, found None$"),
         (
             {"cost": {"01": 1}},
-            "^`cost` must map sets of tasks, or numbers of tasks, to costs, found the key '01'; write",
+            "^`cost` must map sets or numbers of tasks to costs, found the key '01'; write",
         ),
         ({"cost": {("0", "1"): 1, ("1", "0"): 2}}, "^`cost` must list each group once"),
         ({"cost": 1, "max_cost": "x"}, "^`max_cost` must be a positive number, found 'x'$"),
-        ({"max_size": 2.5}, "^`max_size` must be a whole number from 1, found 2.5$"),
+        ({"max_size": 2.5}, "^`max_size` must be a positive integer, found 2.5$"),
         ({"must_link": "01"}, r"^`must_link` must be a list of sets of tasks, such as \[\('a', 'b'\)\], found '01'$"),
         ({"must_link": None}, "^`must_link` must be a list of sets of tasks, .*found None$"),
         ({"must_link": [3]}, "^`must_link` must hold sets of two or more tasks, found 3$"),
@@ -115,16 +115,16 @@ def test_options_are_checked(options: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budget": 1, "max_size": 2}, "`budget` of 1 cannot serve all tasks .*the smallest budget that can is 2"),
-        ({"max_size": 1}, "no budget can: look at `max_size`"),
+        ({"budget": 1, "max_size": 2}, "`budget` of 1 cannot serve all tasks .*the smallest feasible one is 2"),
+        ({"max_size": 1}, "no budget can: check `max_size`"),
         ({"must_link": ["01", "12"], "max_size": 2}, "no budget can"),
         ({"must_link": ["01"], "cannot_link": ["01"]}, "no budget can"),
-        ({"budget": 1, "cannot_link": ["01"]}, "the smallest budget that can is 2"),
+        ({"budget": 1, "cannot_link": ["01"]}, "the smallest feasible one is 2"),
         ({"budget": 3, "cost": len}, None),
-        ({"budget": 2.5, "cost": len}, "`budget` of 2.5 cannot .*the smallest budget that can is 3"),
-        ({"budget": 1, "cost": 2.5}, "the smallest budget that can is 2.5"),
-        ({"budget": 9, "cost": len, "max_cost": 1.5}, "`max_cost` of 1.5 .*the smallest that works is 2"),
-        ({"budget": 9, "cost": 2, "max_cost": 1}, "`max_cost` of 1 .*the smallest that works is 2"),
+        ({"budget": 2.5, "cost": len}, "`budget` of 2.5 cannot .*the smallest feasible one is 3"),
+        ({"budget": 1, "cost": 2.5}, "the smallest feasible one is 2.5"),
+        ({"budget": 9, "cost": len, "max_cost": 1.5}, "`max_cost` of 1.5 .*the smallest feasible one is 2"),
+        ({"budget": 9, "cost": 2, "max_cost": 1}, "`max_cost` of 1 .*the smallest feasible one is 2"),
     ],
 )
 def test_impossible_constraints_name_what_would_be_possible(options: Any, message: str | None) -> None:
@@ -173,13 +173,15 @@ def test_given_results_of_larger_groups_need_few_tasks() -> None:
     names = [f"t{i:02}" for i in range(15)]
     table: Any = {frozenset({a, b}): {a: 1.0, b: 1.0} for a in names for b in names if a < b}
     table[frozenset(names[:3])] = dict.fromkeys(names[:3], 2.0)
-    with pytest.raises(ValueError, match="given results of larger groups need at most 14 tasks, found 15; leave some"):
+    with pytest.raises(
+        ValueError, match="with results of larger groups must have at most 14 tasks, found 15; leave some"
+    ):
         select_groups(table, 2, complete="pairs")
 
 
 def test_pairs_that_are_missing_are_named() -> None:
     table: Any = {frozenset("ab"): {"a": 1.0, "b": 1.0}, frozenset("bc"): {"b": 1.0, "c": 1.0}}
-    with pytest.raises(ValueError, match=r"needs the results of all pairs, found none of 'a' in \{a, c\}"):
+    with pytest.raises(ValueError, match=r"needs the results of all pairs, found none for 'a' in \{a, c\}"):
         select_groups(table, 1, complete="pairs")
 
 
@@ -216,5 +218,5 @@ def test_costs_of_groups_may_be_tuples_in_any_order() -> None:
 
 
 def test_candidates_have_their_own_cost() -> None:
-    with pytest.raises(ValueError, match="`cost` must be left out"):
+    with pytest.raises(ValueError, match="`cost` cannot be combined with candidates"):
         select_groups([Candidate({"a"}, {"a": 1.0})], 1, cost=2)

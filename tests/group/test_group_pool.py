@@ -34,7 +34,7 @@ def test_groups_worth_considering_come_close_to_all_groups(
 ) -> None:
     scores = matrix(9, seed)
     exact = select_groups(scores, budget, **options)
-    monkeypatch.setattr("tagalong.group.posing.MOST_LISTED", 5)
+    monkeypatch.setattr("tagalong.group.problem_building.MOST_LISTED", 5)
     found = select_groups(scores, budget, **options)
     assert_valid(found, 9)
     assert (found.solver, found.status) == ("search", "feasible")

@@ -1,9 +1,9 @@
-"""The command line: thin commands over the public functions, and what commands of other packages share with them.
+"""The command line: thin commands over the public functions, and what plug-in commands share with them.
 
-A package brings a command as an entry point in the group "tagalong.commands": a function, which typer turns into a
-command, or a typer app, which becomes a group of commands. The first line of its docstring is what `tagalong --help`
-shows, read from the source without importing anything; what stands under "Examples:" at the end of the docstring is
-shown below the options. A `ValueError` ends a command with its sentence and status 2, Ctrl-C with status 130.
+Another package adds a command with an entry point in the group "tagalong.commands": a function, which typer turns
+into a command, or a typer app, which becomes a group of commands. `tagalong --help` shows the first line of its
+docstring, read from the source without importing anything; "Examples:" at the end of the docstring are shown below the
+options. A `ValueError` ends a command with its message and status 2, Ctrl-C with status 130.
 
 The options whose names end in "Option" are annotations, so that options are spelt the same everywhere:
 `def roll(out: OutOption = None, json: JsonOption = False) -> None`.
@@ -11,17 +11,17 @@ The options whose names end in "Option" are annotations, so that options are spe
 
 from .app import main as main
 from .arguments import check_folder as check_folder
+from .arguments import integer_option as integer_option
+from .arguments import number_option as number_option
 from .arguments import parse_budgets as parse_budgets
+from .arguments import parse_integer_budgets as parse_integer_budgets
 from .arguments import parse_names as parse_names
 from .arguments import parse_options as parse_options
 from .arguments import parse_problem_options as parse_problem_options
-from .arguments import parse_whole_budgets as parse_whole_budgets
-from .arguments import typed_number as typed_number
-from .arguments import typed_whole as typed_whole
 from .manual import Command as Command
 from .manual import Commands as Commands
-from .messages import goes_on as goes_on
-from .messages import renamed_arguments as renamed_arguments
+from .messages import name_arguments as name_arguments
+from .messages import resumable as resumable
 from .options import BudgetsOption as BudgetsOption
 from .options import DeviceOption as DeviceOption
 from .options import ExecutorOption as ExecutorOption

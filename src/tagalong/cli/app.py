@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from concurrent.futures import BrokenExecutor
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +15,7 @@ from tagalong.plugins import PluginError, find_plugins, warn_once
 
 from .group import group
 from .manual import PURPOSE, Command, Commands, finish_command, manual
-from .messages import INTERRUPTED, complain, sentence, usage
+from .messages import FAILED, INTERRUPTED, INVALID, describe_usage_error, explain, print_error
 from .plan import plan, verdict
 from .plugin_commands import ListedCommand, load_command
 from .predict import predict
@@ -27,49 +26,49 @@ COMPLETING = "_TAGALONG_COMPLETE"  # set by the shell at a Tab
 
 
 class Root(Commands):
-    """`tagalong` itself: its own commands, then those of other packages."""
+    """The `tagalong` command: its own subcommands, then those of other packages."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for command in self.commands.values():
             finish_command(command)
         self._own = tuple(self.commands)
-        self._all_found = False
+        self._plugins_found = False
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All names, with what the listing shows of each."""
-        self._find_others()
+        """Returns the names of all commands, each with its summary loaded."""
+        self._find_plugins()
         for command in self.commands.values():
             if isinstance(command, ListedCommand) and command.help is None:
                 command.describe()
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name; one of another package as the listing shows it."""
-        self._find_others()
+        """Returns the command of this name; a plug-in's is not imported yet."""
+        self._find_plugins()
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command to run, which is loaded now."""
+        """Returns the command to run, imported if it is a plug-in's."""
         name, command, rest = super().resolve_command(ctx, args)
         if isinstance(command, ListedCommand):
             try:
                 command = load_command(command.plugin)
             except PluginError:
-                if not ctx.resilient_parsing:  # at a Tab there is nothing to offer, and nobody to tell
+                if not ctx.resilient_parsing:  # shell completion has nothing to offer then
                     raise
         return name, command, rest
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The help, with an example of each command."""
+        """Writes the help page, with one example per command."""
         commands: list[Any] = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
         self.epilog = manual([example for command in commands for example in command.examples[:1]])
         super().format_help(ctx, formatter)
 
-    def _find_others(self) -> None:
-        if self._all_found:
+    def _find_plugins(self) -> None:
+        if self._plugins_found:
             return
-        self._all_found = True
+        self._plugins_found = True
         for name, plugin in find_plugins("commands", self._own).items():
             try:
                 self.commands[name] = ListedCommand(plugin) if plugin.registered is None else load_command(plugin)
@@ -97,13 +96,13 @@ def _version(wanted: bool) -> None:
 def _tagalong(
     version: Annotated[
         bool,
-        typer.Option("--version", metavar="", help="Print the version and leave.", callback=_version, is_eager=True),
+        typer.Option("--version", metavar="", help="Show the version and exit.", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
     pass
 
 
-# In the order of use: look, run, see, predict; then the parts one by one.
+# In the order in which people use them, then the single steps.
 for _command in (demo, problems, run, report, predict, group, plan, verdict):
     app.command(cls=Command)(_command)
 
@@ -112,10 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line.
 
     Args:
-        arguments: what follows the name of the program; taken from `sys.argv` by default.
+        arguments: the words after the program's name; `sys.argv[1:]` by default.
 
     Returns:
-        The exit status: 0, 1 if a worker died or nobody reads, 2 for wrong input, 130 if interrupted.
+        The exit status: 0, 1 if a worker died or the output pipe was closed, 2 for invalid input, 130 if interrupted.
 
     Example:
         >>> main(["--version"]) == 0
@@ -124,31 +123,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if COMPLETING in os.environ:
-        logging.disable()  # the shell would write warnings into the line that is being typed
+        logging.disable()  # warnings would end up in the line that is being typed
     try:
         status = typer.main.get_command(app).main(given or ["--help"], prog_name="tagalong", standalone_mode=False)
         return status if isinstance(status, int) else 0
-    except (ValueError, TimeoutError) as error:
-        complain(sentence(error))
-    except ImportError as error:
-        if "pip install" not in str(error):
-            raise
-        complain(sentence(error))
-    except BrokenExecutor as error:  # a worker was killed, or has no room: nothing that the user typed
-        complain(sentence(error))
-        return 1
-    except MemoryError as error:
-        complain(f"not enough memory: {error or 'ask for less at once'}")
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
-        return 1
-    except OSError as error:
-        complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it exits
+        return FAILED
     except Exception as error:
-        if not hasattr(error, "format_message"):  # typer's errors of usage have no base class in all its releases
+        if hasattr(error, "format_message"):  # usage errors have no common base class in all releases of typer
+            command = getattr(getattr(error, "ctx", None), "command_path", "tagalong")
+            print_error(f"{describe_usage_error(error)} (see `{command} --help`)")
+            return INVALID
+        explained = explain(error, str)  # outside of any command, such as a plug-in that cannot be imported
+        if explained is None:
             raise
-        command = getattr(getattr(error, "ctx", None), "command_path", "tagalong")
-        complain(f"{usage(error.format_message())} (see `{command} --help`)")
-    return 2
+        status, message = explained
+        print_error(message)
+        return status

@@ -1,4 +1,4 @@
-"""Parses what is typed (lists, budgets, name=value pairs) into arguments of the library."""
+"""Parses what users type (lists, budgets, name=value pairs) into arguments of the library."""
 
 from __future__ import annotations
 
@@ -12,31 +12,34 @@ from typing import TYPE_CHECKING, Any, overload
 
 import typer
 
+from tagalong.errors import InvalidInput
+
 if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.progress import Progress
 
+BUDGETS = "must be numbers and ranges such as 1,2,3 or 1-5, or all"
 RANGE = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
 
 
-def typed_number(text: str) -> float:
-    """A number, or the sentence that typer shows."""
+def number_option(text: str) -> float:
+    """Parses an option that takes a number."""
     try:
         return parse_number(text)
     except (ValueError, OverflowError):
         raise typer.BadParameter(f"must be a number, found {text!r}") from None
 
 
-def typed_whole(text: str) -> int:
-    """A whole number, or the sentence that typer shows."""
+def integer_option(text: str) -> int:
+    """Parses an option that takes an integer."""
     try:
         return int(text)
     except ValueError:
-        raise typer.BadParameter(f"must be a whole number, found {text!r}") from None
+        raise typer.BadParameter(f"must be an integer, found {text!r}") from None
 
 
 def parse_number(text: str) -> float:
-    """A number, whole where it can be.
+    """Parses a number, as an integer where possible.
 
     Example:
         >>> parse_number("3"), parse_number("2.5")
@@ -47,7 +50,7 @@ def parse_number(text: str) -> float:
 
 
 def parse_value(text: str) -> Any:
-    """A number, True, False, None or a list as Python writes it; else the text itself.
+    """Parses a Python literal, such as a number, True, None or a list; any other text is returned as it is.
 
     Example:
         >>> parse_value("3"), parse_value("optimizer"), parse_value("True")
@@ -68,7 +71,7 @@ def parse_names(text: None) -> None: ...
 
 
 def parse_names(text: str | None) -> list[str] | None:
-    """Names between commas; None if the option was not given.
+    """Parses comma-separated names; None if the option was not given.
 
     Example:
         >>> parse_names("age, ill")
@@ -78,7 +81,7 @@ def parse_names(text: str | None) -> list[str] | None:
 
 
 def parse_pairs(text: str | None, option: str) -> dict[str, str]:
-    """name=word between commas.
+    """Parses comma-separated pairs such as name=word.
 
     Example:
         >>> parse_pairs("age=regression, ill=binary", "kinds")
@@ -88,13 +91,13 @@ def parse_pairs(text: str | None, option: str) -> dict[str, str]:
     for part in parse_names(text or ""):
         name, sign, word = part.rpartition("=")
         if not sign:
-            raise ValueError(f"`{option}` must be name=word between commas, found {part!r}")
+            raise InvalidInput(option, "must be comma-separated pairs such as name=word", repr(part))
         found[name.strip()] = word.strip()
     return found
 
 
 def parse_options(texts: Sequence[str], option: str) -> dict[str, Any]:
-    """name=value, one by one.
+    """Parses texts such as name=value.
 
     Example:
         >>> parse_options(["rows=8000", "size=full"], "with")
@@ -104,21 +107,21 @@ def parse_options(texts: Sequence[str], option: str) -> dict[str, Any]:
     for text in texts:
         name, sign, word = (part.strip() for part in text.partition("="))
         if not sign or not name:
-            raise ValueError(f"`{option}` must be NAME=VALUE, found {text!r}")
+            raise InvalidInput(option, "must be NAME=VALUE", repr(text))
         found[name] = parse_value(word)
     return found
 
 
 def parse_problem_options(texts: Sequence[str], *options: str) -> dict[str, Any]:
-    """Options of a problem, one by one, but for those that are options of the command."""
+    """Parses options of a problem; those that the command has an option for are refused."""
     found = parse_options(texts, "with")
     for name in (name for name in found if name in options):
-        raise ValueError(f"`with` must name what the command itself has no option for, found {name!r}; use `{name}`")
+        raise InvalidInput("with", "cannot set what the command has an option for", repr(name), f"use `{name}`")
     return found
 
 
 def parse_method_options(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Options of methods.
+    """Parses options of methods.
 
     Example:
         >>> parse_method_options(["tag.every=1", "tag.update=optimizer"])
@@ -129,13 +132,13 @@ def parse_method_options(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         path, sign, word = text.partition("=")
         method, dot, option = path.strip().rpartition(".")
         if not sign or not dot or not method or not option:
-            raise ValueError(f"`set` must be METHOD.OPTION=VALUE, such as tag.every=1, found {text!r}")
+            raise InvalidInput("set", "must be METHOD.OPTION=VALUE, such as tag.every=1", repr(text))
         found.setdefault(method, {})[option] = parse_value(word.strip())
     return found
 
 
 def parse_budgets(text: str, tasks: int) -> list[float]:
-    """Several budgets: numbers and ranges between commas, or all.
+    """Parses several budgets: comma-separated numbers and ranges, or "all".
 
     Example:
         >>> parse_budgets("1,3-5", tasks=9), parse_budgets("all", tasks=3)
@@ -151,29 +154,29 @@ def parse_budgets(text: str, tasks: int) -> list[float]:
         except (ValueError, OverflowError):
             some = []
         if not some:
-            raise ValueError(f"`budgets` must be numbers and ranges such as 1,2,3 or 1-5, or all, found {part!r}")
+            raise InvalidInput("budgets", BUDGETS, repr(part))
         found += some
     if not found:
-        raise ValueError("`budgets` must be numbers and ranges such as 1,2,3 or 1-5, or all, found none")
+        raise InvalidInput("budgets", BUDGETS, "none")
     return list(dict.fromkeys(found))
 
 
-def parse_whole_budgets(text: str, tasks: int) -> list[int]:
-    """Several numbers of networks.
+def parse_integer_budgets(text: str, tasks: int) -> list[int]:
+    """Parses several numbers of networks.
 
     Example:
-        >>> parse_whole_budgets("1,3-5", tasks=9)
+        >>> parse_integer_budgets("1,3-5", tasks=9)
         [1, 3, 4, 5]
     """
     found = parse_budgets(text, tasks)
-    broken = [budget for budget in found if not isinstance(budget, int)]
-    if broken:
-        raise ValueError(f"`budgets` must be whole numbers of networks, found {broken[0]:g}")
+    fractions = [budget for budget in found if not isinstance(budget, int)]
+    if fractions:
+        raise InvalidInput("budgets", "must be integers, the numbers of networks", f"{fractions[0]:g}")
     return [int(budget) for budget in found]
 
 
 def parse_weights(texts: Sequence[str]) -> dict[str, float] | None:
-    """Weights as name=number between commas.
+    """Parses weights: comma-separated pairs such as name=number.
 
     Example:
         >>> parse_weights(["age=2,ill=0.5"])
@@ -187,24 +190,24 @@ def parse_weights(texts: Sequence[str]) -> dict[str, float] | None:
         except (ValueError, OverflowError):
             sign = ""
         if not sign:
-            raise ValueError(f"`weights` must be name=number between commas, such as age=2,ill=0.5, found {part!r}")
+            raise InvalidInput("weights", "must be comma-separated pairs such as age=2,ill=0.5", repr(part))
         if name.strip() in found:
-            raise ValueError(f"`weights` must name each task once, found {name.strip()!r} again")
+            raise InvalidInput("weights", "must name each task once", f"{name.strip()!r} again")
         found[name.strip()] = weight
     return found or None
 
 
 def parse_links(texts: Sequence[str], option: str) -> list[tuple[str, ...]]:
-    """One link per time the option is given."""
+    """Parses the links of an option that may be repeated, one link each time."""
     found = [tuple(parse_names(text)) for text in texts]
     short = [text for text, link in zip(texts, found, strict=True) if len(set(link)) < 2]
     if short:
-        raise ValueError(f"`{option}` must be two or more names, such as age,ill, found {short[0]!r}")
+        raise InvalidInput(option, "must be two or more names, such as age,ill", repr(short[0]))
     return found
 
 
 def parse_cost(text: str | None, tasks: Collection[str]) -> Any:
-    """A number, half-single, ENCODER+HEAD, or a file of groups and costs.
+    """Parses the cost of a network: a number, half-single, ENCODER+HEAD, or a file of groups and costs.
 
     Example:
         >>> parse_cost("10+0.5", [])(frozenset({"age", "ill"}))
@@ -225,8 +228,8 @@ def parse_cost(text: str | None, tasks: Collection[str]) -> Any:
     if len(parts) == 2:
         return _encoder_and_heads(*parts)
     if not Path(text).exists():
-        expected = "a number, half-single, ENCODER+HEAD such as 10+0.5, or a file of groups and costs"
-        raise ValueError(f"`cost` must be {expected}, found {text!r}")
+        expected = "must be a number, half-single, ENCODER+HEAD such as 10+0.5, or a file of groups and costs"
+        raise InvalidInput("cost", expected, repr(text))
     from tagalong.group import read_costs
 
     return read_costs(text, tasks)
@@ -237,57 +240,57 @@ def _encoder_and_heads(encoder: float, head: float) -> Callable[[frozenset[str]]
 
 
 def check_folder(out: Path | None) -> None:
-    """Refuses a file where a folder is meant, on the way there too, and a folder that cannot be written to."""
+    """Refuses an output folder that cannot be created or written to."""
     if out is None:
         return
-    there = next(folder for folder in (out, *out.parents, Path()) if folder.exists())
-    if not there.is_dir():
-        raise ValueError(f"`out` must be a folder, found the file {there}")
-    if not os.access(there, os.W_OK):
-        raise ValueError(f"`out` must be a folder that can be written to, found {there}, which cannot")
+    existing = next(folder for folder in (out, *out.parents, Path()) if folder.exists())
+    if not existing.is_dir():
+        raise InvalidInput("out", "must be a folder", f"the file {existing}")
+    if not os.access(existing, os.W_OK):
+        raise InvalidInput("out", "must be a writable folder", f"{existing}, which is read-only")
 
 
 def load_input(what: str, table: dict[str, Any], problem: dict[str, Any], progress: Progress | None = None) -> Problem:
-    """The problem of a table or of a name.
+    """Loads the problem from a table, or by its name.
 
     Args:
         what: the file or the name.
-        table: options of tables that were given.
-        problem: options of problems that were given.
-        progress: is told how far it is, if that takes long.
+        table: the options for tables.
+        problem: the options for problems by name.
+        progress: receives progress updates.
     """
     given = {name: option for name, option in table.items() if option not in (None, [], {})}
     chosen = {name: option for name, option in problem.items() if option is not None}
     if is_table(what):
-        _refuse_others(chosen, "a problem by name", what)
+        _refuse_options(chosen, "problems by name", what)
         if "targets" not in given:
-            raise ValueError(f"`targets` must name the columns of {what} to be learnt, such as --targets age,ill")
+            raise InvalidInput("targets", f"must name the columns of {what} to predict", hint="pass `targets=age,ill`")
         from tagalong.learn import Problem
 
         if not Path(what).is_file():
-            raise ValueError(f"{what}: there is no such file")
+            raise InvalidInput(what, "does not exist")
         return Problem.from_csv(what, given.pop("targets"), **given)
-    _refuse_others(given, "a table", what)
+    _refuse_options(given, "tables", what)
     from tagalong.problems import load_problem
 
     return load_problem(what, **{**chosen, "progress": progress})
 
 
 def is_table(what: str) -> bool:
-    """Whether a file is meant, rather than the name of a problem."""
+    """Returns whether this is a file, rather than the name of a problem."""
     return Path(what).suffix.lower() in (".csv", ".tsv", ".txt") or Path(what).is_file()
 
 
-def _refuse_others(given: dict[str, Any], wanted: str, what: str) -> None:
+def _refuse_options(given: dict[str, Any], purpose: str, what: str) -> None:
     if given:
         options = ", ".join(f"`{name}`" for name in given)
-        raise ValueError(f"{options} must be given with {wanted}, found {what!r}")
+        raise InvalidInput(options, f"can only be used with {purpose}", repr(what))
 
 
 def with_recipe(problem: Problem, texts: Sequence[str]) -> Problem:
-    """The problem with some settings of its recipe changed."""
+    """Returns the problem with some settings of its recipe changed."""
     known, changed = sorted(one.name for one in fields(problem.recipe)), parse_options(texts, "recipe")
     unknown = [name for name in changed if name not in known]
     if unknown:
-        raise ValueError(f"`recipe` must change one of {', '.join(known)}, found {', '.join(unknown)}")
+        raise InvalidInput("recipe", f"must be among {', '.join(known)}", ", ".join(unknown))
     return replace(problem, recipe=replace(problem.recipe, **changed)) if changed else problem

@@ -13,11 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tagalong.caution import caution
+from tagalong.errors import InvalidInput
 from tagalong.files import write_atomic
 
 from . import arguments
 from . import group_options as options
-from .messages import Interrupt, sentence
+from .messages import InterruptRequest, name_arguments
 from .terminal import print_line, print_table, printable, screen, spinner, text_table
 
 if TYPE_CHECKING:
@@ -54,27 +55,27 @@ def group(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Chooses the networks to train: at most so many, each task served by one, helpers where they help.
+    """Chooses the networks to train within a budget, each task served by one of them.
 
-    FILE tells what it is by what it holds:
+    FILE may hold any of the following, recognized by its content:
 
     - a square table with names in the first line and the first column: **the row helps the column**
     - an affinity saved by tagalong
-    - a table of results with a column `group` (`age+ill`), one column per task, perhaps one called `cost`
+    - a table of results with a column `group` (`age+ill`), one column per task, and optionally a column `cost`
     - the same as JSON: `{tasks, matrix}`, `{source: {target: value}}` or a list of `{trains, values, cost}`
 
-    Ctrl-C during a long search gives the best found so far; once more leaves.
+    Ctrl-C during a long search shows the best grouping found so far; press it again to quit.
 
     Examples:
         `tagalong group affinity.csv --budget 3`: at most three networks
-        `tagalong group losses.csv --objective min --compare mine.yaml`: what a grouping made by hand loses
+        `tagalong group losses.csv --objective min --compare mine.yaml`: what a grouping of your own loses
     """
-    from tagalong.group import Comparison, read_table  # on demand: whoever asks for help need not wait for scipy
+    from tagalong.group import Comparison, read_table  # imports scipy, for which `--help` should not wait
 
-    _check_together(budget, budgets, compare, bool(explain or together), out)
+    _check_combination(budget, budgets, compare, bool(explain or together), out)
     table = read_table(file, axis.value)
     costs = arguments.parse_cost(cost, table.tasks)
-    table = _narrowed(table, arguments.parse_names(tasks), average and average.value)
+    table = _restricted(table, arguments.parse_names(tasks), average and average.value)
     rules: dict[str, Any] = {
         "objective": objective.value,
         "allow_single": allow_single,
@@ -84,11 +85,11 @@ def group(
         "must_link": arguments.parse_links(must_link or [], "must_link"),
         "cannot_link": arguments.parse_links(cannot_link or [], "cannot_link"),
         "weights": arguments.parse_weights(weights or []),
-        **_completed(table, complete is not None, allow_single),
+        **_completion(table, complete is not None, allow_single),
     }
     search = {"solver": solver.value, "time_limit": time_limit, "seed": seed, "resamples": resamples}
-    mine = _given(compare, table, rules)
-    wanted = _budgets_wanted(budget, budgets, mine, table, costs=cost is not None)
+    mine = _own_grouping(compare, table, rules)
+    wanted = _budgets(budget, budgets, mine, table, costs=cost is not None)
     _check_tasks(explain or [], table)
     answer = _select(file, table, wanted, rules | search, quiet or json)
     if mine is not None:
@@ -98,37 +99,38 @@ def group(
     if json:
         print(_to_json(answer, several=budgets is not None, explain=explain or []))
         return
-    _Page(answer, quiet=quiet, costs=cost is not None).show(budgets is not None, explain or [], together)
+    _Display(answer, quiet=quiet, costs=cost is not None).show(budgets is not None, explain or [], together)
     if out is not None and not quiet:
         print(f"saved to {out}")
 
 
-def _check_together(
+def _check_combination(
     budget: float | None, budgets: str | None, compare: Path | None, detail: bool, out: Path | None
 ) -> None:
     """Refuses options that contradict each other, before anything is read."""
     if budget is not None and budgets is not None:
-        raise ValueError("`budget` and `budgets` exclude each other; give one of them")
+        raise InvalidInput("`budget` and `budgets`", "cannot be used together", hint="pass one of them")
     if budget is None and budgets is None and compare is None:
-        raise ValueError("`budget` or `budgets` must be given, such as --budget 3 or --budgets 1-5")
+        raise InvalidInput("`budget` or `budgets`", "is required", hint="pass `budget=3` or `budgets=1-5`")
     if budgets is not None and (compare is not None or detail):
-        raise ValueError("--compare, --explain and --together look at one grouping; give `budget` instead of `budgets`")
+        options = "`compare`, `explain` and `together`"
+        raise InvalidInput(options, "need a single grouping", hint="pass `budget` instead of `budgets`")
     if out is not None and out.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"--out must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, found {str(out)!r}")
+        raise InvalidInput("out", f"must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}", repr(str(out)))
 
 
-def _narrowed(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
-    """Some tasks alone, under another average."""
+def _restricted(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
+    """Returns the scores of some tasks, under another average."""
     part = table if tasks is None else table.only(tasks)
     if average is None:
         return part
     if part.kind != "affinity":
-        raise ValueError(f"`average` needs the history of a saved affinity, found a {part}")
+        raise InvalidInput("average", "needs the history of a saved affinity", f"a {part}")
     return replace(part, scores=part.scores.averaged(average))
 
 
-def _completed(table: ScoreTable, pairs: bool, allow_single: bool | None) -> dict[str, Any]:
-    """How pair results become those of larger groups; a square table says it with means, singles on its diagonal."""
+def _completion(table: ScoreTable, pairs: bool, allow_single: bool | None) -> dict[str, Any]:
+    """Returns the arguments that extend pair results to larger groups; square tables do so already, by means."""
     if not pairs:
         return {}
     if table.kind in ("results", "candidates"):
@@ -136,46 +138,43 @@ def _completed(table: ScoreTable, pairs: bool, allow_single: bool | None) -> dic
     return {"allow_single": table.has_singles if allow_single is None else allow_single}
 
 
-def _given(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -> Grouping | None:
-    """The grouping to compare with, under the same scores and rules."""
+def _own_grouping(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -> Grouping | None:
+    """Returns the grouping to compare with, under the same scores and constraints."""
     from tagalong.group import read_groups, read_text_file, score_grouping
 
     if path is None:
         return None
     text = read_text_file(path)
-    try:
+    with name_arguments(groups=str(path)):
         return score_grouping(table.scores, read_groups(text), **rules)
-    except ValueError as error:
-        said = str(error)
-        raise ValueError(said.replace("`groups`", str(path)) if "`" in said else f"{path}: {said}") from None
 
 
-def _budgets_wanted(
+def _budgets(
     budget: float | None, budgets: str | None, mine: Grouping | None, table: ScoreTable, costs: bool
 ) -> Sequence[float]:
-    """As asked for; with only a grouping to compare with, what that one spends."""
+    """Returns the budgets to select for; by default what the grouping to compare with spends."""
     if budgets is not None:
         if budgets.strip().lower() == "all" and (costs or table.kind == "candidates"):
-            raise ValueError("`budgets` all counts networks; where they have costs list totals, such as 1,2.5,4")
+            raise InvalidInput("`budgets=all`", "counts networks", "costs", "list totals: `budgets=1,2.5,4`")
         return arguments.parse_budgets(budgets, len(table.tasks))
     if budget is not None:
         return [int(budget) if budget == int(budget) else budget] if abs(budget) < 1e300 else [budget]
     assert mine is not None
-    counted = all(group.cost == 1 for group in mine.groups)
-    return [min(mine.budget, len(table.tasks)) if counted else mine.budget]
+    unit_costs = all(group.cost == 1 for group in mine.groups)
+    return [min(mine.budget, len(table.tasks)) if unit_costs else mine.budget]
 
 
 def _check_tasks(names: Sequence[str], table: ScoreTable) -> None:
-    """Refuses to explain tasks that there are not."""
+    """Refuses to explain unknown tasks."""
     unknown = [name for name in names if name not in (*table.tasks, "all")]
     if unknown:
         known = ", ".join(map(repr, table.tasks))
-        raise ValueError(f"--explain must be among {known} or all, found {', '.join(map(repr, unknown))}")
+        raise InvalidInput("explain", f"must be among {known} or all", ", ".join(map(repr, unknown)))
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """The groupings found, for the budgets asked for, and what they were found from."""
+    """The groupings for the requested budgets, and their input."""
 
     file: Path
     table: ScoreTable
@@ -186,23 +185,23 @@ class _Answer:
 
 
 def _select(file: Path, table: ScoreTable, budgets: Sequence[float], options: dict[str, Any], quiet: bool) -> _Answer:
-    """Selects, with progress and until somebody asks for the best so far."""
+    """Selects groups, showing progress; Ctrl-C ends the search with the best so far."""
     from tagalong.group import select_groups
 
-    with Interrupt() as interrupt, spinner(f"choosing networks for {len(table.tasks)} tasks", quiet):
+    with InterruptRequest() as interrupt, spinner(f"choosing networks for {len(table.tasks)} tasks", quiet):
         try:
-            found = select_groups(table.scores, budgets=budgets, stop=interrupt.asked, **options)
-        except ValueError as error:
-            raise ValueError(sentence(error, str(file))) from None
-        except TimeoutError as error:
-            if not interrupt.asked():
-                raise TimeoutError(sentence(error, str(file))) from None
-            raise KeyboardInterrupt("stopped before any grouping was found; the same command starts again") from None
-    return _Answer(file, table, list(found.values()), interrupt.asked())
+            with name_arguments(scores=str(file)):
+                found = select_groups(table.scores, budgets=budgets, stop=interrupt.received, **options)
+        except TimeoutError:
+            if not interrupt.received():
+                raise
+            message = "stopped before any grouping was found; run the same command to start again"
+            raise KeyboardInterrupt(message) from None
+    return _Answer(file, table, list(found.values()), interrupt.received())
 
 
 def _to_json(answer: _Answer, several: bool, explain: Sequence[str]) -> str:
-    """One grouping as `Grouping.to_json` writes it, with what is known of the input; several in a list."""
+    """Returns one grouping as `Grouping.to_json` writes it, or a list of several, with details of the input."""
     documents = [_document(grouping) for grouping in answer.groupings]
     whole: dict[str, Any] = {"groupings": documents} if several else documents[0]
     table = answer.table
@@ -219,7 +218,7 @@ def _to_json(answer: _Answer, several: bool, explain: Sequence[str]) -> str:
 
 
 def _document(grouping: Grouping) -> dict[str, Any]:
-    """The grouping with what scripts would have to compute."""
+    """Returns the grouping with derived values, for scripts."""
     known = grouping.to_document()
     known["gap"] = grouping.gap if grouping.gap < float("inf") else None
     known["cost"] = sum(group.cost for group in grouping.groups)
@@ -229,7 +228,7 @@ def _document(grouping: Grouping) -> dict[str, Any]:
 
 
 def _save(answer: _Answer, path: Path, several: bool) -> None:
-    """Writes the grouping, or all of them, as the suffix says."""
+    """Writes the grouping, or all of them, in the format of the suffix."""
     first, in_yaml = answer.groupings[0], path.suffix.lower() != ".json"
     if several:
         whole: dict[str, Any] = {"caution": caution(answer.table.tasks)}
@@ -250,8 +249,8 @@ def _compared(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-class _Page:
-    """Writes an answer from top to bottom."""
+class _Display:
+    """Shows the answer on the terminal, from top to bottom."""
 
     def __init__(self, answer: _Answer, quiet: bool = False, costs: bool = False) -> None:
         self.answer, self.quiet = answer, quiet
@@ -259,7 +258,7 @@ class _Page:
         self.console: Console = screen()
 
     def show(self, several: bool, explain: Sequence[str], together: bool) -> None:
-        """The budgets in one table, or one grouping in full."""
+        """Shows all budgets in one table, or one grouping in full."""
         if not self.quiet:
             self._line(f"{self.answer.file}: {self.answer.table}")
         if self.answer.interrupted:
@@ -321,7 +320,7 @@ class _Page:
 
     def _together(self, found: Stability | None) -> None:
         if found is None:
-            self._line("how often tasks are served together needs resamples of a history; there is none", blank=True)
+            self._line("how often tasks are served together needs a history to resample, found none", blank=True)
             return
         n = len(found.tasks)
         pairs = [(found.together[i][j], i, j) for i in range(n) for j in range(i + 1, n) if found.together[i][j]]
@@ -356,12 +355,12 @@ class _Page:
 
 
 def _proof(grouping: Grouping) -> str:
-    """Whether the grouping is proven, in a word."""
+    """Returns whether the grouping is proven optimal, in a word or two."""
     return "proven" if grouping.status == "optimal" else f"gap {grouping.gap:.1%}"
 
 
 def _network_table(grouping: Grouping, costs: bool) -> Table:
-    """One line per network."""
+    """Returns a table with one line per network."""
     helped = any(group.helpers for group in grouping.groups)
     columns = ["network", "serves", *(["helped by"] if helped else []), "score", *(["cost"] if costs else [])]
     made = text_table(*columns, numbers=("network", "score", "cost"))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .arguments import typed_number, typed_whole
+from .arguments import integer_option, number_option
+from .options import make_option
 
-SCORES, BUDGET, RULES, SOLVER, OUTPUT = "The scores", "Budget and cost", "Rules", "The search", "Output"
+SCORES, BUDGET, RULES, SOLVER, OUTPUT = "Scores", "Budget and cost", "Constraints", "Search", "Output"
 
 
 class Axis(str, Enum):
@@ -43,127 +43,140 @@ class Solver(str, Enum):
     search = "search"
 
 
-def _option(
-    panel: str, *names: str, metavar: str | None = None, text: str, parser: Callable[[str], float] | None = None
-) -> typer.models.OptionInfo:
-    made: typer.models.OptionInfo = typer.Option(
-        *names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False, parser=parser
-    )
-    return made
-
-
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="A table of scores: CSV or JSON, see above.", show_default=False)
 ]
-AxisOption = Annotated[Axis, _option(SCORES, "--axis", text="What the rows of a square table are; source by default.")]
+AxisOption = Annotated[
+    Axis, make_option(SCORES, "--axis", text="Meaning of the rows of a square table; source by default.")
+]
 ObjectiveOption = Annotated[
-    Objective, _option(SCORES, "--objective", text="max if large scores are good (the default), min for losses.")
+    Objective, make_option(SCORES, "--objective", text="max if larger scores are better (the default), min for losses.")
 ]
-TasksOption = Annotated[
-    str | None, _option(SCORES, "--tasks", metavar="A,B,…", text="These tasks alone, without new measurements.")
-]
+TasksOption = Annotated[str | None, make_option(SCORES, "--tasks", metavar="A,B,…", text="Use only these tasks.")]
 AverageOption = Annotated[
-    Average | None, _option(SCORES, "--average", text="How to average the history of a saved affinity.")
+    Average | None, make_option(SCORES, "--average", text="How to average the history of a saved affinity.")
 ]
 CompleteOption = Annotated[
     Complete | None,
-    _option(
+    make_option(
         SCORES,
         "--complete",
-        text="Scores are results of pairs, with single tasks on the diagonal of a square table; larger groups get the "
-        "mean over their pairs (HOA). Where the file has costs, they cost what --cost says, or as much as the pairs.",
+        text="Treat scores as results of pairs, with single tasks on the diagonal of a square table; larger groups "
+        "get the mean over their pairs (HOA). If the file has costs, theirs come from --cost or the pairs.",
     ),
 ]
 WeightsOption = Annotated[
-    list[str] | None, _option(SCORES, "--weights", metavar="A=2,B=1", text="How much tasks count; 1 each by default.")
+    list[str] | None, make_option(SCORES, "--weights", metavar="A=2,B=1", text="Weights of tasks; 1 each by default.")
 ]
 BudgetOption = Annotated[
     float | None,
-    _option(
+    make_option(
         BUDGET,
         "--budget",
         "-b",
-        parser=typed_number,
+        parser=number_option,
         metavar="NUMBER",
-        text="How many networks; with --cost, what all may cost.",
+        text="Number of networks; with --cost, their total cost.",
     ),
 ]
 BudgetsOption = Annotated[
-    str | None, _option(BUDGET, "--budgets", metavar="1,2,3 | 1-5 | all", text="Several budgets at once.")
+    str | None, make_option(BUDGET, "--budgets", metavar="1,2,3 | 1-5 | all", text="Several budgets at once.")
 ]
 CostOption = Annotated[
     str | None,
-    _option(
+    make_option(
         BUDGET,
         "--cost",
         metavar="COST",
-        text="Of one network: a number; half-single (0.5 for one task alone, 1 otherwise); ENCODER+HEAD such as 10+0.5 "
-        "(and so much per task); or a file of groups and costs.",
+        text="Cost of a network: a number; half-single (0.5 for a single task, 1 otherwise); "
+        "ENCODER+HEAD such as 10+0.5, where HEAD counts once per task; or a file of groups and costs.",
     ),
 ]
 MaxCostOption = Annotated[
     float | None,
-    _option(
-        BUDGET, "--max-cost", parser=typed_number, metavar="NUMBER", text="What a single network may cost: a latency."
+    make_option(
+        BUDGET,
+        "--max-cost",
+        parser=number_option,
+        metavar="NUMBER",
+        text="Highest cost of a single network, such as a latency.",
     ),
 ]
 SingleOption = Annotated[
     bool | None,
-    _option(
+    make_option(
         RULES,
         "--allow-single/--no-single",
         metavar="",
-        text="Whether a network may train one task alone; by default where the scores hold comparable results of it.",
+        text="Whether a network may train a single task; by default if the scores include results for that.",
     ),
 ]
 MaxSizeOption = Annotated[
     int | None,
-    _option(RULES, "--max-size", parser=typed_whole, metavar="NUMBER", text="How many tasks a network may train."),
+    make_option(
+        RULES,
+        "--max-size",
+        parser=integer_option,
+        metavar="NUMBER",
+        text="Largest number of tasks that a network may train.",
+    ),
 ]
 MustOption = Annotated[
     list[str] | None,
-    _option(RULES, "--must-link", metavar="A,B", text="Tasks served by the same network; may be repeated."),
+    make_option(RULES, "--must-link", metavar="A,B", text="Tasks that the same network must serve; may be repeated."),
 ]
 CannotOption = Annotated[
     list[str] | None,
-    _option(RULES, "--cannot-link", metavar="A,B", text="Tasks of which no network trains two; may be repeated."),
+    make_option(
+        RULES, "--cannot-link", metavar="A,B", text="Tasks that no network may train together; may be repeated."
+    ),
 ]
-SolverOption = Annotated[Solver, _option(SOLVER, "--solver", text="By size (auto) or by name.")]
+SolverOption = Annotated[
+    Solver, make_option(SOLVER, "--solver", text="Solver; auto chooses by the size of the problem.")
+]
 TimeOption = Annotated[
     float | None,
-    _option(
-        SOLVER, "--time-limit", parser=typed_number, metavar="SECONDS", text="Then the best found, with its bound."
+    make_option(
+        SOLVER,
+        "--time-limit",
+        parser=number_option,
+        metavar="SECONDS",
+        text="Time limit, after which the best grouping found is shown with its bound.",
     ),
 ]
 SeedOption = Annotated[
-    int, _option(SOLVER, "--seed", parser=typed_whole, metavar="NUMBER", text="Of random numbers; 0 by default.")
+    int, make_option(SOLVER, "--seed", parser=integer_option, metavar="NUMBER", text="Random seed; 0 by default.")
 ]
 ResamplesOption = Annotated[
     int | None,
-    _option(
+    make_option(
         SOLVER,
         "--resamples",
-        parser=typed_whole,
+        parser=integer_option,
         metavar="NUMBER",
-        text="Of the history, to see how stable the groups are.",
+        text="Number of bootstrap resamples of the history, to see how stable the groups are.",
     ),
 ]
 ExplainOption = Annotated[
     list[str] | None,
-    _option(OUTPUT, "--explain", metavar="TASK|all", text="Why a task is served where it is; may be repeated."),
+    make_option(
+        OUTPUT, "--explain", metavar="TASK|all", text="Explain why a task is served by its network; may be repeated."
+    ),
 ]
 TogetherOption = Annotated[
     bool,
-    _option(
-        OUTPUT, "--together", metavar="", text="How often resamples serve two tasks in one network, for each pair."
+    make_option(
+        OUTPUT, "--together", metavar="", text="Show how often resamples serve each pair of tasks by one network."
     ),
 ]
 CompareOption = Annotated[
     Path | None,
-    _option(OUTPUT, "--compare", metavar="FILE", text="What a grouping made by hand (YAML or JSON) loses."),
+    make_option(OUTPUT, "--compare", metavar="FILE", text="Compare with a grouping of your own (YAML or JSON)."),
 ]
 OutOption = Annotated[
-    Path | None, _option(OUTPUT, "--out", "-o", metavar="FILE", text="Save the grouping: .json or .yaml.")
+    Path | None, make_option(OUTPUT, "--out", "-o", metavar="FILE", text="Save the grouping as .json or .yaml.")
 ]
-JsonOption = Annotated[bool, _option(OUTPUT, "--json", metavar="", text="Print JSON and nothing else.")]
-QuietOption = Annotated[bool, _option(OUTPUT, "--quiet", "-q", metavar="", text="Only the networks, and no progress.")]
+JsonOption = Annotated[bool, make_option(OUTPUT, "--json", metavar="", text="Print JSON and nothing else.")]
+QuietOption = Annotated[
+    bool, make_option(OUTPUT, "--quiet", "-q", metavar="", text="Print only the networks, without progress.")
+]

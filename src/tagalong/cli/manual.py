@@ -1,4 +1,4 @@
-"""The pages that `--help` shows, and what all commands have in common."""
+"""The pages that `--help` shows, and what all commands share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from .messages import interruptible
+from .messages import end_with_message
 
 Examples = Sequence[tuple[str, str]]
 PURPOSE = """Which tasks should train together?
@@ -19,44 +19,44 @@ the alternatives, and says whether grouping is worth it.
 """
 FILES = (
     ("report.html", "the page: one file that fetches nothing and can be mailed"),
-    ("results.json", "every result, the table and the verdict"),
+    ("results.json", "all results, with the table and the verdict"),
     ("affinity.json, groupings.json", "who helps whom, and the groups of each method and budget"),
     ("networks/", "the recommended networks, for `tagalong predict`"),
-    ("settings.json, run.log", "what was asked, versions, seeds, and what happened when"),
-    ("run.sqlite, partial/", "trained networks: the same command goes on from there"),
+    ("settings.json, run.log", "the request, versions and seeds; what happened when"),
+    ("run.sqlite, partial/", "trained networks, from which the same command continues"),
 )
 EXIT_STATUS = (
-    ("0", "all went well"),
-    ("1", "a worker process died, or nobody reads what is printed"),
-    ("2", "wrong input, said in a sentence before anything is trained"),
-    ("130", "stopped by Ctrl-C; what is finished is kept, and the same command goes on"),
+    ("0", "success"),
+    ("1", "a worker process died, or the output pipe was closed"),
+    ("2", "invalid input, reported before anything is trained"),
+    ("130", "stopped by Ctrl-C; finished work is kept, and the same command continues"),
 )
 ENVIRONMENT = (
-    ("COLUMNS", "how wide tables may be, instead of the width of the terminal"),
-    ("NO_COLOR", "if set, nothing is coloured; files and pipes never are"),
+    ("COLUMNS", "the width of tables, if it should not be that of the terminal"),
+    ("NO_COLOR", "turns colors off; files and pipes never have any"),
 )
 EXAMPLES = re.compile(r"\n+Examples?:\n((?: +`[^`\n]+`: .+(?:\n|$))+)\s*$")
 EXAMPLE = re.compile(r" +`([^`\n]+)`: (.+)")
 
 
 def manual(examples: Examples) -> str:
-    """Below the list of commands: one example of each, the files of a run, exit codes, environment."""
+    """Returns what `tagalong --help` shows below the commands: examples, files of a run, exit status, environment."""
     sections = (
         _section("Examples", examples),
         _section("Files of a run (`--out`, by default `runs/` and its name)", FILES),
         _section("Exit status", EXIT_STATUS),
         _section("Environment", ENVIRONMENT),
-        "`tagalong COMMAND --help` tells more; `tagalong --install-completion` teaches your shell.",
+        "See `tagalong COMMAND --help` for details; `tagalong --install-completion` sets up your shell.",
     )
     return "\n\n".join(sections)
 
 
 def _section(title: str, lines: Examples) -> str:
-    return f"**{title}**\n\n" + "\n".join(f"- `{word}`: {said}" for word, said in lines)
+    return f"**{title}**\n\n" + "\n".join(f"- `{term}`: {meaning}" for term, meaning in lines)
 
 
 def split_examples(text: str) -> tuple[str, Examples]:
-    """The help of a command, and the examples that stand at its end: a command line and what it does.
+    """Separates a command's help from the examples at its end, each a command line and what it does.
 
     Example:
         >>> split_examples("Rolls a die.\\n\\nExample:\\n    `tagalong roll 6`: as usual\\n")
@@ -76,31 +76,31 @@ def show_examples(command: Any) -> None:
 
 
 def finish_command(command: Any) -> None:
-    """Gives a command and those below it what all of ours have: examples below the options, a sentence at Ctrl-C."""
+    """Adds what all commands share, also to subcommands: examples below the options, and errors as messages."""
     for part in getattr(command, "commands", {}).values():
         finish_command(part)
     if command.callback is not None:
-        command.callback = interruptible(command.callback)
+        command.callback = end_with_message(command.callback, command.params)
     show_examples(command)
 
 
 class Command(TyperCommand):
-    """A command whose help shows flags without the type that they do not take."""
+    """A command whose help shows flags without a type."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Options and arguments."""
-        return _plain(super().get_params(ctx))
+        """Returns options and arguments."""
+        return _without_flag_types(super().get_params(ctx))
 
 
 class Commands(TyperGroup):
-    """Several of them, likewise."""
+    """A group of commands whose help shows flags without a type."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Options and arguments."""
-        return _plain(super().get_params(ctx))
+        """Returns options and arguments."""
+        return _without_flag_types(super().get_params(ctx))
 
 
-def _plain(parameters: Sequence[Any]) -> list[Any]:
+def _without_flag_types(parameters: Sequence[Any]) -> list[Any]:
     for parameter in parameters:
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""

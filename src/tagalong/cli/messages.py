@@ -1,12 +1,13 @@
-"""How commands end: errors as one plain sentence, and Ctrl-C."""
+"""What commands print when they end early: invalid input, failures and Ctrl-C, each in a plain sentence."""
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from ast import literal_eval
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from functools import wraps
 from types import FrameType, TracebackType
@@ -15,144 +16,170 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from tagalong.errors import InvalidInput, Spelling
+
 from .terminal import print_line
 
-INTERRUPTED = 130  # the exit status after Ctrl-C
-OPTIONS = (
-    *("budgets", "budget", "cost", "max_cost", "max_size", "must_link", "cannot_link", "allow_single", "weights"),
-    *("objective", "axis", "average", "complete", "tasks", "solver", "time_limit", "seed", "resamples"),
-    *(
-        "targets",
-        "features_file",
-        "features",
-        "ignore",
-        "categorical",
-        "kinds",
-        "errors",
-        "split_column",
-        "group_column",
-    ),
-    *("methods", "seeds", "set", "price_per_hour", "confirm", "recipe", "executor", "device", "size", "with", "out"),
-)
-SPELT = {"allow_single=False": "--no-single", "allow_single=True": "--allow-single"}
+FAILED, INVALID, INTERRUPTED = 1, 2, 130  # exit statuses
 
 
-def complain(message: str) -> None:
-    """Prints a sentence where errors go, wrapped on a terminal; names in it that would move the cursor cannot."""
+def print_error(message: str) -> None:
+    """Prints a message to stderr, wrapped on a terminal; further lines become a list."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    for line in f"tagalong: {message}".split("\n"):
-        print_line(console, line, hang=4 if line.startswith("  - ") else 2)
+    first, *others = f"tagalong: {message}".split("\n")
+    print_line(console, first, hang=2)
+    for line in others:
+        print_line(console, f"  - {line.removeprefix('  - ')}", hang=4)
 
 
-def sentence(error: Exception, file: str | None = None) -> str:
-    """What an error says, with options instead of arguments, and the file's name instead of `scores`.
+def spell_options(parameters: Sequence[Any]) -> Spelling:
+    """Returns a function that spells arguments as the options of a command; other arguments keep their names.
+
+    Args:
+        parameters: of the command, as typer makes them.
 
     Example:
-        >>> sentence(ValueError("`max_cost` needs `cost`, found none"))
-        '--max-cost needs --cost, found none'
-        >>> sentence(ValueError("`solver='lp'` needs at most 24 tasks; solver='auto' chooses one that fits"))
-        '--solver lp needs at most 24 tasks; --solver auto chooses one that fits'
+        >>> app = typer.Typer()
+        >>> @app.command()
+        ... def group(allow_single: bool = typer.Option(True, "--allow-single/--no-single"), max_size: int = 3): ...
+        >>> spell = spell_options(typer.main.get_command(app).params)
+        >>> spell("max_size"), spell("max_size=4"), spell("allow_single=False"), spell("axis")
+        ('--max-size', '--max-size 4', '--no-single', 'axis')
     """
-    text = str(error)
-    for name in OPTIONS:
-        option = f"--{name.replace('_', '-')}"
-        text = re.sub(rf"`?\b{name}=(True|False)\b`?", lambda found: SPELT.get(found[0].strip("`"), found[0]), text)
-        text = re.sub(rf"`?\b{name}=['\"]?([\w.]+)['\"]?`?", rf"{option} \1", text)
-        text = text.replace(f"`{name}`", option)
-    text = text.replace("`scores`", file or "the scores").replace("`groups`", "the groups")
-    text = text.replace("`", "")  # arguments that are no options, such as those of a problem
-    first, *others = text.split("\n")
-    return "\n".join([first, *(f"  - {line.removeprefix('  - ')}" for line in others)])
+    options = {parameter.name.rstrip("_"): parameter for parameter in parameters if _long_names(parameter.opts)}
+
+    def spell(reference: str) -> str:
+        name, equals, value = reference.partition("=")
+        option = options.get(name)
+        if option is None:
+            return reference
+        if equals and option.is_flag:
+            return _long_names(option.opts if value == "True" else option.secondary_opts)[0]
+        return f"{_long_names(option.opts)[0]}{' ' * bool(equals)}{_unquoted(value)}"
+
+    return spell
+
+
+def _long_names(names: Sequence[str]) -> list[str]:
+    return [name for name in names if name.startswith("--")]
+
+
+def _unquoted(value: str) -> str:
+    return str(literal_eval(value)) if value[:1] in ("'", '"') else value
 
 
 @contextmanager
-def renamed_arguments(**typed: str) -> Iterator[None]:
-    """Errors inside name what was typed, instead of the library's arguments.
+def name_arguments(**names: str) -> Iterator[None]:
+    """Invalid input inside is reported under what the user typed, such as a file instead of `path`.
 
     Example:
-        >>> with renamed_arguments(path="table.csv"):
-        ...     raise ValueError("`path` must have rows, found none")
+        >>> with name_arguments(path="table.csv"):
+        ...     raise InvalidInput("path", "must have rows", "none")
         Traceback (most recent call last):
-        ValueError: table.csv must have rows, found none
+        tagalong.errors.InvalidInput: table.csv must have rows, found none
     """
     try:
         yield
+    except InvalidInput as error:
+        error.rename(names)
+        raise
     except ValueError as error:
-        text = str(error)
-        for argument, word in typed.items():
-            text = text.replace(f"`{argument}`", word)
-        raise ValueError(text) from error
+        invalid = InvalidInput("", str(error))
+        invalid.rename(names)
+        raise invalid from error
 
 
-def usage(message: str) -> str:
-    """What typer says about an option, without its frame.
+def explain(error: BaseException, spelling: Spelling) -> tuple[int, str] | None:
+    """Returns the exit status and the message for an error that a user can do something about, None for a bug."""
+    if isinstance(error, BrokenPipeError):
+        return None
+    if isinstance(error, InvalidInput):
+        return INVALID, error.render(spelling)
+    is_missing_package = isinstance(error, ImportError) and "pip install" in str(error)
+    if is_missing_package or isinstance(error, (ValueError, TimeoutError)):
+        return INVALID, InvalidInput("", str(error)).render(spelling)
+    if isinstance(error, BrokenExecutor):  # a worker was killed or ran out of memory
+        return FAILED, InvalidInput("", str(error)).render(spelling)
+    if isinstance(error, MemoryError):
+        return INVALID, f"not enough memory: {error or 'ask for less at once'}"
+    if isinstance(error, OSError):
+        return INVALID, f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED, str(error) or "stopped; nothing was changed, run the same command to start again"
+    return None
 
-    Example:
-        >>> usage("Invalid value for '--budget' / '-b': must be a number, found 'x'.")
-        "--budget must be a number, found 'x'"
-        >>> usage("Invalid value for 'what': Value error, 'x' is not one of 'a', 'b'.")
-        "'x' is not one of 'a', 'b'"
+
+def end_with_message(callback: Callable[..., None], parameters: Sequence[Any]) -> Callable[..., None]:
+    """Wraps a command so that errors end it with a message and an exit status, without a traceback.
+
+    Args:
+        callback: the function behind the command.
+        parameters: of the command, whose options the message mentions.
     """
-    found = re.fullmatch(r"Invalid value for '([\w-]+)'(?: / '[^']+')*: (.*)", message, re.DOTALL)
-    if not found:
-        return message.rstrip(".")
-    said = found[2].removeprefix("Value error, ").rstrip(".")
-    if not found[1].startswith("--"):
-        return said
-    return f"{found[1]}{'' if said.startswith('must') else ':'} {said}"
 
-
-def interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, which Ctrl-C ends with a sentence: that of the error, if it has one, and exit status 130."""
-
-    @wraps(command)
+    @wraps(callback)
     def wrapped(*arguments: Any, **options: Any) -> None:
         try:
-            command(*arguments, **options)
-        except KeyboardInterrupt as error:
-            complain(str(error) or "stopped; nothing was changed, the same command starts again")
-            raise typer.Exit(INTERRUPTED) from None
+            callback(*arguments, **options)
+        except (Exception, KeyboardInterrupt) as error:
+            explained = explain(error, spell_options(parameters))
+            if explained is None:
+                raise
+            status, message = explained
+            print_error(message)
+            raise typer.Exit(status) from None
 
     return wrapped
 
 
-def goes_on(out: object) -> KeyboardInterrupt:
-    """What to raise instead of an interrupt of work that is kept."""
-    return KeyboardInterrupt(f"stopped; finished networks are kept in {out}, the same command goes on from there")
+def describe_usage_error(error: Any) -> str:
+    """Returns what is wrong with a command line that typer could not parse, in our style."""
+    parameter = getattr(error, "param", None)
+    message = getattr(error, "message", "").removeprefix("Value error, ").rstrip(".")
+    if parameter is None or not message:
+        return str(error.format_message()).rstrip(".")
+    names = _long_names(parameter.opts)
+    if not names:
+        return message
+    return f"{names[0]}{'' if message.startswith('must') else ':'} {message}"
 
 
-class Interrupt:
-    """While entered, the first Ctrl-C only sets `asked`; the second is as usual.
+def resumable(out: object) -> KeyboardInterrupt:
+    """Returns the interrupt to raise when finished networks are kept."""
+    return KeyboardInterrupt(f"stopped; finished networks are kept in {out}, run the same command to continue")
+
+
+class InterruptRequest:
+    """While active, the first Ctrl-C only sets a flag; the second one interrupts as usual.
 
     Example:
-        >>> with Interrupt() as interrupt:
+        >>> with InterruptRequest() as interrupt:
         ...     signal.raise_signal(signal.SIGINT)
-        ...     interrupt.asked()
+        ...     interrupt.received()
         True
     """
 
     def __init__(self) -> None:
-        self._asked = False
-        self._before: Any = None
+        self._received = False
+        self._previous_handler: Any = None
 
-    def asked(self) -> bool:
-        """Whether Ctrl-C was pressed."""
-        return self._asked
+    def received(self) -> bool:
+        """Returns whether Ctrl-C was pressed."""
+        return self._received
 
-    def __enter__(self) -> Interrupt:
-        # Only the main thread may choose what a signal does.
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._handle)
+    def __enter__(self) -> InterruptRequest:
+        if threading.current_thread() is threading.main_thread():  # no other thread may set signal handlers
+            self._previous_handler = signal.signal(signal.SIGINT, self._handle)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        if self._previous_handler is not None:
+            signal.signal(signal.SIGINT, self._previous_handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._asked:
+        if self._received:
             raise KeyboardInterrupt
-        self._asked = True
-        print("stopping with the best so far; Ctrl-C again leaves at once", file=sys.stderr)
+        self._received = True
+        print("stopping with the best result so far; press Ctrl-C again to quit at once", file=sys.stderr)

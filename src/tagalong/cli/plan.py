@@ -11,8 +11,8 @@ import typer
 from tagalong.errors import counted
 
 from . import options
-from .arguments import check_folder, parse_names, parse_whole_budgets
-from .messages import renamed_arguments
+from .arguments import check_folder, parse_integer_budgets, parse_names
+from .messages import name_arguments
 from .run import show_table
 from .terminal import print_line, screen
 
@@ -56,7 +56,7 @@ def plan(
         raise ValueError(f"`seeds` must be a number from 1, found {seeds}")
     affinities = [_affinity(file) for file in files]
     tasks = len(affinities[0].tasks)
-    wanted = [2, 3] if budgets is None else parse_whole_budgets(budgets, tasks)
+    wanted = [2, 3] if budgets is None else parse_integer_budgets(budgets, tasks)
     usual = [budget for budget in wanted if budget <= tasks] if budgets is None else wanted
     made = make_plan(affinities, usual, parse_names(methods), 3 if seeds is None else seeds)
     path = made.to_csv(out or Path("plan.csv"))
@@ -113,10 +113,10 @@ def verdict(
 
     _check(out)
     if file.is_dir() or file.suffix.lower() == ".json":
-        with renamed_arguments(path=str(file)):
+        with name_arguments(path=str(file)):
             results = Results.load(file)
     else:
-        wanted = None if budgets is None else parse_whole_budgets(budgets, len(tasks_in_csv(file)))
+        wanted = None if budgets is None else parse_integer_budgets(budgets, len(tasks_in_csv(file)))
         results = verdict_from_csv(file, budgets=wanted)
     page = None if out is None else _keep(results, out, file)
     if json:

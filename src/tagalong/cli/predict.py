@@ -15,7 +15,7 @@ import typer
 from tagalong.errors import counted
 
 from . import options
-from .messages import renamed_arguments
+from .messages import name_arguments
 
 if TYPE_CHECKING:
     from tagalong.study import Best
@@ -50,7 +50,7 @@ def predict(
     from tagalong.files import write_atomic
     from tagalong.study import Best
 
-    with renamed_arguments(out=str(run), rows=str(new)):
+    with name_arguments(out=str(run), rows=str(new)):
         best = Best.load(run)
         columns = _columns(best, best.predict(_rows(new)))
     text = _table(columns)

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tagalong.errors import InvalidInput
+
 from . import options
 from .terminal import print_line, print_table, printable, prose_width, screen, spinner, text_table
 
 if TYPE_CHECKING:
     from tagalong.study import Compared, Line
 
-LONGEST = 6  # letters of a name that fit above its columns
+LONGEST = 6  # characters of a name that fit above its columns
 
 Other = Annotated[
     Path | None,
     typer.Argument(
-        metavar="OTHER", help="Another, to compare with.", show_default=False, autocompletion=options.complete_runs
+        metavar="OTHER", help="Another run to compare with.", show_default=False, autocompletion=options.complete_runs
     ),
 ]
 OpenOption = Annotated[
@@ -38,7 +40,7 @@ def report(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Makes the page of a finished run again from its files; with two runs, compares them.
+    """Writes the page of a finished run again; with two runs, compares them.
 
     The page, `report.html`, is one file that fetches nothing and can be mailed.
 
@@ -49,10 +51,10 @@ def report(
     from tagalong.study import compare_runs, read_run
 
     if other is not None and (out is not None or open_):
-        raise ValueError("--out and --open need one run; two runs are compared here, in the terminal")
+        raise InvalidInput("`out` and `open`", "need a single run", hint="two runs are compared in the terminal")
     if other is None:
         page = _make(run, out, json or quiet)
-        _tell(page, json, quiet)
+        _print_path(page, json, quiet)
         if open_:
             typer.launch(page.absolute().as_uri())
         return
@@ -72,10 +74,10 @@ def _make(run: Path, out: Path | None, silent: bool) -> Path:
         with spinner("drawing the page", silent):
             return write_report(found, out)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"stopped; {run} is as it was, the same command draws the page") from None
+        raise KeyboardInterrupt(f"stopped; {run} is unchanged, run the same command to draw the page") from None
 
 
-def _tell(page: Path, json: bool, quiet: bool) -> None:
+def _print_path(page: Path, json: bool, quiet: bool) -> None:
     if json:
         print(dumps({"page": str(page)}))
     elif quiet:
@@ -121,6 +123,6 @@ def _cost(line: Line | None) -> str:
 
 
 def _names(run: Path, other: Path) -> tuple[str, str]:
-    """The names of the folders, A and B where they are alike or long."""
+    """Returns the names of the folders, or A and B if they are equal or long."""
     first, second = printable(run.resolve().name), printable(other.resolve().name)
     return (first, second) if first != second and max(len(first), len(second)) <= LONGEST else ("A", "B")

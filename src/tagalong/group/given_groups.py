@@ -1,4 +1,4 @@
-"""Groups that somebody else chose: read as people write them down, scored under the same rules, and compared."""
+"""Groups chosen by hand or by another method: read from text, scored under the same rules, and compared."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tagalong.errors import refuse
+from tagalong.errors import InvalidInput, raise_problems
 
 from .grouping import FORMAT, Group, Grouping, GroupingFileError, Option, read_yaml
-from .posing import components
 from .problem import indices
+from .problem_building import components
 from .request import Cost, Request, Units, read_links
 from .scores import Candidate, Complete, Scores, group_name, is_number, read_scores
 
-Written = Group | frozenset[str]
-SAME = 1e-9  # of the larger value: what counts as equal
-EXPECTED = "a list of lists of names, `name: [names]`, or entries with `trains` and perhaps `serves`"
+GivenGroup = Group | frozenset[str]
+SAME = 1e-9  # relative tolerance of equal values
+EXPECTED = "must be a list of lists of names, a mapping 'name: [names]', or entries with 'trains' and 'serves'"
 
 
-def read_groups(text: str) -> tuple[Written, ...]:
+def read_groups(text: str) -> tuple[GivenGroup, ...]:
     """Reads groups from YAML or JSON text, a saved grouping or one made by hand.
 
     Args:
-        text: a list of lists of names; a mapping from a name of your own to such a list; a list (or mapping) of
-            entries with `trains`, and with `serves` where helpers are trained along; or what `Grouping.to_json`
-            and `Grouping.to_yaml` write.
+        text: a list of lists of names; a mapping from names of groups to lists of names; a list (or mapping) of
+            entries with `trains` and, if some tasks only help, `serves`; or the output of `Grouping.to_json` or
+            `Grouping.to_yaml`.
 
     Returns:
-        A `Group` where the text says what is served, a set of names where it does not.
+        A `Group` for each entry that says what it serves, a set of names for each one that does not.
 
     Raises:
-        GroupingFileError: the text says something else.
+        GroupingFileError: the text holds anything else.
 
     Example:
         >>> [sorted(group) for group in read_groups("hair: [black, blond]\\nbeard: [goatee, mustache]")]
@@ -47,17 +47,18 @@ def read_groups(text: str) -> tuple[Written, ...]:
     document = _document(text)
     if isinstance(document, Mapping):
         if "groupings" in document:
-            raise GroupingFileError("found groupings for several budgets, expected one; save a single budget")
+            found, hint = "groupings for several budgets", "save a single budget"
+            raise GroupingFileError("groups", "must be a single grouping", found, hint)
         document = document.get("groups", document)
     entries = list(document.values()) if isinstance(document, Mapping) else document
     if not isinstance(entries, list) or not entries:
         found = "nothing" if not entries else type(entries).__name__
-        raise GroupingFileError(f"groups must be {EXPECTED}, found {found}")
-    return tuple(_written(entry) for entry in entries)
+        raise GroupingFileError("groups", EXPECTED, found)
+    return tuple(_read_entry(entry) for entry in entries)
 
 
 def _document(text: str) -> Any:
-    # JSON first: YAML does not take its tabs.
+    # JSON first, because YAML does not allow its tabs.
     if text.lstrip()[:1] in ("{", "["):
         try:
             document = json.loads(text)
@@ -68,30 +69,31 @@ def _document(text: str) -> Any:
     try:
         return read_yaml(text.replace("\t", " "), as_text=True)
     except ValueError as error:
-        raise GroupingFileError(f"groups must be valid YAML or JSON, found {error}") from error
+        raise GroupingFileError("groups", "must be valid YAML or JSON", str(error)) from error
 
 
-def _written(entry: Any) -> Written:
+def _read_entry(entry: Any) -> GivenGroup:
     if not isinstance(entry, Mapping):
         return _names(entry)
     if "trains" not in entry or set(entry) - {"trains", "serves", "cost", "name"}:
-        raise GroupingFileError(f"groups must be {EXPECTED}, found an entry with {', '.join(map(repr, entry))}")
+        raise GroupingFileError("groups", EXPECTED, f"an entry with {', '.join(map(repr, entry))}")
     trains = _names(entry["trains"])
     if "serves" not in entry:
         return trains
     try:
         return Group(trains, _names(entry["serves"]), float(entry.get("cost", 1)))
     except (TypeError, ValueError) as error:
-        raise GroupingFileError(str(error)) from None
+        raise GroupingFileError("`groups`:", str(error)) from None
 
 
 def _names(entry: Any) -> frozenset[str]:
     names = re.split(r"\s*[,+;]\s*", entry.strip()) if isinstance(entry, str) else entry
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
-        raise GroupingFileError(f"a group must be a list of names, found {entry!r}")
+        raise GroupingFileError("`groups`:", "each group must be a list of names", repr(entry))
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise GroupingFileError(f"a group must name each task once, found {', '.join(map(repr, twice))} again")
+        found = f"{', '.join(map(repr, twice))} again"
+        raise GroupingFileError("`groups`:", "each group must name a task once", found)
     return frozenset(names)
 
 
@@ -114,24 +116,24 @@ def score_grouping(
 
     Args:
         scores: as for `select_groups`, and so are the options below.
-        groups: each a `Group`, which says what it serves, or a set of names to train: then every task is served
-            by the best of the networks that train it.
-        budget: what to write into the grouping; what the networks cost by default. More may be spent.
+        groups: each a `Group`, which says what it serves, or a set of names to train; each task of the latter is
+            served by the best of the networks that train it.
+        budget: recorded in the grouping, but not enforced; the total cost of the networks by default.
         objective: "max" or "min".
-        allow_single: whether a network may train one task alone.
-        max_size: how many tasks a network may train.
+        allow_single: whether a network may train a single task.
+        max_size: the largest number of tasks that a network may train.
         cost: of one network given its tasks.
-        max_cost: what a single network may cost.
-        must_link: sets of tasks served by the same network.
-        cannot_link: sets of tasks of which no network trains two.
-        weights: how much each task counts in the sum.
-        complete: "pairs" fills larger groups in a table.
+        max_cost: the highest cost of a single network.
+        must_link: sets of tasks that the same network must serve.
+        cannot_link: sets of tasks that no network may train together.
+        weights: the weight of each task in the sum.
+        complete: "pairs" fills in the results of larger groups.
 
     Returns:
-        A `Grouping` with solver "given"; its bound gives every task the best partner it could have.
+        A `Grouping` with solver "given", whose bound assumes the best possible partners for every task.
 
     Raises:
-        ValueError: groups that name unknown tasks, leave tasks out, have no known result or break a rule.
+        InvalidInput: groups name unknown tasks, leave tasks out, have no known result or violate a constraint.
 
     Example:
         >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
@@ -152,37 +154,37 @@ def score_grouping(
     read = read_scores(scores, complete, costs=cost is not None)
     request.check(read)
     if budget is not None and not (is_number(budget) and budget > 0):
-        raise ValueError(f"`budget` must be a positive number, found {short(budget)}")
-    networks = [_Network.of(group, read, request) for group in _groups_given(groups)]
+        raise InvalidInput("budget", "must be a positive number", short(budget))
+    networks = [_Network.look_up(group, read, request) for group in _check_groups(groups)]
     problems = [problem for network in networks for problem in network.problems(read, request)]
-    refuse(problems + _left_out(networks, read))
-    return _scored(networks, read, request, budget)
+    raise_problems(problems + _coverage_problems(networks, read))
+    return _build_grouping(networks, read, request, budget)
 
 
-def _groups_given(groups: Any) -> list[Written]:
-    expected = "`groups` must be a list of groups, each a Group or a set of names"
+def _check_groups(groups: Any) -> list[GivenGroup]:
+    expected = "must be a list of groups, each a Group or a set of names"
     if isinstance(groups, str) or not isinstance(groups, Iterable):
-        raise ValueError(f"{expected}, found {short(groups)}")
-    written: list[Written] = []
+        raise InvalidInput("groups", expected, short(groups))
+    checked: list[GivenGroup] = []
     for group in groups:
         if isinstance(group, str) or not isinstance(group, (Group, Iterable)):
-            raise ValueError(f"{expected}, found {short(group)} among them")
+            raise InvalidInput("groups", expected, f"{short(group)} among them")
         names = group if isinstance(group, Group) else tuple(group)
         if isinstance(names, tuple) and not all(isinstance(name, str) for name in names):
-            raise ValueError(f"{expected}, found {short(names)} among them")
-        written.append(names if isinstance(names, Group) else frozenset(names))
-    return written
+            raise InvalidInput("groups", expected, f"{short(names)} among them")
+        checked.append(names if isinstance(names, Group) else frozenset(names))
+    return checked
 
 
 @dataclass(frozen=True)
 class _Network:
-    """A written network with the scores of the tasks it can serve.
+    """A given network with the scores of the tasks it can serve.
 
     Attributes:
         trains: its tasks.
-        serves: those it serves; None if nobody said.
-        values: the score of each task it could serve.
-        cost: NaN if a table of costs does not list it.
+        serves: those it serves; None if that is left to the scores.
+        values: the score of each task it can serve.
+        cost: NaN if the table of costs does not list it.
     """
 
     trains: frozenset[str]
@@ -191,16 +193,16 @@ class _Network:
     cost: float
 
     @classmethod
-    def of(cls, group: Written, scores: Scores, request: Request) -> _Network:
-        """Looks its scores up; unknown names have none, and `problems` says so."""
+    def look_up(cls, group: GivenGroup, scores: Scores, request: Request) -> _Network:
+        """Looks up its scores; unknown tasks have none, which `problems` reports."""
         trains, serves = (group.trains, group.serves) if isinstance(group, Group) else (group, None)
         if not trains or not trains <= set(scores.tasks):
             return cls(trains, serves, {}, 1.0)
-        if scores.listed is None:
-            values = {task: scores.of(task, trains) for task in sorted(trains)}
+        if scores.candidates is None:
+            values = {task: scores.score_of(task, trains) for task in sorted(trains)}
             cost = request.cost_of(trains)
         else:
-            chosen = _listed(group, trains, scores, request)
+            chosen = _find_candidate(group, trains, scores, request)
             values = dict(chosen.values) if chosen else {}
             own = chosen is not None and not np.isnan(chosen.cost)
             cost = chosen.cost if chosen is not None and own else request.cost_of(trains)
@@ -208,66 +210,72 @@ class _Network:
             values = {task: 0.0 if np.isnan(value) else value for task, value in values.items()}
         return cls(trains, serves, {task: value for task, value in values.items() if np.isfinite(value)}, cost)
 
-    def problems(self, scores: Scores, request: Request) -> list[str]:
-        """What stands against it."""
+    def problems(self, scores: Scores, request: Request) -> list[InvalidInput]:
+        """Returns what is wrong with it."""
         name = group_name(self.trains)
         unknown = sorted(self.trains - set(scores.tasks))
         if unknown or not self.trains:
             known, found = ", ".join(map(repr, scores.tasks)), ", ".join(map(repr, unknown)) or "an empty group"
-            return [f"`groups` must name tasks ({known}), found {found}"]
+            return [InvalidInput("groups", f"must name tasks ({known})", found)]
         if len(self.trains) == 1 and len(scores.tasks) > 1 and not request.singles(scores):
-            return [f"`groups`: {name} trains one task alone, and `allow_single` is off for these scores"]
+            return [_problem(f"{name} trains a single task, and `allow_single` is off for these scores")]
         problems = []
         if not set(self.serves or ()) <= set(self.values) or not self.values:
-            problems.append(f"`groups`: there is no result for {name} in `scores`")
+            problems.append(_problem(f"`scores` has no result for {name}"))
         if request.max_size is not None and len(self.trains) > request.max_size:
-            problems.append(f"`groups`: {name} trains {len(self.trains)} tasks, `max_size` is {request.max_size}")
+            problems.append(_problem(f"{name} trains {len(self.trains)} tasks, `max_size` is {request.max_size}"))
         if np.isnan(self.cost):
-            problems.append(f"`groups`: `cost` does not list {name}")
+            problems.append(_problem(f"`cost` does not list {name}"))
         if request.max_cost is not None and self.cost > request.max_cost * (1 + 1e-9):
-            problems.append(f"`groups`: {name} costs {self.cost:g}, `max_cost` is {request.max_cost:g}")
+            problems.append(_problem(f"{name} costs {self.cost:g}, `max_cost` is {request.max_cost:g}"))
         for link in request.cannot_link:
             if len(self.trains & set(link)) > 1:
                 both = ", ".join(sorted(self.trains & set(link)))
-                problems.append(f"`groups`: {name} trains {both} together, against `cannot_link`")
+                problems.append(_problem(f"{name} trains {both} together, which `cannot_link` forbids"))
         return problems
 
 
-def _listed(group: Written, trains: frozenset[str], scores: Scores, request: Request) -> Candidate | None:
-    """The candidate that trains these tasks: of the cost that is written, else the best, then the cheapest."""
-    same = [entry for entry in scores.listed or () if entry.trains == trains]
+def _problem(text: str) -> InvalidInput:
+    return InvalidInput("`groups`:", text)
+
+
+def _find_candidate(group: GivenGroup, trains: frozenset[str], scores: Scores, request: Request) -> Candidate | None:
+    """Returns the candidate that trains these tasks: with the given cost, else the best one, then the cheapest."""
+    same = [entry for entry in scores.candidates or () if entry.trains == trains]
     costed = [entry for entry in same if isinstance(group, Group) and entry.cost == group.cost]
     if len(costed or same) < 2:
         return next(iter(costed or same), None)
     units = request.units(scores)
 
     def worth(entry: Candidate) -> tuple[float, float]:
-        total = sum(units.one(scores.tasks.index(task), value) for task, value in entry.values.items())
+        total = sum(units.weighted_score(scores.tasks.index(task), value) for task, value in entry.values.items())
         return request.sign * total, -entry.cost
 
     return max(costed or same, key=worth)
 
 
-def _left_out(networks: Sequence[_Network], scores: Scores) -> list[str]:
-    """Tasks that nothing serves, or more than one network says it serves."""
-    said = [task for network in networks for task in network.serves or ()]
-    reached = set(said).union(*(network.values for network in networks if network.serves is None))
+def _coverage_problems(networks: Sequence[_Network], scores: Scores) -> list[InvalidInput]:
+    """Returns which tasks are not served, or served by more than one network."""
+    stated = [task for network in networks for task in network.serves or ()]
+    reached = set(stated).union(*(network.values for network in networks if network.serves is None))
     missing = sorted(set(scores.tasks) - reached)
-    twice = sorted({task for task in said if said.count(task) > 1})
+    twice = sorted({task for task in stated if stated.count(task) > 1})
     problems = []
     if missing:
-        problems.append(f"`groups` must serve every task, found none that serves {', '.join(map(repr, missing))}")
+        found = f"none that serves {', '.join(map(repr, missing))}"
+        problems.append(InvalidInput("groups", "must serve every task", found))
     if twice:
-        problems.append(f"`groups` must serve each task once, found {', '.join(map(repr, twice))} more than once")
+        found = f"{', '.join(map(repr, twice))} more than once"
+        problems.append(InvalidInput("groups", "must serve each task once", found))
     return problems
 
 
-def _scored(networks: Sequence[_Network], scores: Scores, request: Request, budget: float | None) -> Grouping:
+def _build_grouping(networks: Sequence[_Network], scores: Scores, request: Request, budget: float | None) -> Grouping:
     units = request.units(scores)
     number = {task: i for i, task in enumerate(scores.tasks)}
-    place = _places(networks, scores, request, units)
+    place = _assign(networks, scores, request, units)
     per_task = {task: networks[at].values[task] for task, at in place.items()}
-    value = units.back(sum(units.one(number[task], score) for task, score in per_task.items()))
+    value = units.to_scores(sum(units.weighted_score(number[task], score) for task, score in per_task.items()))
     spent = float(sum(network.cost for network in networks))
     return Grouping(
         groups=tuple(
@@ -284,27 +292,28 @@ def _scored(networks: Sequence[_Network], scores: Scores, request: Request, budg
     )
 
 
-def _places(networks: Sequence[_Network], scores: Scores, request: Request, units: Units) -> dict[str, int]:
-    """Which network serves each task: as written, else the best; linked tasks go together."""
+def _assign(networks: Sequence[_Network], scores: Scores, request: Request, units: Units) -> dict[str, int]:
+    """Returns which network serves each task: the stated one, else the best; linked tasks go together."""
     place: dict[str, int] = {}
     problems = []
     for bits in components(scores.tasks, request.must_link):
         link = [scores.tasks[i] for i in indices(bits)]
-        said = {at for at, network in enumerate(networks) for task in link if task in (network.serves or ())}
+        stated = {at for at, network in enumerate(networks) for task in link if task in (network.serves or ())}
         able = [
             at
             for at, network in enumerate(networks)
-            if set(link) <= set(network.values) and (said == {at} or (not said and network.serves is None))
+            if set(link) <= set(network.values) and (stated == {at} or (not stated and network.serves is None))
         ]
         if not able:
-            problems.append(f"`groups`: no network serves {', '.join(link)} together, as `must_link` asks")
+            problems.append(_problem(f"no network serves {', '.join(link)} together, which `must_link` requires"))
             continue
         worth = [
-            request.sign * sum(units.one(i, networks[at].values[scores.tasks[i]]) for i in indices(bits)) for at in able
+            request.sign * sum(units.weighted_score(i, networks[at].values[scores.tasks[i]]) for i in indices(bits))
+            for at in able
         ]
         best = able[worth.index(max(worth))]
         place |= dict.fromkeys(link, best)
-    refuse(problems)
+    raise_problems(problems)
     return place
 
 
@@ -314,9 +323,9 @@ def _options(networks: Sequence[_Network], task: str, sign: float) -> tuple[Opti
 
 
 def _best_partners(scores: Scores, request: Request, units: Units) -> float:
-    """No grouping is worth more than every task in the best company there is for it."""
+    """Returns an upper bound: every task with its best possible partners."""
     best = dict.fromkeys(scores.tasks, -np.inf)
-    for entry in scores.listed or [Candidate(group, values) for group, values in scores.given.items()]:
+    for entry in scores.candidates or [Candidate(group, values) for group, values in scores.given.items()]:
         for task, value in entry.values.items():
             best[task] = max(best[task], request.sign * value)
     if scores.matrix is not None:
@@ -325,16 +334,16 @@ def _best_partners(scores: Scores, request: Request, units: Units) -> float:
             np.fill_diagonal(known, -np.inf)
         best = {task: max(best[task], top) for task, top in zip(scores.tasks, known.max(axis=0).tolist(), strict=True)}
     top = [best[task] if np.isfinite(best[task]) else 0.0 for task in scores.tasks]
-    return units.back(sum(units.one(i, score) for i, score in enumerate(top)))
+    return units.to_scores(sum(units.weighted_score(i, score) for i, score in enumerate(top)))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two groupings of the same tasks, scored alike.
+    """Two groupings of the same tasks under the same scores.
 
     Attributes:
-        mine: for example made by hand and scored by `score_grouping`.
-        best: what to compare it with, usually from `select_groups`.
+        mine: usually made by hand and scored by `score_grouping`.
+        best: usually found by `select_groups`.
 
     Example:
         >>> from tagalong.group import score_grouping, select_groups
@@ -348,11 +357,12 @@ class Comparison:
 
     def __post_init__(self) -> None:
         if self.mine.tasks != self.best.tasks or self.mine.objective != self.best.objective:
-            raise ValueError("`mine` and `best` must be groupings of the same tasks with the same objective")
+            expected = "must be groupings of the same tasks with the same objective"
+            raise InvalidInput("`mine` and `best`", expected)
 
     @property
     def loss(self) -> float:
-        """How much worse `mine` is in total; negative where it is better, 0 up to rounding."""
+        """How much worse `mine` is in total; negative if it is better, 0 if equal up to rounding."""
         sign = 1.0 if self.best.objective == "max" else -1.0
         loss = sign * (self.best.value - self.mine.value)
         largest = max(abs(self.best.value), abs(self.mine.value))
@@ -360,13 +370,13 @@ class Comparison:
 
     @property
     def per_task(self) -> dict[str, float]:
-        """How much worse `mine` is for each task, before weights; negative where it is better."""
+        """How much worse `mine` is for each task, before weights; negative if it is better."""
         sign = 1.0 if self.best.objective == "max" else -1.0
         return {task: sign * (score - self.mine.per_task[task]) for task, score in self.best.per_task.items()}
 
     @property
     def spent(self) -> tuple[float, float]:
-        """What the networks of `mine` and of `best` cost."""
+        """The total costs of `mine` and of `best`."""
         return sum(group.cost for group in self.mine.groups), sum(group.cost for group in self.best.groups)
 
     def __str__(self) -> str:

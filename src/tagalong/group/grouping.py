@@ -10,17 +10,19 @@ from typing import Any, Literal
 
 import yaml
 
+from tagalong.errors import InvalidInput
+
 from .grouping_text import explanation, html_table, remarks, summary, text_table
 from .solvers import Certificate
 from .stability import Stability
 
 FORMAT = "tagalong-grouping"
 VERSION = 1
-PLAIN = ("value", "bound", "status", "budget", "objective", "solver")  # what a document holds as it is
+PLAIN = ("value", "bound", "status", "budget", "objective", "solver")  # stored unchanged in a document
 
 
-class GroupingFileError(ValueError):
-    """A text that should hold a grouping does not."""
+class GroupingFileError(InvalidInput):
+    """A text or file that should hold a grouping does not."""
 
 
 @dataclass(frozen=True, init=False)
@@ -42,11 +44,11 @@ class Group:
         object.__setattr__(self, "cost", cost)
         if not self.serves <= self.trains:
             extra = ", ".join(map(repr, sorted(self.serves - self.trains)))
-            raise ValueError(f"`serves` must be among the trained tasks, found {extra} not in `trains`")
+            raise InvalidInput("serves", "must be among the tasks in `trains`", extra)
 
     @property
     def helpers(self) -> frozenset[str]:
-        """Tasks trained here only to help those served."""
+        """Tasks that are trained only to help those served."""
         return self.trains - self.serves
 
     def __str__(self) -> str:
@@ -63,7 +65,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Option:
-    """Where a task could be served, if it joined, and how it would score there."""
+    """A network that could serve a task, and the score of the task there."""
 
     trains: frozenset[str]
     score: float
@@ -76,17 +78,17 @@ class Grouping:
     Attributes:
         groups: sorted; every task is served by exactly one of them.
         value: the (weighted) sum of the scores of all tasks.
-        bound: what no other choice can beat by more than a tie, 1e-9 of the largest score; `value` itself if proven.
-        status: "optimal" if proven, up to a tie; else "feasible".
+        bound: no other choice is better than this by more than a tie, 1e-9 of the largest score; `value` if proven.
+        status: "optimal" if proven, up to ties; else "feasible".
         per_task: the score of each task where it is served.
-        budget: what was asked for.
+        budget: the requested budget.
         objective: "max" or "min".
-        solver: which solver answered.
-        ties: other choices of as few groups that are just as good; at most eight are listed.
-        options: for each task, what it would score in each of the networks, best first.
-        certificate: prices that prove `certificate.bound`, from the linear programme; that bound is `value` itself
-            unless the programme left a gap, which branching then closed.
-        resampled: what reselecting on resamples of the history gave; None without a history.
+        solver: the solver that found it.
+        ties: other choices with the same number of groups and the same value; at most eight.
+        options: for each task, its score in each of the networks, best first.
+        certificate: dual prices of the linear program, which prove `certificate.bound`. That bound equals `value`
+            unless the program left a gap, which branching then closed.
+        resampled: the result of selecting again on bootstrap resamples of the history; None without a history.
 
     Example:
         >>> from tagalong.group import select_groups
@@ -118,32 +120,32 @@ class Grouping:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """All tasks, by name."""
+        """The names of all tasks, sorted."""
         return tuple(sorted(self.per_task))
 
     @property
     def gap(self) -> float:
-        """How far the bound lies from the value, as a share of the value; 0 if they are equal."""
+        """The relative distance between bound and value; 0 if they are equal."""
         distance = abs(self.bound - self.value)
         return distance / abs(self.value) if self.value else (float("inf") if distance else 0.0)
 
     @property
     def stability(self) -> float | None:
-        """The share of resamples of the history that serve the same sets of tasks; None without a history."""
+        """The fraction of bootstrap resamples with the same served sets; None without a history."""
         return None if self.resampled is None else self.resampled.share
 
     def served_by(self, task: str) -> Group:
-        """The group that serves this task."""
+        """Returns the group that serves a task."""
         for group in self.groups:
             if task in group.serves:
                 return group
-        raise ValueError(f"`task` must be one of {', '.join(map(repr, self.tasks))}, found {task!r}")
+        raise InvalidInput("task", f"must be one of {', '.join(map(repr, self.tasks))}", repr(task))
 
     def loss_mask(self, group: Group | int) -> dict[str, bool]:
-        """Which losses to train in this group's network.
+        """Returns which losses to train in the network of a group.
 
         Args:
-            group: one of `groups`, or its number.
+            group: one of `groups`, or its index.
 
         Example:
             >>> from tagalong.group import select_groups
@@ -157,7 +159,7 @@ class Grouping:
         return {task: task in chosen.trains for task in self.tasks}
 
     def explain(self, task: str) -> str:
-        """Why this task is served where it is, and what the next best would have been.
+        """Explains why a task is served by its network, and names the next best one.
 
         Example:
             >>> from tagalong.group import select_groups
@@ -169,16 +171,16 @@ class Grouping:
 
     @property
     def summary(self) -> str:
-        """One line: how many networks, how good, and whether that is proven."""
+        """One line with the number of networks, their value, and whether it is proven optimal."""
         return summary(self)
 
     @property
     def remarks(self) -> list[str]:
-        """What else there is to say, line by line: groupings that are as good, and how stable this one is."""
+        """Further remarks, one per line: equally good groupings, and how stable this one is."""
         return remarks(self)
 
     def to_document(self) -> dict[str, Any]:
-        """The grouping as a dictionary that JSON can hold; `from_document` gives it back."""
+        """Returns the grouping as a JSON-safe dictionary, which `from_document` reads."""
         document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         document |= {name: getattr(self, name) for name in PLAIN}
         document["groups"] = _plain_groups(self.groups)
@@ -202,27 +204,25 @@ class Grouping:
 
     @staticmethod
     def from_document(document: Any) -> Grouping:
-        """The grouping in a dictionary that `to_document` made, perhaps by way of a file."""
+        """Reads a dictionary made by `to_document`."""
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
         if found != FORMAT:
-            raise GroupingFileError(f"a grouping must have the format {FORMAT!r}, found {found!r}")
+            raise GroupingFileError("a grouping", f"must have the format {FORMAT!r}", repr(found))
         if document.get("version") != VERSION:
             version = document.get("version")
-            raise GroupingFileError(
-                f"this tagalong reads groupings of version {VERSION}, found {version!r}; update tagalong"
-            )
+            raise GroupingFileError("a grouping", f"must be of version {VERSION}", repr(version), "update tagalong")
         try:
-            return _built(document)
+            return _grouping_from(document)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise GroupingFileError(f"the grouping is damaged: {error!r}; save it again") from error
+            raise GroupingFileError("the grouping", f"is damaged: {error!r}", hint="save it again") from error
 
     def to_json(self) -> str:
-        """The grouping as JSON text; `from_json` gives it back."""
+        """Returns the grouping as JSON text, which `from_json` reads."""
         return json.dumps(self.to_document(), indent=1, allow_nan=False)
 
     @staticmethod
     def from_json(text: str) -> Grouping:
-        """Reads what `to_json` wrote.
+        """Reads JSON text made by `to_json`.
 
         Example:
             >>> from tagalong.group import select_groups
@@ -233,18 +233,18 @@ class Grouping:
         try:
             document = json.loads(text)
         except ValueError as error:
-            raise GroupingFileError(f"a grouping must be valid JSON, found {error}") from error
+            raise GroupingFileError("a grouping", "must be valid JSON", str(error)) from error
         return Grouping.from_document(document)
 
     def to_yaml(self) -> str:
-        """The grouping as YAML text, to be read and changed by hand; `from_yaml` gives it back."""
+        """Returns the grouping as YAML text, easy to edit by hand, which `from_yaml` reads."""
         return yaml.safe_dump(
             self.to_document(), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110
         )  # short lists on one line
 
     @staticmethod
     def from_yaml(text: str) -> Grouping:
-        """Reads what `to_yaml` wrote.
+        """Reads YAML text made by `to_yaml`.
 
         Example:
             >>> from tagalong.group import select_groups
@@ -265,7 +265,7 @@ class Grouping:
         try:
             document = read_yaml(text)
         except ValueError as error:
-            raise GroupingFileError(f"a grouping must be valid YAML, found {error}") from error
+            raise GroupingFileError("a grouping", "must be valid YAML", str(error)) from error
         return Grouping.from_document(document)
 
     def __str__(self) -> str:
@@ -275,7 +275,7 @@ class Grouping:
         return html_table(self)
 
 
-def _built(document: dict[str, Any]) -> Grouping:
+def _grouping_from(document: dict[str, Any]) -> Grouping:
     certificate, resampled = document.get("certificate"), document.get("resampled")
     return Grouping(
         groups=_groups(document["groups"]),
@@ -307,7 +307,7 @@ def _groups(entries: list[dict[str, Any]]) -> tuple[Group, ...]:
 
 
 def read_yaml(text: str, as_text: bool = False) -> Any:
-    """The document in a text; with `as_text` every value is a string, so that a task may be called `no` or `1`.
+    """Parses YAML; with `as_text` every value is a string, so that tasks may be called `no` or `1`.
 
     Raises:
         ValueError: the text is not YAML, or a mapping holds a key twice.
@@ -319,12 +319,12 @@ def read_yaml(text: str, as_text: bool = False) -> Any:
     try:
         return yaml.load(text, _Texts if as_text else _Values)
     except yaml.YAMLError as error:
-        raise ValueError(_sentence(error)) from error
+        raise ValueError(_describe(error)) from error
     except RecursionError:
         raise ValueError("too deeply nested") from None
 
 
-def _sentence(error: yaml.YAMLError) -> str:
+def _describe(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     return f"{problem} in line {mark.line + 1}" if mark is not None else str(problem)

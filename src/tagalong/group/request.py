@@ -1,4 +1,4 @@
-"""What was asked for: the options of `select_groups`, checked; and the units that weighted scores are counted in."""
+"""The options of `select_groups`, checked; and the units in which weighted scores are computed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tagalong.errors import counted, refuse
+from tagalong.errors import InvalidInput, counted, raise_problems
 
 from .problem import Floats, Ints
 from .scores import Scores, group_name, is_number
@@ -20,12 +20,12 @@ from .scores import Scores, group_name, is_number
 Cost = float | Mapping[Any, float] | Callable[[frozenset[str]], float]
 SolverName = Literal["auto", "exact", "lp", "columns", "milp", "search"]
 SOLVERS = get_args(SolverName)
-LARGEST = 1023  # the power of two that scores may add up to: the difference of two such sums still is a double
+LARGEST = 1023  # scores may sum up to this power of two, so that the difference of two sums is still a double
 
 
 @dataclass(frozen=True)
 class Request:
-    """The options of `select_groups`, after its scores."""
+    """The options of `select_groups`, without the scores."""
 
     budgets: Sequence[float]
     objective: Literal["max", "min"] = "max"
@@ -43,23 +43,23 @@ class Request:
     stop: Callable[[], bool] | None = None
 
     def singles(self, scores: Scores) -> bool:
-        """Whether networks of one task are allowed: as asked, or as the scores suggest."""
+        """Returns whether networks of one task are allowed, by request or by default."""
         return scores.singles if self.allow_single is None else self.allow_single
 
     def units(self, scores: Scores) -> Units:
-        """What weighted scores are counted in."""
-        return Units.of(scores.largest(self.singles(scores)), self._weights(scores))
+        """Returns the units in which weighted scores are computed."""
+        return Units.for_scores(scores.largest(self.singles(scores)), self._weights(scores))
 
     @property
     def sign(self) -> float:
-        """−1 if scores are to be minimised."""
+        """−1 if scores are minimized, else 1."""
         return 1.0 if self.objective == "max" else -1.0
 
     def _weights(self, scores: Scores) -> Floats:
         return np.array([float((self.weights or {}).get(task, 1.0)) for task in scores.tasks])
 
     def cost_of(self, group: frozenset[str]) -> float:
-        """What a network for these tasks costs; NaN if a mapping does not list it."""
+        """Returns the cost of a network for these tasks; NaN if a mapping does not list it."""
         if self.cost is None:
             return 1.0
         if isinstance(self.cost, Mapping):
@@ -69,22 +69,21 @@ class Request:
         try:
             found = self.cost(group)
         except Exception as error:
-            raise ValueError(
-                f"`cost` must return a positive number for {group_name(group)}, but it raised {error!r}"
-            ) from error
+            expected = f"must return a positive number for {group_name(group)}, but raised {error!r}"
+            raise InvalidInput("cost", expected) from error
         number = _number(found)
         if not 0 < number < math.inf:
-            raise ValueError(f"`cost` of {group_name(group)} must be a positive number, found {short(found)}")
+            raise InvalidInput("cost", f"of {group_name(group)} must be a positive number", short(found))
         return number
 
     @cached_property
     def _listed_costs(self) -> dict[Any, float]:
-        """A mapping of costs with sets as keys, however they were written."""
+        """The mapping of costs, with frozensets as keys."""
         assert isinstance(self.cost, Mapping)
         return {frozenset(key) if isinstance(key, tuple) else key: cost for key, cost in self.cost.items()}
 
     def check(self, scores: Scores) -> None:
-        """Refuses what cannot be meant."""
+        """Refuses invalid options."""
         value_problems = self._value_problems(scores) if self._knows_singles else []
         problems = [
             *self._budget_problems(scores),
@@ -95,99 +94,105 @@ class Request:
             *self._weight_problems(scores),
             *value_problems,
         ]
-        refuse(problems)
-        refuse(_range_problems(scores.largest(self.singles(scores)), self._weights(scores)))
+        raise_problems(problems)
+        raise_problems(_range_problems(scores.largest(self.singles(scores)), self._weights(scores)))
 
     @property
     def _knows_singles(self) -> bool:
         return self.allow_single is None or isinstance(self.allow_single, (bool, np.bool_))
 
-    def _budget_problems(self, scores: Scores) -> list[str]:
+    def _budget_problems(self, scores: Scores) -> list[InvalidInput]:
         n, problems = len(scores.tasks), []
-        plain = self.cost is None and all(entry.cost == 1 or np.isnan(entry.cost) for entry in scores.listed or ())
+        plain = self.cost is None and all(entry.cost == 1 or np.isnan(entry.cost) for entry in scores.candidates or ())
         for budget in self.budgets:
             if isinstance(budget, bool) or not isinstance(budget, (int, float, np.number)):
-                problems.append(f"`budget` must be a number, found {short(budget)}")
+                problems.append(InvalidInput("budget", "must be a number", short(budget)))
             elif not is_number(budget) or budget <= 0:
-                problems.append(f"`budget` must be positive, found {short(budget)}; 1 is one network for all tasks")
+                hint = "1 is one network for all tasks"
+                problems.append(InvalidInput("budget", "must be positive", short(budget), hint))
             elif plain and budget != int(budget):
-                problems.append(f"`budget` must be a whole number of networks, found {budget!r}; or give a `cost`")
+                hint = "pass `cost` if networks have costs"
+                problems.append(
+                    InvalidInput("budget", "must be an integer, the number of networks", repr(budget), hint)
+                )
             elif plain and budget > n:
-                problems.append(f"`budget` must be from 1 to the number of tasks, {n}, found {budget!r}")
+                problems.append(InvalidInput("budget", f"must be at most {n}, the number of tasks", repr(budget)))
         if not len(self.budgets):
-            problems.append("`budgets` must hold at least one budget, found none")
+            problems.append(InvalidInput("budgets", "must hold at least one budget", "none"))
         return problems
 
-    def _option_problems(self) -> list[str]:
+    def _option_problems(self) -> list[InvalidInput]:
         problems = []
         if not isinstance(self.objective, str) or self.objective not in ("max", "min"):
-            problems.append(f"`objective` must be 'max' or 'min', found {short(self.objective)}")
+            problems.append(InvalidInput("objective", "must be 'max' or 'min'", short(self.objective)))
         if not isinstance(self.solver, str) or self.solver not in SOLVERS:
-            problems.append(f"`solver` must be one of {', '.join(map(repr, SOLVERS))}, found {short(self.solver)}")
+            expected = f"must be one of {', '.join(map(repr, SOLVERS))}"
+            problems.append(InvalidInput("solver", expected, short(self.solver)))
         if not self._knows_singles:
-            problems.append(f"`allow_single` must be True, False or None, found {short(self.allow_single)}")
-        if self.max_size is not None and (not _is_whole(self.max_size) or self.max_size < 1):
-            problems.append(f"`max_size` must be a whole number from 1, found {self.max_size!r}")
+            problems.append(InvalidInput("allow_single", "must be True, False or None", short(self.allow_single)))
+        if self.max_size is not None and (not _is_integer(self.max_size) or self.max_size < 1):
+            problems.append(InvalidInput("max_size", "must be a positive integer", repr(self.max_size)))
         if self.time_limit is not None and not _is_positive(self.time_limit):
-            problems.append(f"`time_limit` must be a positive number of seconds, found {self.time_limit!r}")
-        if not _is_whole(self.seed) or self.seed < 0:
-            problems.append(f"`seed` must be a whole number from 0, found {self.seed!r}")
-        if self.resamples is not None and (not _is_whole(self.resamples) or self.resamples < 0):
-            problems.append(f"`resamples` must be a whole number from 0, found {self.resamples!r}")
+            problems.append(InvalidInput("time_limit", "must be a positive number of seconds", repr(self.time_limit)))
+        if not _is_integer(self.seed) or self.seed < 0:
+            problems.append(InvalidInput("seed", "must be a non-negative integer", repr(self.seed)))
+        if self.resamples is not None and (not _is_integer(self.resamples) or self.resamples < 0):
+            problems.append(InvalidInput("resamples", "must be a non-negative integer", repr(self.resamples)))
         if self.stop is not None and not callable(self.stop):
-            problems.append(f"`stop` must be a callable that returns True or False, found {self.stop!r}")
+            problems.append(InvalidInput("stop", "must be a callable that returns True or False", repr(self.stop)))
         return problems
 
-    def _cost_problems(self, scores: Scores) -> list[str]:
+    def _cost_problems(self, scores: Scores) -> list[InvalidInput]:
         problems = []
         if self.cost is not None and scores.own_costs:
-            problems.append("`cost` must be left out: each Candidate has its own")
+            problems.append(InvalidInput("cost", "cannot be combined with candidates, which have their own costs"))
         by_group = callable(self.cost) or isinstance(self.cost, Mapping)
         if self.cost is not None and not by_group and not _is_positive(self.cost):
-            problems.append(f"`cost` must be a positive number, a mapping or a callable, found {short(self.cost)}")
+            expected = "must be a positive number, a mapping or a callable"
+            problems.append(InvalidInput("cost", expected, short(self.cost)))
         if isinstance(self.cost, Mapping):
             problems += self._cost_table_problems(self.cost)
         if self.max_cost is not None and not _is_positive(self.max_cost):
-            problems.append(f"`max_cost` must be a positive number, found {self.max_cost!r}")
-        unknown = scores.listed is None or any(np.isnan(entry.cost) for entry in scores.listed)
+            problems.append(InvalidInput("max_cost", "must be a positive number", repr(self.max_cost)))
+        unknown = scores.candidates is None or any(np.isnan(entry.cost) for entry in scores.candidates)
         if self.max_cost is not None and self.cost is None and unknown:
-            problems.append("`max_cost` needs `cost`, what one network costs given its tasks; found none")
+            problems.append(InvalidInput("max_cost", "needs `cost`, the cost of a network given its tasks"))
         return problems
 
-    def _cost_table_problems(self, table: Mapping[Any, Any]) -> list[str]:
+    def _cost_table_problems(self, table: Mapping[Any, Any]) -> list[InvalidInput]:
         keys = [key for key in table if isinstance(key, bool) or not isinstance(key, (frozenset, tuple, Integral))]
         if keys:
-            return [
-                "`cost` must map sets of tasks, or numbers of tasks, to costs, found the key "
-                f"{short(keys[0])}; write frozenset({{'a', 'b'}}) or 2"
-            ]
+            expected, hint = "must map sets or numbers of tasks to costs", "write frozenset({'a', 'b'}) or 2"
+            return [InvalidInput("cost", expected, f"the key {short(keys[0])}", hint)]
         problems = []
         if len(self._listed_costs) < len(table):
-            problems.append("`cost` must list each group once, found one as a tuple and again in another order or form")
+            found = "one as a tuple and again in another order or form"
+            problems.append(InvalidInput("cost", "must list each group once", found))
         for key, cost in table.items():
             unlisted = isinstance(cost, (float, np.floating)) and np.isnan(cost)  # as if the key were not there
             if not unlisted and not _is_positive(cost):
-                what = f"a network of {counted(int(key), 'task')}" if isinstance(key, Integral) else group_name(key)
-                problems.append(f"`cost` of {what} must be a positive number, found {short(cost)}")
+                name = f"a network of {counted(int(key), 'task')}" if isinstance(key, Integral) else group_name(key)
+                problems.append(InvalidInput("cost", f"of {name} must be a positive number", short(cost)))
         return problems
 
-    def _weight_problems(self, scores: Scores) -> list[str]:
+    def _weight_problems(self, scores: Scores) -> list[InvalidInput]:
         if self.weights is None:
             return []
         if not isinstance(self.weights, Mapping):
             example = f"{{{scores.tasks[0]!r}: 2}}"
-            return [f"`weights` must map tasks to numbers, such as {example}, found {short(self.weights)}"]
+            return [InvalidInput("weights", f"must map tasks to numbers, such as {example}", short(self.weights))]
         unknown = set(self.weights) - set(scores.tasks)
         problems = []
         if unknown:
             known = ", ".join(map(repr, scores.tasks))
-            problems.append(f"`weights` must name tasks ({known}), found {', '.join(sorted(map(repr, unknown)))}")
+            found = ", ".join(sorted(map(repr, unknown)))
+            problems.append(InvalidInput("weights", f"must name tasks ({known})", found))
         for task, weight in self.weights.items():
             if not _is_positive(weight):
-                problems.append(f"`weights`: the weight of {task!r} must be a positive number, found {short(weight)}")
+                problems.append(InvalidInput("weights", f"of {task!r} must be positive numbers", short(weight)))
         return problems
 
-    def _value_problems(self, scores: Scores) -> list[str]:
+    def _value_problems(self, scores: Scores) -> list[InvalidInput]:
         if scores.matrix is None:
             return []
         wanted = ~np.eye(len(scores.tasks), dtype=bool)
@@ -199,46 +204,40 @@ class Request:
         i, j = bad[0]
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
         where = f"{scores.matrix[i, j]} from {scores.tasks[i]!r} onto {scores.tasks[j]!r}{more}"
-        hint = (
-            "measure that pair, or leave the task out"
-            if i != j
-            else "give the single-task score, or allow_single=False"
-        )
-        return [f"`scores` must be finite, found {where}; {hint}"]
+        pair_hint, single_hint = "measure that pair, or omit the task", "pass that score, or `allow_single=False`"
+        return [InvalidInput("scores", "must be finite", where, pair_hint if i != j else single_hint)]
 
 
 def read_links(links: Any) -> Any:
-    """Links as tuples of tuples, so that they can be read twice; what is no link stays as it is, to be refused."""
+    """Returns links as tuples of tuples, so that they can be read twice; anything else is left to be refused."""
     if isinstance(links, str) or not isinstance(links, Iterable):
         return links
     return tuple(link if isinstance(link, str) or not isinstance(link, Iterable) else tuple(link) for link in links)
 
 
 def read_budgets(budgets: Any) -> tuple[float, ...]:
-    """Several budgets."""
+    """Returns several budgets as a tuple."""
     if isinstance(budgets, str) or not isinstance(budgets, Iterable) or getattr(budgets, "ndim", 1) == 0:
-        raise ValueError(
-            f"`budgets` must be a list of numbers, such as [2, 3], found {short(budgets)}; or give `budget`"
-        )
+        raise InvalidInput("budgets", "must be a list of numbers, such as [2, 3]", short(budgets))
     return tuple(budgets)
 
 
-def _link_problems(name: str, links: Any, scores: Scores) -> list[str]:
+def _link_problems(name: str, links: Any, scores: Scores) -> list[InvalidInput]:
     if not isinstance(links, tuple):
-        return [f"`{name}` must be a list of sets of tasks, such as [('a', 'b')], found {short(links)}"]
+        return [InvalidInput(name, "must be a list of sets of tasks, such as [('a', 'b')]", short(links))]
     problems = []
     for link in links:
         if not isinstance(link, tuple) or len(set(map(repr, link))) < 2:
-            problems.append(f"`{name}` must hold sets of two or more tasks, found {short(link)}")
+            problems.append(InvalidInput(name, "must hold sets of two or more tasks", short(link)))
             continue
         unknown = sorted({repr(task) for task in link if task not in scores.tasks})
         if unknown:
             known = ", ".join(map(repr, scores.tasks))
-            problems.append(f"`{name}` must name tasks ({known}), found {', '.join(unknown)}")
+            problems.append(InvalidInput(name, f"must name tasks ({known})", ", ".join(unknown)))
     return problems
 
 
-def _is_whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
@@ -247,7 +246,7 @@ def _is_positive(value: Any) -> bool:
 
 
 def _number(value: Any) -> float:
-    """As a float, tensors and arrays of one number too; NaN for anything else."""
+    """Converts to a float, also tensors and arrays of one number; NaN for anything else."""
     if isinstance(value, (str, bytes, bool, complex, np.complexfloating)):
         return math.nan
     try:
@@ -258,15 +257,15 @@ def _number(value: Any) -> float:
 
 @dataclass(frozen=True)
 class Units:
-    """Weighted scores as multiples of a power of two near the largest of them: sums neither overflow nor vanish.
+    """Weighted scores as multiples of a power of two near the largest one, so that sums neither over- nor underflow.
 
-    Multiplying by a power of two is exact, so scores of any size are treated alike.
+    Multiplying by a power of two is exact, so scores of any magnitude are treated alike.
 
     Attributes:
         exponent: of the unit.
-        powers: of each task, what its scores are divided by first.
-        weights: of each task, between 1/2 and 1.
-        shifts: of each task, the power of two that is left to multiply by.
+        powers: for each task, the power of two by which its scores are divided first.
+        weights: for each task, between 1/2 and 1.
+        shifts: for each task, the remaining power of two to multiply by.
     """
 
     exponent: int
@@ -275,36 +274,36 @@ class Units:
     shifts: Ints
 
     @classmethod
-    def of(cls, largest: Floats, weights: Floats) -> Units:
-        """For scores up to `largest` and the weights of the tasks."""
+    def for_scores(cls, largest: Floats, weights: Floats) -> Units:
+        """Returns units for scores up to `largest` with these weights."""
         (_, powers), (fractions, more) = np.frexp(largest), np.frexp(weights)
         together = (powers + more).astype(np.int64)
         exponent = int(together[largest > 0].max()) if largest.any() else 0
         return cls(exponent, powers.astype(np.int64), fractions, together - exponent)
 
     def weighted(self, values: Floats) -> Floats:
-        """Scores (their last axis are the tasks) times weights, in this unit."""
+        """Returns scores (tasks along the last axis) times weights, in this unit."""
         found: Floats = np.ldexp(np.ldexp(values, -self.powers) * self.weights, self.shifts)
         return found
 
-    def one(self, task: int, value: float) -> float:
-        """The score of one task times its weight, in this unit."""
+    def weighted_score(self, task: int, value: float) -> float:
+        """Returns the score of one task times its weight, in this unit."""
         return math.ldexp(
             math.ldexp(value, -int(self.powers[task])) * float(self.weights[task]), int(self.shifts[task])
         )
 
-    def back(self, value: float) -> float:
-        """From this unit to that of the scores."""
+    def to_scores(self, value: float) -> float:
+        """Converts from this unit to that of the scores."""
         return math.ldexp(value, self.exponent)
 
 
-def _range_problems(largest: Floats, weights: Floats) -> list[str]:
-    """Refuses scores whose sum over all tasks is no double, with and without weights."""
-    for name, factors in (("`scores`", np.ones(len(weights))), ("`scores` times `weights`", weights)):
-        units = Units.of(largest, factors)
+def _range_problems(largest: Floats, weights: Floats) -> list[InvalidInput]:
+    """Returns a problem if the sum of scores over all tasks may overflow, with or without weights."""
+    for name, factors in (("scores", np.ones(len(weights))), ("`scores` times `weights`", weights)):
+        units = Units.for_scores(largest, factors)
         total = float(units.weighted(largest).sum())
         if total and math.frexp(total)[1] + units.exponent > LARGEST:
-            few = f"found up to {largest.max():.3g} for one of {len(largest)}"
-            most = f"{math.ldexp(1.0, LARGEST):.0e}"
-            return [f"{name} must add up to less than {most} over all tasks, {few}; divide all of them by one number"]
+            expected = f"must add up to less than {math.ldexp(1.0, LARGEST):.0e} over all tasks"
+            found = f"up to {largest.max():.3g} for one of {len(largest)}"
+            return [InvalidInput(name, expected, found, "divide all of them by the same number")]
     return []

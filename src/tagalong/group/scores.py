@@ -1,4 +1,4 @@
-"""What was measured, read from whatever it comes in: an affinity, a square table, results of groups, candidates."""
+"""Reads scores in any of their forms: an affinity, a square table, results of groups, or candidates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tagalong.affinity import Affinity
-from tagalong.errors import name_problems, refuse
+from tagalong.errors import InvalidInput, raise_problems, task_name_problems
 
 from .problem import Floats
 from .solvers import MOST_LISTED
@@ -22,14 +22,14 @@ from .solvers import MOST_LISTED
 
 @dataclass(frozen=True, init=False)
 class Candidate:
-    """One network that may be chosen: what it trains, how well each task does in it, what it costs.
+    """A network that may be chosen: what it trains, the result of each task, and its cost.
 
     Several candidates may train the same tasks, for example a full and a half-size network for one task.
 
     Attributes:
         trains: the tasks trained.
-        values: the result of each task that the network may serve; tasks left out only help.
-        cost: what the network takes of the budget.
+        values: the result of each task that the network may serve; other trained tasks only help.
+        cost: the share of the budget that the network takes.
 
     Example:
         >>> Candidate({"age", "ill"}, {"age": 0.9, "ill": 0.7}, cost=1)
@@ -42,13 +42,12 @@ class Candidate:
 
     def __init__(self, trains: Iterable[str], values: Mapping[str, float], cost: float = 1) -> None:
         if isinstance(trains, str):
-            raise ValueError(
-                f"`trains` must be a collection of names, found the string {trains!r}; write {{{trains!r}}}"
-            )
+            found, hint = f"the string {trains!r}", f"write {{{trains!r}}}"
+            raise InvalidInput("trains", "must be a collection of names", found, hint)
         names = frozenset(trains)
         foreign = sorted(map(repr, set(values) - names))
         if foreign:
-            raise ValueError(f"`values` must be results of trained tasks, found {', '.join(foreign)}")
+            raise InvalidInput("values", "must be results of trained tasks", ", ".join(foreign))
         object.__setattr__(self, "trains", names)
         object.__setattr__(self, "values", MappingProxyType(dict(values)))
         object.__setattr__(self, "cost", cost)
@@ -68,26 +67,26 @@ Complete = Literal["pairs"] | None
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of tasks in networks, as given: not scaled, not weighted.
+    """Scores of tasks in networks, neither scaled nor weighted.
 
     Attributes:
         tasks: in alphabetical order.
         matrix: [source, target], if a group's scores are means over pairs.
-        given: results of whole groups that win over those means.
-        listed: the only networks there are, if they are listed; the cost NaN is what `cost` says, else 1.
-        singles: whether networks of one task are allowed unless the user says otherwise.
-        own_costs: whether no `cost` is asked, as every network there can be has its own.
+        given: results of whole groups, which take precedence over those means.
+        candidates: the only networks that exist, if they are listed; a cost of NaN stands for `cost`, or 1.
+        singles: whether networks of one task are allowed by default.
+        own_costs: whether every network has its own cost, so that `cost` is not needed.
     """
 
     tasks: tuple[str, ...]
     matrix: Floats | None = None
     given: Mapping[frozenset[str], Mapping[str, float]] = field(default_factory=dict)
-    listed: tuple[Candidate, ...] | None = None
+    candidates: tuple[Candidate, ...] | None = None
     singles: bool = False
     own_costs: bool = False
 
-    def of(self, task: str, trains: frozenset[str]) -> float:
-        """The score of a task in a network that trains these tasks; NaN if that is not known."""
+    def score_of(self, task: str, trains: frozenset[str]) -> float:
+        """Returns the score of a task in a network that trains these tasks; NaN if it is unknown."""
         if trains in self.given and task in self.given[trains]:
             return float(self.given[trains][task])
         if self.matrix is None:
@@ -97,7 +96,7 @@ class Scores:
         return float(_means(self.matrix[sources, target]))
 
     def largest(self, singles: bool) -> Floats:
-        """The largest score of each task, whatever its sign; of one task alone only if that may be chosen."""
+        """Returns the largest absolute score of each task; single-task scores count only if they are allowed."""
         if self.matrix is None:
             return self._largest_result
         n = len(self.tasks)
@@ -107,9 +106,11 @@ class Scores:
 
     @cached_property
     def _largest_result(self) -> Floats:
-        """Of each task, among results of whole groups."""
+        """The largest absolute result of each task among whole groups."""
         most = dict.fromkeys(self.tasks, 0.0)
-        for values in [entry.values for entry in self.listed] if self.listed is not None else self.given.values():
+        for values in (
+            [entry.values for entry in self.candidates] if self.candidates is not None else self.given.values()
+        ):
             for task, value in values.items():
                 most[task] = max(most[task], abs(value))
         return np.array(list(most.values()), dtype=np.float64)
@@ -120,154 +121,163 @@ class Scores:
 
 
 def read_scores(scores: Any, complete: Complete, costs: bool = False) -> Scores:
-    """Reads any of the forms that `select_groups` takes; `costs` says that it was also given what networks cost."""
+    """Reads any of the forms that `select_groups` accepts.
+
+    Args:
+        scores: as for `select_groups`.
+        complete: as for `select_groups`.
+        costs: whether `select_groups` was also given a `cost`.
+    """
     if complete is not None and not (isinstance(complete, str) and complete == "pairs"):
-        raise ValueError(f"`complete` must be 'pairs' or None, found {complete!r}")
+        raise InvalidInput("complete", "must be 'pairs' or None", repr(complete))
     if isinstance(scores, Affinity):
-        return _sorted(scores.mean, scores.tasks, bool(scores.settings.get("held_out")))
+        return _from_matrix(scores.mean, scores.tasks, bool(scores.settings.get("held_out")))
     if isinstance(scores, Mapping):
-        return _of_table(scores, complete)
+        return _from_table(scores, complete)
     if isinstance(scores, (list, tuple)) and any(isinstance(entry, Candidate) for entry in scores):
-        listed = _of_candidates(scores)
-        return _completed_candidates(listed, costs) if complete == "pairs" else replace(listed, own_costs=True)
+        listed = _from_candidates(scores)
+        return _complete_candidates(listed, costs) if complete == "pairs" else replace(listed, own_costs=True)
     if hasattr(scores, "columns") and hasattr(scores, "index") and hasattr(scores, "to_numpy"):
-        return _of_frame(scores)
-    return _of_array(scores)
+        return _from_frame(scores)
+    return _from_array(scores)
 
 
-def _sorted(matrix: Floats, tasks: tuple[str, ...], singles: bool = False) -> Scores:
+def _from_matrix(matrix: Floats, tasks: tuple[str, ...], singles: bool = False) -> Scores:
     order = sorted(range(len(tasks)), key=tasks.__getitem__)
     return Scores(tuple(tasks[i] for i in order), np.array(matrix)[np.ix_(order, order)], singles=singles)
 
 
-def _of_array(scores: Any) -> Scores:
+def _from_array(scores: Any) -> Scores:
     try:
         matrix = np.array(scores, dtype=np.float64)
     except (TypeError, ValueError):
-        expected = "an Affinity, a square table, a mapping from groups to results or a list of Candidates"
-        raise ValueError(f"`scores` must be {expected}, found {type(scores).__name__} that holds no numbers") from None
+        expected = "must be an Affinity, a square table, a mapping from groups to results or a list of Candidates"
+        raise InvalidInput("scores", expected, f"{type(scores).__name__} without numbers") from None
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
-        raise ValueError(f"`scores` must be square, one row and column per task, found the shape {matrix.shape}")
-    return _sorted(matrix, tuple(map(str, range(len(matrix)))))
+        expected = "must be square, with one row and one column per task"
+        raise InvalidInput("scores", expected, f"the shape {matrix.shape}")
+    return _from_matrix(matrix, tuple(map(str, range(len(matrix)))))
 
 
-def _of_frame(frame: Any) -> Scores:
+def _from_frame(frame: Any) -> Scores:
     columns, rows = tuple(map(str, frame.columns)), tuple(map(str, frame.index))
-    problems = name_problems(columns, "`scores`: column names") + name_problems(rows, "`scores`: row names")
+    problems = task_name_problems(columns, "`scores`: column names") + task_name_problems(rows, "`scores`: row names")
     if set(columns) != set(rows):
         apart = ", ".join(map(repr, sorted(set(columns) ^ set(rows))))
-        problems.append(f"`scores` must name the same tasks in rows and columns, found only in one of them: {apart}")
-    refuse(problems)
+        expected = "must name the same tasks in rows and columns"
+        problems.append(InvalidInput("scores", expected, f"in one of them only: {apart}"))
+    raise_problems(problems)
     try:
         matrix = np.asarray(frame.to_numpy(), dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"`scores` must hold numbers, found {error}") from None
-    return _sorted(matrix[[rows.index(name) for name in columns]], columns)
+        raise InvalidInput("scores", "must hold numbers", str(error)) from None
+    return _from_matrix(matrix[[rows.index(name) for name in columns]], columns)
 
 
-def _of_candidates(scores: Any) -> Scores:
-    strange = [entry for entry in scores if not isinstance(entry, Candidate)]
-    if strange:
-        raise ValueError(f"`scores` must be Candidates throughout, found {type(strange[0]).__name__}")
+def _from_candidates(scores: Any) -> Scores:
+    others = [entry for entry in scores if not isinstance(entry, Candidate)]
+    if others:
+        raise InvalidInput("scores", "must hold nothing but Candidates", type(others[0]).__name__)
     problems = [problem for entry in scores for problem in _candidate_problems(entry)]
     tasks = frozenset().union(*(entry.trains for entry in scores))
     unserved = tasks - frozenset().union(*(entry.values for entry in scores))
     if not problems:
-        problems = name_problems(tuple(tasks))
+        problems = task_name_problems(tuple(tasks))
     if unserved and not problems:
         names = ", ".join(map(repr, sorted(unserved)))
-        problems.append(f"`scores` must serve every task, found no result for {names}; add a network that has one")
-    refuse(problems)
-    return Scores(tuple(sorted(tasks)), listed=tuple(scores), singles=any(len(entry.trains) == 1 for entry in scores))
+        found, hint = f"no result for {names}", "add a network that has one"
+        problems.append(InvalidInput("scores", "must serve every task", found, hint))
+    raise_problems(problems)
+    return Scores(
+        tuple(sorted(tasks)), candidates=tuple(scores), singles=any(len(entry.trains) == 1 for entry in scores)
+    )
 
 
-def _candidate_problems(entry: Candidate) -> list[str]:
-    problems = []
+def _candidate_problems(entry: Candidate) -> list[InvalidInput]:
+    problems, name = [], group_name(entry.trains)
     if not entry.trains:
-        problems.append("`scores`: a network must train at least one task, found none")
+        problems.append(_problem("a network must train at least one task", "none"))
     if not is_number(entry.cost) or entry.cost <= 0:
-        problems.append(
-            f"`scores`: the cost of {group_name(entry.trains)} must be a positive number, found {entry.cost!r}"
-        )
+        problems.append(_problem(f"the cost of {name} must be a positive number", repr(entry.cost)))
     problems += [
-        f"`scores`: the result of {task!r} in {group_name(entry.trains)} must be a finite number, found {value!r}"
+        _problem(f"the result of {task!r} in {name} must be a finite number", repr(value))
         for task, value in entry.values.items()
         if not is_number(value)
     ]
     return problems
 
 
-def _of_table(table: Mapping[Any, Any], complete: Complete) -> Scores:
+def _problem(expected: str, found: str) -> InvalidInput:
+    return InvalidInput("`scores`:", expected, found)
+
+
+def _from_table(table: Mapping[Any, Any], complete: Complete) -> Scores:
     groups: dict[frozenset[str], dict[str, float]] = {}
     problems = []
     for key, values in table.items():
         if isinstance(key, str) or not isinstance(key, (frozenset, tuple)):
-            problems.append(f"`scores`: a group must be a frozenset or tuple of names, found {key!r}")
+            problems.append(_problem("a group must be a frozenset or tuple of names", repr(key)))
         elif not isinstance(values, Mapping):
-            problems.append(f"`scores`: the results of {group_name(key)} must be {{task: value}}, found {values!r}")
+            problems.append(_problem(f"the results of {group_name(key)} must be {{task: value}}", repr(values)))
         elif set(values) - set(key):
             extra = ", ".join(map(repr, sorted(set(values) - set(key), key=repr)))
-            problems.append(f"`scores`: the results of {group_name(key)} must be of its tasks, found {extra}")
+            problems.append(_problem(f"the results of {group_name(key)} must be of its tasks", extra))
         elif frozenset(key) in groups or len(set(key)) < len(key):
-            problems.append(
-                f"`scores`: a group must be given once and name each task once, found {group_name(key)} again"
-            )
+            expected = "each group must be given once and name each task once"
+            problems.append(_problem(expected, f"{group_name(key)} again"))
         else:
             groups[frozenset(key)] = dict(values)
     if not table:
-        problems.append("`scores` must hold at least one group, found none")
-    refuse(problems)
-    scores = _of_candidates([Candidate(group, values) for group, values in groups.items()])
+        problems.append(InvalidInput("scores", "must hold at least one group", "none"))
+    raise_problems(problems)
+    scores = _from_candidates([Candidate(group, values) for group, values in groups.items()])
     listed = tuple(Candidate(group, values, math.nan) for group, values in groups.items())
-    results = replace(scores, given=groups, listed=listed)
-    return _completed_table(results) if complete == "pairs" else results
+    results = replace(scores, given=groups, candidates=listed)
+    return _complete_table(results) if complete == "pairs" else results
 
 
-def _completed_table(scores: Scores) -> Scores:
-    """Groups of three and more from pairs, as HOA does; given results stay."""
-    matrix = _pair_matrix(scores.tasks, scores.listed or ())
-    _need_all_pairs(scores.tasks, matrix)
+def _complete_table(scores: Scores) -> Scores:
+    """Adds groups of three or more, computed from pairs as HOA does; given results are kept."""
+    matrix = _pair_matrix(scores.tasks, scores.candidates or ())
+    _require_all_pairs(scores.tasks, matrix)
     larger = {group: values for group, values in scores.given.items() if len(group) > 2}
     return Scores(scores.tasks, matrix, larger, singles=scores.singles)
 
 
-def _completed_candidates(scores: Scores, costs: bool) -> Scores:
-    """Candidates, and groups of three and more from pairs, as HOA does; given results and costs stay.
+def _complete_candidates(scores: Scores, costs: bool) -> Scores:
+    """Adds groups of three or more, computed from pairs as HOA does; given results and costs are kept.
 
-    With `cost`, every pair is listed once, and a group that is not listed costs what it says. Without, a network is
-    taken to cost the same whatever it trains: as much as the pairs. Where all pairs are listed at several costs, as
-    networks of several sizes, each size is completed on its own.
+    With `cost`, every pair is listed once, and `cost` applies to the groups added. Without it, all networks cost the
+    same as the pairs. If all pairs are listed at several costs, as networks of several sizes, each size is completed
+    on its own.
     """
-    names, listed = scores.tasks, scores.listed or ()
+    names, listed = scores.tasks, scores.candidates or ()
     if len(names) < 3:
         return scores
     if len(names) > MOST_LISTED:
-        raise ValueError(
-            f"`complete='pairs'` needs at most {MOST_LISTED} tasks where networks have their own costs, found "
-            f"{len(names)}; leave some out, or give results without costs and `cost`"
-        )
+        expected = f"needs at most {MOST_LISTED} tasks if networks have their own costs"
+        hint = "leave some out, or pass results without costs and `cost`"
+        raise InvalidInput("`complete='pairs'`", expected, str(len(names)), hint)
     sizes = [math.nan] if costs else sorted({entry.cost for entry in listed if len(entry.trains) == 2})
-    pairs = {size: _pair_matrix(names, [entry for entry in listed if _is_of(size, entry)]) for size in sizes}
+    pairs = {size: _pair_matrix(names, [entry for entry in listed if _has_cost(size, entry)]) for size in sizes}
     whole = {size: matrix for size, matrix in pairs.items() if not _missing_pairs(names, matrix)}
     if not whole:
-        _need_all_pairs(names, np.fmax.reduce([*pairs.values(), np.full((len(names), len(names)), np.nan)]))
-        raise ValueError(
-            "`complete='pairs'` needs all pairs at one cost, or `cost`, what a network costs given its tasks; found "
-            f"pairs that cost {sizes[0]:g} to {sizes[-1]:g}"
-        )
+        _require_all_pairs(names, np.fmax.reduce([*pairs.values(), np.full((len(names), len(names)), np.nan)]))
+        expected = "needs all pairs at the same cost, or `cost`, the cost of a network given its tasks"
+        raise InvalidInput("`complete='pairs'`", expected, f"pairs that cost {sizes[0]:g} to {sizes[-1]:g}")
     for size, matrix in whole.items():
         larger = _larger_groups(names, matrix)
         listed = _with_larger(listed, larger, size, listed_at=size if len(whole) > 1 else math.nan)
-    return replace(scores, listed=listed)
+    return replace(scores, candidates=listed)
 
 
 def _with_larger(
     listed: Sequence[Candidate], larger: Mapping[frozenset[str], dict[str, float]], cost: float, listed_at: float
 ) -> tuple[Candidate, ...]:
-    """Larger networks that are listed (at this cost; NaN: at any), with the results they lack; then all others."""
+    """Returns the listed networks with missing results filled in (at this cost; NaN: any), then the added ones."""
     found, known = [], set()
     for entry in listed:
-        if entry.trains in larger and _is_of(listed_at, entry):
+        if entry.trains in larger and _has_cost(listed_at, entry):
             known.add(entry.trains)
             found.append(Candidate(entry.trains, larger[entry.trains] | dict(entry.values), entry.cost))
         else:
@@ -277,7 +287,7 @@ def _with_larger(
 
 
 def _larger_groups(names: tuple[str, ...], matrix: Floats) -> dict[frozenset[str], dict[str, float]]:
-    """Every group of three and more with what its tasks score: the mean over their pairs; small groups first."""
+    """Returns every group of three or more with the scores of its tasks, means over pairs; small groups first."""
     found = {}
     for size in range(3, len(names) + 1):
         groups = np.array(list(combinations(range(len(names)), size)))
@@ -290,31 +300,29 @@ def _larger_groups(names: tuple[str, ...], matrix: Floats) -> dict[frozenset[str
 
 
 def _means(values: Floats) -> Floats:
-    """Over the last axis, of numbers near 1: sums neither overflow nor vanish."""
-    values = np.ascontiguousarray(values)  # sums of one number of terms are made in one order, whatever the axes
+    """Returns means over the last axis, scaled so that sums neither overflow nor underflow."""
+    values = np.ascontiguousarray(values)  # so that the order of summation does not depend on the strides
     power = np.frexp(np.abs(values).max(axis=-1))[1]
     means: Floats = np.ldexp(np.ldexp(values, -power[..., None]).mean(axis=-1), power)
     return means
 
 
-def _is_of(size: float, entry: Candidate) -> bool:
-    """Whether a network has this cost; NaN stands for any."""
+def _has_cost(size: float, entry: Candidate) -> bool:
+    """Returns whether a network has this cost; NaN stands for any."""
     return math.isnan(size) or entry.cost == size
 
 
 def _pair_matrix(names: tuple[str, ...], listed: Iterable[Candidate]) -> Floats:
-    """Results of pairs [source, target] and, on the diagonal, of single tasks; NaN where there is none."""
+    """Returns results of pairs [source, target], with single tasks on the diagonal; NaN if there is none."""
     place = {name: i for i, name in enumerate(names)}
     matrix = np.full((len(names), len(names)), np.nan)
     for entry in listed:
         for task, value in entry.values.items() if len(entry.trains) <= 2 else ():
             (source,) = entry.trains - {task} or {task}
             if source != task and not np.isnan(matrix[place[source], place[task]]):
-                again = f"{task!r} in {group_name(entry.trains)}"
-                raise ValueError(
-                    f"`complete='pairs'` needs one result of each pair, found {again} more than once; where networks "
-                    "come in several sizes, give each size its own cost and leave `cost` out"
-                )
+                found = f"{task!r} in {group_name(entry.trains)} more than once"
+                hint = "if networks come in several sizes, give each size its own cost and omit `cost`"
+                raise InvalidInput("`complete='pairs'`", "needs one result per pair", found, hint)
             matrix[place[source], place[task]] = value
     return matrix
 
@@ -328,15 +336,15 @@ def _missing_pairs(names: tuple[str, ...], matrix: Floats) -> list[str]:
     ]
 
 
-def _need_all_pairs(names: tuple[str, ...], matrix: Floats) -> None:
+def _require_all_pairs(names: tuple[str, ...], matrix: Floats) -> None:
     missing = _missing_pairs(names, matrix)
     if missing:
         some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-        raise ValueError(f"`complete='pairs'` needs the results of all pairs, found none of {some}")
+        raise InvalidInput("`complete='pairs'`", "needs the results of all pairs", f"none for {some}")
 
 
 def is_number(value: Any) -> bool:
-    """Whether this is a finite number, and not a truth value."""
+    """Returns whether this is a finite number; booleans are not."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
     try:
@@ -346,5 +354,5 @@ def is_number(value: Any) -> bool:
 
 
 def group_name(group: Any) -> str:
-    """The group as messages name it."""
+    """Returns a group as it appears in messages."""
     return "{" + ", ".join(sorted(map(str, group))) + "}"

@@ -16,8 +16,8 @@ from tagalong.affinity import Affinity
 
 from .grouping import Group, Grouping, Option
 from .infeasible import explain_infeasible
-from .posing import Posed, pose
 from .problem import Choice, Floats, Infeasible, Limits, Solution, indices
+from .problem_building import ScaledProblem, build_problem
 from .request import Cost, Request, SolverName, read_budgets, read_links
 from .scores import Complete, Scores, read_scores
 from .solvers import Certificate, choose_solver
@@ -171,34 +171,42 @@ def select_groups(
 
 def _select(scores: Scores, request: Request) -> list[Grouping]:
     deadline = float("inf") if request.time_limit is None else time.monotonic() + request.time_limit
-    posed = pose(scores, request)
-    name, solutions = _solve(posed, request, Limits(deadline, request.seed, stop=request.stop))
+    scaled = build_problem(scores, request)
+    name, solutions = _solve(scaled, request, Limits(deadline, request.seed, stop=request.stop))
     return [
-        _answer(scores, request, posed, solution, budget, name)
+        _answer(scores, request, scaled, solution, budget, name)
         for solution, budget in zip(solutions, request.budgets, strict=True)
     ]
 
 
-def _solve(posed: Posed, request: Request, limits: Limits) -> tuple[str, list[Solution]]:
+def _solve(scaled: ScaledProblem, request: Request, limits: Limits) -> tuple[str, list[Solution]]:
     try:
-        if min(posed.budgets) <= 0 or (not posed.problem.serves_all and posed.problem.relaxed is None):
+        if min(scaled.budgets) <= 0 or (not scaled.problem.serves_all and scaled.problem.relaxed is None):
             raise Infeasible
-        name, solver = choose_solver(request.solver, posed.problem, posed.budgets, limits)
-        return name, solver(posed.problem, posed.budgets, limits)
+        name, solver = choose_solver(request.solver, scaled.problem, scaled.budgets, limits)
+        return name, solver(scaled.problem, scaled.budgets, limits)
     except Infeasible:
-        raise explain_infeasible(posed, request, min(request.budgets)) from None
+        raise explain_infeasible(scaled, request, min(request.budgets)) from None
 
 
-def _answer(scores: Scores, request: Request, posed: Posed, solution: Solution, budget: float, solver: str) -> Grouping:
-    """The grouping behind a solution, with values in the units of the scores."""
-    groups = _groups(scores, request, posed, solution.choices)
+def _answer(
+    scores: Scores, request: Request, scaled: ScaledProblem, solution: Solution, budget: float, solver: str
+) -> Grouping:
+    """Converts a solution to a grouping, with values in the units of the scores."""
+    groups = _groups(scores, request, scaled, solution.choices)
     per_task = {
-        task: _score(scores, posed, task, choice)
+        task: _score(scores, scaled, task, choice)
         for choice in solution.choices
         for task in _names(scores, choice.serves)
     }
-    value = posed.units.back(sum(posed.units.one(i, per_task[task]) for i, task in enumerate(scores.tasks)))
-    bound = value if solution.proven else posed.sign * max(posed.sign * value, posed.sign * posed.back(solution.bound))
+    value = scaled.units.to_scores(
+        sum(scaled.units.weighted_score(i, per_task[task]) for i, task in enumerate(scores.tasks))
+    )
+    bound = (
+        value
+        if solution.proven
+        else scaled.sign * max(scaled.sign * value, scaled.sign * scaled.to_scores(solution.bound))
+    )
     return Grouping(
         groups=groups,
         value=value,
@@ -208,22 +216,22 @@ def _answer(scores: Scores, request: Request, posed: Posed, solution: Solution, 
         budget=float(budget) if budget != int(budget) else int(budget),
         objective=request.objective,
         solver=solver,
-        ties=tuple(tuple(sorted(_groups(scores, request, posed, tie))) for tie in solution.ties),
-        options={task: _options(scores, posed, solution, task) for task in scores.tasks},
-        certificate=_certificate(scores, posed, solution),
+        ties=tuple(tuple(sorted(_groups(scores, request, scaled, tie))) for tie in solution.ties),
+        options={task: _options(scores, scaled, solution, task) for task in scores.tasks},
+        certificate=_certificate(scores, scaled, solution),
     )
 
 
-def _groups(scores: Scores, request: Request, posed: Posed, choices: Sequence[Choice]) -> tuple[Group, ...]:
+def _groups(scores: Scores, request: Request, scaled: ScaledProblem, choices: Sequence[Choice]) -> tuple[Group, ...]:
     return tuple(
-        Group(_names(scores, choice.trains), _names(scores, choice.serves), _cost(scores, request, posed, choice))
+        Group(_names(scores, choice.trains), _names(scores, choice.serves), _cost(scores, request, scaled, choice))
         for choice in choices
     )
 
 
-def _cost(scores: Scores, request: Request, posed: Posed, choice: Choice) -> float:
-    if posed.problem.networks is not None and posed.problem.more is None:
-        return float(posed.problem.networks.cost[choice.row])
+def _cost(scores: Scores, request: Request, scaled: ScaledProblem, choice: Choice) -> float:
+    if scaled.problem.networks is not None and scaled.problem.more is None:
+        return float(scaled.problem.networks.cost[choice.row])
     return request.cost_of(_names(scores, choice.trains))
 
 
@@ -231,42 +239,42 @@ def _names(scores: Scores, bits: int) -> frozenset[str]:
     return frozenset(scores.tasks[i] for i in indices(bits))
 
 
-def _score(scores: Scores, posed: Posed, task: str, choice: Choice) -> float:
-    if scores.listed is not None and posed.rows is not None:
-        return float(scores.listed[posed.rows[choice.row]].values[task])
-    score = scores.of(task, _names(scores, choice.trains))
-    return 0.0 if np.isnan(score) else score  # one task alone whose score nobody knows
+def _score(scores: Scores, scaled: ScaledProblem, task: str, choice: Choice) -> float:
+    if scores.candidates is not None and scaled.rows is not None:
+        return float(scores.candidates[scaled.rows[choice.row]].values[task])
+    score = scores.score_of(task, _names(scores, choice.trains))
+    return 0.0 if np.isnan(score) else score  # a single task whose score is unknown
 
 
-def _options(scores: Scores, posed: Posed, solution: Solution, task: str) -> tuple[Option, ...]:
-    """What the task scores in each chosen network, joining those that do not train it; best first."""
+def _options(scores: Scores, scaled: ScaledProblem, solution: Solution, task: str) -> tuple[Option, ...]:
+    """Returns the score of a task in each chosen network, which it would join if not trained there; best first."""
     options = {}
     for choice in solution.choices:
         trains = _names(scores, choice.trains)
-        if scores.listed is None:
-            options[trains | {task}] = scores.of(task, trains | {task})
-        elif posed.rows is not None and task in scores.listed[posed.rows[choice.row]].values:
-            options[trains] = float(scores.listed[posed.rows[choice.row]].values[task])
+        if scores.candidates is None:
+            options[trains | {task}] = scores.score_of(task, trains | {task})
+        elif scaled.rows is not None and task in scores.candidates[scaled.rows[choice.row]].values:
+            options[trains] = float(scores.candidates[scaled.rows[choice.row]].values[task])
     known = [Option(trains, score) for trains, score in options.items() if np.isfinite(score)]
-    return tuple(sorted(known, key=lambda option: (-posed.sign * option.score, sorted(option.trains))))
+    return tuple(sorted(known, key=lambda option: (-scaled.sign * option.score, sorted(option.trains))))
 
 
-def _certificate(scores: Scores, posed: Posed, solution: Solution) -> Certificate | None:
+def _certificate(scores: Scores, scaled: ScaledProblem, solution: Solution) -> Certificate | None:
     if solution.prices is None:
         return None
     with np.errstate(over="ignore"):
-        prices = np.ldexp(posed.scale * solution.prices, posed.units.exponent)
+        prices = np.ldexp(scaled.scale * solution.prices, scaled.units.exponent)
     if not np.isfinite(prices).all():
         return None
-    # Tiny prices are rounded when they are stored; upwards they still hold.
-    low = np.ldexp(prices, -posed.units.exponent) < posed.scale * solution.prices
+    # Storing rounds tiny prices; rounded up, they are still a valid certificate.
+    low = np.ldexp(prices, -scaled.units.exponent) < scaled.scale * solution.prices
     prices[low] = np.nextafter(prices[low], np.inf)
-    *tasks, network = (posed.sign * prices).tolist()
+    *tasks, network = (scaled.sign * prices).tolist()
     return Certificate(dict(zip(scores.tasks, tasks, strict=True)), network)
 
 
 def _with_stability(affinity: Affinity, scores: Scores, request: Request, groupings: list[Grouping]) -> list[Grouping]:
-    """Selects again on resamples of whole steps, in blocks."""
+    """Adds what selecting again on block resamples of the steps gives."""
     n = len(scores.tasks)
     number = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
     number = number if request.resamples is None else request.resamples
@@ -277,9 +285,9 @@ def _with_stability(affinity: Affinity, scores: Scores, request: Request, groupi
     for matrix in affinity.only(scores.tasks).bootstrap(number, request.seed):
         if request.stop is not None and request.stop():
             break
-        posed = pose(_resampled(scores, matrix), quick)
-        asked = quick if posed.problem.networks is None else replace(quick, solver="auto")
-        _, solutions = _solve(posed, asked, Limits(seed=request.seed, kicks=3, stop=request.stop))
+        scaled = build_problem(_resampled(scores, matrix), quick)
+        options = quick if scaled.problem.networks is None else replace(quick, solver="auto")
+        _, solutions = _solve(scaled, options, Limits(seed=request.seed, kicks=3, stop=request.stop))
         for found, solution in zip(others, solutions, strict=True):
             found.append(frozenset(_names(scores, choice.serves) for choice in solution.choices))
     if not others[0]:
@@ -291,6 +299,6 @@ def _with_stability(affinity: Affinity, scores: Scores, request: Request, groupi
 
 
 def _resampled(scores: Scores, matrix: Floats) -> Scores:
-    """The scores of a resample; pairs that it has missed keep their average."""
+    """Returns the scores of a resample; pairs that it does not contain keep their average."""
     assert scores.matrix is not None
     return replace(scores, matrix=np.where(np.isfinite(matrix), matrix, scores.matrix))

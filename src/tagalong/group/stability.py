@@ -1,4 +1,4 @@
-"""How sure is a grouping? What reselecting on resamples of the history gave."""
+"""How stable a grouping is: what selecting again on bootstrap resamples of the history gave."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 Served = frozenset[frozenset[str]]
-SETTLED = 0.8  # a task's place is settled if at least this share of resamples serves it with the same tasks
+SETTLED = 0.8  # fraction of resamples that must serve a task with the same others for it to count as settled
 
 
 @dataclass(frozen=True)
@@ -14,11 +14,11 @@ class Stability:
     """How often resamples of the measured steps lead to the same groups.
 
     Attributes:
-        resamples: how many there were.
-        share: of resamples that serve the same sets of tasks as the grouping.
-        tasks: names, in the order of `together` and `same`.
-        together: for each pair of tasks, the share of resamples that serve both in one network.
-        same: for each task, the share of resamples that serve it together with the same tasks.
+        resamples: the number of resamples.
+        share: the fraction of resamples with the same served sets as the grouping.
+        tasks: the names, in the order of `together` and `same`.
+        together: for each pair of tasks, the fraction of resamples that serve both by one network.
+        same: for each task, the fraction of resamples that serve it together with the same tasks.
     """
 
     resamples: int

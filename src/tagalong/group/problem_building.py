@@ -1,7 +1,7 @@
-"""From scores and a request to the problem that solvers know: numbers instead of names, scaled, to be maximised.
+"""Builds the problem for the solvers from scores and options: indices instead of names, scaled, to be maximized.
 
-Solvers take scores by pair where all groups exist and cost the same; otherwise every network is listed. Where there
-would be too many to list, a pool of those worth considering stands in for them.
+Solvers take pairwise scores if all groups exist and cost the same; otherwise every network is listed. If there are too
+many to list, a pool of promising networks replaces them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from functools import partial
 
 import numpy as np
 
+from tagalong.errors import InvalidInput
+
 from .problem import Bools, Floats, Ints, Limits, Networks, Problem, bits_of, indices
 from .request import Request, Units
 from .scores import Scores
 from .solvers import MOST_LISTED, all_networks, solve_search
 
-COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of networks for which the plain problem is searched
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of networks to search the plain problem for
 QUICK = Limits(kicks=5)
 
 Apart = Bools  # tasks × tasks: pairs that no network trains
@@ -25,17 +27,17 @@ CostOf = Callable[[tuple[int, ...]], float]  # of a network that trains these ta
 
 
 @dataclass(frozen=True)
-class Posed:
-    """A problem and how to read its answer.
+class ScaledProblem:
+    """A problem for the solvers, and how to convert its answer back.
 
     Attributes:
         problem: for the solvers.
-        budgets: in the units of the problem: a number of networks where all cost the same.
-        scale: what the weighted scores were divided by, in `units`.
-        sign: −1 if they are to be minimised.
-        units: what weighted scores are counted in.
-        rows: for each network of the problem, its place in the list of all.
-        networks: the listed networks before `max_cost`, to say which limit would do.
+        budgets: in the units of the problem: numbers of networks if all cost the same.
+        scale: the divisor of the weighted scores, in `units`.
+        sign: −1 if scores are minimized, else 1.
+        units: the units of weighted scores.
+        rows: for each network of the problem, its index in the list of all.
+        networks: the listed networks before `max_cost`, to find the smallest feasible limit.
     """
 
     problem: Problem
@@ -46,30 +48,32 @@ class Posed:
     rows: Ints | None = None
     networks: Networks | None = None
 
-    def back(self, value: float) -> float:
-        """From the units of the problem to those of the scores."""
-        return self.units.back(self.sign * self.scale * value)
+    def to_scores(self, value: float) -> float:
+        """Converts from the units of the problem to those of the scores."""
+        return self.units.to_scores(self.sign * self.scale * value)
 
 
-def pose(scores: Scores, request: Request) -> Posed:
-    """Builds the problem; scores and request have been checked."""
+def build_problem(scores: Scores, request: Request) -> ScaledProblem:
+    """Builds the problem from checked scores and options."""
     units = request.units(scores)
     n = len(scores.tasks)
     bare = Problem(n, None, None, components(scores.tasks, request.must_link), min(n, request.max_size or n))
     if scores.matrix is None:
-        return _posed_networks(bare, _candidates(scores, request, units), scores, request, units)
+        return _build_from_networks(bare, _candidate_networks(scores, request, units), scores, request, units)
     pairs = _weighted(scores.matrix, units, request.sign, request.singles(scores))
     if _is_plain(scores, request):
         scale = _largest(pairs)
-        return Posed(replace(bare, scores=pairs / scale), tuple(_counts(request, n)), scale, request.sign, units)
+        return ScaledProblem(
+            replace(bare, scores=pairs / scale), tuple(_counts(request, n)), scale, request.sign, units
+        )
     if n > MOST_LISTED and not scores.given:
-        return _posed_pool(replace(bare, scores=pairs), scores, request, units)
-    networks = _groups(replace(bare, scores=pairs), scores, request, units)
-    return _posed_networks(bare, networks, scores, request, units)
+        return _build_from_pool(replace(bare, scores=pairs), scores, request, units)
+    networks = _group_networks(replace(bare, scores=pairs), scores, request, units)
+    return _build_from_networks(bare, networks, scores, request, units)
 
 
 def components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[int, ...]:
-    """Sets of tasks tied together by links, as bits, by first task; a task without a link is its own."""
+    """Returns the connected components of the links, as bit sets ordered by their first task."""
     sets = [1 << i for i in range(len(tasks))]
     for link in links:
         joined = bits_of([tasks.index(task) for task in set(link)])
@@ -80,7 +84,7 @@ def components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[
 
 def _weighted(matrix: Floats, units: Units, sign: float, singles: bool) -> Floats:
     if len(matrix) == 1:
-        return sign * units.weighted(np.nan_to_num(matrix))  # the only network there is
+        return sign * units.weighted(np.nan_to_num(matrix))  # there is only one network
     used = matrix if singles else np.where(np.eye(len(matrix), dtype=bool), 0.0, matrix)
     scores: Floats = sign * units.weighted(used)
     if not singles:
@@ -93,7 +97,7 @@ def _largest(values: Floats) -> float:
 
 
 def _is_plain(scores: Scores, request: Request) -> bool:
-    """Whether all groups of allowed size exist and cost the same: then helpers are found by sorting."""
+    """Returns whether all groups of allowed size exist and cost the same, so that sorting finds the helpers."""
     constant = request.cost is None or not (callable(request.cost) or isinstance(request.cost, Mapping))
     free = request.max_cost is None or not constant or request.cost <= request.max_cost  # type: ignore[operator]
     return constant and free and not request.cannot_link and not scores.given
@@ -104,34 +108,36 @@ def _counts(request: Request, n: int) -> list[float]:
     return [min(np.floor(budget / cost * (1 + 1e-9)), n) for budget in request.budgets]
 
 
-def _posed_networks(bare: Problem, networks: Networks, scores: Scores, request: Request, units: Units) -> Posed:
+def _build_from_networks(
+    bare: Problem, networks: Networks, scores: Scores, request: Request, units: Units
+) -> ScaledProblem:
     scale = _largest(networks.values)
     networks = replace(networks, values=networks.values / scale)
     separate = _separate(networks.trains, scores.tasks, request)
     cheap = networks.cost <= (np.inf if request.max_cost is None else request.max_cost * (1 + 1e-9))
     problem = bare.with_networks(networks.only(separate & cheap))
-    dearest = bare.n * float(networks.cost[separate & cheap].max(initial=0.0))  # nothing can be spent beyond it
+    dearest = bare.n * float(networks.cost[separate & cheap].max(initial=0.0))  # no grouping costs more
     budgets = tuple(min(float(budget), max(dearest, 1e-300)) for budget in request.budgets)
     rows = np.flatnonzero(separate & cheap)
-    return Posed(problem, budgets, scale, request.sign, units, rows, networks.only(separate))
+    return ScaledProblem(problem, budgets, scale, request.sign, units, rows, networks.only(separate))
 
 
 def _separate(trains: Bools, tasks: tuple[str, ...], request: Request) -> Bools:
-    """Which networks train no two tasks that cannot be linked."""
+    """Returns which networks respect `cannot_link`."""
     apart = np.ones(len(trains), dtype=bool)
     for link in request.cannot_link:
         apart &= trains[:, [tasks.index(task) for task in set(link)]].sum(axis=1) < 2
     return apart
 
 
-def _candidates(scores: Scores, request: Request, units: Units) -> Networks:
-    """One row per candidate; those that may not be chosen serve nothing."""
-    assert scores.listed is not None
-    n, count, singles = len(scores.tasks), len(scores.listed), request.singles(scores)
+def _candidate_networks(scores: Scores, request: Request, units: Units) -> Networks:
+    """Returns one row per candidate; those that may not be chosen serve nothing."""
+    assert scores.candidates is not None
+    n, count, singles = len(scores.tasks), len(scores.candidates), request.singles(scores)
     place = {task: i for i, task in enumerate(scores.tasks)}
     trains = np.zeros((count, n), dtype=bool)
     values, cost = np.full((count, n), np.nan), np.ones(count)
-    for row, entry in enumerate(scores.listed):
+    for row, entry in enumerate(scores.candidates):
         trains[row, [place[task] for task in entry.trains]] = True
         cost[row] = request.cost_of(entry.trains) if np.isnan(entry.cost) else entry.cost
         if len(entry.trains) <= (request.max_size or n) and (len(entry.trains) > 1 or singles):
@@ -143,13 +149,12 @@ def _candidates(scores: Scores, request: Request, units: Units) -> Networks:
     return Networks(trains, values, cost)
 
 
-def _groups(problem: Problem, scores: Scores, request: Request, units: Units) -> Networks:
-    """Every group one by one, with its own cost, and with the results given for it."""
+def _group_networks(problem: Problem, scores: Scores, request: Request, units: Units) -> Networks:
+    """Returns every group with its own cost and the results given for it."""
     if problem.n > MOST_LISTED:
-        raise ValueError(
-            f"given results of larger groups need at most {MOST_LISTED} tasks, found {problem.n}; "
-            "leave some out, or list the networks as Candidates"
-        )
+        expected = f"with results of larger groups must have at most {MOST_LISTED} tasks"
+        hint = "leave some out, or list the networks as Candidates"
+        raise InvalidInput("scores", expected, str(problem.n), hint)
     names = scores.tasks
     networks = all_networks(problem, lambda group: request.cost_of(frozenset(names[i] for i in group)))
     values = networks.values.copy()
@@ -157,12 +162,12 @@ def _groups(problem: Problem, scores: Scores, request: Request, units: Units) ->
     for group, results in scores.given.items():
         row = row_of.get(bits_of([names.index(task) for task in group]))
         for task, value in results.items() if row is not None else ():
-            values[row, names.index(task)] = request.sign * units.one(names.index(task), value)
+            values[row, names.index(task)] = request.sign * units.weighted_score(names.index(task), value)
     return Networks(networks.trains, values, networks.cost)
 
 
-def _posed_pool(plain: Problem, scores: Scores, request: Request, units: Units) -> Posed:
-    """Too many groups to list: some that are worth considering, and the plain problem for a bound."""
+def _build_from_pool(plain: Problem, scores: Scores, request: Request, units: Units) -> ScaledProblem:
+    """Builds a pool of promising networks where there are too many to list; the plain problem gives a bound."""
     assert plain.scores is not None
     scale, names = _largest(plain.scores), scores.tasks
     plain = replace(plain, scores=plain.scores / scale)
@@ -177,15 +182,19 @@ def _posed_pool(plain: Problem, scores: Scores, request: Request, units: Units) 
         spent = request.cost_of(frozenset(names[i] for i in group))
         return spent if spent <= most else np.nan
 
-    pool = _existing(plain, apart, cost, _suggested(plain, apart))
+    pool = _feasible_networks(plain, apart, cost, _promising_groups(plain, apart))
     problem = replace(
-        plain, scores=None, relaxed=plain, cheapest=_cheapest(request), more=partial(_existing, plain, apart, cost)
+        plain,
+        scores=None,
+        relaxed=plain,
+        cheapest=_cheapest(request),
+        more=partial(_feasible_networks, plain, apart, cost),
     ).with_networks(pool)
-    return Posed(problem, tuple(map(float, request.budgets)), scale, request.sign, units)
+    return ScaledProblem(problem, tuple(map(float, request.budgets)), scale, request.sign, units)
 
 
 def _cheapest(request: Request) -> float:
-    """What a network costs at least, as far as that can be known: of a callable nothing."""
+    """Returns a lower bound on the cost of a network; nothing is known of a callable."""
     if request.cost is None:
         return 1.0
     if isinstance(request.cost, Mapping):
@@ -193,8 +202,8 @@ def _cheapest(request: Request) -> float:
     return 1e-300 if callable(request.cost) else float(request.cost)
 
 
-def _existing(problem: Problem, apart: Apart, cost: CostOf, sets: set[int]) -> Networks:
-    """These groups as networks, less those that train a forbidden pair, are too large or cost NaN."""
+def _feasible_networks(problem: Problem, apart: Apart, cost: CostOf, sets: set[int]) -> Networks:
+    """Returns these groups as networks, without those that train a forbidden pair, are too large or cost NaN."""
     kept = []
     for bits in sorted(sets):
         group = list(indices(bits))
@@ -210,32 +219,32 @@ def _existing(problem: Problem, apart: Apart, cost: CostOf, sets: set[int]) -> N
     return Networks(member, np.where(member, mean, -np.inf), np.array([spent for _, spent in kept]))
 
 
-def _suggested(problem: Problem, apart: Apart) -> set[int]:
-    """Pairs, each task with its nearest, and what the search chooses without costs, peeled to smaller groups."""
+def _promising_groups(problem: Problem, apart: Apart) -> set[int]:
+    """Returns pairs, each task with its nearest ones, and what the search finds without costs, in all sizes."""
     near = problem.pairwise + problem.pairwise.T
     found = {1 << task for task in range(problem.n) if np.isfinite(problem.alone[task])}
     found |= {1 << a | 1 << b for a in range(problem.n) for b in range(a)}
     for link in problem.links:
-        found |= set(_ladder(list(indices(link)), near, apart))
+        found |= set(_grow(list(indices(link)), near, apart))
     for count in COUNTS:
         if count <= problem.n and problem.largest * count >= problem.n:
             for choice in solve_search(problem, [count], QUICK)[0].choices:
-                found |= set(_peeled(list(indices(choice.trains)), near, apart))
+                found |= set(_shrink(list(indices(choice.trains)), near, apart))
     return found
 
 
-def _ladder(unit: list[int], near: Floats, apart: Apart) -> Iterator[int]:
-    """The unit, then with its nearest task, its two nearest, …; forbidden ones are passed over."""
-    group = list(unit)
-    yield bits_of(group)
-    for task in np.argsort(-near[unit].sum(axis=0), kind="stable").tolist():
-        if task not in group and not apart[task, group].any():
-            group.append(task)
-            yield bits_of(group)
+def _grow(group: list[int], near: Floats, apart: Apart) -> Iterator[int]:
+    """Yields a group, then the group with its nearest task, its two nearest, …, skipping forbidden pairs."""
+    grown = list(group)
+    yield bits_of(grown)
+    for task in np.argsort(-near[group].sum(axis=0), kind="stable").tolist():
+        if task not in grown and not apart[task, grown].any():
+            grown.append(task)
+            yield bits_of(grown)
 
 
-def _peeled(group: list[int], near: Floats, apart: Apart) -> Iterator[int]:
-    """The group without its loosest task, without its two loosest, …; tasks of forbidden pairs go first."""
+def _shrink(group: list[int], near: Floats, apart: Apart) -> Iterator[int]:
+    """Yields a group, then without its most distant task, its two most distant, …; forbidden pairs go first."""
     while group:
         yield bits_of(group)
         inside = np.ix_(group, group)
