@@ -175,7 +175,7 @@ class Affinity:
         try:
             return cls(**values)
         except (TypeError, ValueError, AttributeError) as error:
-            raise AffinityFileError(f"{path} is damaged: {error}") from error
+            raise AffinityFileError("", f"{path} is damaged: {error}") from error
 
     def save(self, path: PathLike) -> None:
         """Writes everything, whole or not at all; `load` gives it back bit for bit.

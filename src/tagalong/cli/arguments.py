@@ -264,9 +264,7 @@ def load_input(what: str, table: dict[str, Any], problem: dict[str, Any], progre
             raise ValueError(f"`targets` must name the columns of {what} to be learnt, such as --targets age,ill")
         from tagalong.learn import Problem
 
-        if not Path(what).is_file():
-            raise ValueError(f"{what}: there is no such file")
-        return Problem.from_csv(what, given.pop("targets"), **given)
+        return Problem.from_table(what, given.pop("targets"), **given)
     _refuse_others(given, "a table", what)
     from tagalong.problems import load_problem
 
@@ -275,7 +273,7 @@ def load_input(what: str, table: dict[str, Any], problem: dict[str, Any], progre
 
 def is_table(what: str) -> bool:
     """Whether a file is meant, rather than the name of a problem."""
-    return Path(what).suffix.lower() in (".csv", ".tsv", ".txt") or Path(what).is_file()
+    return Path(what).suffix.lower() in (".csv", ".tsv", ".txt", ".gz", ".zip", ".parquet") or Path(what).is_file()
 
 
 def _refuse_others(given: dict[str, Any], wanted: str, what: str) -> None:

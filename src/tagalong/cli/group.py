@@ -138,11 +138,12 @@ def _completed(table: ScoreTable, pairs: bool, allow_single: bool | None) -> dic
 
 def _given(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -> Grouping | None:
     """The grouping to compare with, under the same scores and rules."""
-    from tagalong.group import read_groups, read_text_file, score_grouping
+    from tagalong.group import read_groups, score_grouping
+    from tagalong.tabular import read_text
 
     if path is None:
         return None
-    text = read_text_file(path)
+    text = read_text(path)
     try:
         return score_grouping(table.scores, read_groups(text), **rules)
     except ValueError as error:
