@@ -70,8 +70,8 @@ class TextTable:
         header: the first row.
         rows: all others. A row that is too short or too long is filled up or cut, and reported in `problems`.
         decimal_comma: whether a comma may be a decimal point, since it separates no cells.
-        problems: repeated column names and rows of a wrong length. Readers add what else they find, so that all
-            problems of a file are reported at once.
+        problems: repeated column names, rows of a wrong length, or no rows. Readers add what else they find, so that
+            all problems of a file are reported at once.
     """
 
     place: str
@@ -135,14 +135,23 @@ def read_table(path: str | os.PathLike[str]) -> TextTable:
     return parse_table(read_text(path), path)
 
 
-def parse_table(text: str, path: str | os.PathLike[str]) -> TextTable:
-    """The table in a text that was read from a file; see `read_table`."""
+def parse_table(text: str, path: str | os.PathLike[str], default_header: Sequence[str] = ()) -> TextTable:
+    """Parses the text of a file as a table; see `read_table`.
+
+    Args:
+        text: what `read_text` returned.
+        path: where it comes from.
+        default_header: the columns of a table that needs no header; the first row counts as a header only if its last
+            cell is the last of these names.
+    """
     place = _name_place(path)
     delimiter, parsed = _parse(text, place)
     header, *rows = [TableRow(row.line, [cell.strip() for cell in row.cells]) for row in parsed if _is_filled(row)]
-    width = len(header.cells)
+    if default_header and header.cells[-1].lower() != default_header[-1]:
+        header, rows = TableRow(0, list(default_header)), [header, *rows]
+    width = len(default_header or header.cells)
     problems = _header_problems(f"{place}, line {header.line}", header.cells)
-    problems += _length_problems(place, rows, width, delimiter)
+    problems += _row_problems(place, rows, width, delimiter)
     rows = [TableRow(line, (cells + [""] * width)[:width]) for line, cells in rows]
     return TextTable(place, header, rows, delimiter != ",", problems)
 
@@ -188,9 +197,7 @@ def _read_columns_of_file(path: Path, keep_empty: bool) -> RawColumns:
     names = [name.strip() for name in header.cells]
     rows = [row for row in others if _is_filled(row) or (keep_empty and len(row.cells) == len(names))]
     problems = _header_problems(f"{place}, line {header.line}", names)
-    problems += _length_problems(place, rows, len(names), delimiter)
-    if not rows:
-        problems.append(TableError(place, "must have rows below its header", "none"))
+    problems += _row_problems(place, rows, len(names), delimiter)
     raise_problems(problems, TableError)
     columns = zip(names, zip(*(row.cells for row in rows), strict=True), strict=True)
     named = {name: cells for name, cells in columns if name}
@@ -223,7 +230,9 @@ def _header_problems(place: str, names: Iterable[str]) -> list[InvalidInput]:
     ]
 
 
-def _length_problems(place: str, rows: Sequence[TableRow], width: int, delimiter: str) -> list[InvalidInput]:
+def _row_problems(place: str, rows: Sequence[TableRow], width: int, delimiter: str) -> list[InvalidInput]:
+    if not rows:
+        return [TableError(place, "must have rows below its header", "none")]
     wrong = [row for row in rows if len(row.cells) != width]
     problems: list[InvalidInput] = []
     for line, cells in wrong[:MOST_SHOWN]:
@@ -237,6 +246,8 @@ def _length_problems(place: str, rows: Sequence[TableRow], width: int, delimiter
 
 def _parse(text: str, place: str) -> tuple[str, list[TableRow]]:
     """The delimiter, and the rows as they are, blank ones included."""
+    if not text.strip(BLANK + "\r\n"):
+        raise TableError(place, "must hold a table", "only separators")
     delimiter = _find_delimiter(text)
     rows: list[TableRow] = []
     try:
@@ -245,8 +256,6 @@ def _parse(text: str, place: str) -> tuple[str, list[TableRow]]:
         at = rows[-1].line + 1 if rows else 1
         place = f"{place}, line {at}"
         raise TableError(place, "must be a row of a table", str(error), "is a quotation mark left open?") from error
-    if not any(map(_is_filled, rows)):
-        raise TableError(place, "must hold a table", "only separators")
     return delimiter, rows
 
 
@@ -383,6 +392,20 @@ def parse_number(cell: str) -> float:
         (-0.002, nan)
     """
     return float("nan") if is_missing_word(cell) else as_number(cell)
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell holds a number, perhaps NaN or infinity.
+
+    Example:
+        >>> is_number("-2e-3"), is_number("12_3")
+        (True, False)
+    """
+    try:
+        as_number(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def as_number(value: Any) -> float:

@@ -95,7 +95,7 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_bytes(b"\xff\xfe\x00\x81\x00")
-    with pytest.raises(AffinityFileError, match="table.csv is not a text file"):
+    with pytest.raises(AffinityFileError, match=r"table\.csv is not a text file"):
         Affinity.from_csv(path)
 
 

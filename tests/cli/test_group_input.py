@@ -42,7 +42,7 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
         ),
         ("", "file.csv is empty"),
         (" \n\n", "file.csv is empty"),
-        ("source,a,b\n", "file.csv must have 2 rows, one per column, found 0"),
+        ("source,a,b\n", "file.csv must have rows below its header, found none"),
     ],
 )
 def test_square_tables_are_checked(tagalong: Terminal, text: str, message: str) -> None:
@@ -138,7 +138,7 @@ def test_files_that_cannot_be_read_are_named(tagalong: Terminal) -> None:
         ("folder.csv", "folder.csv must be a file, found a folder; give the name of a file in it"),
         ("binary.csv", "binary.csv is not a text file"),
         ("zeros.csv", "zeros.csv is not a text file"),
-        ("latin.csv", "latin.csv must have 1 row, one per column, found 0"),
+        ("latin.csv", "latin.csv must have rows below its header, found none"),
         ("grouping.json", "must hold scores, found a grouping; to compare it with the best, give it to --compare"),
     ]:
         assert message in tagalong.refused("group", name, "--budget", "1")
@@ -202,10 +202,10 @@ def test_options_are_checked(tagalong: Terminal, typed: str, message: str) -> No
     ("text", "message"),
     [
         ("group,cost\na+b,1\nb+a,2\n", "line 3 must not repeat the cost of 'b+a'"),
-        ("a+b,1,2\n", "line 1 must have two cells, a group and its cost, found 3"),
+        ("a+b,1,2\n", "line 1 must have 2 cells, found 3"),
         ("a+x,1\n", "line 1 must name tasks ('a', 'b', 'c') joined by +, or their number, found 'a+x'"),
         ("a+b,free\n", "line 1 must have a positive number as cost, found 'free'"),
-        ("group,cost\n", "must give the cost of groups of 'a', 'b', 'c', found none"),
+        ("group,cost\n", "costs.csv must have rows below its header, found none"),
         ("[1]", "must be {group: cost}, found a list"),
     ],
 )

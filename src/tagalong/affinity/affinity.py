@@ -144,11 +144,12 @@ class Affinity:
         """Reads a square table with names in the first line and the first column.
 
         Args:
-            path: the file. Space around cells is dropped, empty cells are NaN, and columns may come in
-                another order than rows.
+            path: a CSV or Parquet file, as `Problem.from_table` reads them. Missing values are NaN, and columns may
+                come in another order than rows.
             axis: what the lines are; "target" if each line holds the affinities onto one task.
 
         Raises:
+            FileNotFoundError: there is no such file.
             AffinityFileError: with every problem found, by line.
 
         Example:

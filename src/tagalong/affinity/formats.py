@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tagalong.caution import caution
 from tagalong.errors import InvalidInput, counted, raise_problems
 from tagalong.files import write_atomic
-from tagalong.tabular import DECIMAL_COMMA_HINT, TableError, TableRow, TextTable, as_number, read_table
+from tagalong.tabular import DECIMAL_COMMA_HINT, TableError, TableRow, TextTable, is_number, read_table
 
 from .averaging import Floats
 
@@ -63,6 +63,8 @@ def square_matrix(table: TextTable, axis: str) -> tuple[Floats, tuple[str, ...]]
     """
     columns, rows = tuple(table.header.cells[1:]), tuple(row.cells[0] for row in table.rows)
     raise_problems(_header_problems(table, columns, rows, axis), AffinityFileError)
+    if not rows:
+        raise_problems(table.problems, AffinityFileError)
     problems = table.problems + _row_problems(table, rows, columns)
     matrix = np.array([_parse_row(table, row, columns, problems) for row in table.rows])
     raise_problems(problems, AffinityFileError)
@@ -76,7 +78,7 @@ def _header_problems(
     expected = "must be a header: a first cell, then one task name per column"
     if not columns:
         return [AffinityFileError(place, expected, "one cell", "are the columns separated by commas?")]
-    if all(map(_is_number, columns)) and set(columns) != set(rows):
+    if all(map(is_number, columns)) and set(columns) != set(rows):
         hint = "put the task names in the first line and the first column"
         return [AffinityFileError(place, expected, "numbers", hint)]
     problems = [problem for problem in table.problems if problem.argument == place]
@@ -118,14 +120,6 @@ def _parse_row(table: TextTable, row: TableRow, columns: tuple[str, ...], proble
             problems.append(AffinityFileError(place, "must be a finite number or empty", repr(cell), hint))
         numbers.append(number)
     return numbers
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        as_number(cell)
-    except ValueError:
-        return False
-    return True
 
 
 FORMAT = "tagalong-affinity"

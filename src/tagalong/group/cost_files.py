@@ -67,13 +67,9 @@ def _read_entries(path: Path) -> list[tuple[str, str, Any, float]]:
         if not isinstance(document, dict):
             raise TableError(str(path), "must be {group: cost}", "a list")
         return [(f"{path}, {group!r}", group, cost, _parse(as_number, cost)) for group, cost in document.items()]
-    table = parse_table(text, path)
-    first = table.header
-    if len(first.cells) != 2:
-        raise TableError(table.at(first), "must have two cells, a group and its cost", str(len(first.cells)))
-    raise_problems([problem for problem in table.problems if problem.argument != table.at(first)], TableError)
-    rows = table.rows if first.cells[1].lower() == "cost" else [first, *table.rows]
-    return [(table.at(row), row.cells[0], row.cells[1], _parse(table.parse_number, row.cells[1])) for row in rows]
+    table = parse_table(text, path, default_header=("group", "cost"))
+    raise_problems(table.problems, TableError)
+    return [(table.at(row), row.cells[0], row.cells[1], _parse(table.parse_number, row.cells[1])) for row in table.rows]
 
 
 def _read_key(group: str, tasks: Collection[str]) -> frozenset[str] | int | None:

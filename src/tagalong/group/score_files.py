@@ -146,8 +146,6 @@ def _read_results(table: TextTable) -> ScoreTable:
     problems = list(table.problems)
     if not all(header):
         problems.append(TableError(table.at(table.header), "must name each column", "an empty cell"))
-    if not table.rows:
-        problems.append(TableError(table.place, "must have rows below its header", "none"))
     raise_problems(problems, TableError)
     group = next(at for at, name in enumerate(lower) if name in GROUP)
     cost = lower.index(COST) if COST in lower else None

@@ -11,7 +11,7 @@ import numpy as np
 
 from tagalong.errors import InvalidInput, listed, raise_problems
 from tagalong.group import Group, select_groups
-from tagalong.tabular import TableError, TableRow, TextTable, as_number, is_missing_word, read_table
+from tagalong.tabular import TableError, TableRow, TextTable, is_missing_word, is_number, read_table
 
 from .external import Ledger
 from .planning import KEYS, NEEDED, OPTIONAL, Plan, csv_label, read_csv_label
@@ -156,8 +156,6 @@ def _read_rows(file: Path) -> tuple[list[tuple[str, Cells]], list[str]]:
     if missing:
         expected = f"must have the columns {', '.join((*KEYS, *NEEDED))}"
         problems.append(TableError(table.at(table.header), expected, f"no {', '.join(missing)}"))
-    if not table.rows:
-        problems.append(TableError(table.place, "must have rows below its header", "none"))
     raise_problems(problems, TableError)
     return [(table.at(row), _read_cells(table, row)) for row in table.rows], columns
 
@@ -190,18 +188,10 @@ def _group_by_network(rows: Sequence[tuple[str, Cells]], file: Path) -> Networks
             problems.append(TableError(place, f"must not repeat {row}"))
         by_task[cells["task"]] = cells
         empty += [f"{column} of {row}" for column in NEEDED if not cells[column]]
-        wrong = [column for column in NUMBERS if cells.get(column) and not _is_number(cells[column])]
+        wrong = [column for column in NUMBERS if cells.get(column) and not is_number(cells[column])]
         problems += [TableError(f"{place}: {column}", "must be a number", repr(cells[column])) for column in wrong]
     if empty:
         more = f" and {len(empty) - MOST_LISTED} more" if len(empty) > MOST_LISTED else ""
         problems.append(TableError(str(file), f"is not filled in yet: {', '.join(empty[:MOST_LISTED])}{more} missing"))
     raise_problems(problems, TableError)
     return networks
-
-
-def _is_number(text: str) -> bool:
-    try:
-        as_number(text)
-    except ValueError:
-        return False
-    return True
