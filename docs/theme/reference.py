@@ -11,7 +11,7 @@ ROOMS = {
     room: f"tagalong.{room}"
     for room in (
         *("affinity", "measure", "group", "learn", "study", "problems", "report", "integrations"),
-        *("cli", "plugins", "testing", "errors", "files", "progress"),
+        *("cli", "plugins", "testing", "errors", "files", "tabular", "progress"),
     )
 }
 PAPER = {

@@ -58,20 +58,20 @@ def test_tasks_may_be_numbered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected a header line of task names, found an empty file"),
-        ("\n\n", "found an empty file"),
-        ("a;b\na;1\n", "line 1: expected a header line.*found one cell; are the columns separated by commas"),
-        ("1,2,3\n4,5,6\n7,8,9\n", "line 1: expected a header line.*found numbers"),
-        (",a,b\na,1,2\n", "expected as many rows as columns, found 1 and 2"),
-        (",a,b\na,1,2\nb,1,2\nc,1,2\n", "line 4: expected as row name one of the column names.*found 'c'"),
-        (",a,b\na,1,2\n", "expected a row for the column 'b', found none"),
-        (",a,b\na,1,2\nb,1\n", "line 3: expected 2 values, found 1"),
-        (",a,b\na,1,2\nb,1,2,3\n", "line 3: expected 2 values, found 3"),
-        (",a,a\na,1,2\n", "line 1: column names must be distinct, found more than once: 'a'"),
-        (",a,\na,1,2\n", "line 1: column names must be non-empty strings, found ''"),
-        (",a,b\na,1,2\na,1,2\n", "row names must be distinct, found more than once: 'a'"),
-        (",a,b\na,1,2\nb,x,2\n", "line 3, column 'a': expected a finite number or nothing, found 'x'"),
-        (",a,b\na,1,2\nb,inf,2\n", "line 3, column 'a': expected a finite number or nothing, found 'inf'"),
+        ("", "table.csv is empty$"),
+        ("\n\n", "table.csv is empty$"),
+        ("a b\na 1\n", "line 1 must be a header.*found one cell; are the columns separated by commas"),
+        ("1,2,3\n4,5,6\n7,8,9\n", "line 1 must be a header.*found numbers"),
+        (",a,b\na,1,2\n", "table.csv must have 2 rows, one per column, found 1"),
+        (",a,b\na,1,2\nb,1,2\nc,1,2\n", "line 4 must start with one of the column names.*found 'c'"),
+        (",a,b\na,1,2\n", "table.csv must have a row for the column 'b', found none"),
+        (",a,b\na,1,2\nb,1\n", "line 3 must have 3 cells, found 2"),
+        (",a,b\na,1,2\nb,1,2,3\n", "line 3 must have 3 cells, found 4"),
+        (",a,a\na,1,2\n", "line 1 must name each column once, found 'a' more than once"),
+        (",a,\na,1,2\n", "line 1 must name each column, found an empty cell"),
+        (",a,b\na,1,2\na,1,2\n", "table.csv must have one row for 'a', found several"),
+        (",a,b\na,1,2\nb,x,2\n", "line 3, column 'a' must be a finite number or empty, found 'x'"),
+        (",a,b\na,1,2\nb,inf,2\n", "line 3, column 'a' must be a finite number or empty, found 'inf'"),
     ],
 )
 def test_problems_are_named_with_file_and_line(tmp_path: Path, text: str, message: str) -> None:
@@ -85,8 +85,8 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         read(tmp_path, ",a,b,c\na,1,x,3\nb,1,2\nd,1,2,3\n")
     for part in (
         "line 2, column 'b'",
-        "line 3: expected 3 values",
-        "line 4: expected as row name",
+        "line 3 must have 4 cells",
+        "line 4 must start with",
         "column 'c'",
     ):
         assert part in str(caught.value)
@@ -94,8 +94,8 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
-    path.write_bytes(b"\xff\xfe\x00\x81")
-    with pytest.raises(AffinityFileError, match="expected a text file of comma-separated values"):
+    path.write_bytes(b"\xff\xfe\x00\x81\x00")
+    with pytest.raises(AffinityFileError, match=r"table\.csv is not a text file"):
         Affinity.from_csv(path)
 
 
@@ -108,5 +108,5 @@ def test_a_missing_file_is_missing(tmp_path: Path) -> None:
 def test_a_first_cell_that_contradicts_the_axis_is_refused(tmp_path: Path, corner: str, axis: str) -> None:
     path = tmp_path / "table.csv"
     path.write_text(f"{corner},a,b\na,1,2\nb,3,4\n")
-    with pytest.raises(AffinityFileError, match="says what the lines are"):
+    with pytest.raises(AffinityFileError, match="line 1: the first cell must not contradict `axis"):
         Affinity.from_csv(path, axis=axis)  # type: ignore[arg-type]

@@ -17,29 +17,32 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1,2,3\n4,5,6\n7,8,9\n", "line 1: expected a header line: a first cell, then one task name per column, found"),
-        ("a,1,2\nb,3,4\n", "line 1: expected a header line"),
+        ("1,2,3\n4,5,6\n7,8,9\n", "line 1 must be a header: a first cell, then one task name per column, found"),
+        ("a,1,2\nb,3,4\n", "line 1 must be a header"),
         ("a b c\n1 2 3\n", "found one cell; are the columns separated by commas?"),
-        (SQUARE.replace("c,5,6,0\n", ""), "expected as many rows as columns, found 2 and 3"),
-        (",a,b\na,1,2\nb,1,2\nc,1,2\n", "line 4: expected as row name one of the column names 'a', 'b', found 'c'"),
-        (SQUARE.replace("c,5,6,0", "c,5,6"), "line 4: expected 3 values, found 2"),
-        (SQUARE.replace("c,5,6,0", "c,5,6,0,1"), "line 4: expected 3 values, found 4"),
-        (SQUARE.replace("source,a,b,c", "source,a,b,b"), "column names must be distinct, found more than once: 'b'"),
-        (SQUARE.replace("\nb,", "\na,"), "row names must be distinct, found more than once: 'a'"),
-        (SQUARE.replace("1", "inf"), "line 2, column 'b': expected a finite number or nothing, found 'inf'"),
-        (SQUARE.replace("1", "n/a"), "line 2, column 'b': expected a finite number or nothing, found 'n/a'"),
+        (SQUARE.replace("c,5,6,0\n", ""), "file.csv must have 3 rows, one per column, found 2"),
+        (",a,b\na,1,2\nb,1,2\nc,1,2\n", "line 4 must start with one of the column names 'a', 'b', found 'c'"),
+        (SQUARE.replace("c,5,6,0", "c,5,6"), "line 4 must have 4 cells, found 3"),
+        (SQUARE.replace("c,5,6,0", "c,5,6,0,1"), "line 4 must have 4 cells, found 5"),
+        (SQUARE.replace("source,a,b,c", "source,a,b,b"), "line 1 must name each column once, found 'b' more than once"),
+        (SQUARE.replace("\nb,", "\na,"), "file.csv must have one row for 'a', found several"),
+        (SQUARE.replace("1", "inf"), "line 2, column 'b' must be a finite number or empty, found 'inf'"),
+        (SQUARE.replace("1", "n/a"), "file.csv must be finite, found nan from 'a' onto 'b'"),
         (SQUARE.replace("1", ""), "file.csv must be finite, found nan from 'a' onto 'b'; measure that pair, or omit"),
         (SQUARE.replace("1", "nan"), "file.csv must be finite, found nan from 'a' onto 'b'"),
         (
-            SQUARE.replace(",", ";").replace("1", "1,5"),
-            "line 2, column 'b': expected a finite number or nothing, found '1,5'; if decimals are written with a "
-            "comma, write them with a point",
+            SQUARE.replace("1", '"1,5"'),
+            "line 2, column 'b' must be a finite number or empty, found '1,5'; if decimals are written with a comma, "
+            "write them with a point",
         ),
-        (",a,b\na,0,1,1,5\nb,2,5,0,1\n", "line 2: expected 2 values, found 4; if decimals are written with a comma"),
-        (SQUARE.replace("source", "target"), "the first cell, 'target', says what the lines are, but they are read as"),
-        ("", "file.csv is empty; expected a table (CSV) or JSON"),
+        (",a,b\na,0,1,1,5\nb,2,5,0,1\n", "line 2 must have 3 cells, found 5; if decimals are written with a comma"),
+        (
+            SQUARE.replace("source", "target"),
+            "line 1: the first cell must not contradict --axis source, found 'target'",
+        ),
+        ("", "file.csv is empty"),
         (" \n\n", "file.csv is empty"),
-        ("source,a,b\n", "expected as many rows as columns, found 0 and 2"),
+        ("source,a,b\n", "file.csv must have rows below its header, found none"),
     ],
 )
 def test_square_tables_are_checked(tagalong: Terminal, text: str, message: str) -> None:
@@ -50,21 +53,27 @@ def test_square_tables_are_checked(tagalong: Terminal, text: str, message: str) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("group,a,b\n", "expected a line for each group, found only a header"),
-        (RESULTS + "a+c,1,2\n", "line 5: expected tasks ('a', 'b') joined by +, found 'a+c'"),
-        (RESULTS + "a+a,1,\n", "line 5: expected tasks ('a', 'b') joined by +, found 'a+a'"),
-        (RESULTS.replace("3", "3,0"), "line 4: expected 3 cells, found 4"),
-        (RESULTS.replace("3", "three"), "line 4, column 'a': expected a finite number, found 'three'"),
-        (RESULTS.replace("3", "-inf"), "line 4, column 'a': expected a finite number, found '-inf'"),
-        (RESULTS.replace(",", ";").replace("3", "3,5"), "found '3,5'; if decimals are written with a comma"),
-        (RESULTS + "b+a,1,2\n", "a group must be given once, found {a, b} again; take the mean over runs, or give"),
-        (RESULTS.replace("a,1,", "a,1,9"), "line 2: 'a' has a result of 'b', not trained"),
-        (RESULTS.replace("group,a,b", "group,a,a"), "column names must be distinct, found more than once: 'a'"),
+        ("group,a,b\n", "file.csv must have rows below its header, found none"),
+        (RESULTS + "a+c,1,2\n", "line 5 must name tasks ('a', 'b') joined by +, found 'a+c'"),
+        (RESULTS + "a+a,1,\n", "line 5 must name tasks ('a', 'b') joined by +, found 'a+a'"),
+        (RESULTS.replace("3", "3,0"), "line 4 must have 3 cells, found 4"),
+        (RESULTS.replace("3", "three"), "line 4, column 'a' must be a finite number, found 'three'"),
+        (RESULTS.replace("3", "-inf"), "line 4, column 'a' must be a finite number, found '-inf'"),
+        (RESULTS.replace("3", '"3,5"'), "found '3,5'; if decimals are written with a comma"),
+        (
+            RESULTS + "b+a,1,2\n",
+            "file.csv must give each group once, found {a, b} again; take the mean over runs, or give",
+        ),
+        (RESULTS.replace("a,1,", "a,1,9"), "line 2 must have results of the tasks in 'a' only, found one of 'b'"),
+        (RESULTS.replace("group,a,b", "group,a,a"), "line 1 must name each column once, found 'a' more than once"),
         ("group,a,b,cost\na+b,1,2,0\n", "the cost of {a, b} must be a positive number, found 0"),
-        ("group,a,b,cost\na+b,1,2,\n", "line 2, column 'cost': expected a finite number, found ''"),
+        ("group,a,b,cost\na+b,1,2,\n", "line 2, column 'cost' must be a finite number, found ''"),
         ("group,a,b\na+b,1,\n", "must serve every task, found no result for 'b'"),
-        ("group,task,value\na+b,a,1\na+b,a,2\na+b,b,1\n", "the result of 'a' in 'a+b' is given twice; take the mean"),
-        ("group,task,value\na,a,1\na,b,2\n", "line 3: 'a' does not train 'b'"),
+        (
+            "group,task,value\na+b,a,1\na+b,a,2\na+b,b,1\n",
+            "line 3 must not repeat the result of 'a' in 'a+b'; take the mean",
+        ),
+        ("group,task,value\na,a,1\na,b,2\n", "line 3 must have a result of a task in 'a', found one of 'b'"),
     ],
 )
 def test_results_are_checked(tagalong: Terminal, text: str, message: str) -> None:
@@ -75,17 +84,20 @@ def test_results_are_checked(tagalong: Terminal, text: str, message: str) -> Non
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({}, "expected a saved affinity, {tasks, matrix}"),
-        ([], "expected a saved affinity"),
+        ({}, "must be a saved affinity, {tasks, matrix}"),
+        ([], "must be a saved affinity"),
         ({"tasks": ["a"]}, "found an object with 'tasks'"),
-        ([1, 2], "expected a saved affinity"),
+        ([1, 2], "must be a saved affinity"),
         ({"matrix": [[1, 2], [3]]}, "the matrix must be square, found 2 rows of 1, 2 values"),
-        ({"matrix": [[1, "x"], [3, 4]]}, "row 1, column 2: expected a finite number or null, found 'x'"),
+        ({"matrix": [[1, "x"], [3, 4]]}, "row 1, column 2 must be a finite number or null, found 'x'"),
         ({"matrix": [[1, None], [3, 4]]}, "file.json must be finite, found nan from '0' onto '1'"),
         ({"tasks": ["a", "a"], "matrix": [[1, 2], [3, 4]]}, "tasks must be distinct, found more than once: 'a'"),
         ({"tasks": ["a"], "matrix": [[1, 2], [3, 4]]}, "file.json: tasks must name the 2 rows"),
-        ({"matrix": [[1, 2], [3, 4]], "direction": "[target][source]"}, "but its rows are read as --axis source"),
-        ({"a": {"b": 1}, "c": {"d": 2}}, "expected the same tasks inside and outside, or groups such as 'a+b'"),
+        (
+            {"matrix": [[1, 2], [3, 4]], "direction": "[target][source]"},
+            "file.json: direction must agree with --axis source, found '[target][source]'",
+        ),
+        ({"a": {"b": 1}, "c": {"d": 2}}, "must have the same tasks inside and outside, or groups such as 'a+b'"),
         ([{"trains": ["a", "a"], "values": {}}], "entry 1: trains must name each task once"),
         ([{"trains": ["a"], "values": {"b": 1}}], "entry 1: values must be results of trained tasks, found 'b'"),
         ([{"trains": ["a"]}], "entry 1: values must be the result of each task, found None"),
@@ -103,9 +115,9 @@ def test_documents_are_checked(tagalong: Terminal, document: object, message: st
     ("text", "message"),
     [
         ("{", "starts like JSON and is not"),
-        ('{"a": {"a": 1}, "a": {"a": 2}}', "names must be distinct, found more than once: 'a'"),
-        ('{"matrix": [[NaN]]}', "values must be finite numbers or null, found NaN"),
-        ('{"matrix": [[Infinity]]}', "values must be finite numbers or null, found Infinity"),
+        ('{"a": {"a": 1}, "a": {"a": 2}}', "file.json must give each name once, found 'a' more than once"),
+        ('{"matrix": [[NaN]]}', "file.json must hold finite numbers or null, found NaN"),
+        ('{"matrix": [[Infinity]]}', "file.json must hold finite numbers or null, found Infinity"),
         ("[" * 100_000, "starts like JSON and is not"),
     ],
 )
@@ -122,12 +134,12 @@ def test_files_that_cannot_be_read_are_named(tagalong: Terminal) -> None:
     select_groups(np.ones((2, 2)), 1).to_json()
     Path("grouping.json").write_text(select_groups(np.ones((2, 2)), 1).to_json())
     for name, message in [
-        ("none.csv", "none.csv: there is no such file"),
-        ("folder.csv", "folder.csv is a folder; give the name of a file in it"),
+        ("none.csv", "none.csv does not exist"),
+        ("folder.csv", "folder.csv must be a file, found a folder; give the name of a file in it"),
         ("binary.csv", "binary.csv is not a text file"),
         ("zeros.csv", "zeros.csv is not a text file"),
-        ("latin.csv", "latin.csv is not a text file; expected a table (CSV, UTF-8) or JSON"),
-        ("grouping.json", "holds a grouping, not scores; to compare it with the best, give it to --compare"),
+        ("latin.csv", "latin.csv must have rows below its header, found none"),
+        ("grouping.json", "must hold scores, found a grouping; to compare it with the best, give it to --compare"),
     ]:
         assert message in tagalong.refused("group", name, "--budget", "1")
 
@@ -189,12 +201,12 @@ def test_options_are_checked(tagalong: Terminal, typed: str, message: str) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("group,cost\na+b,1\nb+a,2\n", "line 3: the cost of 'b+a' is given twice"),
-        ("a+b,1,2\n", "line 1: expected two cells, a group and its cost, found 3"),
-        ("a+x,1\n", "line 1: expected tasks ('a', 'b', 'c') joined by +, or their number, found 'a+x'"),
-        ("a+b,free\n", "line 1: a cost must be a positive number, found 'free'"),
-        ("group,cost\n", "expected the cost of groups of 'a', 'b', 'c', found none"),
-        ("[1]", "expected {group: cost}, found a list"),
+        ("group,cost\na+b,1\nb+a,2\n", "line 3 must not repeat the cost of 'b+a'"),
+        ("a+b,1,2\n", "line 1 must have 2 cells, found 3"),
+        ("a+x,1\n", "line 1 must name tasks ('a', 'b', 'c') joined by +, or their number, found 'a+x'"),
+        ("a+b,free\n", "line 1 must have a positive number as cost, found 'free'"),
+        ("group,cost\n", "costs.csv must have rows below its header, found none"),
+        ("[1]", "must be {group: cost}, found a list"),
     ],
 )
 def test_files_of_costs_are_checked(tagalong: Terminal, text: str, message: str) -> None:

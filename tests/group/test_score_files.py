@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tagalong.affinity import Affinity
 from tagalong.group import Candidate, ScoreTable, TableError, read_costs, read_table, select_groups
-from tagalong.group.text_files import group_names
+from tagalong.group.score_files import group_names
 
 NAMES = st.text(st.characters(blacklist_categories=("C", "Z")), min_size=1, max_size=6)
 

@@ -237,7 +237,7 @@ def test_wrong_input_is_refused_with_one_sentence(data, change, message) -> None
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (["Rome"] * 200, "`inputs` must be numbers, found text in column 'city'; try `Problem.from_csv`"),
+        (["Rome"] * 200, "`inputs` must be numbers, found text in column 'city'; try Problem.from_table"),
         (
             [np.nan] + [0.0] * 199,
             "`inputs` must be finite, found NaN or inf in column 'city' (1 rows); fill them in or leave them out",

@@ -99,7 +99,7 @@ def test_what_is_missing_is_named_in_one_sentence(tmp_path: Path) -> None:
     assert "\n" not in str(refused.value)
     fill(path)
     path.write_text("\n".join(line for line in path.read_text().split("\n") if not line.startswith("c,0")))
-    with pytest.raises(ValueError, match="stl must serve every task once, odd: c"):
+    with pytest.raises(ValueError, match="column 'serves' must name stl exactly once for each task; not so for: c"):
         verdict_from_csv(path)
 
 
@@ -134,9 +134,12 @@ def test_any_table_of_results_will_do(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("network,seed,task\nab,0,a\n", "found no val_loss, test_loss"),
-        ("network,seed,task,val_loss,test_loss\n", "at least one row"),
-        ("network,seed,task,val_loss,test_loss\na,x,a,1,1\n", "seed \\(a whole number\\)"),
-        ("network,seed,task,val_loss,test_loss\na,0,a,1,1\na,0,a,1,1\n", "line 3: found a second row"),
+        ("network,seed,task,val_loss,test_loss\n", "must have rows below its header, found none"),
+        (
+            "network,seed,task,val_loss,test_loss\na,x,a,1,1\n",
+            "line 2 must give network, seed \\(an integer from 0\\) and task",
+        ),
+        ("network,seed,task,val_loss,test_loss\na,0,a,1,1\na,0,a,1,1\n", "line 3 must not repeat a \\(seed 0\\) a"),
         ("network,seed,task,val_loss,test_loss\na,0,a,low,1\n", "val_loss must be a number, found 'low'"),
         ("network,seed,task,val_loss,test_loss\na,0,a,nan,1\n", "must be a finite number"),
         ("network,seed,task,val_loss,test_loss\na,0,a,1,1\nb,0,b,1,1\n", "a network of all tasks \\(a, b\\)"),

@@ -2,10 +2,7 @@
 
 from .affinity import Affinity as Affinity
 from .display import named_values as named_values
-from .formats import DECIMALS_HINT as DECIMALS_HINT
 from .formats import AffinityFileError as AffinityFileError
-from .formats import CsvLine as CsvLine
-from .formats import csv_lines as csv_lines
 from .formats import square_matrix as square_matrix
 from .reliability import Settled as Settled
 from .reliability import Spread as Spread

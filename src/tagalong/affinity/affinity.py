@@ -144,11 +144,12 @@ class Affinity:
         """Reads a square table with names in the first line and the first column.
 
         Args:
-            path: the file. Space around cells is dropped, empty cells are NaN, and columns may come in
-                another order than rows.
+            path: a CSV or Parquet file, as `Problem.from_table` reads them. Missing values are NaN, and columns may
+                come in another order than rows.
             axis: what the lines are; "target" if each line holds the affinities onto one task.
 
         Raises:
+            FileNotFoundError: there is no such file.
             AffinityFileError: with every problem found, by line.
 
         Example:
@@ -175,7 +176,7 @@ class Affinity:
         try:
             return cls(**values)
         except (TypeError, ValueError, AttributeError) as error:
-            raise AffinityFileError(f"{path} is damaged: {error}") from error
+            raise AffinityFileError("", f"{path} is damaged: {error}") from error
 
     def save(self, path: PathLike) -> None:
         """Writes everything, whole or not at all; `load` gives it back bit for bit.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
+import errno
 import hashlib
 import io
 import json
 import re
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,122 +15,111 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.caution import caution
-from tagalong.errors import name_problems, refuse
+from tagalong.errors import InvalidInput, counted, raise_problems
 from tagalong.files import write_atomic
+from tagalong.tabular import DECIMAL_COMMA_HINT, TableError, TableRow, TextTable, is_number, read_table
 
 from .averaging import Floats
 
 if TYPE_CHECKING:
     from .affinity import Affinity
 
-CsvLine = tuple[int, list[str]]
-"""The number of a line in its file, and its cells."""
-
-DECIMALS_HINT = "if decimals are written with a comma, write them with a point"
-"""Ends messages about tables whose numbers look as if they had decimal commas."""
-
-OTHER_WAY = {"source": ("target", "onto"), "target": ("source",)}  # first cells that contradict the axis
+ROW_MEANINGS = {"source": "source", "target": "target", "onto": "target"}  # first cells that say what the rows are
+QUOTED = set('",;\t|\r\n')  # a name with one of these is quoted, so that no reader takes it for a delimiter
 
 
-class AffinityFileError(ValueError):
+class AffinityFileError(InvalidInput):
     """A file that should hold an affinity does not, or holds a damaged one."""
 
 
 def csv_text(affinity: Affinity) -> str:
-    """The matrix with names; numbers in full, an empty cell where nothing was measured."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["source", *affinity.tasks])
+    """Returns the matrix with names; numbers in full, an empty cell where nothing was measured."""
+    lines = [["source", *map(_quote, affinity.tasks)]]
     for task, row in zip(affinity.tasks, affinity.mean.tolist(), strict=True):
-        writer.writerow([task, *("" if np.isnan(value) else repr(value) for value in row)])
-    return text.getvalue()
+        lines.append([_quote(task), *("" if np.isnan(value) else repr(value) for value in row)])
+    return "".join(",".join(line) + "\n" for line in lines)
+
+
+def _quote(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"' if QUOTED & set(name) else name
 
 
 def read_csv(path: Path, axis: str) -> tuple[Floats, tuple[str, ...]]:
-    """Matrix and names, both in the order of the rows; columns in another order are put right."""
-    return square_matrix(path, _lines(path), axis)
+    """Reads a square table; returns its matrix and names, both in the order of the rows."""
+    if not path.exists():
+        raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path))
+    try:
+        return square_matrix(read_table(path), axis)
+    except TableError as error:
+        raise AffinityFileError.join(error.problems) from error
 
 
-def square_matrix(path: Path, lines: list[CsvLine], axis: str) -> tuple[Floats, tuple[str, ...]]:
-    """Matrix and names of a square table from lines that have been read; `path` is where from."""
-    if not lines:
-        raise AffinityFileError(f"{path}: expected a header line of task names, found an empty file")
-    (top, header), body = lines[0], lines[1:]
-    columns, rows = tuple(header[1:]), tuple(line[0] for _, line in body)
-    problems = _header_problems(path, top, columns, rows)
-    if header[0].lower() in OTHER_WAY.get(axis, ()):
-        problems.append(
-            f"{path}, line {top}: the first cell, {header[0]!r}, says what the lines are, but they are read as "
-            f"`axis={axis!r}`; pass the other axis or change the cell"
-        )
-    refuse(problems, AffinityFileError)
-    problems = _row_problems(path, body, rows, columns)
-    matrix = np.array([_numbers(path, line, columns, problems) for line in body])
-    refuse(problems, AffinityFileError)
+def square_matrix(table: TextTable, axis: str) -> tuple[Floats, tuple[str, ...]]:
+    """Returns matrix and names of a square table, both in the order of the rows.
+
+    Raises:
+        AffinityFileError: the table is not square, rows and columns have different names, or cells are not numbers.
+    """
+    columns, rows = tuple(table.header.cells[1:]), tuple(row.cells[0] for row in table.rows)
+    raise_problems(_header_problems(table, columns, rows, axis), AffinityFileError)
+    if not rows:
+        raise_problems(table.problems, AffinityFileError)
+    problems = table.problems + _row_problems(table, rows, columns)
+    matrix = np.array([_parse_row(table, row, columns, problems) for row in table.rows])
+    raise_problems(problems, AffinityFileError)
     return matrix[:, [columns.index(name) for name in rows]], rows
 
 
-def _lines(path: Path) -> list[CsvLine]:
-    try:
-        # utf-8-sig: spreadsheet programs put a mark before the first name.
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            return csv_lines(file)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise AffinityFileError(f"{path}: expected a text file of comma-separated values, found {error}") from error
-
-
-def csv_lines(text: Iterable[str], delimiter: str = ",") -> list[CsvLine]:
-    """Lines that are not blank, with their numbers, cells without the space around them."""
-    reader = csv.reader(text, delimiter=delimiter)
-    lines = [(reader.line_num, [cell.strip() for cell in line]) for line in reader]
-    return [(number, line) for number, line in lines if any(line)]
-
-
-def _header_problems(path: Path, top: int, columns: tuple[str, ...], rows: tuple[str, ...]) -> list[str]:
-    where = f"{path}, line {top}"
-    expected = f"{where}: expected a header line: a first cell, then one task name per column, found"
+def _header_problems(
+    table: TextTable, columns: tuple[str, ...], rows: tuple[str, ...], axis: str
+) -> list[InvalidInput]:
+    place, corner = table.at(table.header), table.header.cells[0]
+    expected = "must be a header: a first cell, then one task name per column"
     if not columns:
-        return [f"{expected} one cell; are the columns separated by commas?"]
-    if all(_is_number(name) for name in columns) and set(columns) != set(rows):
-        return [f"{expected} numbers; put the task names in the first line and the first column"]
-    return name_problems(columns, f"{where}: column names")
-
-
-def _row_problems(path: Path, body: list[CsvLine], rows: tuple[str, ...], columns: tuple[str, ...]) -> list[str]:
-    problems = name_problems(rows, f"{path}: row names") if rows else []
-    if len(rows) != len(columns):
-        problems.append(f"{path}: expected as many rows as columns, found {len(rows)} and {len(columns)}")
-    for number, line in body:
-        if line[0] and line[0] not in columns:
-            expected = f"one of the column names {', '.join(map(repr, columns))}"
-            problems.append(f"{path}, line {number}: expected as row name {expected}, found {line[0]!r}")
-    for name in columns:
-        if name not in rows:
-            problems.append(f"{path}: expected a row for the column {name!r}, found none")
+        return [AffinityFileError(place, expected, "one cell", "are the columns separated by commas?")]
+    if all(map(is_number, columns)) and set(columns) != set(rows):
+        hint = "put the task names in the first line and the first column"
+        return [AffinityFileError(place, expected, "numbers", hint)]
+    problems = [problem for problem in table.problems if problem.argument == place]
+    if not all(columns):
+        problems.append(AffinityFileError(place, "must name each column", "an empty cell"))
+    if ROW_MEANINGS.get(corner.lower(), axis) != axis:
+        expected, hint = f"must not contradict `axis={axis!r}`", "pass the other `axis` or change the cell"
+        problems.append(AffinityFileError(f"{place}: the first cell", expected, repr(corner), hint))
     return problems
 
 
-def _numbers(path: Path, line: CsvLine, columns: tuple[str, ...], problems: list[str]) -> list[float]:
-    number, (_, *values) = line
-    where = f"{path}, line {number}"
-    if len(values) != len(columns):
-        hint = f"; {DECIMALS_HINT}" if len(values) == 2 * len(columns) else ""
-        problems.append(f"{where}: expected {len(columns)} values, found {len(values)}{hint}")
-        return [np.nan] * len(columns)
-    for name, cell in zip(columns, values, strict=True):
-        if cell and not (_is_number(cell) and not np.isinf(float(cell))):
-            hint = f"; {DECIMALS_HINT}" if _is_number(cell.replace(",", ".")) and "," in cell else ""
-            problems.append(f"{where}, column {name!r}: expected a finite number or nothing, found {cell!r}{hint}")
-            return [np.nan] * len(columns)
-    return [float(cell) if cell else np.nan for cell in values]
+def _row_problems(table: TextTable, rows: tuple[str, ...], columns: tuple[str, ...]) -> list[InvalidInput]:
+    problems: list[InvalidInput] = []
+    if len(rows) != len(columns):
+        expected = f"must have {counted(len(columns), 'row')}, one per column"
+        problems.append(AffinityFileError(table.place, expected, str(len(rows))))
+    known = ", ".join(map(repr, columns))
+    for row in table.rows:
+        if row.cells[0] not in columns:
+            expected = f"must start with one of the column names {known}"
+            problems.append(AffinityFileError(table.at(row), expected, repr(row.cells[0])))
+    repeated = [name for name in columns if rows.count(name) > 1]
+    missing = [name for name in columns if name not in rows]
+    problems += [AffinityFileError(table.place, f"must have one row for {name!r}", "several") for name in repeated]
+    problems += [AffinityFileError(table.place, f"must have a row for the column {name!r}", "none") for name in missing]
+    return problems
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+def _parse_row(table: TextTable, row: TableRow, columns: tuple[str, ...], problems: list[InvalidInput]) -> list[float]:
+    numbers = []
+    for name, cell in zip(columns, row.cells[1:], strict=True):
+        try:
+            number = table.parse_number(cell)
+        except ValueError:
+            number = np.inf
+        if np.isinf(number):
+            hint = DECIMAL_COMMA_HINT if "," in cell else ""
+            place = table.at(row, name)
+            problems.append(AffinityFileError(place, "must be a finite number or empty", repr(cell), hint))
+        numbers.append(number)
+    return numbers
 
 
 FORMAT = "tagalong-affinity"
@@ -208,7 +196,7 @@ def _fields(path: Path, document: dict[str, Any]) -> dict[str, Any]:
     names = ALWAYS if "archive" in document else ALWAYS + TIMED
     missing = [name for name in names if name not in document]
     if missing:
-        raise AffinityFileError(f"{path} is damaged: it lacks {', '.join(missing)}; save the affinity again")
+        raise AffinityFileError("", f"{path} is damaged: it lacks {', '.join(missing)}; save the affinity again")
     fields = {name: document[name] for name in names}
     return fields | (_archived(path, document["archive"]) if "archive" in document else {})
 
@@ -218,22 +206,23 @@ def _document(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_bytes(), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         hint = "is it cut short, or not an affinity file?"
-        raise AffinityFileError(f"{path} is not valid JSON ({error}); {hint}") from error
+        raise AffinityFileError("", f"{path} is not valid JSON ({error}); {hint}") from error
     found = document.get("format") if isinstance(document, dict) else type(document).__name__
     if found != FORMAT:
-        raise AffinityFileError(f"{path} is not an affinity file: expected the format {FORMAT!r}, found {found!r}")
+        raise AffinityFileError("", f"{path} is not an affinity file: expected the format {FORMAT!r}, found {found!r}")
     direction = document.get("direction", DIRECTION)
     if direction != DIRECTION:
         raise AffinityFileError(
+            "",
             f"{path} has the direction {direction!r}, expected {DIRECTION!r}; read its matrix with "
-            'from_matrix(..., axis="target")'
+            'from_matrix(..., axis="target")',
         )
     version = document.get("version")
     if not isinstance(version, int) or version < 1:
-        raise AffinityFileError(f"{path} is damaged: expected a version number, found {version!r}")
+        raise AffinityFileError("", f"{path} is damaged: expected a version number, found {version!r}")
     if version > VERSION:
         raise AffinityFileError(
-            f"{path} has version {version} and this tagalong reads up to {VERSION}; update tagalong"
+            "", f"{path} has version {version} and this tagalong reads up to {VERSION}; update tagalong"
         )
     return dict(document)
 
@@ -245,16 +234,16 @@ def _no_constant(name: str) -> NoReturn:
 def _archived(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
     name, digest = (entry.get("file"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
     if not isinstance(name, str) or Path(name).name != name:
-        raise AffinityFileError(f"{path} is damaged: expected the name of an archive beside it, found {name!r}")
+        raise AffinityFileError("", f"{path} is damaged: expected the name of an archive beside it, found {name!r}")
     archive = path.with_name(name)
     try:
         content = archive.read_bytes()
     except FileNotFoundError:
-        raise AffinityFileError(f"{path} needs its history in {archive}, which is missing; copy both") from None
+        raise AffinityFileError("", f"{path} needs its history in {archive}, which is missing; copy both") from None
     if hashlib.sha256(content).hexdigest() != digest:
-        raise AffinityFileError(f"{archive} is not the history that {path} was saved with: its hash differs")
+        raise AffinityFileError("", f"{archive} is not the history that {path} was saved with: its hash differs")
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return {field: arrays[field] for field in TIMED}
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise AffinityFileError(f"{archive} is not an archive of {', '.join(TIMED)}: {error}") from error
+        raise AffinityFileError("", f"{archive} is not an archive of {', '.join(TIMED)}: {error}") from error

@@ -267,9 +267,7 @@ def load_input(what: str, table: dict[str, Any], problem: dict[str, Any], progre
             raise InvalidInput("targets", f"must name the columns of {what} to predict", hint="pass `targets=age,ill`")
         from tagalong.learn import Problem
 
-        if not Path(what).is_file():
-            raise InvalidInput(what, "does not exist")
-        return Problem.from_csv(what, given.pop("targets"), **given)
+        return Problem.from_table(what, given.pop("targets"), **given)
     _refuse_options(given, "tables", what)
     from tagalong.problems import load_problem
 
@@ -278,7 +276,7 @@ def load_input(what: str, table: dict[str, Any], problem: dict[str, Any], progre
 
 def is_table(what: str) -> bool:
     """Returns whether this is a file, rather than the name of a problem."""
-    return Path(what).suffix.lower() in (".csv", ".tsv", ".txt") or Path(what).is_file()
+    return Path(what).suffix.lower() in (".csv", ".tsv", ".txt", ".gz", ".zip", ".parquet") or Path(what).is_file()
 
 
 def _refuse_options(given: dict[str, Any], purpose: str, what: str) -> None:

@@ -140,11 +140,12 @@ def _completion(table: ScoreTable, pairs: bool, allow_single: bool | None) -> di
 
 def _own_grouping(path: Path | None, table: ScoreTable, rules: dict[str, Any]) -> Grouping | None:
     """Returns the grouping to compare with, under the same scores and constraints."""
-    from tagalong.group import read_groups, read_text_file, score_grouping
+    from tagalong.group import read_groups, score_grouping
+    from tagalong.tabular import read_text
 
     if path is None:
         return None
-    text = read_text_file(path)
+    text = read_text(path)
     with name_arguments(groups=str(path)):
         return score_grouping(table.scores, read_groups(text), **rules)
 

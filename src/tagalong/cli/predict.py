@@ -65,8 +65,7 @@ def predict(
 
 
 def _rows(path: Path) -> Any:
-    if not path.is_file():
-        raise ValueError(f"{path}: there is no such file")
+    """A table is read with the columns of the run; an array is loaded here."""
     if path.suffix.lower() not in (".npy", ".npz"):
         return path
     from tagalong.learn import load_array

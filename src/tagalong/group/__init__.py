@@ -1,5 +1,7 @@
 """Which networks should there be? `select_groups` answers; the rest is what goes into it and what comes out."""
 
+from tagalong.tabular import TableError as TableError
+
 from .cost_files import read_costs as read_costs
 from .given_groups import Comparison as Comparison
 from .given_groups import read_groups as read_groups
@@ -16,5 +18,3 @@ from .solvers import MOST_TIES as MOST_TIES
 from .solvers import Certificate as Certificate
 from .solvers import check_certificate as check_certificate
 from .stability import Stability as Stability
-from .text_files import TableError as TableError
-from .text_files import read_text_file as read_text_file

@@ -1,15 +1,17 @@
-"""A file of costs, by group or by number of tasks."""
+"""Files of costs, by group or by number of tasks."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from tagalong.errors import refuse
+from tagalong.errors import InvalidInput, raise_problems
+from tagalong.tabular import TableError, as_number, parse_table, read_text
 
-from .text_files import TableError, group_names, is_json, read_json, read_lines, read_text_file
+from .score_files import group_names, is_json, parse_json
 
 Costs = dict[frozenset[str] | int, float]
 
@@ -37,51 +39,48 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
         True
     """
     file = Path(path)
-    text = read_text_file(file)
-    problems: list[str] = []
-    costs: Costs = {}
     known = ", ".join(map(repr, tasks))
-    for where, group, cost in _pairs(file, text):
-        key = _key(group, tasks)
+    problems: list[InvalidInput] = []
+    costs: Costs = {}
+    for place, group, cell, cost in _read_entries(file):
+        key = _read_key(group, tasks)
         if key is None:
-            problems.append(f"{where}: expected tasks ({known}) joined by +, or their number, found {group!r}")
+            expected = f"must name tasks ({known}) joined by +, or their number"
+            problems.append(TableError(place, expected, repr(group)))
             continue
         if key in costs:
-            problems.append(f"{where}: the cost of {group!r} is given twice")
-        costs[key] = _number(where, cost, problems)
+            problems.append(TableError(place, f"must not repeat the cost of {group!r}"))
+        if not 0 < cost < math.inf:
+            problems.append(TableError(place, "must have a positive number as cost", repr(cell)))
+        costs[key] = cost
     if not costs and not problems:
-        problems.append(f"{file}: expected the cost of groups of {known}, found none")
-    refuse(problems, TableError)
+        problems.append(TableError(str(file), f"must give the cost of groups of {known}", "none"))
+    raise_problems(problems, TableError)
     return costs
 
 
-def _pairs(path: Path, text: str) -> list[tuple[str, str, Any]]:
+def _read_entries(path: Path) -> list[tuple[str, str, Any, float]]:
+    """Reads the place of each entry, its group, and its cost as written and as a number."""
+    text = read_text(path)
     if is_json(text):
-        document = read_json(path, text)
+        document = parse_json(text, path)
         if not isinstance(document, dict):
-            raise TableError(f"{path}: expected {{group: cost}}, found a list")
-        return [(f"{path}, {group!r}", group, cost) for group, cost in document.items()]
-    lines = read_lines(path, text)
-    for number, line in lines:
-        if len(line) != 2:
-            raise TableError(f"{path}, line {number}: expected two cells, a group and its cost, found {len(line)}")
-    if lines and lines[0][1][1].lower() == "cost":
-        lines = lines[1:]
-    return [(f"{path}, line {number}", line[0], line[1]) for number, line in lines]
+            raise TableError(str(path), "must be {group: cost}", "a list")
+        return [(f"{path}, {group!r}", group, cost, _parse(as_number, cost)) for group, cost in document.items()]
+    table = parse_table(text, path, default_header=("group", "cost"))
+    raise_problems(table.problems, TableError)
+    return [(table.at(row), row.cells[0], row.cells[1], _parse(table.parse_number, row.cells[1])) for row in table.rows]
 
 
-def _key(group: str, tasks: Collection[str]) -> frozenset[str] | int | None:
+def _read_key(group: str, tasks: Collection[str]) -> frozenset[str] | int | None:
     names = group_names(group, tasks)
     if names is None and group.isdecimal():
         return int(group)
     return names
 
 
-def _number(where: str, cost: Any, problems: list[str]) -> float:
+def _parse(parse: Callable[[Any], float], cost: Any) -> float:
     try:
-        number = float(cost)
+        return parse(cost)
     except (TypeError, ValueError):
-        number = float("nan")
-    if not 0 < number < float("inf"):
-        problems.append(f"{where}: a cost must be a positive number, found {cost!r}")
-    return number
+        return math.nan

@@ -1,27 +1,39 @@
-"""A file of scores, whatever its kind: a square table, results of groups, candidates, a saved affinity; CSV or JSON."""
+"""Files of scores: square tables, results of groups, candidates and saved affinities, as tables or JSON."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from tagalong.affinity import DECIMALS_HINT, Affinity, CsvLine, square_matrix
-from tagalong.errors import counted, name_problems, refuse
+from tagalong.affinity import Affinity, square_matrix
+from tagalong.errors import InvalidInput, counted, name_problems, raise_problems
+from tagalong.tabular import (
+    DECIMAL_COMMA_HINT,
+    TableError,
+    TableRow,
+    TextTable,
+    is_missing_word,
+    parse_table,
+    read_text,
+)
 
 from .scores import Candidate
-from .text_files import TableError, group_names, is_json, read_json, read_lines, read_text_file
 
 GROUP = ("group", "groups", "trains", "network", "networks")  # names of the column of groups
 LONG = {"task", "value"}  # the other columns of a table with one line per group and task
 COST = "cost"
 MATRIX = ("matrix", "mean", "affinity", "scores")  # names of a matrix in JSON
+JOINING_SIGNS = ("+", ";", ",", "|", "&", "/")  # of the names in a cell
 EXPECTED = (
-    "expected a saved affinity, {tasks, matrix}, {source: {target: value}}, or a list of {trains, values} with "
+    "must be a saved affinity, {tasks, matrix}, {source: {target: value}}, or a list of {trains, values} with "
     "perhaps a cost"
 )
 
@@ -30,14 +42,15 @@ def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] =
     """Reads a table of scores for `select_groups`; what it is shows in its content, not in its name.
 
     Args:
-        path: a square table with names in the first line and the first column (separated by commas, semicolons,
-            tabs or bars), an affinity saved by tagalong, JSON as `{tasks, matrix}` or `{source: {target: value}}`;
-            or results of groups: a table with a column `group` and one column per task (or the columns `task` and
-            `value`), JSON as a list of `{trains, values}`. A column or key `cost` makes them candidates.
+        path: a square table with names in the first line and the first column (CSV or Parquet, as
+            `Problem.from_table` reads them), an affinity saved by tagalong, JSON as `{tasks, matrix}` or
+            `{source: {target: value}}`; or results of groups: a table with a column `group` and one column per task
+            (or the columns `task` and `value`), JSON as a list of `{trains, values}`. A column or key `cost` makes
+            them candidates.
         axis: what the rows of a square table are; "target" if each holds what is good for one task.
 
     Raises:
-        ValueError: the file is missing, damaged or of another kind; with every problem found.
+        InvalidInput: the file is missing, damaged or of another kind; with every problem found.
 
     Example:
         >>> import pathlib, tempfile
@@ -51,13 +64,13 @@ def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] =
         {'age': 0.95, 'ill': 0.7}
     """
     file = Path(path)
-    text = read_text_file(file)
+    text = read_text(file)
     if is_json(text):
-        return _of_document(file, read_json(file, text), axis)
-    lines = read_lines(file, text)
-    if _is_results(lines):
-        return _of_results(file, lines)
-    matrix, tasks = square_matrix(file, lines, axis)
+        return _read_document(file, parse_json(text, file), axis)
+    table = parse_table(text, file)
+    if _names_groups(table):
+        return _read_results(table)
+    matrix, tasks = square_matrix(table, axis)
     return ScoreTable("square", tasks, Affinity.from_matrix(matrix, tasks, axis), axis)
 
 
@@ -84,15 +97,15 @@ class ScoreTable:
         return isinstance(self.scores, Affinity) and bool(np.isfinite(np.diag(self.scores.mean)).any())
 
     def only(self, tasks: Iterable[str]) -> ScoreTable:
-        """These tasks alone: their part of a square table, or the groups among them."""
+        """Returns the part of a square table for these tasks, or the groups among them."""
         names = tuple(tasks)
-        problems = name_problems(names)
-        unknown = [task for task in names if task not in self.tasks]
+        problems = [InvalidInput("", text) for text in name_problems(names)]
+        unknown = [repr(task) for task in names if task not in self.tasks]
         if unknown:
-            known = ", ".join(map(repr, self.tasks))
-            problems.append(f"`tasks` must be among {known}, found {', '.join(map(repr, unknown))}")
-        refuse(problems)
-        return replace(self, tasks=names, scores=_part(self.scores, names))
+            expected = f"must be among {', '.join(map(repr, self.tasks))}"
+            problems.append(InvalidInput("tasks", expected, ", ".join(unknown)))
+        raise_problems(problems)
+        return replace(self, tasks=names, scores=_select_tasks(self.scores, names))
 
     def __str__(self) -> str:
         tasks = counted(len(self.tasks), "task")
@@ -106,7 +119,7 @@ class ScoreTable:
         return f"{'affinity' if self.kind == 'affinity' else 'square table'} of {tasks}{over}, {way}"
 
 
-def _part(scores: Any, tasks: tuple[str, ...]) -> Any:
+def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
     if isinstance(scores, Affinity):
         return scores.only(tasks)
     inside = set(tasks)
@@ -115,224 +128,263 @@ def _part(scores: Any, tasks: tuple[str, ...]) -> Any:
     else:
         kept = [entry for entry in scores if isinstance(entry, Candidate) and entry.trains <= inside]
     if not kept:
-        raise ValueError(f"`tasks` must leave a group, found none among {', '.join(map(repr, tasks))}")
+        raise InvalidInput("tasks", "must leave a group", f"none among {', '.join(map(repr, tasks))}")
     return kept
 
 
-def _is_results(lines: list[CsvLine]) -> bool:
-    """Whether a column names groups. A square table may have a task of that name: its lines are named alike."""
-    header = lines[0][1]
-    names = {line[0] for _, line in lines[1:]}
+def _names_groups(table: TextTable) -> bool:
+    """Whether a column names groups. A square table may have a task called "group": its rows are named alike."""
+    header = table.header.cells
+    names = {row.cells[0] for row in table.rows}
     return any(cell.lower() in GROUP for cell in header) and names != set(header[1:])
 
 
-def _of_results(path: Path, lines: list[CsvLine]) -> ScoreTable:
-    """Reads a table with a column of groups; with a column of costs its lines are candidates."""
-    (top, header), body = lines[0], lines[1:]
-    refuse(name_problems(tuple(header), f"{path}, line {top}: column names"), TableError)
-    at = next(i for i, cell in enumerate(header) if cell.lower() in GROUP)
+def _read_results(table: TextTable) -> ScoreTable:
+    """Reads a table with a column of groups; with a column of costs its rows are candidates."""
+    header = table.header.cells
     lower = [cell.lower() for cell in header]
+    problems = list(table.problems)
+    if not all(header):
+        problems.append(TableError(table.at(table.header), "must name each column", "an empty cell"))
+    raise_problems(problems, TableError)
+    group = next(at for at, name in enumerate(lower) if name in GROUP)
     cost = lower.index(COST) if COST in lower else None
-    if not body:
-        raise TableError(f"{path}: expected a line for each group, found only a header")
-    problems = [
-        f"{path}, line {number}: expected {len(header)} cells, found {len(line)}"
-        for number, line in body
-        if len(line) != len(header)
-    ]
-    refuse(problems, TableError)
-    reader = _Reader(path, header, at, cost)
-    entries = reader.long(body) if set(lower) - {header[at].lower(), COST} == LONG else reader.wide(body)
-    refuse(reader.problems, TableError)
-    return _table_of(path, entries, costs=cost is not None)
+    reader = _ResultReader(table, group, cost)
+    candidates = reader.read_long() if set(lower) - {lower[group], COST} == LONG else reader.read_wide()
+    raise_problems(reader.problems, TableError)
+    return _make_table(table.place, candidates, has_costs=cost is not None)
 
 
-class _Reader:
-    """Reads lines, and remembers what was wrong with them."""
+class _ResultReader:
+    """Reads the rows of a table of results, and collects what is wrong with them."""
 
-    def __init__(self, path: Path, header: list[str], group: int, cost: int | None) -> None:
-        self.path, self.header, self.group, self.cost = path, header, group, cost
-        self.problems: list[str] = []
+    def __init__(self, table: TextTable, group: int, cost: int | None) -> None:
+        self.table, self.group, self.cost = table, group, cost
+        self.header = table.header.cells
+        self.problems: list[InvalidInput] = []
 
-    def wide(self, body: list[CsvLine]) -> list[Candidate]:
-        """One column per task, empty where the group has no result for it."""
-        columns = [i for i in range(len(self.header)) if i not in (self.group, self.cost)]
-        known = {self.header[i] for i in columns}
-        entries = []
-        for number, line in body:
-            trains = self._trains(number, line, known)
-            values = {self.header[i]: self._number(number, i, line[i]) for i in columns if line[i]}
-            foreign = sorted(set(values) - trains)
-            if foreign and trains:
-                found = ", ".join(map(repr, foreign))
-                self.problems.append(f"{self._at(number)}: {line[self.group]!r} has a result of {found}, not trained")
+    def read_wide(self) -> list[Candidate]:
+        """Reads one column per task; cells are empty where the group has no result for it."""
+        columns = [at for at in range(len(self.header)) if at not in (self.group, self.cost)]
+        known = {self.header[at] for at in columns}
+        candidates = []
+        for row in self.table.rows:
+            trains = self._read_group(row, known)
+            given = [at for at in columns if not is_missing_word(row.cells[at])]
+            values = {self.header[at]: self._read_number(row, at) for at in given}
+            others = sorted(set(values) - trains)
+            if others and trains:
+                expected = f"must have results of the tasks in {row.cells[self.group]!r} only"
+                self._report(row, expected, f"one of {', '.join(map(repr, others))}")
             elif trains:
-                entries.append(Candidate(trains, values, self._cost(number, line)))
-        return entries
+                candidates.append(Candidate(trains, values, self._read_cost(row)))
+        return candidates
 
-    def long(self, body: list[CsvLine]) -> list[Candidate]:
-        """One line per group and task: the columns task and value."""
+    def read_long(self) -> list[Candidate]:
+        """Reads one row per group and task: the columns task and value."""
         lower = [cell.lower() for cell in self.header]
-        task, value = lower.index("task"), lower.index("value")
-        known = {line[task] for _, line in body}
-        found: dict[tuple[frozenset[str], float], dict[str, float]] = {}
-        for number, line in body:
-            trains = self._trains(number, line, known)
-            values = found.setdefault((trains, self._cost(number, line)), {})
-            if trains and line[task] not in trains:
-                self.problems.append(f"{self._at(number)}: {line[self.group]!r} does not train {line[task]!r}")
-            elif line[task] in values:
-                where = f"{line[task]!r} in {line[self.group]!r}"
-                self.problems.append(f"{self._at(number)}: the result of {where} is given twice; take the mean")
-            values[line[task]] = self._number(number, value, line[value])
-        return (
-            [Candidate(trains, values, cost) for (trains, cost), values in found.items()] if not self.problems else []
-        )
+        task_at, value_at = lower.index("task"), lower.index("value")
+        known = {row.cells[task_at] for row in self.table.rows}
+        results: dict[tuple[frozenset[str], float], dict[str, float]] = {}
+        for row in self.table.rows:
+            task, group = row.cells[task_at], row.cells[self.group]
+            trains = self._read_group(row, known)
+            values = results.setdefault((trains, self._read_cost(row)), {})
+            if trains and task not in trains:
+                self._report(row, f"must have a result of a task in {group!r}", f"one of {task!r}")
+            elif task in values:
+                self._report(row, f"must not repeat the result of {task!r} in {group!r}", hint="take the mean")
+            values[task] = self._read_number(row, value_at)
+        if self.problems:
+            return []
+        return [Candidate(trains, values, cost) for (trains, cost), values in results.items()]
 
-    def _trains(self, number: int, line: list[str], known: set[str]) -> frozenset[str]:
-        names = group_names(line[self.group], known)
+    def _read_group(self, row: TableRow, known: set[str]) -> frozenset[str]:
+        cell = row.cells[self.group]
+        names = group_names(cell, known)
         if names is None:
-            tasks = ", ".join(map(repr, sorted(known)))
-            self.problems.append(
-                f"{self._at(number)}: expected tasks ({tasks}) joined by +, found {line[self.group]!r}"
-            )
+            self._report(row, f"must name tasks ({', '.join(map(repr, sorted(known)))}) joined by +", repr(cell))
         return names or frozenset()
 
-    def _cost(self, number: int, line: list[str]) -> float:
-        return 1.0 if self.cost is None else self._number(number, self.cost, line[self.cost])
+    def _read_cost(self, row: TableRow) -> float:
+        return 1.0 if self.cost is None else self._read_number(row, self.cost)
 
-    def _number(self, number: int, column: int, cell: str) -> float:
+    def _read_number(self, row: TableRow, column: int) -> float:
+        cell = row.cells[column]
         try:
-            value = float(cell)
+            number = self.table.parse_number(cell)
         except ValueError:
-            value = float("nan")
-        if not abs(value) < float("inf"):
-            hint = f"; {DECIMALS_HINT}" if "," in cell else ""
-            where = f"{self._at(number)}, column {self.header[column]!r}"
-            self.problems.append(f"{where}: expected a finite number, found {cell!r}{hint}")
+            number = np.nan
+        if not np.isfinite(number):
+            place = self.table.at(row, self.header[column])
+            hint = DECIMAL_COMMA_HINT if "," in cell else ""
+            self.problems.append(TableError(place, "must be a finite number", repr(cell), hint))
             return 1.0
-        return value
+        return number
 
-    def _at(self, number: int) -> str:
-        return f"{self.path}, line {number}"
+    def _report(self, row: TableRow, expected: str, found: str = "", hint: str = "") -> None:
+        self.problems.append(TableError(self.table.at(row), expected, found, hint))
 
 
-def _of_document(path: Path, document: Any, axis: str) -> ScoreTable:
-    """Tells the forms apart."""
+def _read_document(path: Path, document: Any, axis: str) -> ScoreTable:
+    """Reads a JSON document of any form."""
     if isinstance(document, list):
-        return _of_list(path, document, axis)
+        return _read_entries(path, document, axis)
     if not document:
-        raise TableError(f"{path}: {EXPECTED}, found nothing")
+        raise TableError(str(path), EXPECTED, "nothing")
     form = document.get("format")
     if form == "tagalong-affinity":
-        affinity = Affinity.load(path)
-        return _square(affinity, axis, "affinity")
+        return _make_square(Affinity.load(path), axis, "affinity")
     if form == "tagalong-grouping" or "groupings" in document:
-        raise TableError(f"{path} holds a grouping, not scores; to compare it with the best, give it to --compare")
+        hint = "to compare it with the best, give it to --compare"
+        raise TableError(str(path), "must hold scores", "a grouping", hint)
     key = next((name for name in MATRIX if isinstance(document.get(name), list)), None)
     if key is not None:
-        return _of_matrix(path, document[key], document.get("tasks"), document.get("direction"), axis)
+        return _read_matrix(path, document[key], document.get("tasks"), document.get("direction"), axis)
     if isinstance(document.get("groups"), list):
-        return _of_list(path, document["groups"], axis)
+        return _read_entries(path, document["groups"], axis)
     if all(isinstance(row, Mapping) for row in document.values()):
-        return _of_mappings(path, document, axis)
-    raise TableError(f"{path}: {EXPECTED}, found an object with {', '.join(map(repr, list(document)[:6]))}")
+        return _read_mappings(path, document, axis)
+    raise TableError(str(path), EXPECTED, f"an object with {', '.join(map(repr, list(document)[:6]))}")
 
 
-def _of_list(path: Path, entries: list[Any], axis: str) -> ScoreTable:
+def _read_entries(path: Path, entries: list[Any], axis: str) -> ScoreTable:
     if entries and all(isinstance(entry, list) for entry in entries):
-        return _of_matrix(path, entries, None, None, axis)
+        return _read_matrix(path, entries, None, None, axis)
     if not entries or not all(isinstance(entry, Mapping) and "trains" in entry for entry in entries):
-        raise TableError(f"{path}: {EXPECTED}")
-    candidates = [_candidate(path, number, entry) for number, entry in enumerate(entries, 1)]
-    return _table_of(path, candidates, costs=any("cost" in entry for entry in entries))
+        raise TableError(str(path), EXPECTED, "something else" if entries else "an empty list")
+    candidates = [_read_candidate(f"{path}, entry {number}", entry) for number, entry in enumerate(entries, 1)]
+    return _make_table(str(path), candidates, has_costs=any("cost" in entry for entry in entries))
 
 
-def _candidate(path: Path, number: int, entry: Mapping[str, Any]) -> Candidate:
-    where, trains, values = f"{path}, entry {number}", entry["trains"], entry.get("values")
+def _read_candidate(place: str, entry: Mapping[str, Any]) -> Candidate:
+    trains, values = entry["trains"], entry.get("values")
     names = group_names(trains) if isinstance(trains, str) else trains
     if not isinstance(names, (list, frozenset)) or not names or not all(isinstance(name, str) for name in names):
-        raise TableError(f"{where}: trains must be a list of names, found {trains!r}")
+        raise TableError(f"{place}: trains", "must be a list of names", repr(trains))
     if len(set(names)) < len(names):
-        raise TableError(f"{where}: trains must name each task once, found {trains!r}")
+        raise TableError(f"{place}: trains", "must name each task once", repr(trains))
     if not isinstance(values, Mapping):
-        raise TableError(f"{where}: values must be the result of each task, found {values!r}")
+        raise TableError(f"{place}: values", "must be the result of each task", repr(values))
     known = {task: value for task, value in values.items() if value is not None}
     try:
         return Candidate(names, known, entry.get("cost", 1))
     except ValueError as error:
-        raise TableError(f"{where}: {_plain(error)}") from None
+        raise TableError(f"{place}:", _without_marks(error)) from None
 
 
-def _of_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis: str) -> ScoreTable:
-    said = str(direction or "")
-    rows = "target" if 0 <= said.find("target") < said.find("source") else "source"
-    if said and rows != axis:
-        raise TableError(f"{path} says that its direction is {said!r}, but its rows are read as `axis={axis!r}`")
+def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis: str) -> ScoreTable:
+    place, named = str(path), str(direction or "")
+    rows = "target" if 0 <= named.find("target") < named.find("source") else "source"
+    if named and rows != axis:
+        expected, hint = f"must agree with `axis={axis!r}`", "pass the other `axis`"
+        raise TableError(f"{place}: direction", expected, repr(named), hint)
     lengths = {len(row) if isinstance(row, list) else -1 for row in matrix}
     if lengths != {len(matrix)}:
-        found = ", ".join(str(length) for length in sorted(lengths))
-        raise TableError(f"{path}: the matrix must be square, found {len(matrix)} rows of {found} values")
+        found = f"{len(matrix)} rows of {', '.join(map(str, sorted(lengths)))} values"
+        raise TableError(f"{place}: the matrix", "must be square", found)
     if tasks is not None and (not isinstance(tasks, list) or len(tasks) != len(matrix)):
-        raise TableError(f"{path}: tasks must name the {len(matrix)} rows of the matrix, found {tasks!r}")
+        raise TableError(f"{place}: tasks", f"must name the {len(matrix)} rows of the matrix", repr(tasks))
     for i, row in enumerate(matrix):
         for j, value in enumerate(row):
-            _check_number(path, f"row {i + 1}, column {j + 1}", value)
+            _check_number(f"{place}, row {i + 1}, column {j + 1}", value)
     filled = [[np.nan if value is None else value for value in row] for row in matrix]
     try:
-        return _square(Affinity.from_matrix(filled, tasks), axis, "square")
+        return _make_square(Affinity.from_matrix(filled, tasks), axis, "square")
     except ValueError as error:
-        raise TableError(f"{path}: {_plain(error)}") from None
+        raise TableError(f"{place}:", _without_marks(error)) from None
 
 
-def _of_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: str) -> ScoreTable:
-    """Rows by name, or results by group: then the keys join the names inside."""
+def _read_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: str) -> ScoreTable:
+    """Reads rows by name, or results by group, where each key joins the names inside."""
     inside = {name for row in document.values() for name in row}
     groups = {key: group_names(key, inside) for key in document}
     if not inside >= set(document) and all(set(row) <= (groups[key] or set()) for key, row in document.items()):
         entries = [{"trains": sorted(groups[key] or ()), "values": row} for key, row in document.items()]
-        return _of_list(path, entries, axis)
+        return _read_entries(path, entries, axis)
     if not inside <= set(document):
         alone = ", ".join(map(repr, sorted(inside - set(document))))
-        raise TableError(
-            f"{path}: expected the same tasks inside and outside, or groups such as 'a+b' outside, found {alone} only "
-            "inside"
-        )
+        expected = "must have the same tasks inside and outside, or groups such as 'a+b' outside"
+        raise TableError(str(path), expected, f"{alone} only inside")
     tasks = list(document)
     matrix = [[document[row].get(column) for column in tasks] for row in tasks]
-    return _of_matrix(path, matrix, tasks, None, axis)
+    return _read_matrix(path, matrix, tasks, None, axis)
 
 
-def _plain(error: ValueError) -> str:
-    """What is wrong, about keys of the file rather than arguments."""
+def _without_marks(error: ValueError) -> str:
+    """The message without backticks: it is about keys of the file, not about arguments."""
     return str(error).replace("`", "")
 
 
-def _check_number(path: Path, where: str, value: Any) -> None:
+def _check_number(place: str, value: Any) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and bool(np.isfinite(value))
     if value is not None and not number:
-        raise TableError(f"{path}, {where}: expected a finite number or null, found {value!r}")
+        raise TableError(place, "must be a finite number or null", repr(value))
 
 
-def _square(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
+def _make_square(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
     if axis not in ("source", "target"):
-        raise TableError(f'`axis` must say what the rows are, "source" or "target", found {axis!r}')
+        raise InvalidInput("axis", 'must say what the rows are, "source" or "target"', repr(axis))
     if axis == "target" and kind == "affinity":
-        raise TableError("`axis` must be left out: an affinity saved by tagalong knows its direction")
+        raise InvalidInput("axis", "must be left out", hint="an affinity saved by tagalong knows its direction")
     turned = Affinity.from_matrix(affinity.mean, affinity.tasks, axis="target") if axis == "target" else affinity
     return ScoreTable(kind, affinity.tasks, turned, axis)  # type: ignore[arg-type]
 
 
-def _table_of(path: Path, entries: list[Candidate], costs: bool) -> ScoreTable:
-    """A table of results, or of candidates where networks have costs; the same group twice needs them."""
-    tasks = tuple(dict.fromkeys(task for entry in entries for task in sorted(entry.trains)))
-    if costs:
-        return ScoreTable("candidates", tasks, entries)
-    groups = [entry.trains for entry in entries]
-    twice = [", ".join(sorted(group)) for group in dict.fromkeys(groups) if groups.count(group) > 1]
-    if twice:
-        raise TableError(
-            f"{path}: a group must be given once, found {{{twice[0]}}} again; take the mean over runs, or give each "
-            "network a cost"
-        )
-    return ScoreTable("results", tasks, {entry.trains: dict(entry.values) for entry in entries})
+def _make_table(place: str, candidates: list[Candidate], has_costs: bool) -> ScoreTable:
+    """Makes a table of results, or of candidates where networks have costs; only then may a group be repeated."""
+    tasks = tuple(dict.fromkeys(task for candidate in candidates for task in sorted(candidate.trains)))
+    if has_costs:
+        return ScoreTable("candidates", tasks, candidates)
+    repeated = [group for group, times in Counter(one.trains for one in candidates).items() if times > 1]
+    if repeated:
+        found = f"{{{', '.join(sorted(repeated[0]))}}} again"
+        hint = "take the mean over runs, or give each network a cost"
+        raise TableError(place, "must give each group once", found, hint)
+    return ScoreTable("results", tasks, {candidate.trains: dict(candidate.values) for candidate in candidates})
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is meant as JSON rather than as a table."""
+    return text.lstrip().startswith(("{", "["))
+
+
+def parse_json(text: str, path: Path) -> Any:
+    """Parses a document; refuses a key that is given twice, which JSON readers would drop silently."""
+
+    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        repeated = [repr(key) for key, times in Counter(key for key, _ in pairs).items() if times > 1]
+        if repeated:
+            raise TableError(str(path), "must give each name once", f"{', '.join(repeated)} more than once")
+        return dict(pairs)
+
+    def constant(name: str) -> NoReturn:
+        raise TableError(str(path), "must hold finite numbers or null", name)
+
+    try:
+        return json.loads(text, object_pairs_hook=distinct, parse_constant=constant)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise TableError(str(path), "starts like JSON and is not", str(error), "is it cut short?") from None
+
+
+def group_names(cell: str, known: Collection[str] | None = None) -> frozenset[str] | None:
+    """Returns the names in a cell, None if they make no sense.
+
+    Args:
+        cell: names joined by a sign, such as "age+ill"; perhaps in brackets.
+        known: the names that exist, which may contain such a sign themselves; without them the first sign found
+            splits the cell.
+
+    Example:
+        >>> sorted(group_names("age+ill", {"age", "ill"})), sorted(group_names("{age, ill}"))
+        (['age', 'ill'], ['age', 'ill'])
+    """
+    bare = re.sub(r"^[\[({]|[\])}]$", "", cell.strip())
+    for text in (cell.strip(), bare):
+        if known is not None and text in known:
+            return frozenset({text})
+    for sign in JOINING_SIGNS:
+        names = [name.strip().strip("'\"") for name in bare.split(sign)]
+        if len(names) > 1 and (known is None or all(name in known for name in names)):
+            return frozenset(names) if len(set(names)) == len(names) and all(names) else None
+    return frozenset({bare}) if known is None and bare else None

@@ -7,6 +7,9 @@ from .capacity import Capacity as Capacity
 from .capacity import capacities as capacities
 from .capacity import parameters_of as parameters_of
 from .capacity import width_for as width_for
+from .columns import Columns as Columns
+from .columns import is_missing as is_missing
+from .columns import read_columns as read_columns
 from .data_checks import LabelSummary as LabelSummary
 from .data_checks import data_problems as data_problems
 from .data_checks import label_summary as label_summary
@@ -35,11 +38,6 @@ from .splitting import PARTS as PARTS
 from .streaming_rows import THREADS as THREADS
 from .streaming_rows import Reader as Reader
 from .streaming_rows import ReadRows as ReadRows
-from .table_reading import Columns as Columns
-from .table_reading import find_delimiter as find_delimiter
-from .table_reading import is_missing as is_missing
-from .table_reading import read_columns as read_columns
-from .table_reading import read_text as read_text
 from .task import Task as Task
 from .trainer import Diverged as Diverged
 from .trainer import Job as Job

@@ -17,7 +17,7 @@ from .preparation import Preparation, Scaling, read_inputs
 from .recipe import Recipe
 from .rows import Split
 from .splitting import Parts, RowNumbers, are_shares, choose_parts, group_labels, one_class_notes, share_problems
-from .targets import Target, by_name, coded_classes, read_target
+from .targets import Target, coded_classes, read_target, task_names
 from .task import Task
 
 Prepare = Callable[[RowNumbers], tuple[Preparation, Tensor, Sequence[str]]]
@@ -47,8 +47,8 @@ def _read(
     inputs: Any, targets: Any, tasks: Sequence[Task | str], groups: Any, split: Sequence[Any], encoder: Any
 ) -> tuple[Tensor, list[Target], NDArray[Any] | None]:
     """Inputs, labels and groups, or one error with all that is wrong with them."""
-    problems = name_problems(by_name(tasks))
-    columns = {} if problems else noted(problems, _columns, targets, by_name(tasks)) or {}
+    problems = name_problems(task_names(tasks))
+    columns = {} if problems else noted(problems, _columns, targets, task_names(tasks)) or {}
     labels = None if groups is None else noted(problems, group_labels, groups)
     raw = noted(problems, read_inputs, inputs, encoder is not None)
     few = []
@@ -56,9 +56,10 @@ def _read(
         problems += _row_problems(len(raw), columns, labels) + encoder_problems(raw, encoder)
         fitting = labels if labels is not None and len(labels) == len(raw) else None
         few = share_problems(split, len(raw), fitting) if are_shares(split) else []
-    read = [] if few else [read_target(task, column) for task, column in zip(tasks, columns.values(), strict=False)]
-    refuse(problems + few + [problem for target in read if isinstance(target, list) for problem in target])
-    return raw, [target for target in read if isinstance(target, Target)], labels
+    pairs = [] if few else zip(tasks, columns.values(), strict=False)
+    known = [noted(problems, read_target, task, column) for task, column in pairs]
+    refuse(problems + few)
+    return raw, known, labels
 
 
 def _columns(targets: Any, names: tuple[str, ...]) -> dict[str, Any]:

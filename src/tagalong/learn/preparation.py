@@ -1,4 +1,4 @@
-"""How raw rows become inputs of a network, kept so that new rows are treated like the train rows."""
+"""How raw rows become inputs of a network; kept with the networks, so that new rows are treated like train rows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import refuse
+from tagalong.errors import InvalidInput
+from tagalong.tabular import TableSource, as_number
 
+from .columns import LARGEST, TRUTH, Column, Columns, as_column, read_columns
 from .rows import ROWS_AT_ONCE
 from .splitting import RowNumbers
-from .table_reading import LARGEST, TRUTH, Column, Columns, as_column, as_number, read_columns
 from .targets import Label
 
 MOST_LEVELS = 50
@@ -44,10 +45,10 @@ class Preparation(Protocol):
 
 
 def read_preparation(document: Mapping[str, Any]) -> Preparation:
-    """A `Scaling` or a `Table` from its document."""
+    """Returns the `Scaling` or the `Table` that a document describes."""
     kinds: dict[str, Any] = {"scaling": Scaling, "table": Table}
     if document.get("kind") not in kinds:
-        raise ValueError(f"`document` must be of kind 'scaling' or 'table', found {document.get('kind')!r}")
+        raise InvalidInput("document", "must be of kind 'scaling' or 'table'", repr(document.get("kind")))
     prepared: Preparation = kinds[document["kind"]].from_document(document)
     return prepared
 
@@ -78,40 +79,38 @@ class Scaling:
     def fitted(
         inputs: Tensor, rows: RowNumbers, standardise: bool, classes: Classes, dtype: torch.dtype = torch.float32
     ) -> Scaling:
-        """The scaling of these rows of the inputs, which become `dtype`."""
+        """Fits the scaling to some rows of the inputs, which become `dtype`."""
         shape, name = tuple(inputs.shape[1:]), str(dtype).removeprefix("torch.")
         if not standardise:
             return Scaling(shape, name, classes=classes)
         chosen = inputs[torch.as_tensor(rows)].double()
         deviation = chosen.std(0, correction=0)
-        # Rounding leaves a constant column a deviation that is tiny beside its values, but not zero.
+        # Rounding leaves a constant column with a deviation that is tiny compared with its values, but not zero.
         rounding = 1e-13 if inputs.dtype == torch.float64 else 1e-7
         constant = deviation <= rounding * chosen.abs().amax(0)
         deviation = torch.where(constant, torch.ones_like(deviation), deviation)
         return Scaling(shape, name, chosen.mean(0).tolist(), deviation.tolist(), classes)
 
     def inputs(self, rows: Any) -> Tensor:
-        """Inputs of a network.
+        """Returns the inputs of a network.
 
         Args:
             rows: [rows, …] numbers: a tensor, an array, a DataFrame, or the path of an npy or npz file.
 
         Raises:
-            ValueError: rows of another shape, or values that are not finite.
+            InvalidInput: rows of another shape, or values that are not finite.
         """
-        raw = read_inputs(load_array(rows) if isinstance(rows, (str, Path)) else rows, argument="`rows`")
+        raw = read_inputs(load_array(rows) if isinstance(rows, (str, Path)) else rows, argument="rows")
         if tuple(raw.shape[1:]) != self.shape:
-            found = list(raw.shape[1:])
-            raise ValueError(
-                f"`rows` must have the shape [rows, {', '.join(map(str, self.shape))}], found rows of {found}"
-            )
+            expected = f"must have the shape [rows, {', '.join(map(str, self.shape))}]"
+            raise InvalidInput("rows", expected, f"rows of {list(raw.shape[1:])}")
         inputs = self.apply(raw)
         if inputs.is_floating_point() and not inputs.isfinite().all():
-            raise ValueError(f"`rows` must be near the rows learnt from, found {float(raw.abs().max()):g}")
+            raise InvalidInput("rows", "must be near the rows learnt from", f"{float(raw.abs().max()):g}")
         return inputs
 
     def apply(self, raw: Tensor) -> Tensor:
-        """Scaled, in the dtype of the inputs."""
+        """Scales the inputs, and converts them to their dtype."""
         dtype: torch.dtype = getattr(torch, self.dtype)
         if self.mean is None or self.deviation is None:
             return raw.to(dtype)
@@ -131,32 +130,32 @@ class Scaling:
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Scaling:
-        """The scaling that `to_document` described."""
+        """Returns the scaling that `to_document` described."""
         return Scaling(
             tuple(document["shape"]), document["dtype"], document["mean"], document["deviation"], document["classes"]
         )
 
 
-def load_array(path: str | Path, argument: str = "`rows`") -> NDArray[Any]:
-    """The array of an npy file, or the only array of an npz file."""
+def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
+    """Loads the array of an npy file, or the only array of an npz file."""
     if not Path(path).is_file():
-        raise ValueError(f"{argument} must be an npy or npz file, found none at {path}")
+        raise InvalidInput(argument, "must be an npy or npz file", f"none at {path}")
     with Path(path).open("rb") as file:  # numpy would leave it open after some errors
         try:
             loaded = np.load(file, allow_pickle=False)
         except (ValueError, EOFError, BadZipFile) as error:
             found = f"something else at {path}"
-            raise ValueError(f"{argument} must be an npy or npz file of numbers, found {found}") from error
+            raise InvalidInput(argument, "must be an npy or npz file of numbers", found) from error
         if isinstance(loaded, np.ndarray):
             return loaded
         if len(loaded.files) != 1:
-            raise ValueError(f"{argument} must hold one array, found {len(loaded.files)}: {', '.join(loaded.files)}")
+            raise InvalidInput(argument, "must hold one array", f"{len(loaded.files)}: {', '.join(loaded.files)}")
         only: NDArray[Any] = loaded[loaded.files[0]]
         return only
 
 
-def read_inputs(inputs: Any, whole: bool = False, argument: str = "`inputs`") -> Tensor:
-    """Inputs as a tensor of finite numbers; flat ones keep every digit, since they are yet to be standardised.
+def read_inputs(inputs: Any, whole: bool = False, argument: str = "inputs") -> Tensor:
+    """Returns inputs as a tensor of finite numbers; flat ones keep every digit, since they are yet to be standardised.
 
     Args:
         inputs: [rows, …]: a tensor, an array, a DataFrame, nested lists.
@@ -164,17 +163,17 @@ def read_inputs(inputs: Any, whole: bool = False, argument: str = "`inputs`") ->
         argument: what to call the inputs in errors.
 
     Raises:
-        ValueError: text, values that are not finite (the columns are named), a wrong shape.
+        InvalidInput: text, values that are not finite (the columns are named), a wrong shape.
     """
     columns = list(inputs.columns) if hasattr(inputs, "columns") else None
     tensor = inputs.detach() if isinstance(inputs, Tensor) else _as_tensor(inputs, columns, argument)
     if tensor.dim() < 2:
         found = f"the shape {list(tensor.shape)}"
-        raise ValueError(f"{argument} must be [rows, features] or [rows, …], found {found}; try reshape(-1, 1)")
+        raise InvalidInput(argument, "must be [rows, features] or [rows, …]", found, "try reshape(-1, 1)")
     if tensor.is_complex():
-        raise ValueError(f"{argument} must be real numbers, found complex ones")
+        raise InvalidInput(argument, "must be real numbers", "complex ones")
     if tensor.is_floating_point():
-        refuse(_not_finite(tensor, columns, argument))
+        _check_finite(tensor, columns, argument)
         kept = tensor.dtype == torch.float64 and (isinstance(inputs, Tensor) or tensor.dim() == 2)
         return tensor if kept else tensor.float()
     return tensor if (whole or tensor.dim() > 2) and tensor.dtype != torch.bool else tensor.double()
@@ -192,24 +191,28 @@ def _as_tensor(inputs: Any, columns: list[Any] | None, argument: str) -> Tensor:
         text = [_column_name(number, columns) for number, column in enumerate(read) if column.dtype == object]
         if not text:
             return torch.as_tensor(np.stack(read, axis=1))
-        raise ValueError(f"{argument} must be numbers, found text in column {', '.join(text)}; try `Problem.from_csv`")
-    raise ValueError(f"{argument} must be an array of numbers, found {type(inputs).__name__} of {array.dtype}")
+        found = f"text in column {', '.join(text)}"
+        raise InvalidInput(argument, "must be numbers", found, "try Problem.from_table")
+    raise InvalidInput(argument, "must be an array of numbers", f"{type(inputs).__name__} of {array.dtype}")
 
 
-def _not_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> list[str]:
+def _check_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> None:
     if tensor.dim() > 2:
-        whole = torch.cat([torch.isfinite(part).flatten(1).all(1) for part in tensor.split(ROWS_AT_ONCE)])
-        rows = (~whole).nonzero().flatten().tolist()
-        return (
-            [f"{argument} must be finite, found NaN or inf in {len(rows)} rows, the first is {rows[0]}"] if rows else []
-        )
+        finite = torch.cat([torch.isfinite(part).flatten(1).all(1) for part in tensor.split(ROWS_AT_ONCE)])
+        rows = (~finite).nonzero().flatten().tolist()
+        if rows:
+            raise InvalidInput(argument, "must be finite", f"NaN or inf in {len(rows)} rows, the first is {rows[0]}")
+        return
     counts = (~torch.isfinite(tensor)).sum(0).tolist()
     named = [f"{_column_name(number, columns)} ({count} rows)" for number, count in enumerate(counts) if count]
-    if not named:
-        largest = float(tensor.abs().max()) if tensor.numel() else 0.0
-        return [f"{argument} must be at most {LARGEST:g} in size, found {largest:g}"] if largest > LARGEST else []
-    shown = ", ".join(named[:10]) + (f" and {len(named) - 10} more" if len(named) > 10 else "")
-    return [f"{argument} must be finite, found NaN or inf in column {shown}; fill them in or leave them out"]
+    if named:
+        shown = ", ".join(named[:10]) + (f" and {len(named) - 10} more" if len(named) > 10 else "")
+        raise InvalidInput(
+            argument, "must be finite", f"NaN or inf in column {shown}", "fill them in or leave them out"
+        )
+    largest = float(tensor.abs().max()) if tensor.numel() else 0.0
+    if largest > LARGEST:
+        raise InvalidInput(argument, f"must be at most {LARGEST:g} in size", f"{largest:g}")
 
 
 def _column_name(number: int, columns: list[Any] | None) -> str:
@@ -238,7 +241,7 @@ class Table:
     def fitted(
         columns: Columns, numbers: Sequence[str], categories: Sequence[str], rows: RowNumbers, classes: Classes
     ) -> Table:
-        """From the train rows; columns that say nothing there are left out."""
+        """Fits the columns to the train rows; columns that do not vary there are left out."""
         made: list[NumberColumn | CategoryColumn | None] = [
             NumberColumn.fitted(name, columns[name], rows) for name in numbers
         ]
@@ -247,27 +250,26 @@ class Table:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each input is."""
+        """The names of the inputs."""
         return tuple(name for column in self.columns for name in column.names)
 
-    def inputs(self, rows: Any) -> Tensor:
-        """Inputs of a network; columns that are not features may be there or not.
+    def inputs(self, rows: TableSource | Columns) -> Tensor:
+        """Returns the inputs of a network; columns that are not features are not looked at.
 
         Args:
-            rows: the path of a CSV file, a DataFrame, columns by name, or a list of rows by name. Missing numbers
-                become the median, unknown categories "other".
+            rows: a file, a DataFrame, a mapping from names to columns, or a list of mappings, one for each row; see
+                `Problem.from_table`. Missing numbers become the median, unknown categories "other".
 
         Raises:
-            ValueError: feature columns are absent, or hold text where numbers were.
+            InvalidInput: feature columns are missing, or hold text where numbers were.
         """
-        columns = read_columns(rows, "`rows`", keep_empty=True)
-        absent = [column.name for column in self.columns if column.name not in columns]
-        if absent:
-            raise ValueError(f"`rows` must have the columns {', '.join(map(repr, absent))}, found none of that name")
-        return torch.as_tensor(
-            np.concatenate([column.values(columns[column.name]) for column in self.columns], axis=1),
-            dtype=torch.float32,
-        )
+        columns = read_columns(rows, "rows", keep_empty=True)
+        missing = [repr(column.name) for column in self.columns if column.name not in columns]
+        if missing:
+            expected = f"must have the columns {', '.join(missing)}"
+            raise InvalidInput(columns.place, expected, "none of that name")
+        values = [column.values(columns[column.name], columns.place) for column in self.columns]
+        return torch.as_tensor(np.concatenate(values, axis=1), dtype=torch.float32)
 
     def to_document(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -276,7 +278,7 @@ class Table:
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Table:
-        """The table that `to_document` described."""
+        """Returns the table that `to_document` described."""
         return Table(tuple(map(column_from_document, document["columns"])), document["classes"])
 
 
@@ -300,7 +302,7 @@ class NumberColumn:
 
     @staticmethod
     def fitted(name: str, column: Column, rows: RowNumbers) -> NumberColumn | None:
-        """From the train rows; None where they hold no two different values."""
+        """Fits the column to the train rows; None if it does not vary there."""
         train = column[rows].astype(np.float64)
         missing = np.isnan(train)
         if len(np.unique(train[~missing])) < 2:
@@ -312,21 +314,22 @@ class NumberColumn:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the inputs."""
+        """The names of its inputs."""
         return (self.name, f"{self.name} missing") if self.indicator else (self.name,)
 
-    def values(self, column: Column) -> NDArray[np.float64]:
-        """[rows, inputs]."""
+    def values(self, column: Column, place: str = "`rows`") -> NDArray[np.float64]:
+        """Returns the inputs [rows, inputs] of a column; errors name the place that it comes from."""
+        where = f"{place}: column {self.name!r}"
         if column.dtype == object:
             found = next(value for value in column if value is not None)
-            raise ValueError(f"`rows`: column {self.name!r} must be numbers, found {found!r}")
+            raise InvalidInput(where, "must be numbers", repr(found))
         if np.isinf(column).any():
-            raise ValueError(f"`rows`: column {self.name!r} must be finite, found inf in {np.isinf(column).sum()} rows")
+            raise InvalidInput(where, "must be finite", f"inf in {np.isinf(column).sum()} rows")
         missing = np.isnan(column)
         scaled = (np.where(missing, self.median, column) - self.mean) / self.deviation
         if np.abs(scaled).max(initial=0.0) > np.finfo(np.float32).max:
             found = float(np.abs(column[~missing]).max())
-            raise ValueError(f"`rows`: column {self.name!r} must be near the rows learnt from, found {found:g}")
+            raise InvalidInput(where, "must be near the rows learnt from", f"{found:g}")
         return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
 
     def to_document(self) -> dict[str, Any]:
@@ -348,21 +351,22 @@ class CategoryColumn:
 
     @staticmethod
     def fitted(name: str, column: Column, rows: RowNumbers) -> CategoryColumn | None:
-        """From the train rows; None where they hold no level."""
+        """Fits the column to the train rows; None if all of them are missing."""
         counts = Counter(level for level in as_levels(column[rows]) if level is not None)
         most = sorted(counts, key=lambda level: (-counts[level], level))[:MOST_LEVELS]
         return CategoryColumn(name, tuple(sorted(most))) if most else None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the inputs."""
+        """The names of its inputs."""
         return tuple(f"{self.name} = {level}" for level in (*self.levels, OTHER))
 
-    def values(self, column: Column) -> NDArray[np.float64]:
-        """[rows, levels]."""
-        place = {_level(level): number for number, level in enumerate(self.levels)}
-        chosen = [place.get(level, len(place)) if level is not None else len(place) for level in as_levels(column)]
-        return np.eye(len(place) + 1)[chosen]
+    def values(self, column: Column, place: str = "`rows`") -> NDArray[np.float64]:
+        """Returns the inputs [rows, levels + 1] of a column."""
+        numbers = {_level(level): number for number, level in enumerate(self.levels)}
+        other = len(numbers)
+        chosen = [other if level is None else numbers.get(level, other) for level in as_levels(column)]
+        return np.eye(other + 1)[chosen]
 
     def to_document(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -370,9 +374,9 @@ class CategoryColumn:
 
 
 def as_levels(column: Column) -> list[str | None]:
-    """Categories as text: whole numbers without a point, whether a file wrote 1 or 1.0.
+    """Returns categories as text: whole numbers without a point, whether a file wrote 1 or 1.0.
 
-    Cell by cell: the same cell is the same level whatever the rest of the column holds.
+    Each cell is read by itself: it is the same level whatever the rest of the column holds.
 
     Example:
         >>> as_levels(np.array([7.0, np.nan])), as_levels(np.array(["007", "A1", "True"], dtype=object))
@@ -390,7 +394,7 @@ def _level(value: object) -> str:
 
 
 def column_from_document(document: dict[str, Any]) -> NumberColumn | CategoryColumn:
-    """What `to_document` described."""
+    """Returns the column that `to_document` described."""
     settings = {key: value for key, value in document.items() if key != "kind"}
     if document["kind"] == "number":
         return NumberColumn(**settings)

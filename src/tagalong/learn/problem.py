@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from tagalong.errors import name_problems, named, refuse
+from tagalong.tabular import TableSource
 
 from .arrays import fields_from_arrays
 from .network import Encoder, make_encoder
@@ -116,6 +117,82 @@ class Problem:
         return Problem(**fields)
 
     @staticmethod
+    def from_table(
+        data: TableSource,
+        targets: Sequence[Task | str],
+        *,
+        features: Sequence[str] | None = None,
+        ignore: Sequence[str] = (),
+        categorical: Sequence[str] = (),
+        kinds: Mapping[str, Kind] | None = None,
+        errors: Mapping[str, str] | None = None,
+        split_column: str | None = None,
+        group_column: str | None = None,
+        features_file: str | Path | None = None,
+        name: str | None = None,
+        recipe: Recipe | None = None,
+        encoder: Encoder | None = None,
+        split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
+        seed: int = 0,
+    ) -> Problem:
+        """Makes a problem from a table: a file, a DataFrame, or columns in memory.
+
+        Missing cells are empty, NA, N/A, #N/A, <NA>, NaN, null, "?" or "."; a missing label is left out of its task. A
+        feature column of numbers with missing values is filled with the median of the train rows and gets a second
+        input that says where; numbers are standardised. A categorical column becomes one input per level (the 50 most
+        frequent of the train rows) and one for all else. Columns without a name are left out.
+
+        Args:
+            data: the path of a CSV file (with a header; separated by commas, semicolons, tabs or bars; in UTF-8, UTF-16
+                with a byte order mark, or Latin-1; perhaps compressed by gzip, or zip with one file) or of a Parquet
+                file (needs `pip install 'tagalong[parquet]'`); a DataFrame, whose index is not used; a mapping from
+                names to columns; or a list of mappings, one for each row.
+            targets: the columns to be learnt, by name (their kind is guessed, see `kinds`) or as `Task`.
+            features: the columns to learn from; None: all that have no other role.
+            ignore: columns that are not learnt from.
+            categorical: feature columns that are one-hot.
+            kinds: of targets given by name: "binary", "multiclass" or "regression". By default two values are binary,
+                text and few whole numbers are classes, everything else is regression.
+            errors: of targets given by name: see `Task.error`.
+            split_column: holds train, val or test for each row.
+            group_column: rows with the same value are never in two parts of the split.
+            features_file: an npy or npz file with the inputs of each row, instead of feature columns.
+            name: of the problem; None: the name of the file without its suffixes.
+            recipe: how to train; None: the default.
+            encoder: see `Problem`; None: two hidden layers.
+            split: shares of train, validation and test, or three arrays of row numbers.
+            seed: of the split.
+
+        Raises:
+            InvalidInput: lists everything that is wrong with the table, or with what was asked of it.
+            ImportError: the file is Parquet, and no reader of Parquet is installed.
+
+        Example:
+            >>> table = {"age": range(60), "town": ["Ulm", "Bonn", ""] * 20, "ill": ["yes", "no"] * 30}
+            >>> problem = Problem.from_table(table, targets=["ill"], categorical=["town"])
+            >>> problem.tasks[0].kind, problem.table.names
+            ('binary', ('age', 'town = Bonn', 'town = Ulm', 'town = other or missing'))
+        """
+        fields = fields_from_table(
+            data,
+            targets,
+            features=features,
+            ignore=ignore,
+            categorical=categorical,
+            kinds=kinds,
+            errors=errors,
+            split_column=split_column,
+            group_column=group_column,
+            features_file=features_file,
+            name=name,
+            recipe=recipe,
+            encoder=encoder,
+            split=split,
+            seed=seed,
+        )
+        return Problem(**fields)
+
+    @staticmethod
     def from_csv(
         path: Any,
         targets: Sequence[Task | str],
@@ -134,34 +211,29 @@ class Problem:
         split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
         seed: int = 0,
     ) -> Problem:
-        """A problem from a table.
-
-        Missing cells are empty, NA, N/A, NaN, null, "?" or "."; a missing label is left out of its task. A feature
-        column of numbers with missing values is filled with the median of the train rows and gets a second input that
-        says where; numbers are standardised. A categorical column becomes one input per level (the 50 most frequent of
-        the train rows) and one for all else. Columns without a name are left out.
+        """Makes a problem from a CSV file; see `Problem.from_table`, which has the same arguments.
 
         Args:
-            path: of a CSV file (commas, semicolons, tabs or bars), or a DataFrame, or columns by name.
-            targets: the columns to be learnt, by name (their kind is guessed, see `kinds`) or as `Task`.
+            path: the file; whatever `Problem.from_table` takes will do.
+            targets: the columns to be learnt, by name or as `Task`.
             features: the columns to learn from; None: all that have no other role.
             ignore: columns that are not learnt from.
             categorical: feature columns that are one-hot.
             kinds: of targets given by name: "binary", "multiclass" or "regression".
             errors: of targets given by name: see `Task.error`.
             split_column: holds train, val or test for each row.
-            group_column: rows with the same value never straddle a split.
+            group_column: rows with the same value are never in two parts of the split.
             features_file: an npy or npz file with the inputs of each row, instead of feature columns.
-            name: of the problem; None: the file's.
-            recipe: how to train.
+            name: of the problem; None: the name of the file without its suffixes.
+            recipe: how to train; None: the default.
             encoder: see `Problem`; None: two hidden layers.
             split: shares of train, validation and test, or three arrays of row numbers.
             seed: of the split.
 
         Raises:
-            ValueError: lists everything that is wrong with the table.
+            InvalidInput: lists everything that is wrong with the table, or with what was asked of it.
         """
-        fields = fields_from_table(
+        return Problem.from_table(
             path,
             targets,
             features=features,
@@ -178,7 +250,6 @@ class Problem:
             split=split,
             seed=seed,
         )
-        return Problem(**fields)
 
     @property
     def names(self) -> tuple[str, ...]:

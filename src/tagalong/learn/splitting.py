@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from tagalong.errors import refuse
 
+from .columns import as_column
 from .randomness import derived
-from .table_reading import as_column
 from .targets import Target
 
 PARTS = ("train", "val", "test")

@@ -1,8 +1,9 @@
-"""Problems from tables: what each column is for, and the fields of the problem that comes of it."""
+"""Problems from tables: the role of each column, and the fields of the problem that follow from them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import closest, name_problems, noted, refuse
+from tagalong.errors import InvalidInput, closest, collect, name_problems, raise_problems
+from tagalong.tabular import TableSource
 
 from .arrays import Prepare, assemble, encoder_problems, input_dtype, scaled
+from .columns import LARGEST, Column, Columns, read_columns
 from .network import Encoder
 from .preparation import NumberColumn, Table, load_array, read_inputs
 from .recipe import Recipe
 from .splitting import PARTS, RowNumbers, are_shares, choose_parts, group_labels, share_problems
-from .table_reading import LARGEST, Column, Columns, read_columns
-from .targets import Target, by_name, coded_classes, read_target, with_error
+from .targets import Target, coded_classes, read_target, task_names, with_error
 from .task import Kind, Task
 
 PART_NAMES = {
@@ -31,7 +33,7 @@ PART_NAMES = {
 
 
 def fields_from_table(
-    path: Any,
+    data: TableSource,
     targets: Sequence[Task | str],
     *,
     features: Sequence[str] | None,
@@ -48,85 +50,95 @@ def fields_from_table(
     split: Sequence[float] | Sequence[Any],
     seed: int,
 ) -> dict[str, Any]:
-    """The fields of a problem; see `Problem.from_csv`."""
-    columns = read_columns(path)
-    wanted = Wanted(
-        by_name(_several(targets, "targets")),
-        None if features is None else _several(features, "features"),
-        _several(ignore, "ignore"),
-        _several(categorical, "categorical"),
+    """Returns the fields of a problem; see `Problem.from_table`."""
+    columns = read_columns(data, "data")
+    request = ColumnRequest(
+        task_names(_as_names(targets, "targets")),
+        None if features is None else _as_names(features, "features"),
+        _as_names(ignore, "ignore"),
+        _as_names(categorical, "categorical"),
         split_column,
         group_column,
     )
-    known, problems = _labels(columns, targets, kinds or {}, errors or {})
-    groups = noted(problems, _groups, columns, group_column)
-    split = noted(problems, _split, columns, split_column, split)
-    few = _too_few(columns, split, groups)
+    problems: list[InvalidInput] = []
+    known = _read_labels(columns, targets, kinds or {}, errors or {}, problems)
+    groups = collect(problems, _read_groups, columns, group_column)
+    split = collect(problems, _read_split, columns, split_column, split)
+    few = _few_rows_problems(columns, split, groups)
     if features_file is None:
-        roles, more = find_roles(columns, wanted)
-        prepare = _tabled(columns, roles, known)
+        roles, more = find_roles(columns, request)
+        prepare = _prepare_columns(columns, roles, known)
     else:
-        prepare, more = _from_file(Path(features_file), columns, wanted, known, encoder)
-    refuse((few or problems) + more)
+        prepare, more = _prepare_file(Path(features_file), columns, request, known, encoder)
+    raise_problems((few or problems) + more)
     parts = choose_parts(known, columns.rows, split, groups, seed)
-    title = name or (Path(path).name.split(".")[0] if isinstance(path, (str, Path)) else "table")
+    title = name or (Path(data).name.split(".")[0] if isinstance(data, (str, os.PathLike)) else "table")
     return assemble(title, known, prepare, parts, groups=groups, encoder=encoder, recipe=recipe)
 
 
-def _several(names: Sequence[Any], argument: str) -> tuple[Any, ...]:
+def _as_names(names: Sequence[Any], argument: str) -> tuple[Any, ...]:
     if isinstance(names, str):
-        raise ValueError(f"`{argument}` must be a list of names, found the string {names!r}; write [{names!r}]")
+        raise InvalidInput(argument, "must be a list of names", f"the string {names!r}", f"write [{names!r}]")
     return tuple(names)
 
 
-def _labels(
-    columns: Columns, targets: Sequence[Task | str], kinds: Mapping[str, Kind], errors: Mapping[str, str]
-) -> tuple[list[Target], list[str]]:
-    """The labels of every task whose column is there, and what is wrong with them."""
-    known, problems = [], []
+def _as_problems(texts: Iterable[str]) -> list[InvalidInput]:
+    return [InvalidInput("", text) for text in texts]
+
+
+def _read_labels(
+    columns: Columns,
+    targets: Sequence[Task | str],
+    kinds: Mapping[str, Kind],
+    errors: Mapping[str, str],
+    problems: list[InvalidInput],
+) -> list[Target]:
+    """Reads the labels of every task that has a column; adds what is wrong with them to the problems."""
+    names = task_names(targets)
     for argument, settings in (("kinds", kinds), ("errors", errors)):
-        unknown = [name for name in settings if name not in by_name(targets)]
-        problems += [f"`{argument}` must name targets, found {n!r}; {closest(n, by_name(targets))}" for n in unknown]
-    for task, name in zip(targets, by_name(targets), strict=True):
-        read = read_target(task, columns[name], kinds.get(name)) if name in columns else []
-        if isinstance(read, list):
-            problems += read
-            continue
-        if name in errors:
-            read = noted(problems, with_error, read, errors[name])
-        known += [] if read is None else [read]
-    return known, problems
+        unknown = [name for name in settings if name not in names]
+        problems += [InvalidInput(argument, "must name targets", repr(name), closest(name, names)) for name in unknown]
+    known = []
+    for task, name in zip(targets, names, strict=True):
+        if name in columns:
+            target = collect(problems, read_target, task, columns[name], kinds.get(name))
+            if target is not None and name in errors:
+                target = collect(problems, with_error, target, errors[name])
+            known += [] if target is None else [target]
+    return known
 
 
-def _groups(columns: Columns, name: str | None) -> NDArray[Any] | None:
+def _read_groups(columns: Columns, name: str | None) -> NDArray[Any] | None:
     return None if name is None or name not in columns else group_labels(columns[name], "`group_column`")
 
 
-def _split(columns: Columns, name: str | None, split: Sequence[Any]) -> Sequence[Any]:
-    """Row numbers from a column that names the parts, or what was given."""
+def _read_split(columns: Columns, name: str | None, split: Sequence[Any]) -> Sequence[Any]:
+    """Returns the row numbers of each part from a column that names the parts, or the split that was given."""
     if name is None or name not in columns:
         return split
-    parts = [PART_NAMES.get(str(value).strip().lower()) for value in columns[name].tolist()]
-    unknown = {repr(value) for value, part in zip(columns[name].tolist(), parts, strict=True) if part is None}
+    values = columns[name].tolist()
+    parts = [PART_NAMES.get(str(value).strip().lower()) for value in values]
+    unknown = {repr(value) for value, part in zip(values, parts, strict=True) if part is None}
     if unknown:
         found = ", ".join(sorted(unknown)[:5])
-        raise ValueError(f"`split_column` must hold train, val or test in every row, found {found}")
-    rows = [np.flatnonzero([part == wanted for part in parts]) for wanted in PARTS]
-    refuse(
-        [f"`split_column` must have rows for {p}, found none" for p, r in zip(PARTS, rows, strict=True) if not len(r)]
-    )
-    return rows
+        raise InvalidInput("split_column", "must hold train, val or test in every row", found)
+    rows = {wanted: np.flatnonzero([part == wanted for part in parts]) for wanted in PARTS}
+    empty = [part for part, numbers in rows.items() if not len(numbers)]
+    raise_problems([InvalidInput("split_column", f"must have rows for {part}", "none") for part in empty])
+    return list(rows.values())
 
 
-def _too_few(columns: Columns, split: Sequence[Any] | None, groups: NDArray[Any] | None) -> list[str]:
+def _few_rows_problems(
+    columns: Columns, split: Sequence[Any] | None, groups: NDArray[Any] | None
+) -> list[InvalidInput]:
     if split is None or not are_shares(split):
         return []
-    return share_problems(split, columns.rows, groups, ("`path`", "`group_column`"))
+    return _as_problems(share_problems(split, columns.rows, groups, (columns.place, "`group_column`")))
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What was asked for, by the argument's name: see `Problem.from_csv`."""
+class ColumnRequest:
+    """The columns that were asked for, by argument: see `Problem.from_table`."""
 
     targets: tuple[str, ...]
     features: tuple[str, ...] | None
@@ -149,112 +161,114 @@ class Roles:
     categories: tuple[str, ...]
 
 
-def find_roles(columns: Columns, wanted: Wanted) -> tuple[Roles, list[str]]:
-    """Sorts the columns into numbers and categories; with what is wrong.
+def find_roles(columns: Columns, request: ColumnRequest) -> tuple[Roles, list[InvalidInput]]:
+    """Sorts the feature columns into numbers and categories, and lists what is wrong.
 
-    Wrong are columns that are not there, that have two roles, or are text that nothing settles.
+    It is wrong to name a column that does not exist, to give a column two roles, or to leave text among the numbers.
     """
-    absent = absent_problems(columns, wanted)
-    apart = {*wanted.targets, *wanted.ignore, wanted.split_column, wanted.group_column}
-    chosen = wanted.features if wanted.features is not None else [name for name in columns if name not in apart]
-    chosen = [*chosen, *(name for name in wanted.categorical if name not in apart)]
+    missing = missing_column_problems(columns, request)
+    others = {*request.targets, *request.ignore, request.split_column, request.group_column}
+    chosen = request.features if request.features is not None else [name for name in columns if name not in others]
+    chosen = [*chosen, *(name for name in request.categorical if name not in others)]
     features = tuple(name for name in dict.fromkeys(chosen) if name in columns)
     roles = Roles(
-        tuple(name for name in features if name not in wanted.categorical),
-        tuple(name for name in features if name in wanted.categorical),
+        tuple(name for name in features if name not in request.categorical),
+        tuple(name for name in features if name in request.categorical),
     )
-    problems = name_problems(wanted.targets, "`targets`") + absent + _doubled(wanted)
-    if not features and not absent:
-        problems.append("`features` must name a column, found none left beside `targets` and `ignore`")
-    return roles, problems + _not_numbers(columns, roles.numbers)
+    problems = _as_problems(name_problems(request.targets, "`targets`")) + missing + _two_role_problems(request)
+    if not features and not missing:
+        problems.append(InvalidInput("features", "must name a column", "none left by `targets` and `ignore`"))
+    return roles, problems + _number_problems(columns, roles.numbers)
 
 
-def absent_problems(columns: Columns, wanted: Wanted) -> list[str]:
-    """Names that the table lacks, with what may have been meant."""
-    singles = {"split_column": wanted.split_column, "group_column": wanted.group_column}
-    asked: dict[str, Sequence[str]] = {
-        "targets": wanted.targets,
-        "features": wanted.features or (),
-        "ignore": wanted.ignore,
-        "categorical": wanted.categorical,
+def missing_column_problems(columns: Columns, request: ColumnRequest) -> list[InvalidInput]:
+    """Lists names that the table does not have, with the most similar one that it has."""
+    singles = {"split_column": request.split_column, "group_column": request.group_column}
+    requested: dict[str, Sequence[str]] = {
+        "targets": request.targets,
+        "features": request.features or (),
+        "ignore": request.ignore,
+        "categorical": request.categorical,
         **{argument: [name] for argument, name in singles.items() if name is not None},
     }
     return [
-        f"`{argument}` must name columns of the table, found {name!r}; {closest(name, columns)}"
-        for argument, names in asked.items()
+        InvalidInput(argument, "must name columns of the table", repr(name), closest(name, columns))
+        for argument, names in requested.items()
         for name in names
         if name not in columns
     ]
 
 
-def _doubled(wanted: Wanted) -> list[str]:
-    """Targets among the features would be given away; the others make no sense."""
+def _two_role_problems(request: ColumnRequest) -> list[InvalidInput]:
+    """A target among the features would give the answer away."""
     uses = {
-        "features": wanted.features or (),
-        "categorical": wanted.categorical,
-        "ignore": wanted.ignore,
-        "split_column": (wanted.split_column,),
-        "group_column": (wanted.group_column,),
+        "features": request.features or (),
+        "categorical": request.categorical,
+        "ignore": request.ignore,
+        "split_column": (request.split_column,),
+        "group_column": (request.group_column,),
     }
     problems = [
-        f"`{argument}` must not name a target, found {name!r}"
+        InvalidInput(argument, "must not name a target", repr(name))
         for argument, names in uses.items()
         for name in names
-        if name in wanted.targets
+        if name in request.targets
     ]
     return problems + [
-        f"`ignore` must not name what `{argument}` names, found {name!r}"
+        InvalidInput("ignore", f"must not name a column of `{argument}`", repr(name))
         for argument in ("features", "categorical")
         for name in uses[argument]
-        if name in wanted.ignore
+        if name in request.ignore
     ]
 
 
-def _not_numbers(columns: Columns, numbers: Sequence[str]) -> list[str]:
-    problems = [_unsettled(name, columns[name]) for name in numbers if columns[name].dtype == object]
-    sizes = {name: np.abs(columns[name]) for name in numbers if columns[name].dtype != object}
-    problems += [
-        f"`features`: column {name!r} must be finite, found inf in {int(np.isinf(size).sum())} rows"
-        for name, size in sizes.items()
-        if np.isinf(size).any()
-    ]
-    return problems + [
-        f"`features`: column {name!r} must be at most {LARGEST:g} in size, found {np.nanmax(size):g}"
-        for name, size in sizes.items()
-        if LARGEST < np.nanmax(size, initial=0.0) < np.inf
-    ]
+def _number_problems(columns: Columns, numbers: Sequence[str]) -> list[InvalidInput]:
+    problems = [_text_problem(name, columns[name]) for name in numbers if columns[name].dtype == object]
+    for name in numbers:
+        if columns[name].dtype == object:
+            continue
+        sizes, place = np.abs(columns[name]), f"`features`: column {name!r}"
+        largest = np.nanmax(sizes, initial=0.0)
+        if np.isinf(largest):
+            problems.append(InvalidInput(place, "must be finite", f"inf in {int(np.isinf(sizes).sum())} rows"))
+        elif largest > LARGEST:
+            problems.append(InvalidInput(place, f"must be at most {LARGEST:g} in size", f"{largest:g}"))
+    return problems
 
 
-def _unsettled(name: str, column: Column) -> str:
+def _text_problem(name: str, column: Column) -> InvalidInput:
     levels = sorted({value for value in column if value is not None})
     found = f"{len(levels)} different texts such as {levels[0]!r}"
-    return f"column {name!r} must be numbers, found {found}; add it to `categorical` or to `ignore`"
+    return InvalidInput(f"column {name!r}", "must be numbers", found, "add it to `categorical` or to `ignore`")
 
 
-def _tabled(columns: Columns, roles: Roles, targets: Sequence[Target]) -> Prepare:
+def _prepare_columns(columns: Columns, roles: Roles, targets: Sequence[Target]) -> Prepare:
     def prepare(train: RowNumbers) -> tuple[Table, Tensor, Sequence[str]]:
         table = Table.fitted(columns, roles.numbers, roles.categories, train, coded_classes(targets))
-        found = ", ".join(map(repr, (*roles.numbers, *roles.categories)))
-        refuse([] if table.columns else [f"`features` must vary in train, found one value in each of {found}"])
+        if not table.columns:
+            names = ", ".join(map(repr, (*roles.numbers, *roles.categories)))
+            raise InvalidInput("features", "must vary in train", f"one value in each of {names}")
         return table, table.inputs(columns), _notes(columns, roles, table)
 
     return prepare
 
 
-def _from_file(
-    path: Path, columns: Columns, wanted: Wanted, targets: Sequence[Target], encoder: Encoder | None
-) -> tuple[Prepare, list[str]]:
-    """Inputs from an array beside the table; its other columns do not matter."""
-    problems = name_problems(wanted.targets, "`targets`") + absent_problems(columns, wanted)
-    if wanted.features or wanted.categorical:
-        problems.append("`features` and `categorical` must not be given with `features_file`, which holds all inputs")
-    array = noted(problems, load_array, path, "`features_file`")
-    raw = None if array is None else noted(problems, read_inputs, array, encoder is not None, "`features_file`")
+def _prepare_file(
+    path: Path, columns: Columns, request: ColumnRequest, targets: Sequence[Target], encoder: Encoder | None
+) -> tuple[Prepare, list[InvalidInput]]:
+    """Takes the inputs from an array in another file; the table's other columns do not matter."""
+    problems = _as_problems(name_problems(request.targets, "`targets`")) + missing_column_problems(columns, request)
+    if request.features or request.categorical:
+        expected = "must not be given with `features_file`, which holds all inputs"
+        problems.append(InvalidInput("`features` and `categorical`", expected))
+    array = collect(problems, load_array, path, "features_file")
+    raw = None if array is None else collect(problems, read_inputs, array, encoder is not None, "features_file")
     if raw is None:
         return scaled(torch.zeros(0, 1), targets), problems
     if len(raw) != columns.rows:
-        problems.append(f"`features_file` must have {columns.rows} rows as the table has, found {len(raw)}")
-    return scaled(raw, targets, input_dtype(array, raw)), problems + encoder_problems(raw, encoder)
+        expected = f"must have {columns.rows} rows as the table has"
+        problems.append(InvalidInput("features_file", expected, str(len(raw))))
+    return scaled(raw, targets, input_dtype(array, raw)), problems + _as_problems(encoder_problems(raw, encoder))
 
 
 def _notes(columns: Columns, roles: Roles, table: Table) -> list[str]:
@@ -262,16 +276,16 @@ def _notes(columns: Columns, roles: Roles, table: Table) -> list[str]:
     filled = [column.name for column in table.columns if isinstance(column, NumberColumn) and column.indicator]
     kept = {column.name for column in table.columns}
     dropped = [name for name in (*roles.numbers, *roles.categories) if name not in kept]
-    counted = [name for name in roles.numbers if _counts_rows(columns[name])]
+    counters = [name for name in roles.numbers if _counts_rows(columns[name])]
     notes = [f"{len(table.columns)} feature columns became {len(table.names)} inputs"]
     if filled:
         notes.append(f"missing values filled with the median, and marked, in {len(filled)}: {', '.join(filled)}")
     if dropped:
         notes.append(f"left out, since they do not vary in train: {', '.join(dropped)}")
-    if counted:
-        notes.append(f"these features seem to number the rows; consider `ignore`: {', '.join(counted)}")
-    if columns.nameless:
-        notes.append(f"left out {columns.nameless} columns without a name")
+    if counters:
+        notes.append(f"these features seem to number the rows; consider `ignore`: {', '.join(counters)}")
+    if columns.unnamed:
+        notes.append(f"left out {columns.unnamed} columns without a name")
     return notes
 
 

@@ -1,20 +1,17 @@
-"""The verdict on a table of losses that somebody filled in: a plan's CSV, or one of their own."""
+"""The verdict on a table of losses of networks that were trained elsewhere: a plan that was filled in, or any table."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tagalong.errors import listed, refuse
+from tagalong.errors import InvalidInput, listed, raise_problems
 from tagalong.group import Group, select_groups
-from tagalong.learn import find_delimiter, read_text
+from tagalong.tabular import TableError, TableRow, TextTable, is_missing_word, is_number, read_table
 
 from .external import Ledger
 from .planning import KEYS, NEEDED, OPTIONAL, Plan, csv_label, read_csv_label
@@ -23,28 +20,30 @@ from .relative_losses import Subset, relative_table
 from .results import Results
 
 NUMBERS = tuple(column for column in (*NEEDED, *OPTIONAL) if column != "test_rows")
-LISTED = 8  # of the missing numbers
+MOST_LISTED = 8  # of the missing numbers
 Cells = Mapping[str, str]  # of one row, by column
 Networks = dict[tuple[str, int], dict[str, Cells]]
 
 
 def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) -> Results:
-    """Results, with table and verdict, from a CSV of the losses of networks trained elsewhere.
+    """Returns results, with table and verdict, from a table of the losses of networks that were trained elsewhere.
 
     Args:
-        path: with the columns network, seed, task, val_loss, test_loss, and if you like val_error, test_error,
-            test_rows (an npy file with the loss of every test row, which makes the verdict's interval complete),
-            steps, seconds and parameters (of the network). A plan's columns `serves` and `decides` say which methods
-            use a network; without them the best groups among the networks are chosen on validation.
+        path: a CSV or Parquet file (see `Problem.from_table`) with the columns network, seed, task, val_loss,
+            test_loss, and if you like val_error, test_error, test_rows (an npy file with the loss of every test row,
+            which makes the verdict's interval complete), steps, seconds and parameters (of the network). A plan's
+            columns `serves` and `decides` say which methods use a network; without them the best groups among the
+            networks are chosen on validation.
         budgets: for a table without a plan, how many networks there may be; by default 2, 3 and 4.
 
     Raises:
-        ValueError: what is missing, all in one sentence.
+        InvalidInput: the table is incomplete; lists everything that is missing or wrong.
     """
     sizes = None if budgets is None else listed(budgets, "budgets", "numbers of networks", "[2, 3]")
     file = Path(path)
-    lines, columns = _read_lines(file)
-    networks = _networks_in(lines, file)
+    rows, columns = _read_rows(file)
+    networks = _group_by_network(rows, file)
+    _check_complete(networks, file)
     plan = _plan(networks, columns, sizes)
     ledger = Ledger(plan)
     for (_, seed), by_task in networks.items():
@@ -54,16 +53,21 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
 
 
 def tasks_in_csv(path: str | Path) -> tuple[str, ...]:
-    """The tasks in such a CSV, in the order in which they first appear."""
-    return tuple(dict.fromkeys(line["task"] for line in _read_lines(Path(path))[0]))
+    """Returns the tasks in a table of losses, in the order in which they first appear."""
+    return tuple(dict.fromkeys(cells["task"] for _, cells in _read_rows(Path(path))[0]))
+
+
+def _check_complete(networks: Networks, file: Path) -> None:
+    tasks = dict.fromkeys(task for by_task in networks.values() for task in by_task)
+    if not any(by_task.keys() == tasks.keys() for by_task in networks.values()):
+        expected = f"must have a network of all tasks ({', '.join(tasks)}) to compare with"
+        raise TableError(str(file), expected, "none")
 
 
 def _plan(networks: Networks, columns: Sequence[str], budgets: Sequence[int] | None) -> Plan:
     tasks = tuple(dict.fromkeys(task for by_task in networks.values() for task in by_task))
     seeds = tuple(sorted({seed for _, seed in networks}))
     subsets = list(dict.fromkeys(frozenset(by_task) for by_task in networks.values()))
-    if frozenset(tasks) not in subsets:
-        raise ValueError(f"the table must have a network of all tasks ({', '.join(tasks)}) to compare with, found none")
     if "serves" in columns:
         return _planned(networks, tasks, seeds)
     wanted = [budget for budget in (2, 3, 4) if budget <= len(tasks)] if budgets is None else budgets
@@ -83,7 +87,7 @@ def _planned(networks: Networks, tasks: tuple[str, ...], seeds: tuple[int, ...])
         for label, groups in served.items()
     }
     groupings = {TOGETHER: (Group(tasks, tasks),)} | groupings
-    _refuse_incomplete(groupings, tasks)
+    _check_served(groupings, tasks)
     labels = [*groupings, *waiting]
     methods = tuple(dict.fromkeys(method for method, _ in labels))
     budgets = tuple(sorted({budget for _, budget in labels if budget is not None}))
@@ -109,14 +113,15 @@ def _chosen(
     return Plan(tasks, ("mtl", "stl", "chosen"), tuple(budgets), seeds, groupings)
 
 
-def _refuse_incomplete(groupings: Mapping[Label, tuple[Group, ...]], tasks: Sequence[str]) -> None:
-    problems = []
+def _check_served(groupings: Mapping[Label, tuple[Group, ...]], tasks: Sequence[str]) -> None:
+    problems: list[InvalidInput] = []
     for label, groups in groupings.items():
         served = [task for group in groups for task in group.serves]
-        odd = sorted(set(tasks) ^ set(served)) + sorted(task for task in set(served) if served.count(task) > 1)
-        if odd:
-            problems.append(f"column `serves`: {csv_label(label)} must serve every task once, odd: {', '.join(odd)}")
-    refuse(problems)
+        wrong = sorted(set(tasks) ^ set(served)) + sorted(task for task in set(served) if served.count(task) > 1)
+        if wrong:
+            expected = f"must name {csv_label(label)} exactly once for each task; not so for: {', '.join(wrong)}"
+            problems.append(TableError("column 'serves'", expected))
+    raise_problems(problems, TableError)
 
 
 def _parts(by_task: Mapping[str, Cells], part: str) -> dict[str, tuple[float, float]]:
@@ -142,64 +147,51 @@ def _costs(by_task: Mapping[str, Cells]) -> dict[str, Any]:
     return found
 
 
-def _read_lines(file: Path) -> tuple[list[Cells], list[str]]:
-    """The rows and the names of the columns, as a spreadsheet may have left them."""
-    text = read_text(file, "`path`")
-    delimiter = find_delimiter(text)
-    try:
-        header, *rows = [line for line in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if line] or [
-            []
-        ]
-    except csv.Error as error:
-        raise ValueError(f"{file} must be a table, found {error}; is a quotation mark left open?") from error
-    columns = [column.strip() for column in header]
-    lines: list[Cells] = [_line(columns, row, delimiter) for row in rows if any(cell.strip() for cell in row)]
+def _read_rows(file: Path) -> tuple[list[tuple[str, Cells]], list[str]]:
+    """Reads the place and the cells of every row, and the names of the columns."""
+    table = read_table(file)
+    columns = table.header.cells
+    problems = list(table.problems)
     missing = [column for column in (*KEYS, *NEEDED) if column not in columns]
     if missing:
-        raise ValueError(f"{file} must have the columns {', '.join((*KEYS, *NEEDED))}, found no {', '.join(missing)}")
-    if not lines:
-        raise ValueError(f"{file} must have at least one row, found none")
-    return lines, columns
+        expected = f"must have the columns {', '.join((*KEYS, *NEEDED))}"
+        problems.append(TableError(table.at(table.header), expected, f"no {', '.join(missing)}"))
+    raise_problems(problems, TableError)
+    return [(table.at(row), _read_cells(table, row)) for row in table.rows], columns
 
 
-def _line(columns: Sequence[str], row: Sequence[str], delimiter: str) -> Cells:
-    line = {column: cell.strip() for column, cell in zip_longest(columns, row[: len(columns)], fillvalue="")}
-    if delimiter != ",":  # where a comma separates no cells, it may be the decimal point
-        line |= {column: line[column].replace(",", ".") for column in NUMBERS if column in line}
-    return line
+def _read_cells(table: TextTable, row: TableRow) -> Cells:
+    """Reads the cells of a row by column; numbers with a decimal point, and empty where they are missing."""
+    cells = dict(zip(table.header.cells, row.cells, strict=True))
+    for column in NUMBERS:
+        cell = cells.get(column, "")
+        if is_missing_word(cell) and cell.lower() != "nan":  # a loss that is not a number was measured
+            cells[column] = ""
+        elif table.decimal_comma:
+            cells[column] = cell.replace(",", ".")
+    return cells
 
 
-def _networks_in(lines: Sequence[Cells], file: Path) -> Networks:
-    """The rows by network and task, refused with everything that is missing or no number."""
+def _group_by_network(rows: Sequence[tuple[str, Cells]], file: Path) -> Networks:
+    """Returns the rows by network and task, after checking that nothing is missing and that numbers are numbers."""
     networks: Networks = {}
-    empty, problems = [], []
-    for number, line in enumerate(lines, 2):
-        where = f"{line['network']} (seed {line['seed']}) {line['task']}"
-        if not line["seed"].isdigit() or not line["network"] or not line["task"]:
-            problems.append(
-                f"{file}, line {number}: network, seed (a whole number) and task must be given, found {where}"
-            )
+    empty: list[str] = []
+    problems: list[InvalidInput] = []
+    for place, cells in rows:
+        row = f"{cells['network']} (seed {cells['seed']}) {cells['task']}"
+        if not cells["seed"].isdigit() or not cells["network"] or not cells["task"]:
+            expected = "must give network, seed (an integer from 0) and task"
+            problems.append(TableError(place, expected, row))
             continue
-        by_task = networks.setdefault((line["network"], int(line["seed"])), {})
-        if line["task"] in by_task:
-            problems.append(f"{file}, line {number}: found a second row for {where}")
-        by_task[line["task"]] = line
-        empty += [f"{column} of {where}" for column in NEEDED if not line[column]]
-        problems += [
-            f"{file}, line {number}: {column} must be a number, found {line[column]!r}"
-            for column in NUMBERS
-            if line.get(column) and not _is_number(line[column])
-        ]
+        by_task = networks.setdefault((cells["network"], int(cells["seed"])), {})
+        if cells["task"] in by_task:
+            problems.append(TableError(place, f"must not repeat {row}"))
+        by_task[cells["task"]] = cells
+        empty += [f"{column} of {row}" for column in NEEDED if not cells[column]]
+        wrong = [column for column in NUMBERS if cells.get(column) and not is_number(cells[column])]
+        problems += [TableError(f"{place}: {column}", "must be a number", repr(cells[column])) for column in wrong]
     if empty:
-        more = f" and {len(empty) - LISTED} more" if len(empty) > LISTED else ""
-        problems.append(f"{file} is not filled in yet: {', '.join(empty[:LISTED])}{more} missing")
-    refuse(problems)
+        more = f" and {len(empty) - MOST_LISTED} more" if len(empty) > MOST_LISTED else ""
+        problems.append(TableError(str(file), f"is not filled in yet: {', '.join(empty[:MOST_LISTED])}{more} missing"))
+    raise_problems(problems, TableError)
     return networks
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

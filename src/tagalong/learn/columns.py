@@ -1,0 +1,121 @@
+"""Columns of a table to learn from: which are numbers, which are text, and where values are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tagalong import tabular
+from tagalong.tabular import MISSING_WORDS, RawColumns, TableSource, as_number
+
+TRUTH = {"true": 1.0, "false": 0.0}
+LARGEST = 1e150  # the square of a larger number overflows
+Column = NDArray[Any]
+
+
+class Columns(Mapping[str, Column]):
+    """Columns by name: numbers as float64 with NaN, all else as text with None. Each is converted when first used.
+
+    Attributes:
+        place: the file, or the argument that holds the table, as messages name it.
+        rows: their number.
+        unnamed: how many columns without a name were left out, such as an index that was written to a file.
+    """
+
+    def __init__(self, raw: RawColumns) -> None:
+        self.place, self.rows, self.unnamed = raw.place, raw.rows, raw.unnamed
+        self._raw = raw
+        self._converted: dict[str, Column] = {}
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self._converted:
+            self._converted[name] = _convert(self._raw.columns[name], self._raw.decimal_comma)
+        return self._converted[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw.columns)
+
+    def __len__(self) -> int:
+        return len(self._raw.columns)
+
+
+def read_columns(source: TableSource | Columns, argument: str = "data", keep_empty: bool = False) -> Columns:
+    """Reads the columns of a table, and finds out which are numbers.
+
+    Args:
+        source: a file, a DataFrame, a mapping from names to columns, or a list of mappings, one for each row; see
+            `Problem.from_table`.
+        argument: what to call a source in errors that is not a file.
+        keep_empty: keep rows of a file whose cells are all empty, as long as they have the right number of cells.
+
+    Raises:
+        TableError: there is no such file, or it holds no table; there are no rows, or columns of different lengths; a
+            column name is repeated.
+
+    Example:
+        >>> columns = read_columns({"age": ["31", "NA"], "town": ["Ulm", ""]})
+        >>> columns["age"], columns["town"]
+        (array([31., nan]), array(['Ulm', None], dtype=object))
+    """
+    return source if isinstance(source, Columns) else Columns(tabular.read_columns(source, argument, keep_empty))
+
+
+def _convert(raw: Any, decimal_comma: bool) -> Column:
+    """Numbers where every cell that is not missing is one; true and false count as 1 and 0."""
+    values = np.asarray(raw) if hasattr(raw, "dtype") else raw
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+        return as_column(values)
+    cells = [_clean(value) for value in values]
+    known = [cell for cell in cells if isinstance(cell, str)]
+    if known and all(cell.lower() in TRUTH for cell in known):
+        cells = [TRUTH[cell.lower()] if isinstance(cell, str) else cell for cell in cells]
+    column = as_column(_as_objects(cells))
+    if column.dtype == object and decimal_comma:
+        swapped = as_column(_as_objects(cell.replace(",", ".") if isinstance(cell, str) else cell for cell in cells))
+        return swapped if swapped.dtype != object else column
+    return column
+
+
+def _clean(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    stripped = value.strip()
+    return None if stripped.lower() in MISSING_WORDS else stripped
+
+
+def _as_objects(cells: Iterable[Any]) -> Column:
+    values = list(cells)
+    objects = np.empty(len(values), dtype=object)
+    objects[:] = values
+    return objects
+
+
+def as_column(raw: Any) -> Column:
+    """Numbers as float64 with NaN where missing; anything else as objects (text) with None where missing.
+
+    Example:
+        >>> as_column(["1", None, "2.5"]), as_column(["a", "", None])
+        (array([1. , nan, 2.5]), array(['a', None, None], dtype=object))
+    """
+    values = raw.detach().cpu().numpy() if isinstance(raw, Tensor) else np.asarray(raw)
+    if values.dtype.kind in "fiub":
+        return values.astype(np.float64)
+    if values.dtype.kind in "mM":  # as numbers they would count nanoseconds, NaT included
+        values = np.where(np.isnat(values), "", values.astype(str))
+    flat = [None if is_missing(value) else value for value in values.ravel().tolist()]
+    try:
+        return np.array([np.nan if value is None else as_number(value) for value in flat]).reshape(values.shape)
+    except (TypeError, ValueError):
+        return _as_objects(None if value is None else str(value) for value in flat).reshape(values.shape)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell holds nothing: None, NaN, NaT, pandas' NA or blank text."""
+    # pandas' NA is neither true nor false when compared, so it is known by name.
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return not value.strip() if isinstance(value, str) else bool(value != value)

@@ -1,0 +1,415 @@
+"""Tables: the one reader of CSV text, Parquet files and DataFrames, and the same checks for all of them."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import importlib
+import io
+import os
+import re
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from .errors import InvalidInput, is_installed, missing_package, raise_problems
+
+DELIMITERS = ("\t", ";", ",", "|")  # where two of them fit equally well, the earlier one is taken
+SAMPLE = 200_000  # characters that delimiters are tried on
+BLANK = " " + "".join(DELIMITERS)
+QUOTED_CELL = re.compile(r'(?:^|(?<=[\r\n,;\t|])) *"(?:[^"]|"")*"(?= *(?:[\r\n,;\t|]|\Z))')
+MOST_SHOWN = 5  # rows of a wrong length that are listed one by one
+MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", "."})
+DECIMAL_COMMA_HINT = "if decimals are written with a comma, write them with a point or separate columns by semicolons"
+ZIP, PARQUET = b"PK\x03\x04", b"PAR1"
+OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
+CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0e-\x19\x1b-\x1f]")
+EXPECTED = "must be a CSV or Parquet file"
+
+
+class TableError(InvalidInput):
+    """A file that should hold a table, scores, costs or groups does not."""
+
+
+class DataFrameLike(Protocol):
+    """A DataFrame of pandas, or of a package with the same habits: columns that are taken out by name."""
+
+    @property
+    def columns(self) -> Any:
+        """The names of the columns."""
+
+    def __getitem__(self, name: Any, /) -> Any: ...
+
+
+TableSource = str | os.PathLike[str] | DataFrameLike | Mapping[str, Any] | Iterable[Mapping[str, Any]]
+
+
+class TableRow(NamedTuple):
+    """The cells of a row.
+
+    Attributes:
+        line: where the row starts in its file, counted from 1.
+        cells: their text.
+    """
+
+    line: int
+    cells: list[str]
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table whose cells are text, without the space around them; blank rows are left out.
+
+    Attributes:
+        place: the file, as messages name it.
+        header: the first row.
+        rows: all others. A row that is too short or too long is filled up or cut, and reported in `problems`.
+        decimal_comma: whether a comma may be a decimal point, since it separates no cells.
+        problems: repeated column names, rows of a wrong length, or no rows. Readers add what else they find, so that
+            all problems of a file are reported at once.
+    """
+
+    place: str
+    header: TableRow
+    rows: list[TableRow]
+    decimal_comma: bool
+    problems: list[InvalidInput]
+
+    def at(self, row: TableRow, column: str | None = None) -> str:
+        """The place of a row, or of one of its cells."""
+        return f"{self.place}, line {row.line}" + ("" if column is None else f", column {column!r}")
+
+    def parse_number(self, cell: str) -> float:
+        """See `parse_number`; also reads decimal commas, in files where they are possible."""
+        try:
+            return parse_number(cell)
+        except ValueError:
+            if not self.decimal_comma or "," not in cell:
+                raise
+            return parse_number(cell.replace(",", "."))
+
+
+@dataclass(frozen=True)
+class RawColumns:
+    """The columns of a table, as they were given.
+
+    Attributes:
+        place: the file, or the argument that holds the table, as messages name it.
+        columns: by name: text cells of a file, or whatever a DataFrame or a mapping holds.
+        rows: their number.
+        unnamed: how many columns without a name were left out, such as an index that was written to a file.
+        decimal_comma: see `TextTable`.
+    """
+
+    place: str
+    columns: Mapping[str, Any]
+    rows: int
+    unnamed: int = 0
+    decimal_comma: bool = False
+
+
+def read_table(path: str | os.PathLike[str]) -> TextTable:
+    """Reads a table as text.
+
+    Args:
+        path: a file with a header, separated by commas, semicolons, tabs or bars, in UTF-8, UTF-16 (with a byte order
+            mark) or Latin-1, perhaps compressed (gzip, or zip with one file); or a Parquet file.
+
+    Raises:
+        TableError: there is no such file, or it holds no table.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "table.csv")
+        ...     _ = path.write_text("name; size\\nx; 1,5\\n")
+        ...     table = read_table(path)
+        >>> table.header.cells, table.rows, table.parse_number("1,5")
+        (['name', 'size'], [TableRow(line=2, cells=['x', '1,5'])], 1.5)
+    """
+    return parse_table(read_text(path), path)
+
+
+def parse_table(text: str, path: str | os.PathLike[str], default_header: Sequence[str] = ()) -> TextTable:
+    """Parses the text of a file as a table; see `read_table`.
+
+    Args:
+        text: what `read_text` returned.
+        path: where it comes from.
+        default_header: the columns of a table that needs no header; the first row counts as a header only if its last
+            cell is the last of these names.
+    """
+    place = _name_place(path)
+    delimiter, parsed = _parse(text, place)
+    header, *rows = [TableRow(row.line, [cell.strip() for cell in row.cells]) for row in parsed if _is_filled(row)]
+    if default_header and header.cells[-1].lower() != default_header[-1]:
+        header, rows = TableRow(0, list(default_header)), [header, *rows]
+    width = len(default_header or header.cells)
+    problems = _header_problems(f"{place}, line {header.line}", header.cells)
+    problems += _row_problems(place, rows, width, delimiter)
+    rows = [TableRow(line, (cells + [""] * width)[:width]) for line, cells in rows]
+    return TextTable(place, header, rows, delimiter != ",", problems)
+
+
+def read_columns(source: TableSource, argument: str = "data", keep_empty: bool = False) -> RawColumns:
+    """Reads a table by columns.
+
+    Args:
+        source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list of mappings, one for
+            each row.
+        argument: what to call a source in errors that is not a file.
+        keep_empty: keep rows of a file whose cells are all empty, as long as they have the right number of cells.
+
+    Raises:
+        TableError: there is no such file, or it holds no table; there are no rows, or columns of different lengths; a
+            column name is repeated.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        return _read_columns_of_file(Path(source), keep_empty)
+    place = f"`{argument}`" if argument.isidentifier() else argument
+    if _is_frame(source):
+        return _columns_of_frame(source, place)
+    if isinstance(source, Mapping):
+        return _check_columns(source, place)
+    rows: list[Any] = list(source) if isinstance(source, Iterable) else [source]
+    if not all(isinstance(row, Mapping) for row in rows):
+        expected = "must be a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row"
+        raise TableError(place, expected, type(source).__name__)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return _check_columns({name: [row.get(name) for row in rows] for name in names}, place)
+
+
+def _is_frame(source: Any) -> bool:
+    return hasattr(source, "columns") and hasattr(source, "__getitem__")
+
+
+def _read_columns_of_file(path: Path, keep_empty: bool) -> RawColumns:
+    place, content = _name_place(path), _read_content(path)
+    if content.startswith(PARQUET):
+        return _columns_of_frame(_with_index(_read_parquet(content, place)), place)
+    delimiter, parsed = _parse(_decode(content, place), place)
+    header, *others = parsed[next((at for at, row in enumerate(parsed) if _is_filled(row)), 0) :]
+    names = [name.strip() for name in header.cells]
+    rows = [row for row in others if _is_filled(row) or (keep_empty and len(row.cells) == len(names))]
+    problems = _header_problems(f"{place}, line {header.line}", names)
+    problems += _row_problems(place, rows, len(names), delimiter)
+    raise_problems(problems, TableError)
+    columns = zip(names, zip(*(row.cells for row in rows), strict=True), strict=True)
+    named = {name: cells for name, cells in columns if name}
+    return RawColumns(place, named, len(rows), names.count(""), delimiter != ",")
+
+
+def _columns_of_frame(frame: Any, place: str) -> RawColumns:
+    names = [str(name) for name in frame.columns]
+    raise_problems(_header_problems(place, names), TableError)
+    named = {name: frame[own] for name, own in zip(names, frame.columns, strict=True) if name}
+    return _check_columns(named, place, names.count(""))
+
+
+def _check_columns(columns: Mapping[str, Any], place: str, unnamed: int = 0) -> RawColumns:
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) != 1:
+        found = ", ".join(map(str, sorted(lengths))) or "no columns"
+        raise TableError(place, "must have columns of the same length", found)
+    if lengths == {0}:
+        raise TableError(place, "must have rows", "none")
+    return RawColumns(place, columns, lengths.pop(), unnamed)
+
+
+def _header_problems(place: str, names: Iterable[str]) -> list[InvalidInput]:
+    repeated = [repr(name) for name, times in Counter(names).items() if times > 1 and name]
+    if not repeated:
+        return []
+    return [
+        TableError(place, "must name each column once", f"{', '.join(repeated)} more than once", "rename one of them")
+    ]
+
+
+def _row_problems(place: str, rows: Sequence[TableRow], width: int, delimiter: str) -> list[InvalidInput]:
+    if not rows:
+        return [TableError(place, "must have rows below its header", "none")]
+    wrong = [row for row in rows if len(row.cells) != width]
+    problems: list[InvalidInput] = []
+    for line, cells in wrong[:MOST_SHOWN]:
+        hint = DECIMAL_COMMA_HINT if delimiter == "," and len(cells) > width else ""
+        problems.append(TableError(f"{place}, line {line}", f"must have {width} cells", str(len(cells)), hint))
+    if len(wrong) > MOST_SHOWN:
+        more = f"{len(wrong) - MOST_SHOWN:,} more rows of another length"
+        problems.append(TableError(place, f"must have {width} cells in each row", more))
+    return problems
+
+
+def _parse(text: str, place: str) -> tuple[str, list[TableRow]]:
+    """The delimiter, and the rows as they are, blank ones included."""
+    if not text.strip(BLANK + "\r\n"):
+        raise TableError(place, "must hold a table", "only separators")
+    delimiter = _find_delimiter(text)
+    rows: list[TableRow] = []
+    try:
+        rows += _iterate_rows(text, delimiter)
+    except csv.Error as error:
+        at = rows[-1].line + 1 if rows else 1
+        place = f"{place}, line {at}"
+        raise TableError(place, "must be a row of a table", str(error), "is a quotation mark left open?") from error
+    return delimiter, rows
+
+
+def _iterate_rows(text: str, delimiter: str) -> Iterator[TableRow]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+    line = 1
+    for cells in reader:
+        yield TableRow(line, cells)
+        line = reader.line_num + 1
+
+
+def _find_delimiter(text: str) -> str:
+    """The delimiter that cuts the header into the most names; one that cuts all rows alike is preferred."""
+    lines = [line for line in re.split(r"[\r\n]+", QUOTED_CELL.sub("x", text[:SAMPLE])) if line.strip(BLANK)]
+    complete = lines[:-1] if len(text) > SAMPLE and len(lines) > 1 else lines
+
+    def rank(delimiter: str) -> tuple[bool, int]:
+        header, *others = [line.count(delimiter) for line in complete] or [0]
+        return header > 0 and all(count == header for count in others), header
+
+    return max(DELIMITERS, key=rank) if any(sign in text for sign in DELIMITERS) else ","
+
+
+def _is_filled(row: TableRow) -> bool:
+    return any(cell.strip() for cell in row.cells)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Reads a text file in any encoding and compression that `read_table` knows; a Parquet file becomes CSV.
+
+    Raises:
+        TableError: there is no such file, or it is empty or not a text.
+    """
+    place, content = _name_place(path), _read_content(Path(path))
+    if content.startswith(PARQUET):
+        text: str = _with_index(_read_parquet(content, place)).to_csv(index=False)
+        return text
+    return _decode(content, place)
+
+
+def _name_place(path: str | os.PathLike[str]) -> str:
+    """What messages call a file; a name without a suffix would look like an argument."""
+    name = os.fspath(path)
+    return f"the file {name}" if name.isidentifier() else name
+
+
+def _read_content(path: Path) -> bytes:
+    """The bytes of a file, decompressed."""
+    place = _name_place(path)
+    if path.is_dir():
+        raise TableError(place, "must be a file", "a folder", "give the name of a file in it")
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise TableError(place, "does not exist") from None
+    except OSError as error:
+        raise TableError(place, f"cannot be read: {error.strerror}") from None
+    if content.startswith(b"\x1f\x8b"):
+        try:
+            return gzip.decompress(content)
+        except (EOFError, OSError, zlib.error) as error:
+            raise TableError(place, "must be a complete gzip file", str(error), "is it cut short?") from error
+    return _unzip(content, place) if content.startswith(ZIP) else content
+
+
+def _unzip(content: bytes, place: str) -> bytes:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/")]
+            if any(name in names for name in ("[Content_Types].xml", "mimetype")):
+                raise TableError(place, EXPECTED, "a workbook", "save it as CSV")
+            tables = [name for name in names if not name.startswith(("__MACOSX/", "."))]
+            if len(tables) != 1:
+                found = f"{len(tables)}" + (f": {', '.join(tables[:MOST_SHOWN])}" if tables else "")
+                raise TableError(place, "must be a zip archive with one file", found, "extract the one that you mean")
+            return archive.read(tables[0])
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError) as error:
+        found = f"a workbook or archive that cannot be opened ({error})"
+        raise TableError(place, EXPECTED, found, "save it as CSV") from error
+
+
+def _decode(content: bytes, place: str) -> str:
+    if content.startswith(OLD_WORKBOOK):
+        raise TableError(place, EXPECTED, "an old workbook", "save it as CSV")
+    encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")  # what spreadsheets of western countries write
+        if encoding == "utf-16" or CONTROL_CHARACTERS.search(text):
+            text = "\0"
+    if "\0" in text:
+        raise TableError(place, "is not a text file", hint="save the table as CSV, in UTF-8")
+    if not text.strip():
+        raise TableError(place, "is empty")
+    return text
+
+
+def _read_parquet(content: bytes, place: str) -> Any:
+    if not is_installed("pandas") or not any(map(is_installed, ("pyarrow", "fastparquet"))):
+        raise missing_package(f"the Parquet file {place}", "pyarrow", "tagalong[parquet]")
+    try:
+        return importlib.import_module("pandas").read_parquet(io.BytesIO(content))
+    except (ValueError, OSError, EOFError, LookupError) as error:
+        said = (str(error).splitlines() or [""])[0]
+        raise TableError(place, "must be a complete Parquet file", said, "is it cut short?") from error
+
+
+def _with_index(frame: Any) -> Any:
+    """The index as the first column, as in a CSV file, unless it only counts the rows."""
+    if type(frame.index).__name__ == "RangeIndex" and frame.index.name is None:
+        return frame
+    return frame.rename_axis(index=[name or "" for name in frame.index.names]).reset_index()
+
+
+def is_missing_word(cell: str) -> bool:
+    """Whether a cell is empty or says that its value is missing.
+
+    Example:
+        >>> is_missing_word(" N/A "), is_missing_word("none")
+        (True, False)
+    """
+    return cell.strip().lower() in MISSING_WORDS
+
+
+def parse_number(cell: str) -> float:
+    """Reads a number; NaN where the value is missing.
+
+    Raises:
+        ValueError: the cell holds something else.
+
+    Example:
+        >>> parse_number("-2e-3"), parse_number("NA")
+        (-0.002, nan)
+    """
+    return float("nan") if is_missing_word(cell) else as_number(cell)
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell holds a number, perhaps NaN or infinity.
+
+    Example:
+        >>> is_number("-2e-3"), is_number("12_3")
+        (True, False)
+    """
+    try:
+        as_number(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def as_number(value: Any) -> float:
+    """Returns the number in a cell; raises ValueError or TypeError if there is none."""
+    if isinstance(value, str) and "_" in value:  # Python would read the code 12_3 as 123
+        raise ValueError(value)
+    return float(value)
