@@ -219,11 +219,22 @@ def test_forty_tasks_stay_below_ten_megabytes(tmp_path: Path) -> None:
     assert write_report(tmp_path).stat().st_size < 10_000_000
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"groupings": [{"method": "tag"}]}'])
-def test_damaged_groupings_are_named(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "must be valid JSON"),
+        ("[]", "must have the format 'tagalong-groupings', found 'list'"),
+        ('{"groupings": [{"method": "tag"}]}', "must have the format 'tagalong-groupings', found None"),
+        (
+            '{"format": "tagalong-groupings", "version": 1, "groupings": [{"method": "tag"}]}',
+            "is damaged: KeyError: 'grouping'; run the study again",
+        ),
+    ],
+)
+def test_damaged_groupings_are_named(tmp_path: Path, content: str, said: str) -> None:
     make_run(tmp_path, ["a", "b", "c"])
     (tmp_path / "groupings.json").write_text(content)
-    with pytest.raises(ValueError, match=r"groupings\.json is damaged"):
+    with pytest.raises(ValueError, match=rf"groupings\.json {said}"):
         write_report(tmp_path)
 
 

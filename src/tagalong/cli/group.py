@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tagalong.caution import caution
-from tagalong.files import write_atomic
+from tagalong.files import write_atomic, write_document
 
 from . import arguments
 from . import group_options as options
@@ -231,13 +231,16 @@ def _document(grouping: Grouping) -> dict[str, Any]:
 def _save(answer: _Answer, path: Path, several: bool) -> None:
     """Writes the grouping, or all of them, as the suffix says."""
     first, in_yaml = answer.groupings[0], path.suffix.lower() != ".json"
+    whole: dict[str, Any] = {"caution": caution(answer.table.tasks)}
+    whole["groupings"] = [grouping.to_document() for grouping in answer.groupings]
+    if several and not in_yaml:
+        write_document(path, "tagalong-grouping-list", 1, whole)
+        return
     if several:
-        whole: dict[str, Any] = {"caution": caution(answer.table.tasks)}
-        whole["groupings"] = [grouping.to_document() for grouping in answer.groupings]
-        text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True) if in_yaml else json.dumps(whole, indent=1)
+        text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True)
     else:
         text = first.to_yaml() if in_yaml else first.to_json()
-    write_atomic(path, (text.rstrip("\n") + "\n").encode())
+    write_atomic(path, text.rstrip("\n") + "\n")
 
 
 def _compared(comparison: Comparison) -> dict[str, Any]:

@@ -47,12 +47,12 @@ def read_groups(text: str) -> tuple[Written, ...]:
     document = _document(text)
     if isinstance(document, Mapping):
         if "groupings" in document:
-            raise GroupingFileError("found groupings for several budgets, expected one; save a single budget")
+            raise GroupingFileError("", "found groupings for several budgets, expected one; save a single budget")
         document = document.get("groups", document)
     entries = list(document.values()) if isinstance(document, Mapping) else document
     if not isinstance(entries, list) or not entries:
         found = "nothing" if not entries else type(entries).__name__
-        raise GroupingFileError(f"groups must be {EXPECTED}, found {found}")
+        raise GroupingFileError("", f"groups must be {EXPECTED}", found)
     return tuple(_written(entry) for entry in entries)
 
 
@@ -68,30 +68,30 @@ def _document(text: str) -> Any:
     try:
         return read_yaml(text.replace("\t", " "), as_text=True)
     except ValueError as error:
-        raise GroupingFileError(f"groups must be valid YAML or JSON, found {error}") from error
+        raise GroupingFileError("", "groups must be valid YAML or JSON", str(error)) from error
 
 
 def _written(entry: Any) -> Written:
     if not isinstance(entry, Mapping):
         return _names(entry)
     if "trains" not in entry or set(entry) - {"trains", "serves", "cost", "name"}:
-        raise GroupingFileError(f"groups must be {EXPECTED}, found an entry with {', '.join(map(repr, entry))}")
+        raise GroupingFileError("", f"groups must be {EXPECTED}", f"an entry with {', '.join(map(repr, entry))}")
     trains = _names(entry["trains"])
     if "serves" not in entry:
         return trains
     try:
         return Group(trains, _names(entry["serves"]), float(entry.get("cost", 1)))
     except (TypeError, ValueError) as error:
-        raise GroupingFileError(str(error)) from None
+        raise GroupingFileError("", str(error)) from None
 
 
 def _names(entry: Any) -> frozenset[str]:
     names = re.split(r"\s*[,+;]\s*", entry.strip()) if isinstance(entry, str) else entry
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
-        raise GroupingFileError(f"a group must be a list of names, found {entry!r}")
+        raise GroupingFileError("", "a group must be a list of names", repr(entry))
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise GroupingFileError(f"a group must name each task once, found {', '.join(map(repr, twice))} again")
+        raise GroupingFileError("", "a group must name each task once", f"{', '.join(map(repr, twice))} again")
     return frozenset(names)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -10,16 +9,19 @@ from typing import Any, Literal
 
 import yaml
 
+from tagalong.files import DocumentError, check_document, damage_reported, document_text, parse_document
+
 from .grouping_text import explanation, html_table, remarks, summary, text_table
 from .solvers import Certificate
 from .stability import Stability
 
 FORMAT = "tagalong-grouping"
 VERSION = 1
+SAVE_AGAIN = "save it again"
 PLAIN = ("value", "bound", "status", "budget", "objective", "solver")  # what a document holds as it is
 
 
-class GroupingFileError(ValueError):
+class GroupingFileError(DocumentError):
     """A text that should hold a grouping does not."""
 
 
@@ -203,22 +205,13 @@ class Grouping:
     @staticmethod
     def from_document(document: Any) -> Grouping:
         """The grouping in a dictionary that `to_document` made, perhaps by way of a file."""
-        found = document.get("format") if isinstance(document, dict) else type(document).__name__
-        if found != FORMAT:
-            raise GroupingFileError(f"a grouping must have the format {FORMAT!r}, found {found!r}")
-        if document.get("version") != VERSION:
-            version = document.get("version")
-            raise GroupingFileError(
-                f"this tagalong reads groupings of version {VERSION}, found {version!r}; update tagalong"
-            )
-        try:
-            return _built(document)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise GroupingFileError(f"the grouping is damaged: {error!r}; save it again") from error
+        checked = check_document(document, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN)
+        with damage_reported("the grouping", GroupingFileError, SAVE_AGAIN):
+            return _built(checked)
 
     def to_json(self) -> str:
         """The grouping as JSON text; `from_json` gives it back."""
-        return json.dumps(self.to_document(), indent=1, allow_nan=False)
+        return document_text(FORMAT, VERSION, self.to_document())
 
     @staticmethod
     def from_json(text: str) -> Grouping:
@@ -230,11 +223,8 @@ class Grouping:
             >>> Grouping.from_json(grouping.to_json()) == grouping
             True
         """
-        try:
-            document = json.loads(text)
-        except ValueError as error:
-            raise GroupingFileError(f"a grouping must be valid JSON, found {error}") from error
-        return Grouping.from_document(document)
+        checked = parse_document(text, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN)
+        return Grouping.from_document(checked)
 
     def to_yaml(self) -> str:
         """The grouping as YAML text, to be read and changed by hand; `from_yaml` gives it back."""
@@ -265,7 +255,7 @@ class Grouping:
         try:
             document = read_yaml(text)
         except ValueError as error:
-            raise GroupingFileError(f"a grouping must be valid YAML, found {error}") from error
+            raise GroupingFileError("a grouping", "must be valid YAML", str(error)) from error
         return Grouping.from_document(document)
 
     def __str__(self) -> str:
