@@ -24,7 +24,7 @@ import numpy as np
 
 from tagalong.errors import require
 from tagalong.files import make_folder, write_atomic
-from tagalong.progress import Progress, Silent
+from tagalong.progress import NoProgress, Progress
 
 from .files import Images, some
 
@@ -68,7 +68,7 @@ class Cache:
         self._check_folder()
         with alone(self.path.with_suffix(".lock")):
             if not self.path.exists():
-                self._decode(progress or Silent())
+                self._decode(progress or NoProgress())
 
     def _check_folder(self) -> None:
         folder = self.path.parent
