@@ -209,7 +209,7 @@ def test_the_report_is_given_its_data_and_neither_solves_nor_trains() -> None:
             elif isinstance(node, ast.Import):
                 taken |= {name.name for name in node.names}
     rooms = {name.split(".")[1] for name in taken if name.startswith("tagalong.")}
-    assert rooms <= {"_version", "affinity", "caution", "errors", "files", "group", "rendering", "study"}
+    assert rooms <= {"_version", "affinity", "disclaimer", "errors", "files", "group", "rendering", "study"}
     assert not {"tagalong.group.select_groups", "tagalong.study.Study"} & taken
     assert not {name for name in taken if name.split(".")[0] in ("torch", "tagalong_paper")}
 

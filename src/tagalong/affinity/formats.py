@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.caution import caution
+from tagalong.disclaimer import disclaimer
 from tagalong.errors import InvalidInput, name_problems, raise_problems
 from tagalong.files import DocumentError, pack_arrays, read_document, unpack_arrays, write_atomic, write_document
 
@@ -144,7 +144,7 @@ SAVE_AGAIN = "save the affinity again"
 
 def write_json(affinity: Affinity, path: Path) -> None:
     """Writes an affinity as JSON; a long history goes into an archive, which is written first."""
-    document: dict[str, Any] = {"direction": DIRECTION, "caution": caution(affinity.tasks)}
+    document: dict[str, Any] = {"direction": DIRECTION, "caution": disclaimer(affinity.tasks)}
     document |= {name: getattr(affinity, name) for name in ALWAYS}
     timed = {name: getattr(affinity, name) for name in TIMED}
     archive, content = None, b""

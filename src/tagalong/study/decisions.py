@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tagalong.caution import caution
+from tagalong.disclaimer import disclaimer
 from tagalong.files import write_document
 from tagalong.group import Group
 from tagalong.learn import Diverged, build_network
@@ -270,7 +270,7 @@ def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> No
         for budget, choice in {budget: choice for (budget, _), choice in decision.choices.items()}.items()
         if choice.shares is None and choice.groups
     ]
-    write_document(out / "groupings.json", GROUPINGS, 1, {"caution": caution(tasks), "groupings": found})
+    write_document(out / "groupings.json", GROUPINGS, 1, {"caution": disclaimer(tasks), "groupings": found})
 
 
 def _document(choice: Choice) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tagalong.affinity import Affinity
-from tagalong.caution import caution
+from tagalong.disclaimer import disclaimer
 from tagalong.files import DocumentError, read_document, write_document
 from tagalong.group import Grouping, select_groups
 
@@ -169,7 +169,7 @@ class Solved:
     def write(self, groupings: Mapping[int, Grouping]) -> None:
         """Keeps them, where the folder may be written."""
         entries = [{"budget": k, "grouping": grouping.to_document()} for k, grouping in groupings.items()]
-        document = {"caution": caution(self.tasks), "key": self.key, "groupings": entries}
+        document = {"caution": disclaimer(self.tasks), "key": self.key, "groupings": entries}
         try:
             write_document(self.file, FORMAT, VERSION, document)
         except OSError as error:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tagalong.caution import caution
+from tagalong.disclaimer import disclaimer
 from tagalong.errors import counted, refuse
 from tagalong.files import DocumentError, json_safe, read_document, write_document
 from tagalong.group import Group
@@ -134,7 +134,7 @@ class Results:
     def to_document(self) -> dict[str, Any]:
         """Everything, with table and verdict, as JSON can hold it; NaN becomes null."""
         document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-        document["caution"] = caution(self.problem.tasks)
+        document["caution"] = disclaimer(self.problem.tasks)
         document["problem"] = self.problem.to_document()
         document["settings"] = self.settings
         document["noise"] = [
