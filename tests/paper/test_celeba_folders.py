@@ -95,7 +95,7 @@ def test_lines_with_other_values(data: Path, capsys: pytest.CaptureFixture[str])
     change(data / ATTRIBUTES, 9, lambda line: line.replace("-1", "yes", 1))
     change(data / ATTRIBUTES, 5, lambda line: line.rsplit(maxsplit=1)[0])
     said = refused(data, capsys)
-    assert "line 3 must have only values 1 and -1, found 0 (and 1 more lines like this)" in said
+    assert "line 3 must have only values 1 and -1, found 0 (and 1 more line like this)" in said
     assert "line 5 must have a name and 40 values, found 39 values" in said
 
 
