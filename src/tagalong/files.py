@@ -1,95 +1,264 @@
-"""Files: written whole or not at all, versioned JSON documents, and a folder for caches."""
+"""Files: the atomic writer, versioned JSON documents, archives of arrays, and a folder for caches."""
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Mapping
+import zipfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NoReturn, TypeVar
 from uuid import uuid4
 
+import numpy as np
+from numpy.typing import NDArray
 
-def write_atomic(path: Path, content: bytes) -> None:
-    """Replaces `path` in one go: a reader, or a crash, meets the old file or the new one, never a part."""
+from tagalong.errors import InvalidInput
+
+T = TypeVar("T")
+CACHE = "tagalong-cache"
+UNVERSIONED = 0  # the version of a document that was written before its kind had a format
+# What reading a damaged file raises.
+DAMAGE = (
+    *(ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, RuntimeError),
+    *(pickle.UnpicklingError, zipfile.BadZipFile),
+)
+
+
+class DocumentError(InvalidInput):
+    """A file that does not hold what it should: the file, what was expected, what was found, and what to do."""
+
+
+@contextmanager
+def open_atomic(path: Path) -> Iterator[BinaryIO]:
+    """Opens a binary file that replaces `path` when it is closed.
+
+    Readers see either the old file or the new one, never part of one, even after a crash. If writing fails, the old
+    file stays.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with open_atomic(Path(folder, "numbers.npy")) as file:
+        ...         np.save(file, [1, 2])
+        ...     np.load(Path(folder, "numbers.npy"))
+        array([1, 2])
+    """
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the name of a file in it")
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Opened plainly, not through tempfile: the file gets the usual permissions, not the owner's alone.
+    # Not with tempfile, whose files only their owner may read.
     temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     try:
         with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+            yield file
+        move_into_place(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def holdable(found: Any) -> Any:
-    """The same with null for numbers that JSON does not know.
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Writes text or bytes to a file, all at once: see `open_atomic`."""
+    with open_atomic(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def move_into_place(finished: Path, path: Path) -> None:
+    """Renames a file that is complete, once all of it is on the disk; replaces `path`."""
+    with open(finished, "rb+") as file:
+        os.fsync(file.fileno())
+    os.replace(finished, path)
+
+
+def json_safe(value: Any) -> Any:
+    """Converts a value to what JSON can represent: NaN and infinity become null, arrays and tuples lists.
 
     Example:
-        >>> holdable({"total": [1.5, float("nan")], "method": "tag"})
+        >>> json_safe({"total": np.array([1.5, float("nan")]), "method": "tag"})
         {'total': [1.5, None], 'method': 'tag'}
     """
-    if isinstance(found, Mapping):
-        return {name: holdable(part) for name, part in found.items()}
-    if isinstance(found, (list, tuple)):
-        return [holdable(part) for part in found]
-    return None if isinstance(found, float) and not math.isfinite(found) else found
+    if isinstance(value, Mapping):
+        return {name: json_safe(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_safe(part) for part in value]
+    if hasattr(value, "tolist"):  # arrays, and scalars of numpy
+        return json_safe(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, RuntimeError, pickle.UnpicklingError)
+def document_text(
+    kind: str, version: int, content: Mapping[str, Any], default: Callable[[Any], Any] | None = None
+) -> str:
+    """Returns a document as JSON text: the content, after its format and version.
+
+    Args:
+        kind: the format, such as "tagalong-results".
+        version: of the format.
+        content: everything else; see `json_safe`.
+        default: converts objects that JSON cannot represent; without it they raise a TypeError.
+
+    Example:
+        >>> print(document_text("tagalong-example", 1, {"loss": float("nan")}))
+        {
+         "format": "tagalong-example",
+         "version": 1,
+         "loss": null
+        }
+    """
+    document = json_safe({"format": kind, "version": version} | dict(content))
+    return json.dumps(document, indent=1, allow_nan=False, default=default)
+
+
+def write_document(
+    path: Path, kind: str, version: int, content: Mapping[str, Any], default: Callable[[Any], Any] | None = None
+) -> None:
+    """Writes a JSON document atomically; the arguments are those of `document_text`."""
+    write_atomic(path, document_text(kind, version, content, default) + "\n")
 
 
 def read_document(
-    file: Path, what: str, version: int, parse: Callable[[dict[str, Any]], Any], error: type[ValueError] = ValueError
-) -> Any:
-    """What a file holds, or one sentence on why it cannot be read.
+    path: Path,
+    kind: str,
+    versions: Collection[int],
+    parse: Callable[[dict[str, Any]], T],
+    error: type[InvalidInput] = DocumentError,
+    hint: str = "write it again",
+) -> T:
+    """Reads a JSON document that `write_document` wrote.
 
     Args:
-        file: to be read.
-        what: the format that it must name.
-        version: that it must have.
-        parse: makes what is wanted of the document.
-        error: what to raise.
+        path: the file.
+        kind: the format that it must have.
+        versions: those that can be read. With `UNVERSIONED` among them, a document without a format is accepted.
+        parse: turns the document into what is returned.
+        error: the class to raise.
+        hint: what to do about a file that is damaged or out of date.
+
+    Raises:
+        DocumentError: or `error`: the file is not JSON, has another format or version, or cannot be parsed.
+        FileNotFoundError: there is no file.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_document(Path(folder, "a.json"), "tagalong-example", 1, {"loss": 0.5})
+        ...     read_document(Path(folder, "a.json"), "tagalong-example", (1,), lambda document: document["loss"])
+        0.5
+    """
+    document = parse_document(path.read_bytes(), str(path), kind, versions, error, hint)
+    with damage_reported(path, error, hint):
+        return parse(document)
+
+
+def parse_document(
+    text: str | bytes,
+    place: str,
+    kind: str,
+    versions: Collection[int],
+    error: type[InvalidInput] = DocumentError,
+    hint: str = "write it again",
+) -> dict[str, Any]:
+    """Parses the JSON text of a document and checks its format and version; see `read_document`.
+
+    Args:
+        text: JSON.
+        place: where it comes from, for messages.
+        kind: the format that it must have.
+        versions: those that can be read.
+        error: the class to raise.
+        hint: what to do about a document that is out of date.
     """
     try:
-        document = json.loads(file.read_bytes())
+        document = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as reason:
-        raise error(f"{file} is not valid JSON ({reason}); is it cut short?") from reason
-    found = document.get("format") if isinstance(document, dict) else type(document).__name__
-    if found != what:
-        raise error(f"{file} must have the format {what!r}, found {found!r}")
-    if document.get("version") != version:
-        number = document.get("version")
-        todo = "run the study again in another folder" if number in range(version) else "update tagalong"
-        raise error(f"{file} has version {number!r}, this tagalong reads {version}; {todo}")
+        raise error(place, "must be valid JSON", str(reason), "is it cut short?") from reason
+    return check_document(document, place, kind, versions, error, hint)
+
+
+def check_document(
+    document: Any,
+    place: str,
+    kind: str,
+    versions: Collection[int],
+    error: type[InvalidInput] = DocumentError,
+    hint: str = "write it again",
+) -> dict[str, Any]:
+    """Returns a document that was parsed already if its format and version are right; see `parse_document`.
+
+    Example:
+        >>> check_document({"format": "tagalong-example", "version": 3}, "a.json", "tagalong-example", (1, 2))
+        Traceback (most recent call last):
+        tagalong.files.DocumentError: a.json must have version 1 or 2, found 3; update tagalong
+    """
+    is_document = isinstance(document, dict)
+    found = document.get("format") if is_document else type(document).__name__
+    if is_document and found is None and UNVERSIONED in versions:
+        return dict(document)
+    if found != kind:
+        raise error(place, f"must have the format {kind!r}", repr(found), "choose another file")
+    version = document.get("version")
+    if version not in versions:
+        expected = " or ".join(str(number) for number in sorted(versions) if number != UNVERSIONED)
+        is_newer = isinstance(version, int) and version > max(versions)
+        raise error(place, f"must have version {expected}", repr(version), "update tagalong" if is_newer else hint)
+    return dict(document)
+
+
+@contextmanager
+def damage_reported(
+    place: Path | str, error: type[InvalidInput] = DocumentError, hint: str = "write it again"
+) -> Iterator[None]:
+    """Turns whatever reading the content of a damaged file raises into one error that names the file."""
     try:
-        return parse(document)
+        yield
     except DAMAGE as reason:
-        said = (str(reason).splitlines() or [""])[0]
-        raise error(f"{file} is damaged: {type(reason).__name__}: {said}; run the study again") from reason
+        said = " ".join(str(reason).splitlines()[:2]).replace("`", "'")  # backticks would be read as arguments
+        named = said if said and isinstance(reason, ValueError) else f"{type(reason).__name__}: {said}"
+        raise error(str(place), f"is damaged: {named}", hint=hint) from reason
 
 
-CACHE = "tagalong-cache"
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name}, which is not JSON")
+
+
+def pack_arrays(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
+    """Returns the bytes of an npz archive of named arrays.
+
+    Example:
+        >>> unpack_arrays(pack_arrays({"steps": [1, 2]}))
+        {'steps': array([1, 2])}
+    """
+    content = io.BytesIO()
+    save = np.savez_compressed if compress else np.savez
+    save(content, **arrays)
+    return content.getvalue()
+
+
+def unpack_arrays(content: bytes, names: Iterable[str] | None = None) -> dict[str, NDArray[Any]]:
+    """Returns the arrays of an npz archive, or those with the given names; pickled objects are refused.
+
+    Raises:
+        ValueError: the bytes are not an archive of plain arrays.
+        KeyError: a name is missing.
+        zipfile.BadZipFile: the archive is damaged.
+    """
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        return {name: archive[name] for name in (archive.files if names is None else names)}
 
 
 def make_folder(folder: Path) -> None:
-    """Makes the folder.
+    """Creates a folder for the argument `cache`, with its parents.
 
     Raises:
-        ValueError: it cannot be written to.
+        InvalidInput: it cannot be written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         found = f"{folder} ({error.strerror})"
-        raise ValueError(f"`cache` must be a folder that can be written to, found {found}; name one") from error
+        raise InvalidInput("cache", "must be a folder that can be written to", found, "choose another") from error

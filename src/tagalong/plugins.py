@@ -1,6 +1,6 @@
-"""What other packages add: commands, problems, methods and estimators.
+"""Plug-ins: commands, problems, methods and estimators that other packages add.
 
-A package declares them as entry points, in the groups "tagalong.commands", "tagalong.problems", "tagalong.methods" and
+A package declares them as entry points in the groups "tagalong.commands", "tagalong.problems", "tagalong.methods" and
 "tagalong.estimators". `register` does the same for code that is not installed, such as a checkout or a notebook.
 """
 
@@ -14,26 +14,28 @@ from functools import lru_cache
 from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
 from typing import Any, Literal, TypeVar, get_args
 
+from tagalong.errors import InvalidInput
+
 Kind = Literal["commands", "problems", "methods", "estimators"]
 T = TypeVar("T")
-OWN = "tagalong"  # the distribution whose plug-ins are listed first
+OWN = "tagalong"  # the distribution whose plug-ins come first
 log = logging.getLogger(__name__)
 
 
-class PluginError(ValueError):
-    """A plug-in that cannot be used, in a sentence."""
+class PluginError(InvalidInput):
+    """A plug-in cannot be used."""
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """Something that another package adds. Nothing of that package is imported before `load`.
+    """Something that another package adds; `load` imports it, and nothing else does.
 
     Attributes:
-        kind: what it is, such as "commands".
-        name: what users write.
-        value: where it is found, as "module:attribute".
-        package: name and version of the distribution that declares it; empty if it was registered by hand.
-        registered: the object itself, if it was registered by hand as one.
+        kind: "commands", "problems", "methods" or "estimators".
+        name: by which users refer to it.
+        value: its location, as "module:attribute".
+        package: name and version of the distribution that declares it; empty if it was registered by `register`.
+        registered: the object itself, if it was registered as an object.
     """
 
     kind: Kind
@@ -47,14 +49,14 @@ class Plugin:
 
     @property
     def entry_point(self) -> EntryPoint:
-        """The same as the standard library has it."""
+        """The entry point, as `importlib.metadata` represents it."""
         return EntryPoint(self.name, self.value, _group(self.kind))
 
     def load(self) -> Any:
-        """Imports it.
+        """Imports the plug-in and returns it.
 
         Raises:
-            PluginError: its import fails.
+            PluginError: the import fails.
         """
         if self.registered is not None:
             return self.registered
@@ -64,13 +66,14 @@ class Plugin:
             raise self.broken(error) from error
 
     def broken(self, why: BaseException | str) -> PluginError:
-        """What to raise where the plug-in cannot be used.
+        """Returns the error to raise if the plug-in cannot be used.
 
         Args:
-            why: the error, of which the first line is shown, or the reason in words.
+            why: the reason, or an error, whose first line is shown.
         """
         lines = str(why).strip().splitlines() or [type(why).__name__]
-        return PluginError(f"{self} cannot be loaded: {lines[0]}")
+        reason = lines[0].replace("`", "'")  # backticks would be read as arguments
+        return PluginError(str(self), f"cannot be loaded: {reason}")
 
 
 _registered: dict[Kind, dict[str, Plugin]] = {kind: {} for kind in get_args(Kind)}
@@ -84,20 +87,20 @@ def register(
     methods: Mapping[str, Any] | None = None,
     estimators: Mapping[str, Any] | None = None,
 ) -> None:
-    """Adds plug-ins by hand, as entry points do for packages that are installed.
+    """Registers plug-ins of code that is not installed, such as a notebook; installed packages use entry points.
 
-    Each mapping goes from names to the objects themselves, or to where they are found, as "module:attribute"; these
-    are imported when they are used. Of two plug-ins with the same name the first is used, and a warning says so;
+    Each mapping goes from names to the objects themselves, or to their locations as "module:attribute", which are
+    imported when they are used. If two plug-ins have the same name, the first one is used and a warning is logged;
     registering the same one again changes nothing.
 
     Args:
         commands: functions, or typer apps for groups of commands; see `tagalong.cli`.
-        problems: functions that make a `Problem`, or `tagalong.problems.Known` records.
-        methods: what makes a `tagalong.study.Method` from its options, usually the class itself.
+        problems: functions that return a `Problem`, or `tagalong.problems.Known` records.
+        methods: classes or functions that make a `tagalong.study.Method` from its options.
         estimators: `tagalong.measure.Estimator` objects or classes.
 
     Raises:
-        ValueError: a name that is no text, or empty.
+        InvalidInput: a name is empty or not a string.
 
     Example:
         >>> register(methods={"thirds": "a_package.methods:Thirds"})
@@ -113,11 +116,11 @@ def register(
     for kind, some in given.items():
         for name, value in (some or {}).items():
             if not isinstance(name, str) or not name:
-                raise ValueError(f"`{kind}` must have non-empty strings as names, found {name!r}")
+                raise InvalidInput(kind, "must have non-empty strings as names", repr(name))
             plugin = (
                 Plugin(kind, name, value)
                 if isinstance(value, str)
-                else Plugin(kind, name, _address(value), registered=value)
+                else Plugin(kind, name, _location(value), registered=value)
             )
             first = _registered[kind].get(name)
             if first is not None and first.value != plugin.value:
@@ -127,13 +130,13 @@ def register(
 
 
 def find_plugins(kind: Kind, taken: Collection[str] = ()) -> dict[str, Plugin]:
-    """The plug-ins of a kind, by name; none is imported.
+    """Returns the plug-ins of a kind by name, without importing them.
 
-    Those registered by hand come first, then those of installed packages. Where names collide, a warning is logged.
+    Those that were registered come first, then those of installed packages. If names collide, a warning is logged.
 
     Args:
         kind: "commands", "problems", "methods" or "estimators".
-        taken: names that no plug-in can have.
+        taken: names that plug-ins must not have.
     """
     found: dict[str, Plugin] = {}
     for plugin in (*_registered[kind].values(), *_declared(kind, tuple(sys.path))):
@@ -145,12 +148,12 @@ def find_plugins(kind: Kind, taken: Collection[str] = ()) -> dict[str, Plugin]:
 
 
 def load_plugins(kind: Kind, taken: Collection[str] = (), *, read: Callable[[Plugin], T] = Plugin.load) -> dict[str, T]:
-    """Imports all plug-ins of a kind; a warning is logged for each that is broken, and the others are returned.
+    """Imports all plug-ins of a kind and returns them by name; those that are broken are left out with a warning.
 
     Args:
         kind: "commands", "problems", "methods" or "estimators".
-        taken: names that no plug-in can have.
-        read: turns a plug-in into what is returned; may raise `Plugin.broken`.
+        taken: names that plug-ins must not have.
+        read: turns a plug-in into the value that is returned; may raise `Plugin.broken`.
     """
     loaded: dict[str, T] = {}
     for name, plugin in find_plugins(kind, taken).items():
@@ -162,7 +165,7 @@ def load_plugins(kind: Kind, taken: Collection[str] = (), *, read: Callable[[Plu
 
 
 def warn_once(message: str) -> None:
-    """Logs a warning that has not been logged before: registries are read many times."""
+    """Logs a warning unless it was logged before: registries are read many times."""
     if message not in _warned:
         _warned.add(message)
         log.warning("%s", message)
@@ -174,17 +177,17 @@ def _group(kind: Kind) -> str:
 
 @lru_cache(maxsize=32)
 def _declared(kind: Kind, path: tuple[str, ...]) -> tuple[Plugin, ...]:
-    """The plug-ins of installed packages, looked for again when the path changes."""
+    """Returns the plug-ins of installed packages; `path` is `sys.path`, so that a changed one is searched again."""
     try:
         points = list(entry_points(group=_group(kind)))
-    except Exception:  # the file of one package, which the standard library reads with all others
-        points = [point for package in distributions() for point in _readable(package, kind)]
+    except Exception:  # one broken file, which the standard library reads together with all others
+        points = [point for package in distributions() for point in _entry_points_of(package, kind)]
     found = [Plugin(kind, point.name, point.value, _package(point)) for point in points]
-    # In the order of the folder they would be listed differently on every machine.
+    # Sorted, since the order of folders differs between machines.
     return tuple(sorted(found, key=lambda plugin: (plugin.package.split(" ")[0] != OWN, plugin.package)))
 
 
-def _readable(package: Distribution, kind: Kind) -> list[EntryPoint]:
+def _entry_points_of(package: Distribution, kind: Kind) -> list[EntryPoint]:
     try:
         return list(package.entry_points.select(group=_group(kind)))
     except Exception as error:
@@ -196,8 +199,8 @@ def _package(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist is not None else ""
 
 
-def _address(made: Any) -> str:
-    """Where an object is defined; one of two instances of the same class is not the other."""
-    if hasattr(made, "__qualname__"):
-        return f"{made.__module__}:{made.__qualname__}"
-    return f"{type(made).__module__}:{type(made).__qualname__}@{id(made):x}"
+def _location(value: Any) -> str:
+    """Returns where an object is defined; two instances of one class differ."""
+    if hasattr(value, "__qualname__"):
+        return f"{value.__module__}:{value.__qualname__}"
+    return f"{type(value).__module__}:{type(value).__qualname__}@{id(value):x}"

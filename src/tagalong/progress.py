@@ -6,20 +6,20 @@ from typing import Protocol, runtime_checkable
 
 
 class Progress(Protocol):
-    """Is told how far a long piece of work is."""
+    """Receives progress updates of long work, which may come in several stages."""
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
-        """A piece of work of so many networks, or of another `unit`, begins."""
+        """Begins a stage of `total` units, such as networks."""
 
     def advance(self, n: int) -> None:
-        """So many more are finished."""
+        """Counts `n` more finished units."""
 
     def done(self) -> None:
-        """The piece of work is over."""
+        """Ends the stage."""
 
 
-class Silent:
-    """Progress that nobody watches."""
+class NoProgress:
+    """Ignores progress updates."""
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
         pass
@@ -32,32 +32,36 @@ class Silent:
 
 
 @runtime_checkable
-class CountsSteps(Protocol):
-    """Is told of steps too: a long training is then seen to move."""
+class StepProgress(Protocol):
+    """Receives updates about optimiser steps as well, so that a long training is seen to advance."""
 
     def steps(self, n: int) -> None:
-        """So many more steps of the optimiser were taken."""
+        """Counts `n` more optimiser steps."""
 
 
-class Teller:
-    """Tells whoever watches of networks and, if wanted, of steps; is called with networks that are finished."""
+class ProgressReporter:
+    """Reports finished networks, by being called with their number, and steps if the receiver counts them.
+
+    Args:
+        progress: receives the updates.
+    """
 
     def __init__(self, progress: Progress) -> None:
-        self._progress, self._early = progress, 0
+        self._progress, self._reported_steps = progress, 0
 
     def __call__(self, n: int) -> None:
         self._progress.advance(n)
 
     def steps(self, n: int) -> None:
-        """Steps of a training under way."""
-        self._early += n
-        self._tell(n)
+        """Reports steps of a training that is not finished."""
+        self._reported_steps += n
+        self._report_steps(n)
 
     def finished(self, steps: int) -> None:
-        """What a finished piece of work took in all; steps that were told while it was under way are not told again."""
-        self._tell(steps - self._early)
-        self._early = 0
+        """Reports the steps of finished work, without those that were reported while it was running."""
+        self._report_steps(steps - self._reported_steps)
+        self._reported_steps = 0
 
-    def _tell(self, n: int) -> None:
-        if n > 0 and isinstance(self._progress, CountsSteps):
+    def _report_steps(self, n: int) -> None:
+        if n > 0 and isinstance(self._progress, StepProgress):
             self._progress.steps(n)

@@ -33,7 +33,7 @@ from tagalong.cli import (
     screen,
     show_progress,
 )
-from tagalong.files import write_atomic
+from tagalong.files import write_document
 
 from .experiments import EXPERIMENTS, check_methods, run_experiment
 from .terminal import show_files, show_report, show_selections
@@ -155,12 +155,12 @@ def selection(out: OutOption = None, json: JsonOption = False, quiet: QuietOptio
 
     check_folder(out)
     found = selections()
-    text = dumps({"selections": [one.to_document() for one in found]}, indent=1, allow_nan=False)
+    document = {"selections": [one.to_document() for one in found]}
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        write_atomic(out / "selection.json", (text + "\n").encode())
+        write_document(out / "selection.json", "tagalong-selections", 1, document)
     if json:
-        print(text)
+        print(dumps(document, indent=1, allow_nan=False))
         return
     show_selections(found, quiet)
     if out is not None and not quiet:

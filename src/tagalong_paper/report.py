@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tagalong.files import holdable, write_atomic
+from tagalong.files import json_safe, write_atomic, write_document
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -44,7 +43,7 @@ class Value:
 
     def to_document(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        made: dict[str, Any] = holdable({"mean": self.mean, "stderr": self.stderr, "served": self.served})
+        made: dict[str, Any] = json_safe({"mean": self.mean, "stderr": self.stderr, "served": self.served})
         return made
 
 
@@ -137,20 +136,19 @@ class Report:
             "tables": [sheet.to_document() for sheet in self.sheets],
             "claims": [claim.to_document() for claim in self.claims],
             "notes": list(self.notes),
-            **holdable(self.numbers),
+            **json_safe(self.numbers),
         }
 
     def save(self, out: Path) -> list[Path]:
         """Writes `NAME.json` and the figures as HTML; gives the files. Figures share one copy of plotly's script."""
         out.mkdir(parents=True, exist_ok=True)
         files = [out / f"{self.name}.json"]
-        text = json.dumps(self.to_document(), indent=1, allow_nan=False)
-        write_atomic(files[0], (text + "\n").encode())
+        write_document(files[0], "tagalong-experiment", 1, self.to_document())
         if self.figures:
             _write_script(out)
         for name, figure in self.figures.items():
             files.append(out / f"{name}.html")
-            write_atomic(files[-1], figure.to_html(include_plotlyjs=SCRIPT).encode())
+            write_atomic(files[-1], figure.to_html(include_plotlyjs=SCRIPT))
         return files
 
 

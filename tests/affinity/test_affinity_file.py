@@ -113,7 +113,7 @@ def interrupted_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, oth
 
 
 @pytest.mark.parametrize("steps", [5, 7])
-@pytest.mark.parametrize("moment", ["_remove_stale", "_whole"])
+@pytest.mark.parametrize("moment", ["_remove_stale_archives", "_has_archive"])
 def test_of_two_processes_that_save_at_once_neither_takes_the_archive_of_what_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, moment: str
 ) -> None:
@@ -149,7 +149,7 @@ def test_a_file_that_is_replaced_while_it_is_read_comes_back_whole(
     path = tmp_path / "affinity.json"
     monkeypatch.setattr(formats, "INLINE", 0)
     measured().save(path)
-    interrupted_once(monkeypatch, formats, "_archived", lambda: measured(steps=7).save(path))
+    interrupted_once(monkeypatch, formats, "_read_archive", lambda: measured(steps=7).save(path))
     same(Affinity.load(path), measured(steps=7))
 
 
@@ -201,30 +201,30 @@ def drop(*keys: str) -> Callable[[bytes], bytes]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda content: b"", "is not valid JSON"),
-        (lambda content: content[: len(content) // 2], "is not valid JSON.*cut short"),
-        (lambda content: b"\x80\x81" + content, "is not valid JSON"),
-        (lambda content: content.replace(b"null", b"NaN", 1), "is not valid JSON.*NaN"),
-        (lambda content: b"[" * 100_000, "is not valid JSON"),
-        (lambda content: b"[1, 2]", "is not an affinity file: expected the format .*, found 'list'"),
-        (lambda content: b"{}", "is not an affinity file"),
-        (change(format="other"), "is not an affinity file.*found 'other'"),
-        (change(version=2), "has version 2 and this tagalong reads up to 1; update tagalong"),
-        (change(version="one"), "is damaged: expected a version number, found 'one'"),
+        (lambda content: b"", "must be valid JSON"),
+        (lambda content: content[: len(content) // 2], "must be valid JSON.*cut short"),
+        (lambda content: b"\x80\x81" + content, "must be valid JSON"),
+        (lambda content: content.replace(b"null", b"NaN", 1), "must be valid JSON.*NaN"),
+        (lambda content: b"[" * 100_000, "must be valid JSON"),
+        (lambda content: b"[1, 2]", "must have the format .*, found 'list'"),
+        (lambda content: b"{}", "must have the format .*, found None"),
+        (change(format="other"), "must have the format 'tagalong-affinity', found 'other'"),
+        (change(version=2), "must have version 1, found 2; update tagalong"),
+        (change(version="one"), "must have version 1, found 'one'; save the affinity again"),
         (drop("mean", "steps"), "is damaged: it lacks mean, steps"),
         (change(tasks=["x"]), "is damaged: several problems"),
         (change(tasks=7), "is damaged"),
-        (change(tasks=["task0", "task0", "task1"]), "is damaged: `tasks` must be distinct"),
-        (change(mean=[[1, 2], [3]]), "is damaged: `mean` must be an array of numbers"),
-        (change(mean=[["1", {}, 2]] * 3), "is damaged: `mean` must be an array of numbers"),
-        (change(history=[[[1, 2, 3]] * 3]), r"is damaged: `history`.*\(5, 3, 3\), found \(1, 3, 3\)"),
-        (change(null=[[0, 0, 0]]), "is damaged: `null` has the wrong shape"),
+        (change(tasks=["task0", "task0", "task1"]), "is damaged: 'tasks' must be distinct"),
+        (change(mean=[[1, 2], [3]]), "is damaged: 'mean' must be an array of numbers"),
+        (change(mean=[["1", {}, 2]] * 3), "is damaged: 'mean' must be an array of numbers"),
+        (change(history=[[[1, 2, 3]] * 3]), r"is damaged: 'history'.*\(5, 3, 3\), found \(1, 3, 3\)"),
+        (change(null=[[0, 0, 0]]), "is damaged: 'null' has the wrong shape"),
         (change(steps=[1, 2]), "is damaged"),
         (change(steps=7), "is damaged"),
         (change(skipped=[1]), "is damaged"),
         (change(settings=3), "is damaged"),
-        (change(archive=3), "is damaged: expected the name of an archive beside it, found None"),
-        (change(archive={"file": "../x.npz"}), "expected the name of an archive beside it, found '../x.npz'"),
+        (change(archive=3), "is damaged: its archive must be a file in the same folder, found None"),
+        (change(archive={"file": "../x.npz"}), "its archive must be a file in the same folder, found '../x.npz'"),
         (change(archive={"file": "x.npz"}), "needs its history in .*x.npz, which is missing"),
     ],
 )
@@ -272,7 +272,7 @@ def test_archives_that_do_not_belong_are_refused(tmp_path: Path, monkeypatch: py
         (b"no zip", "is not an archive"),
         (packed(steps=[1]), "is not an archive of steps, history, null"),
         (packed(steps=[1], history=np.array([{}]), null=[1]), "is not an archive"),
-        (packed(steps=[1], history=np.zeros((1, 2, 2)), null=np.zeros((1, 3))), "is damaged: `history`"),
+        (packed(steps=[1], history=np.zeros((1, 2, 2)), null=np.zeros((1, 3))), "is damaged: 'history'"),
     ],
 )
 def test_archives_with_other_content_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
@@ -294,7 +294,7 @@ def test_a_file_in_the_other_direction_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "affinity.json"
     Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"]).save(path)
     path.write_text(path.read_text().replace("[source][target]", "[target][source]"))
-    with pytest.raises(AffinityFileError, match="has the direction"):
+    with pytest.raises(AffinityFileError, match=r"must have the direction .*, found '\[target\]\[source\]'"):
         Affinity.load(path)
 
 

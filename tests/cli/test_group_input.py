@@ -103,7 +103,7 @@ def test_results_are_checked(tagalong: Terminal, text: str, message: str) -> Non
         ([{"trains": ["a"]}], "entry 1: values must be the result of each task, found None"),
         ([{"trains": [1], "values": {}}], "entry 1: trains must be a list of names"),
         ([{"trains": ["a"], "values": {"a": "x"}}], "the result of 'a' in {a} must be a finite number, found 'x'"),
-        ({"format": "tagalong-affinity"}, "is damaged: expected a version number"),
+        ({"format": "tagalong-affinity"}, "must have version 1, found None"),
     ],
 )
 def test_documents_are_checked(tagalong: Terminal, document: object, message: str) -> None:

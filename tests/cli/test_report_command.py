@@ -58,7 +58,7 @@ def test_what_is_no_run_is_refused(tagalong: Terminal, tmp_path: Path) -> None:
     make_run(tmp_path / "one", TASKS)
     assert tagalong.refused("report", "one", "one", "--open").startswith("--out and --open need a single run")
     (tmp_path / "one" / "results.json").write_text("{")
-    assert "is not valid JSON" in tagalong.refused("report", "one")
+    assert "must be valid JSON" in tagalong.refused("report", "one")
 
 
 def test_it_does_not_wait_for_torch(tmp_path: Path) -> None:

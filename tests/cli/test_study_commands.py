@@ -178,7 +178,7 @@ def test_networks_of_the_old_layout_are_refused(tagalong: Terminal, table: Path)
     old_run(Path("old"))
     said = tagalong.refused("predict", "old", "table.csv")
     assert said == (
-        f"{Path('old', 'networks', 'networks.json')} has version 1, this tagalong reads 2; "
+        f"{Path('old', 'networks', 'networks.json')} must have version 2, found 1; "
         "run the study again in another folder"
     )
 

@@ -117,7 +117,7 @@ def test_wrong_options_are_refused_all_at_once(data: Path) -> None:
         ValueError, match=r"`attributes` must be some of list_attr_celeba\.txt, found 'Goate'.*'Goatee'"
     ):
         celeba(data, attributes=["Goate"])
-    with pytest.raises(ValueError, match="`attributes` must be names between commas or a list of them, found 5"):
+    with pytest.raises(ValueError, match="`attributes` must be a list of names, or names separated by commas, found 5"):
         celeba(data, attributes=5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="`size` must be 'small' or 'full', found 'huge'"):
         celeba(data, size="huge")
@@ -170,6 +170,6 @@ def test_the_command_line_shows_progress_and_refuses_in_one_sentence(
     )
     assert main(["run", "celeba", "--with", "data=nowhere"]) == 2
     said = capsys.readouterr().err
-    assert "data must hold list_attr_celeba.txt, found none since nowhere is no folder" in said
+    assert "data must hold list_attr_celeba.txt, found none, since nowhere is not a folder" in said
     assert main(["problems"]) == 0
     assert "celeba" in capsys.readouterr().out

@@ -1,10 +1,15 @@
-"""The decoded images: whole or not there, whatever happens on the way."""
+"""The decoded images are complete or absent, whatever happens while they are decoded."""
 
+import importlib
+import multiprocessing
 import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
+from concurrent.futures import BrokenExecutor
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -18,25 +23,26 @@ from kill_at import FileOperations
 from tagalong.cli import main
 from tagalong_paper.celeba import cache as celeba_cache
 from tagalong_paper.celeba import celeba
+from tagalong_paper.celeba import decode as celeba_decode
 
 IMAGES, PIXELS, PIECE = 600, 16, 128
 PIECES = -(-IMAGES // PIECE)
 
 
 class Counting:
-    """Progress that is written down."""
+    """Records progress updates."""
 
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.updates: list[object] = []
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
-        self.told.append((total, what, unit))
+        self.updates.append((total, what, unit))
 
     def advance(self, n: int) -> None:
-        self.told.append(n)
+        self.updates.append(n)
 
     def done(self) -> None:
-        self.told.append("done")
+        self.updates.append("done")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +87,7 @@ def decode_three_pieces(data: Path, cache: Path) -> None:
     class Dying(Counting):
         def advance(self, n: int) -> None:
             super().advance(n)
-            if len(self.told) == 5:  # the start, what was there, and three pieces
+            if len(self.updates) == 5:  # the start, what was there, and three pieces
                 os.kill(os.getpid(), signal.SIGKILL)
 
     celeba_cache.IMAGES_AT_ONCE = PIECE
@@ -102,7 +108,7 @@ def decode_with_a_halt(data: Path, cache: Path, said: Any, go: Any) -> None:
     watched = Halting()
     said.put("begins")
     problem = celeba(data, cache=cache, pixels=PIXELS, progress=watched)
-    said.put((sum(n for n in watched.told if isinstance(n, int)), problem.fingerprint))
+    said.put((sum(n for n in watched.updates if isinstance(n, int)), problem.fingerprint))
 
 
 def exit_status(processes: ForkServerContext, work: Any, *arguments: Any) -> int | None:
@@ -136,10 +142,10 @@ def pieces_kept_by_a_kill(processes: ForkServerContext, whole: Path, cache: Path
     assert only(cache).read_bytes() == only(whole / "tagalong-cache").read_bytes()
     left = {file.suffix for file in cache.iterdir()} - {".tmp"}  # from a kill while the record was replaced
     if finished:  # all but tidying up was done, and nobody looks at what was left
-        assert (watched.told, left) == ([], {".npy", ".lock", ".lock-journal", ".done"})
+        assert (watched.updates, left) == ([], {".npy", ".lock", ".done"})
         return recorded
     assert left == {".npy", ".lock"}
-    (start, found, *others, done) = watched.told
+    (start, found, *others, done) = watched.updates
     assert start == (IMAGES, "decoding images", "images")
     assert found >= PIECE * (recorded - 1)  # the last piece is shorter
     assert found + sum(others) == IMAGES
@@ -210,7 +216,7 @@ def test_a_changed_folder_is_noticed_and_an_unchanged_one_is_not_decoded_again(d
     first, watched = celeba(data, pixels=PIXELS), Counting()
     again = celeba(data, pixels=PIXELS, progress=watched)
     assert again.fingerprint == first.fingerprint
-    assert watched.told == []
+    assert watched.updates == []
     other = data / "img_align_celeba" / file_name(7)
     other.write_bytes(jpeg(255 - pixels_of(other)))
     changed = celeba(data, pixels=PIXELS, progress=watched)
@@ -226,11 +232,14 @@ def test_damaged_images_are_named_all_at_once(data: Path) -> None:
     (folder / file_name(200)).write_bytes(b"")
     (folder / file_name(201)).write_bytes(b"no picture at all")
     (folder / file_name(599)).write_bytes(jpeg(pixels_of(folder / file_name(599))[:100]))
-    with pytest.raises(ValueError, match="`data` must hold whole JPEG files of aligned images, found 4 of") as caught:
+    with pytest.raises(ValueError, match="`data` must hold intact JPEG files of aligned images, found 4 of") as caught:
         celeba(data, pixels=PIXELS)
     message = str(caught.value)
     assert "000001.jpg (image file is truncated" in message
-    assert "000201.jpg (no JPEG file), 000202.jpg (no JPEG file), 000600.jpg (178×100 pixels, not 178×218)" in message
+    assert (
+        "000201.jpg (not a JPEG file), 000202.jpg (not a JPEG file), 000600.jpg (178×100 pixels, not 178×218)"
+        in message
+    )
     assert {file.suffix for file in (data / "tagalong-cache").iterdir()} == {".lock"}
 
 
@@ -264,28 +273,31 @@ def test_a_folder_that_cannot_be_written_to_asks_for_another(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    with pytest.raises(ValueError, match=r"found .*tagalong-cache \(Permission denied\); name one"):
+    with pytest.raises(ValueError, match=r"found .*tagalong-cache \(Permission denied\); choose another"):
         celeba(data, pixels=PIXELS)
     assert len(celeba(whole, pixels=PIXELS).train) == 420  # what is decoded is only read
 
 
-def test_a_lock_that_is_none_is_named(data: Path) -> None:
-    celeba(data, pixels=PIXELS)
-    file = only(data / "tagalong-cache")
-    lock = file.with_suffix(".lock")
-    file.unlink()
-    lock.write_bytes(b"no lock of SQLite's" * 100)
-    with pytest.raises(ValueError, match="file is not a database") as caught:
-        celeba(data, pixels=PIXELS)
-    todo = "delete it or name another folder"
-    said = f"`cache` must be a folder where {lock} can be locked (file is not a database); {todo}"
-    assert str(caught.value) == said
-    lock.unlink()
-    lock.mkdir()
-    with pytest.raises(ValueError, match="can be locked"):
-        celeba(data, pixels=PIXELS)
+@pytest.mark.parametrize("left", [b"", b"SQLite format 3\0" * 100])
+def test_a_lock_file_that_was_left_is_used(whole: Path, tmp_path: Path, left: bytes) -> None:
+    """By a process that was killed, or by an earlier tagalong, whose locks were SQLite's."""
+    lock = tmp_path / only(whole / "tagalong-cache").with_suffix(".lock").name
+    lock.write_bytes(left)
+    celeba(whole, cache=tmp_path, pixels=PIXELS)
+    assert only(tmp_path).read_bytes() == only(whole / "tagalong-cache").read_bytes()
+
+
+def test_a_lock_that_cannot_be_held_is_named(data: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    celeba(data, pixels=PIXELS, cache=tmp_path / "other")
+    lock = cache / only(tmp_path / "other").with_suffix(".lock").name
+    lock.mkdir(parents=True)
+    with pytest.raises(ValueError, match="can be locked") as caught:
+        celeba(data, pixels=PIXELS, cache=cache)
+    assert str(caught.value).startswith(f"`cache` must be a folder where {lock} can be locked, found ")
+    assert str(caught.value).endswith("; delete that file or choose another folder")
     lock.rmdir()
-    assert len(celeba(data, pixels=PIXELS).train) == 420
+    assert len(celeba(data, pixels=PIXELS, cache=cache).train) == 420
 
 
 def test_a_full_disk_is_noticed_before(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,15 +309,47 @@ def test_a_full_disk_is_noticed_before(data: Path, monkeypatch: pytest.MonkeyPat
 def test_a_decoder_that_dies_is_reported(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    broken = tmp_path / "broken.py"
-    broken.write_text("raise SystemExit('no room to breathe')\n")
-    monkeypatch.setattr(celeba_cache, "SCRIPT", broken)
-    with pytest.raises(RuntimeError, match="a process that decodes images died: no room to breathe"):
+    kept = r"decoded images are kept in .*tagalong-cache, the same command goes on from there"
+    lines = ["import os, signal", "def decode_piece(*arguments):", "    os.kill(os.getpid(), signal.SIGKILL)"]
+    (tmp_path / "dying_decoder.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(celeba_decode, "decode_piece", importlib.import_module("dying_decoder").decode_piece)
+    with pytest.raises(BrokenExecutor, match=f"a process that decodes images died; {kept}"):
         celeba(data, pixels=PIXELS)
     assert main(["run", "celeba", "--with", f"data={data}", "--out", str(tmp_path / "run")]) == 1
-    assert "tagalong: a process that decodes images died: no room to breathe" in capsys.readouterr().err
+    assert "tagalong: a process that decodes images died; decoded images are kept in" in capsys.readouterr().err
     monkeypatch.undo()
     assert len(celeba(data, pixels=PIXELS).train) == 420
+
+
+def test_after_a_decoder_dies_half_way_the_next_start_goes_on(whole: Path, tmp_path: Path) -> None:
+    class Killing(Counting):
+        def advance(self, n: int) -> None:
+            super().advance(n)
+            if n:
+                for worker in multiprocessing.active_children():
+                    worker.kill()
+
+    with pytest.raises(BrokenExecutor, match="a process that decodes images died"):
+        celeba(whole, cache=tmp_path, pixels=PIXELS, progress=Killing())
+    watched = Counting()
+    celeba(whole, cache=tmp_path, pixels=PIXELS, progress=watched)
+    assert watched.updates[1] >= PIECE  # what was there
+    assert only(tmp_path).read_bytes() == only(whole / "tagalong-cache").read_bytes()
+
+
+def test_a_script_without_a_guard_is_not_run_again_by_the_decoders(whole: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    lines = ["print('started')", "from tagalong_paper.celeba import celeba", f"celeba({str(whole)!r}, cache='decoded')"]
+    script.write_text("\n".join(lines))
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("started\n", "")
+    assert only(tmp_path / "decoded")
+
+
+def test_decoders_import_no_torch() -> None:
+    script = "import sys, tagalong_paper.celeba.decode; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 @pytest.mark.parametrize("kept", [-1, 5, 0])

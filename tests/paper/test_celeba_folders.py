@@ -95,23 +95,23 @@ def test_lines_with_other_values(data: Path, capsys: pytest.CaptureFixture[str])
     change(data / ATTRIBUTES, 9, lambda line: line.replace("-1", "yes", 1))
     change(data / ATTRIBUTES, 5, lambda line: line.rsplit(maxsplit=1)[0])
     said = refused(data, capsys)
-    assert "line 3 must have values 1 and -1 alone, found 0, and 1 more such lines" in said
+    assert "line 3 must have only values 1 and -1, found 0 (and 1 more line like this)" in said
     assert "line 5 must have a name and 40 values, found 39 values" in said
 
 
 def test_an_image_that_is_listed_twice(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(data / ATTRIBUTES, 4, lambda line: line.replace("000002", "000001"))
-    assert "must list each image once, found more often: 000001.jpg" in refused(data, capsys)
+    assert "must list each image once, found more than once: 000001.jpg" in refused(data, capsys)
 
 
 def test_an_image_that_is_in_two_parts(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(data / PARTITION, 4, lambda line: f"{line}\n000001.jpg 2")
-    assert f"{PARTITION} must list each image once, found more often: 000001.jpg" in refused(data, capsys)
+    assert f"{PARTITION} must list each image once, found more than once: 000001.jpg" in refused(data, capsys)
 
 
 def test_a_list_without_names_of_attributes_or_with_one_twice(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(data / ATTRIBUTES, 2, lambda line: line.replace("Attractive", "Goatee"))
-    assert f"{ATTRIBUTES} must list each attribute once, found more often: Goatee" in refused(data, capsys)
+    assert f"{ATTRIBUTES} must list each attribute once, found more than once: Goatee" in refused(data, capsys)
     (data / ATTRIBUTES).write_text("0\n")
     said = refused(data, capsys)
     assert said.endswith(
@@ -147,7 +147,7 @@ def test_an_attribute_list_cut_off_with_the_count_put_right(data: Path, capsys: 
     assert "found none for 000038.jpg, 000039.jpg, 000040.jpg; is it cut off?" in said
 
 
-def test_partition_lines_that_are_missing_or_odd(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_partition_lines_that_are_missing_or_wrong(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(data / PARTITION, 2, lambda line: None)
     (data / "img_align_celeba" / "000007.jpg").unlink()
     said = refused(data, capsys)
@@ -168,7 +168,7 @@ def test_a_truncated_archive(data: Path, capsys: pytest.CaptureFixture[str], kep
     content = archive.read_bytes()
     archive.write_bytes(content[: int(kept * len(content))])
     said = refused(data / "archived", capsys)
-    assert "`data` must hold a whole archive, found" in said
+    assert "`data` must hold an intact archive, found" in said
     assert "img_align_celeba.zip" in said
 
 

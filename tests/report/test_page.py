@@ -209,7 +209,7 @@ def test_the_report_is_given_its_data_and_neither_solves_nor_trains() -> None:
             elif isinstance(node, ast.Import):
                 taken |= {name.name for name in node.names}
     rooms = {name.split(".")[1] for name in taken if name.startswith("tagalong.")}
-    assert rooms <= {"_version", "affinity", "caution", "errors", "files", "group", "rendering", "study"}
+    assert rooms <= {"_version", "affinity", "disclaimer", "errors", "files", "group", "rendering", "study"}
     assert not {"tagalong.group.select_groups", "tagalong.study.Study"} & taken
     assert not {name for name in taken if name.split(".")[0] in ("torch", "tagalong_paper")}
 
@@ -219,11 +219,22 @@ def test_forty_tasks_stay_below_ten_megabytes(tmp_path: Path) -> None:
     assert write_report(tmp_path).stat().st_size < 10_000_000
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"groupings": [{"method": "tag"}]}'])
-def test_damaged_groupings_are_named(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "must be valid JSON"),
+        ("[]", "must have the format 'tagalong-groupings', found 'list'"),
+        ('{"groupings": [{"method": "tag"}]}', "must have the format 'tagalong-groupings', found None"),
+        (
+            '{"format": "tagalong-groupings", "version": 1, "groupings": [{"method": "tag"}]}',
+            "is damaged: KeyError: 'grouping'; run the study again",
+        ),
+    ],
+)
+def test_damaged_groupings_are_named(tmp_path: Path, content: str, said: str) -> None:
     make_run(tmp_path, ["a", "b", "c"])
     (tmp_path / "groupings.json").write_text(content)
-    with pytest.raises(ValueError, match=r"groupings\.json is damaged"):
+    with pytest.raises(ValueError, match=rf"groupings\.json {said}"):
         write_report(tmp_path)
 
 

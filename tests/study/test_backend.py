@@ -4,7 +4,7 @@ from study_small import small_problem
 
 from tagalong.group import Group
 from tagalong.learn import Job, train
-from tagalong.progress import Silent
+from tagalong.progress import NoProgress
 from tagalong.study import Lab, Record, Store, Study, check_lab, claim_folder, compare_methods, open_lab
 from tagalong.study.executors import Serial
 from tagalong.study.relative_losses import relative_losses
@@ -84,7 +84,7 @@ def test_whoever_watches_is_told_networks_done_and_in_all(lab):
 
 
 def test_steps_are_told_to_those_who_count_them(lab):
-    class Counted(Silent):
+    class Counted(NoProgress):
         taken = 0
 
         def steps(self, n):

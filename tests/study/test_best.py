@@ -279,10 +279,10 @@ def test_a_damaged_folder_is_said(best: Best, tmp_path: Path) -> None:
     file = best.save(tmp_path) / "networks.json"
     document = json.loads(file.read_text())
     cases = {
-        "{": "is not valid JSON",
+        "{": "must be valid JSON",
         "[]": "must have the format 'tagalong-networks', found 'list'",
-        json.dumps(document | {"version": 9}): "has version 9, this tagalong reads 2; update tagalong",
-        json.dumps(document | {"version": 1}): "has version 1, .* reads 2; run the study again in another folder",
+        json.dumps(document | {"version": 9}): "must have version 2, found 9; update tagalong",
+        json.dumps(document | {"version": 1}): "must have version 2, found 1; run the study again in another folder",
         json.dumps({name: value for name, value in document.items() if name != "tasks"}): "is damaged: KeyError",
     }
     for content, said in cases.items():

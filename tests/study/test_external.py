@@ -193,7 +193,7 @@ def test_a_folder_with_a_plan_for_other_tasks_is_refused(tmp_path: Path) -> None
 def test_a_damaged_file_of_what_was_told_says_so(tmp_path: Path, content: str) -> None:
     Study(TASKS, tmp_path).plan(methods=["stl"])
     (tmp_path / "told.json").write_text(content)
-    with pytest.raises(ValueError, match=r"told\.json (is not valid JSON|must have the format|is damaged)"):
+    with pytest.raises(ValueError, match=r"told\.json (must be valid JSON|must have the format|is damaged)"):
         Study(TASKS, tmp_path).ask()
 
 

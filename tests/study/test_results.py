@@ -130,9 +130,9 @@ def test_what_is_saved_is_the_same_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "not valid JSON"),
+        ("{", "must be valid JSON"),
         ("[]", "must have the format 'tagalong-results', found 'list'"),
-        ('{"format": "tagalong-results", "version": 99}', "version 99"),
+        ('{"format": "tagalong-results", "version": 99}', "must have version 1, found 99; update tagalong"),
         ('{"format": "tagalong-results", "version": 1}', "is damaged"),
     ],
 )

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tagalong.errors import named, refuse
-from tagalong.files import write_atomic
+from tagalong.files import damage_reported, write_atomic
 
 from .averaging import TRIM, Average, Floats, Ints, averages, levelled
 from .bootstrap import RESAMPLES, resamples, standard_errors
 from .building import Fields, merged, of_history, of_matrix, of_steps, of_tasks
 from .display import html_table, named_values, text_table
-from .formats import AffinityFileError, csv_text, read_csv, read_json, write_json
+from .formats import SAVE_AGAIN, AffinityFileError, csv_text, read_csv, read_json, write_json
 from .reliability import FRACTIONS, Settled, Spread, settle, spread
 
 PathLike = str | os.PathLike[str]
@@ -173,10 +173,8 @@ class Affinity:
                 is missing or belongs to another save.
         """
         values = read_json(Path(path))
-        try:
+        with damage_reported(Path(path), AffinityFileError, SAVE_AGAIN):
             return cls(**values)
-        except (TypeError, ValueError, AttributeError) as error:
-            raise AffinityFileError("", f"{path} is damaged: {error}") from error
 
     def save(self, path: PathLike) -> None:
         """Writes everything, whole or not at all; `load` gives it back bit for bit.
@@ -215,7 +213,7 @@ class Affinity:
         """
         text = csv_text(self)
         if path is not None:
-            write_atomic(Path(path), text.encode())
+            write_atomic(Path(path), text)
         return text
 
     def averaged(self, average: Literal["mean", "trimmed", "median"], trim: float = TRIM) -> Affinity:

@@ -1,22 +1,20 @@
-"""An affinity as files: CSV for people, versioned JSON with an archive for long histories."""
+"""An affinity as files: CSV for people, a JSON document with an archive for long histories."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
-import io
-import json
 import re
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.caution import caution
+from tagalong.disclaimer import disclaimer
 from tagalong.errors import InvalidInput, counted, raise_problems
-from tagalong.files import write_atomic
+from tagalong.files import DocumentError, pack_arrays, read_document, unpack_arrays, write_atomic, write_document
 from tagalong.tabular import DECIMAL_COMMA_HINT, TableError, TableRow, TextTable, is_number, read_table
 
 from .averaging import Floats
@@ -28,7 +26,7 @@ ROW_MEANINGS = {"source": "source", "target": "target", "onto": "target"}  # fir
 QUOTED = set('",;\t|\r\n')  # a name with one of these is quoted, so that no reader takes it for a delimiter
 
 
-class AffinityFileError(InvalidInput):
+class AffinityFileError(DocumentError):
     """A file that should hold an affinity does not, or holds a damaged one."""
 
 
@@ -128,122 +126,86 @@ DIRECTION = "[source][target]"
 INLINE = 100_000  # numbers of history that stay in the JSON, about two megabytes
 ALWAYS = ("tasks", "mean", "stderr", "count", "skipped", "settings")
 TIMED = ("steps", "history", "null")
+SAVE_AGAIN = "save the affinity again"
 
 
 def write_json(affinity: Affinity, path: Path) -> None:
-    """Archive first, JSON last: the JSON names an archive that is there."""
-    document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "direction": DIRECTION}
-    document["caution"] = caution(affinity.tasks)
-    document |= {name: _plain(getattr(affinity, name)) for name in ALWAYS}
+    """Writes an affinity as JSON; a long history goes into an archive, which is written first."""
+    document: dict[str, Any] = {"direction": DIRECTION, "caution": disclaimer(affinity.tasks)}
+    document |= {name: getattr(affinity, name) for name in ALWAYS}
+    timed = {name: getattr(affinity, name) for name in TIMED}
     archive, content = None, b""
     if affinity.history.size + affinity.null.size > INLINE:
-        content = _packed({name: getattr(affinity, name) for name in TIMED})
+        content = pack_arrays(timed)
         digest = hashlib.sha256(content).hexdigest()
         archive = f"{path.name}.{digest[:16]}.npz"
         document["archive"] = {"file": archive, "sha256": digest}
     else:
-        document |= {name: _plain(getattr(affinity, name)) for name in TIMED}
-    text = json.dumps(document, allow_nan=False, indent=1) + "\n"
+        document |= timed
     while True:
         if archive is not None:
             write_atomic(path.with_name(archive), content)
-        write_atomic(path, text.encode())
-        _remove_stale(path, archive)
-        if _whole(path):  # else another process saved here at once, and one took the other's archive for stale
+        write_document(path, FORMAT, VERSION, document)
+        _remove_stale_archives(path, archive)
+        if _has_archive(path):  # else two processes saved at once, and one removed the archive of the other
             return
 
 
-def _plain(value: Any) -> Any:
-    """What JSON can hold: NaN becomes null."""
-    if isinstance(value, np.ndarray):
-        return np.where(np.isnan(value), np.array(None), value.astype(object)).tolist()
-    if isinstance(value, (tuple, list, str)):
-        return value
-    return {key: _plain(entry) if isinstance(entry, np.ndarray) else entry for key, entry in value.items()}
-
-
-def _packed(arrays: dict[str, NDArray[Any]]) -> bytes:
-    content = io.BytesIO()
-    np.savez(content, **arrays)  # type: ignore[arg-type]
-    return content.getvalue()
-
-
-def _remove_stale(path: Path, archive: str | None) -> None:
+def _remove_stale_archives(path: Path, archive: str | None) -> None:
     pattern = re.compile(re.escape(path.name) + r"\.[0-9a-f]{16}\.npz")
     for other in path.absolute().parent.iterdir():
         if pattern.fullmatch(other.name) and other.name != archive:
             other.unlink(missing_ok=True)
 
 
-def _whole(path: Path) -> bool:
-    """Whether the archive that the JSON names is there, if it names one."""
-    entry = _document(path).get("archive")
+def _has_archive(path: Path) -> bool:
+    """Whether the archive that the JSON names exists; True if it names none."""
+    entry = _read(path).get("archive")
     return entry is None or path.with_name(entry["file"]).exists()
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The fields of the affinity saved at `path`; where another process saves there meanwhile, of the later one."""
-    document = _document(path)
+    """Reads the fields of an affinity; if another process saves one there meanwhile, those of the later one."""
+    found = _read(path)
     try:
-        return _fields(path, document)
+        if "archive" not in found:
+            return found
+        return {name: found[name] for name in ALWAYS} | _read_archive(path, found["archive"])
     except AffinityFileError:
-        if _document(path) == document:
+        if _read(path) == found:
             raise
     return read_json(path)
 
 
-def _fields(path: Path, document: dict[str, Any]) -> dict[str, Any]:
-    names = ALWAYS if "archive" in document else ALWAYS + TIMED
-    missing = [name for name in names if name not in document]
-    if missing:
-        raise AffinityFileError("", f"{path} is damaged: it lacks {', '.join(missing)}; save the affinity again")
-    fields = {name: document[name] for name in names}
-    return fields | (_archived(path, document["archive"]) if "archive" in document else {})
-
-
-def _document(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_bytes(), parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        hint = "is it cut short, or not an affinity file?"
-        raise AffinityFileError("", f"{path} is not valid JSON ({error}); {hint}") from error
-    found = document.get("format") if isinstance(document, dict) else type(document).__name__
-    if found != FORMAT:
-        raise AffinityFileError("", f"{path} is not an affinity file: expected the format {FORMAT!r}, found {found!r}")
+def _read(path: Path) -> dict[str, Any]:
+    """Reads the JSON: the fields in it, and under "archive" where the others are."""
+    document = read_document(path, FORMAT, (VERSION,), dict, AffinityFileError, SAVE_AGAIN)
     direction = document.get("direction", DIRECTION)
     if direction != DIRECTION:
-        raise AffinityFileError(
-            "",
-            f"{path} has the direction {direction!r}, expected {DIRECTION!r}; read its matrix with "
-            'from_matrix(..., axis="target")',
-        )
-    version = document.get("version")
-    if not isinstance(version, int) or version < 1:
-        raise AffinityFileError("", f"{path} is damaged: expected a version number, found {version!r}")
-    if version > VERSION:
-        raise AffinityFileError(
-            "", f"{path} has version {version} and this tagalong reads up to {VERSION}; update tagalong"
-        )
-    return dict(document)
+        hint = 'read its matrix with from_matrix(..., axis="target")'
+        raise AffinityFileError(str(path), f"must have the direction {DIRECTION!r}", repr(direction), hint)
+    names = (*ALWAYS, "archive") if "archive" in document else ALWAYS + TIMED
+    missing = [name for name in names if name not in document]
+    if missing:
+        raise AffinityFileError(str(path), f"is damaged: it lacks {', '.join(missing)}", hint=SAVE_AGAIN)
+    return {name: document[name] for name in names}
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _archived(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
+def _read_archive(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
     name, digest = (entry.get("file"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
     if not isinstance(name, str) or Path(name).name != name:
-        raise AffinityFileError("", f"{path} is damaged: expected the name of an archive beside it, found {name!r}")
+        problem = f"is damaged: its archive must be a file in the same folder, found {name!r}"
+        raise AffinityFileError(str(path), problem, hint=SAVE_AGAIN)
     archive = path.with_name(name)
     try:
         content = archive.read_bytes()
     except FileNotFoundError:
-        raise AffinityFileError("", f"{path} needs its history in {archive}, which is missing; copy both") from None
+        raise AffinityFileError(str(path), f"needs its history in {archive}, which is missing; copy both") from None
     if hashlib.sha256(content).hexdigest() != digest:
-        raise AffinityFileError("", f"{archive} is not the history that {path} was saved with: its hash differs")
+        problem = f"is not the history that {path} was saved with: its hash differs"
+        raise AffinityFileError(str(archive), problem, hint=SAVE_AGAIN)
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return {field: arrays[field] for field in TIMED}
+        return unpack_arrays(content, TIMED)
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise AffinityFileError("", f"{archive} is not an archive of {', '.join(TIMED)}: {error}") from error
+        problem = f"is not an archive of {', '.join(TIMED)}: {error}"
+        raise AffinityFileError(str(archive), problem, hint=SAVE_AGAIN) from error

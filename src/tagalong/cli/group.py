@@ -12,9 +12,9 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from tagalong.caution import caution
+from tagalong.disclaimer import disclaimer
 from tagalong.errors import InvalidInput
-from tagalong.files import write_atomic
+from tagalong.files import write_atomic, write_document
 
 from . import arguments
 from . import group_options as options
@@ -206,7 +206,7 @@ def _to_json(answer: _Answer, several: bool, explain: Sequence[str]) -> str:
     documents = [_document(grouping) for grouping in answer.groupings]
     whole: dict[str, Any] = {"groupings": documents} if several else documents[0]
     table = answer.table
-    whole["caution"] = caution(table.tasks)
+    whole["caution"] = disclaimer(table.tasks)
     whole["input"] = {"file": str(answer.file), "kind": table.kind, "axis": table.axis, "tasks": list(table.tasks)}
     whole["interrupted"] = answer.interrupted
     if explain:
@@ -231,13 +231,16 @@ def _document(grouping: Grouping) -> dict[str, Any]:
 def _save(answer: _Answer, path: Path, several: bool) -> None:
     """Writes the grouping, or all of them, in the format of the suffix."""
     first, in_yaml = answer.groupings[0], path.suffix.lower() != ".json"
+    whole: dict[str, Any] = {"caution": disclaimer(answer.table.tasks)}
+    whole["groupings"] = [grouping.to_document() for grouping in answer.groupings]
+    if several and not in_yaml:
+        write_document(path, "tagalong-grouping-list", 1, whole)
+        return
     if several:
-        whole: dict[str, Any] = {"caution": caution(answer.table.tasks)}
-        whole["groupings"] = [grouping.to_document() for grouping in answer.groupings]
-        text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True) if in_yaml else json.dumps(whole, indent=1)
+        text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True)
     else:
         text = first.to_yaml() if in_yaml else first.to_json()
-    write_atomic(path, (text.rstrip("\n") + "\n").encode())
+    write_atomic(path, text.rstrip("\n") + "\n")
 
 
 def _compared(comparison: Comparison) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def predict(
         columns = _columns(best, best.predict(_rows(new)))
     text = _table(columns)
     if out is not None:
-        write_atomic(out, text.encode())
+        write_atomic(out, text)
     if json:
         print(dumps({name: [float(f"{value:.6g}") for value in values] for name, values in columns.items()}))
     elif out is None:

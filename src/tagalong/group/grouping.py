@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -11,6 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from tagalong.errors import InvalidInput
+from tagalong.files import DocumentError, check_document, damage_reported, document_text, parse_document
 
 from .grouping_text import explanation, html_table, remarks, summary, text_table
 from .solvers import Certificate
@@ -18,10 +18,11 @@ from .stability import Stability
 
 FORMAT = "tagalong-grouping"
 VERSION = 1
+SAVE_AGAIN = "save it again"
 PLAIN = ("value", "bound", "status", "budget", "objective", "solver")  # stored unchanged in a document
 
 
-class GroupingFileError(InvalidInput):
+class GroupingFileError(DocumentError):
     """A text or file that should hold a grouping does not."""
 
 
@@ -205,20 +206,13 @@ class Grouping:
     @staticmethod
     def from_document(document: Any) -> Grouping:
         """Reads a dictionary made by `to_document`."""
-        found = document.get("format") if isinstance(document, dict) else type(document).__name__
-        if found != FORMAT:
-            raise GroupingFileError("a grouping", f"must have the format {FORMAT!r}", repr(found))
-        if document.get("version") != VERSION:
-            version = document.get("version")
-            raise GroupingFileError("a grouping", f"must be of version {VERSION}", repr(version), "update tagalong")
-        try:
-            return _grouping_from(document)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise GroupingFileError("the grouping", f"is damaged: {error!r}", hint="save it again") from error
+        checked = check_document(document, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN)
+        with damage_reported("the grouping", GroupingFileError, SAVE_AGAIN):
+            return _grouping_from(checked)
 
     def to_json(self) -> str:
         """Returns the grouping as JSON text, which `from_json` reads."""
-        return json.dumps(self.to_document(), indent=1, allow_nan=False)
+        return document_text(FORMAT, VERSION, self.to_document())
 
     @staticmethod
     def from_json(text: str) -> Grouping:
@@ -230,11 +224,8 @@ class Grouping:
             >>> Grouping.from_json(grouping.to_json()) == grouping
             True
         """
-        try:
-            document = json.loads(text)
-        except ValueError as error:
-            raise GroupingFileError("a grouping", "must be valid JSON", str(error)) from error
-        return Grouping.from_document(document)
+        checked = parse_document(text, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN)
+        return Grouping.from_document(checked)
 
     def to_yaml(self) -> str:
         """Returns the grouping as YAML text, easy to edit by hand, which `from_yaml` reads."""

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tagalong.errors import missing_package
+from tagalong.files import open_atomic
 from tagalong.measure import AffinityMeter
 
 from .model_parts import part_of
@@ -94,7 +95,8 @@ class _SaveMeter(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
         if self._trainer.meter is not None and args.should_save and folder.exists():
-            torch.save(self._trainer.meter.state_dict(), folder / FILE)
+            with open_atomic(folder / FILE) as file:
+                torch.save(self._trainer.meter.state_dict(), file)
 
 
 class AffinityTrainer(AffinityMixin, Trainer):

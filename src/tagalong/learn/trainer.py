@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import math
 import time
@@ -20,7 +19,7 @@ from torch import Tensor
 from tagalong._version import NUMERICS
 from tagalong.affinity import Affinity
 from tagalong.errors import refuse
-from tagalong.files import write_atomic
+from tagalong.files import open_atomic
 from tagalong.measure import AffinityMeter
 
 from .balance import make_balancer
@@ -336,9 +335,8 @@ def save_checkpoint(path: Path, training: Training) -> None:
     state: dict[str, Any] = {"of": training.identity, **{name: getattr(training, name) for name in PLAIN}}
     parts = {name: getattr(training, name) for name in STATEFUL}
     state |= {name: part.state_dict() for name, part in parts.items() if part is not None}
-    content = io.BytesIO()
-    torch.save(state, content)
-    write_atomic(path, content.getvalue())
+    with open_atomic(path) as file:
+        torch.save(state, file)
 
 
 def load_checkpoint(path: Path, training: Training) -> None:

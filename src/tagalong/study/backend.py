@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.learn import Diverged, Job, Problem, why_not_batched
-from tagalong.progress import Progress, Silent, Teller
+from tagalong.progress import NoProgress, Progress, ProgressReporter
 
 from .executors import Chunk, Executor, device_name, make_executor
 from .keys import Keys
@@ -127,7 +127,7 @@ class Lab:
         self.problem, self.store, self.device = problem, store, device
         self.keys = Keys(problem, device)
         self._executor, self._started = executor, False
-        self._progress, self._partial = progress or Silent(), partial
+        self._progress, self._partial = progress or NoProgress(), partial
         self._rows: dict[Job, Row] = {}
         self._asked: set[Job] = set()
         self._lost: set[Job] = set()
@@ -315,10 +315,10 @@ class Lab:
             self._executor.start(self.problem, self.device)
             self._started = True
         self._progress.start(sum(len(chunk.jobs) for chunk in chunks), what)
-        teller = Teller(self._progress)
+        reporter = ProgressReporter(self._progress)
         try:
-            for chunk, packed in self._executor.map(chunks, teller):
-                teller.finished(sum(network.steps for network in packed))
+            for chunk, packed in self._executor.map(chunks, reporter):
+                reporter.finished(sum(network.steps for network in packed))
                 yield chunk, packed
         finally:
             self._progress.done()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import errno
-import json
 import math
 import pickle
 import shutil
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from tagalong.files import read_document, write_atomic
+from tagalong.files import DocumentError, open_atomic, read_document, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import Network, Problem, build_network, outputs_on, read_preparation
 
@@ -39,7 +38,7 @@ SCRIPT = "load.py"
 States = Callable[[str], Mapping[str, Tensor]]
 
 
-class NetworksFileError(ValueError):
+class NetworksFileError(DocumentError):
     """A folder that should hold networks does not."""
 
 
@@ -133,10 +132,10 @@ class Best:
         draft.mkdir(parents=True)
         try:
             for number, network in enumerate(self.networks):
-                torch.save(network.state_dict(), draft / _weights_file(number))
-                (draft / _module_file(number)).write_bytes(_without_weights(network))
-            torch.save(self.example, draft / EXAMPLE)
-            write_atomic(draft / FILE, (json.dumps(_document(self), allow_nan=False, indent=1) + "\n").encode())
+                _save_tensors(network.state_dict(), draft / _weights_file(number))
+                write_atomic(draft / _module_file(number), _without_weights(network))
+            _save_tensors(self.example, draft / EXAMPLE)
+            write_document(draft / FILE, FORMAT, VERSION, _document(self))
             _put(draft, folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -175,7 +174,7 @@ class Best:
         programmes: list[str | None] = []
         notes = []
         for number, network in enumerate(self.networks):
-            torch.save(network.state_dict(), target / _weights_file(number))
+            _save_tensors(network.state_dict(), target / _weights_file(number))
             name = f"network-{number + 1}.pt2"
             problem = _export_programme(network, self.example, target / name)
             programmes.append(None if problem else name)
@@ -183,8 +182,8 @@ class Best:
                 notes.append(
                     f"network {number + 1} ({', '.join(network.tasks)}): torch.export could not take it: {problem}"
                 )
-        document = _document(self) | {"programmes": programmes, "notes": notes, "format": "tagalong-export"}
-        write_atomic(target / FILE, (json.dumps(document, allow_nan=False, indent=1) + "\n").encode())
+        document = _document(self) | {"programmes": programmes, "notes": notes}
+        write_document(target / FILE, "tagalong-export", VERSION, document)
         write_atomic(target / SCRIPT, files("tagalong.study").joinpath("export_loader.py").read_bytes())
         return notes
 
@@ -275,15 +274,19 @@ def _identity(folder: Path) -> int | None:
 def _read(out: Path) -> Best:
     folder = out / FOLDER if (out / FOLDER).is_dir() else out
     if not (folder / FILE).exists():
-        raise NetworksFileError(f"`out` must be the folder of a finished run, found no {FOLDER}/{FILE} in {out}")
+        raise NetworksFileError("out", "must be the folder of a finished run", f"no {FOLDER}/{FILE} in {out}")
     try:
-        best: Best = read_document(
-            folder / FILE, FORMAT, VERSION, lambda document: _best(document, folder), NetworksFileError
+        return read_document(
+            folder / FILE,
+            FORMAT,
+            (VERSION,),
+            lambda document: _best(document, folder),
+            NetworksFileError,
+            "run the study again in another folder",
         )
     except ImportError as error:
-        todo = "start Python where it can be, or run the study again"
-        raise NetworksFileError(f"{folder} needs code that cannot be imported here ({error}); {todo}") from error
-    return best
+        hint = "start Python where it can be, or run the study again"
+        raise NetworksFileError(str(folder), f"needs code that cannot be imported here ({error})", hint=hint) from error
 
 
 def _best(document: dict[str, Any], folder: Path) -> Best:
@@ -300,8 +303,6 @@ def _best(document: dict[str, Any], folder: Path) -> Best:
 def _document(best: Best) -> dict[str, Any]:
     """What the networks are, as JSON can hold it."""
     return {
-        "format": FORMAT,
-        "version": VERSION,
         "seed": best.seed,
         "tasks": [asdict(task) for task in best.tasks],
         "groups": [{"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in best.groups],
@@ -309,6 +310,11 @@ def _document(best: Best) -> dict[str, Any]:
         "weights": [_weights_file(number) for number in range(len(best.networks))],
         "table": None if best.table is None else best.table.to_document(),
     }
+
+
+def _save_tensors(tensors: Any, path: Path) -> None:
+    with open_atomic(path) as file:
+        torch.save(tensors, file)
 
 
 def _weights_file(number: int) -> str:
@@ -350,15 +356,16 @@ def _table(document: dict[str, Any] | None) -> Any:
     return None if document is None else read_preparation(document)
 
 
-def _export_programme(network: Network, example: torch.Tensor, file: Path) -> str | None:
+def _export_programme(network: Network, example: torch.Tensor, path: Path) -> str | None:
     """Writes the programme, for any number of rows; gives what went wrong, if something did."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # exporters warn of what they are about to change in later releases
             rows = torch.export.Dim.AUTO
             programme = torch.export.export(network.eval(), (example,), dynamic_shapes={"inputs": {0: rows}})
-            torch.export.save(programme, file)
+            with open_atomic(path) as file:
+                torch.export.save(programme, file)
     except Exception as error:  # user modules can fail to export in any way, and the weights are of use without
-        file.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         return str(error).strip().split("\n")[0] or type(error).__name__
     return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
@@ -15,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tagalong.caution import caution
-from tagalong.files import write_atomic
+from tagalong.disclaimer import disclaimer
+from tagalong.files import write_document
 from tagalong.group import Group
 from tagalong.learn import Diverged, build_network
 
 from .backend import Lab
 from .methods import Choice, Combined, Decision, Method
-from .records import TOGETHER, Cost, Label, Outcome, ProblemInfo, Record
+from .records import GROUPINGS, TOGETHER, Cost, Label, Outcome, ProblemInfo, Record
 from .request import Asked, Options, check_request
 from .results import Results
 from .store import Row
@@ -271,8 +270,7 @@ def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> No
         for budget, choice in {budget: choice for (budget, _), choice in decision.choices.items()}.items()
         if choice.shares is None and choice.groups
     ]
-    document = {"format": "tagalong-groupings", "version": 1, "caution": caution(tasks), "groupings": found}
-    write_atomic(out / "groupings.json", (json.dumps(document, indent=1) + "\n").encode())
+    write_document(out / "groupings.json", GROUPINGS, 1, {"caution": disclaimer(tasks), "groupings": found})
 
 
 def _document(choice: Choice) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from tagalong.files import write_atomic
 from tagalong.learn import Diverged, Job, Problem, Trained, train, train_many
 
 from .store import Packed, pack
@@ -205,7 +206,7 @@ class Processes:
         self.stop()
         self._folder = TemporaryDirectory(prefix="tagalong-")
         path = Path(self._folder.name, "problem.pkl")
-        path.write_bytes(cloudpickle.dumps(problem))
+        write_atomic(path, cloudpickle.dumps(problem))
         devices = _devices(device, self._workers)
         context = multiprocessing.get_context("spawn")
         free = context.SimpleQueue()

@@ -6,8 +6,6 @@ Everything told is kept in `told.json`, losses of rows beside it, so that it goe
 from __future__ import annotations
 
 import hashlib
-import io
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.errors import refuse
-from tagalong.files import read_document, write_atomic
+from tagalong.files import pack_arrays, read_document, unpack_arrays, write_atomic, write_document
 from tagalong.group import Group
 
 from .planning import Plan
@@ -291,14 +289,13 @@ def _write(out: Path, plan: Plan, told: Mapping[tuple[Subset, int], Told]) -> No
         tasks = plan.ordered(subset)
         archive = None if one.rows is None else _write_rows(out, tasks, seed, one.rows)
         entries.append({"tasks": list(tasks), "seed": seed, "rows": archive, **_told_document(one)})
-    document = {"format": FORMAT, "version": VERSION, "plan": _plan_document(plan), "told": entries}
-    write_atomic(out / FILE, (json.dumps(document, allow_nan=False, indent=1) + "\n").encode())
+    write_document(out / FILE, FORMAT, VERSION, {"plan": _plan_document(plan), "told": entries})
 
 
 def _read(out: Path) -> Ledger:
     """The plan and everything told so far."""
-    ledger: Ledger = read_document(out / FILE, FORMAT, VERSION, lambda document: _ledger(document, out))
-    return ledger
+    hint = "plan the study again in another folder"
+    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: _ledger(document, out), hint=hint)
 
 
 def _ledger(document: Mapping[str, Any], out: Path) -> Ledger:
@@ -330,7 +327,7 @@ def _group(group: Group) -> dict[str, list[str]]:
 
 def _told_document(told: Told) -> dict[str, Any]:
     document: dict[str, Any] = {
-        part: {task: [outcome.loss, _or_none(outcome.error)] for task, outcome in getattr(told, part).items()}
+        part: {task: [outcome.loss, outcome.error] for task, outcome in getattr(told, part).items()}
         for part in ("val", "test")
     }
     return document | {"steps": told.cost.steps, "seconds": told.cost.seconds, "parameters": told.parameters}
@@ -343,8 +340,8 @@ def _told(out: Path, entry: Mapping[str, Any]) -> Told:
     }
     rows: dict[str, NDArray[Any]] | None = None
     if entry["rows"] is not None:
-        with np.load(out / entry["rows"], allow_pickle=False) as archive:
-            rows = {task: archive[f"rows_{number}"] for number, task in enumerate(entry["tasks"])}
+        archive = unpack_arrays((out / entry["rows"]).read_bytes())
+        rows = {task: archive[f"rows_{number}"] for number, task in enumerate(entry["tasks"])}
     cost = Cost(1, entry["steps"], entry["seconds"])
     return Told(outcomes["val"], outcomes["test"], rows, cost, entry["parameters"])
 
@@ -352,12 +349,6 @@ def _told(out: Path, entry: Mapping[str, Any]) -> Told:
 def _write_rows(out: Path, tasks: tuple[str, ...], seed: int, rows: Mapping[str, NDArray[Any]]) -> str:
     name = f"{ROWS}/{hashlib.sha256(repr((tasks, seed)).encode()).hexdigest()[:16]}.npz"
     if not (out / name).exists():  # a network is told once
-        content = io.BytesIO()
-        named: dict[str, Any] = {f"rows_{number}": rows[task] for number, task in enumerate(tasks)}
-        np.savez_compressed(content, **named)
-        write_atomic(out / name, content.getvalue())
+        named = {f"rows_{number}": rows[task] for number, task in enumerate(tasks)}
+        write_atomic(out / name, pack_arrays(named, compress=True))
     return name
-
-
-def _or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from tagalong.affinity import Affinity
-from tagalong.caution import caution
-from tagalong.files import write_atomic
+from tagalong.disclaimer import disclaimer
+from tagalong.files import DocumentError, read_document, write_document
 from tagalong.group import Grouping, select_groups
 
-from .records import Label
+from .records import GROUPINGS, Label
 from .results import Results
 from .summary import Line
 
@@ -97,15 +97,12 @@ def _groupings(folder: Path, method: str) -> dict[int, Grouping]:
     file = folder / "groupings.json"
     if not file.exists():
         return {}
-    try:
-        entries = json.loads(file.read_bytes())["groupings"]
-        return {
-            int(entry["budget"]): Grouping.from_document(entry["grouping"])
-            for entry in entries
-            if entry["method"] == method and entry["grouping"]
-        }
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{file} is damaged: {error!r}; run the study again") from error
+
+    def parse(document: Mapping[str, Any]) -> dict[int, Grouping]:
+        entries = [entry for entry in document["groupings"] if entry["method"] == method and entry["grouping"]]
+        return {int(entry["budget"]): Grouping.from_document(entry["grouping"]) for entry in entries}
+
+    return read_document(file, GROUPINGS, (1,), parse, hint="run the study again")
 
 
 def _solved(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Grouping]:
@@ -159,20 +156,22 @@ class Solved:
 
     def read(self) -> dict[int, Grouping]:
         """What is kept; nothing if it answers another question, or is damaged."""
+
+        def parse(document: Mapping[str, Any]) -> dict[int, Grouping]:
+            entries = document["groupings"] if document["key"] == self.key else ()
+            return {int(entry["budget"]): Grouping.from_document(entry["grouping"]) for entry in entries}
+
         try:
-            document = json.loads(self.file.read_bytes())
-            if document["key"] != self.key:
-                return {}
-            return {int(entry["budget"]): Grouping.from_document(entry["grouping"]) for entry in document["groupings"]}
-        except (OSError, ValueError, KeyError, TypeError):
+            return read_document(self.file, FORMAT, (VERSION,), parse)
+        except (OSError, DocumentError):
             return {}
 
     def write(self, groupings: Mapping[int, Grouping]) -> None:
         """Keeps them, where the folder may be written."""
         entries = [{"budget": k, "grouping": grouping.to_document()} for k, grouping in groupings.items()]
-        document = {"format": FORMAT, "version": VERSION, "caution": caution(self.tasks), "key": self.key}
+        document = {"caution": disclaimer(self.tasks), "key": self.key, "groupings": entries}
         try:
-            write_atomic(self.file, (json.dumps(document | {"groupings": entries}) + "\n").encode())
+            write_document(self.file, FORMAT, VERSION, document)
         except OSError as error:
             logger.info("the groups for every budget are not kept: %s", error)
 

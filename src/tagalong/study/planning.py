@@ -106,7 +106,7 @@ class Plan:
             for task in tasks:
                 serves = [csv_label(label) for label, groups in self.groupings.items() if _serves(groups, subset, task)]
                 writer.writerow(["+".join(tasks), seed, task, " ".join(serves), " ".join(decides), "", "", "", ""])
-        write_atomic(Path(path), text.getvalue().encode())
+        write_atomic(Path(path), text.getvalue())
         return Path(path)
 
 

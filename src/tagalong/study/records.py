@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tagalong.learn import Problem
 
 Label = tuple[str, int | None]  # a method and its budget
+GROUPINGS = "tagalong-groupings"  # the format of `groupings.json`
 TOGETHER: Label = ("mtl", None)  # what everything is compared with
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
@@ -10,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tagalong.caution import caution
+from tagalong.disclaimer import disclaimer
 from tagalong.errors import counted, refuse
-from tagalong.files import holdable, read_document, write_atomic
+from tagalong.files import DocumentError, json_safe, read_document, write_document
 from tagalong.group import Group
 from tagalong.rendering import join, table, tag
 
@@ -29,7 +28,7 @@ FORMAT, VERSION, FILE = "tagalong-results", 1, "results.json"
 PLAIN = ("method", "budget", "seed", "parameters", "latency", "honest")
 
 
-class ResultsFileError(ValueError):
+class ResultsFileError(DocumentError):
     """A file that should hold results does not."""
 
 
@@ -135,7 +134,7 @@ class Results:
     def to_document(self) -> dict[str, Any]:
         """Everything, with table and verdict, as JSON can hold it; NaN becomes null."""
         document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-        document["caution"] = caution(self.problem.tasks)
+        document["caution"] = disclaimer(self.problem.tasks)
         document["problem"] = self.problem.to_document()
         document["settings"] = self.settings
         document["noise"] = [
@@ -145,7 +144,7 @@ class Results:
         document["table"] = [_line_document(line) for line in self.table()]
         if any(record.label == TOGETHER for record in self.records):
             document["verdict"] = self.verdict().to_document()
-        finite: dict[str, Any] = holdable(document)
+        finite: dict[str, Any] = json_safe(document)
         return finite
 
     def save(self, path: str | Path) -> Path:
@@ -158,7 +157,7 @@ class Results:
         """
         file = Path(path)
         file = file / FILE if file.is_dir() or not file.suffix else file
-        write_atomic(file, (json.dumps(self.to_document(), allow_nan=False, indent=1) + "\n").encode())
+        write_document(file, FORMAT, VERSION, self.to_document())
         return file
 
     @staticmethod
@@ -167,11 +166,15 @@ class Results:
         file = Path(path)
         file = file / FILE if file.is_dir() else file
         if not file.exists():
-            raise ResultsFileError(f"`path` must be a results file or the folder of a finished run, found no {file}")
-        results: Results = read_document(
-            file, FORMAT, VERSION, lambda document: _from_document(document, file.parent), ResultsFileError
+            raise ResultsFileError("path", "must be a results file or the folder of a finished run", f"no {file}")
+        return read_document(
+            file,
+            FORMAT,
+            (VERSION,),
+            lambda document: _from_document(document, file.parent),
+            ResultsFileError,
+            "run the study again",
         )
-        return results
 
     @property
     def search_log(self) -> SearchLog | None:

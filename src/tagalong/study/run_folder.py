@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import platform
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tagalong._version import OWN_PACKAGES, __version__
-from tagalong.files import write_atomic
+from tagalong.files import DocumentError, read_document, write_document
 from tagalong.learn import Problem
 
 from .keys import Keys
@@ -69,9 +68,8 @@ def folder_problem(out: Path, fingerprint: str) -> str | None:
     if not path.exists():
         return None
     try:
-        found = json.loads(path.read_bytes())["problem"]
-        other, name = found["fingerprint"], found["name"]
-    except (ValueError, KeyError, TypeError):
+        other, name = read_document(path, FORMAT, (VERSION,), _problem_identity)
+    except DocumentError:
         return f"`out`: {path} is not the settings of a run; choose another folder, or remove it"
     if other == fingerprint:
         return None
@@ -81,11 +79,14 @@ def folder_problem(out: Path, fingerprint: str) -> str | None:
     )
 
 
+def _problem_identity(settings: Mapping[str, Any]) -> tuple[str, str]:
+    return settings["problem"]["fingerprint"], settings["problem"]["name"]
+
+
 def write_settings(out: Path, problem: Problem, architecture: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Writes the settings of a run and gives them back."""
+    path = out / "settings.json"
     document = {
-        "format": FORMAT,
-        "version": VERSION,
         "problem": {
             "name": problem.name,
             "fingerprint": problem.fingerprint,
@@ -100,10 +101,8 @@ def write_settings(out: Path, problem: Problem, architecture: str, asked: Mappin
         "versions": {"tagalong": __version__, "python": platform.python_version()} | _versions(),
         "machine": platform.platform(),
     }
-    text = json.dumps(document, indent=1, default=repr, allow_nan=False)
-    write_atomic(out / "settings.json", (text + "\n").encode())
-    settings: dict[str, Any] = json.loads(text)
-    return settings
+    write_document(path, FORMAT, VERSION, document, default=repr)
+    return read_document(path, FORMAT, (VERSION,), dict)
 
 
 def _versions() -> dict[str, str]:

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from tagalong.affinity import Affinity
+from tagalong.files import pack_arrays, unpack_arrays
 from tagalong.learn import Job, Score, Trained
 
 from .records import Cost, Outcome
@@ -473,13 +474,12 @@ def _pack_losses(trained: Trained) -> bytes | None:
         if any(losses is None for losses in rows):
             return None
         arrays[part] = _single(np.stack(rows))
-    return _npz(arrays)
+    return pack_arrays(arrays)
 
 
 def _unpack_losses(content: bytes, tasks: tuple[str, ...], part: str) -> Losses:
     """The loss of every row of a part, by task."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return dict(zip(tasks, arrays[part], strict=True))
+    return dict(zip(tasks, unpack_arrays(content, [part])[part], strict=True))
 
 
 def _pack_affinity(affinity: Affinity) -> bytes:
@@ -487,19 +487,13 @@ def _pack_affinity(affinity: Affinity) -> bytes:
     about = {"tasks": affinity.tasks, "settings": dict(affinity.settings), "skipped": list(affinity.skipped)}
     arrays: dict[str, Any] = {name: getattr(affinity, name) for name in AFFINITY}
     arrays |= {f"skipped {i}": counts for i, counts in enumerate(affinity.skipped.values())}
-    return _npz(arrays | {"about": np.array(json.dumps(about))})
+    return pack_arrays(arrays | {"about": np.array(json.dumps(about))})
 
 
 def _unpack_affinity(content: bytes) -> Affinity:
     """The affinity again, bit for bit."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        about = json.loads(str(arrays["about"]))
-        skipped = {why: arrays[f"skipped {i}"] for i, why in enumerate(about["skipped"])}
-        fields = {name: arrays[name] for name in AFFINITY}
+    arrays = unpack_arrays(content)
+    about = json.loads(str(arrays["about"]))
+    skipped = {why: arrays[f"skipped {i}"] for i, why in enumerate(about["skipped"])}
+    fields = {name: arrays[name] for name in AFFINITY}
     return Affinity(tasks=tuple(about["tasks"]), settings=about["settings"], skipped=skipped, **fields)
-
-
-def _npz(arrays: Mapping[str, Any]) -> bytes:
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    return content.getvalue()

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tagalong.errors import counted
-from tagalong.files import holdable
+from tagalong.files import json_safe
 from tagalong.group import Group
 
 from .records import TOGETHER, Label, Record, by_label
@@ -111,7 +111,7 @@ class Verdict:
 
     def to_document(self) -> dict[str, Any]:
         """Every field, as JSON can hold it."""
-        document: dict[str, Any] = holdable(asdict(self))
+        document: dict[str, Any] = json_safe(asdict(self))
         for name in ("groups", "candidate_groups"):
             document[name] = [
                 {"trains": sorted(group.trains), "serves": sorted(group.serves)} for group in getattr(self, name)

@@ -1,3 +1,15 @@
 """CelebA (Liu et al. 2015), from the user's own copy of the data."""
 
-from .problem import celeba as celeba
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .problem import celeba as celeba
+
+
+def __getattr__(name: str) -> Any:
+    # On demand: processes that decode images import this package, and would wait for torch.
+    if name == "celeba":
+        from .problem import celeba
+
+        return celeba
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,72 +1,101 @@
-"""A process that decodes JPEG files: reads orders, a line of JSON each, and answers each with a line of JSON.
-
-`cache` starts it by its path: so it imports Pillow and nothing else, neither torch nor the user's script.
-"""
+"""Decodes JPEG files, in worker processes; imports no torch, which would take longer than many images."""
 
 from __future__ import annotations
 
 import io
-import json
+import multiprocessing
+import os
 import signal
-import sys
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError
 
-ALIGNED = (178, 218)
+ALIGNED = (178, 218)  # width and height of CelebA's aligned images
 
 
-def main() -> None:
-    """The first line says where images come from and go to; then a line for each order, until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that gives orders
-    setting = json.loads(sys.stdin.readline())
-    read = reader(Path(setting["source"]))
-    with open(setting["target"], "r+b") as target:
-        for line in sys.stdin:
-            answer = obey(json.loads(line), read, setting["pixels"], target)
-            print(json.dumps(answer), flush=True)
+class Piece(NamedTuple):
+    """Images that one worker decodes into adjacent rows of a file.
+
+    Attributes:
+        members: paths below the folder, or names in the archive.
+        offset: where their rows begin, in bytes from the start of the file.
+    """
+
+    members: tuple[str, ...]
+    offset: int
 
 
-def reader(source: Path) -> Callable[[str], bytes]:
-    """How to read a file of a folder or an archive."""
+class DecodedPiece(NamedTuple):
+    """The outcome of decoding a piece.
+
+    Attributes:
+        checksum: of the bytes that were written.
+        damaged: members that could not be decoded, and why. If there are any, nothing was written.
+    """
+
+    checksum: int
+    damaged: dict[str, str]
+
+
+def start_worker() -> None:
+    """Prepares a worker process: it ignores Ctrl-C, which is for its parent, and exits when its parent does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def decode_piece(piece: Piece, source: Path, target: Path, pixels: int) -> DecodedPiece:
+    """Decodes the images of a piece into its rows of a file.
+
+    Args:
+        piece: the images.
+        source: their folder or archive.
+        target: the file, which must have its full length.
+        pixels: width and height of a decoded image.
+    """
+    read = _reader(source)
+    outcomes = {member: _try_to_decode(member, read, pixels) for member in piece.members}
+    damaged = {member: reason for member, reason in outcomes.items() if isinstance(reason, str)}
+    content = b"".join(image for image in outcomes.values() if isinstance(image, bytes))
+    if not damaged:
+        with open(target, "r+b") as file:
+            file.seek(piece.offset)
+            file.write(content)
+    return DecodedPiece(zlib.crc32(content), damaged)
+
+
+@lru_cache(maxsize=1)  # opening an archive reads the list of its 202,599 members
+def _reader(source: Path) -> Callable[[str], bytes]:
+    """Returns a function that reads a file of a folder or an archive."""
     if source.is_dir():
         return lambda member: (source / member).read_bytes()
     return zipfile.ZipFile(source).read
 
 
-def obey(order: dict[str, Any], read: Callable[[str], bytes], pixels: int, target: Any) -> dict[str, Any]:
-    """Decodes the images of an order into their place; says what was written, or which could not be read and why."""
-    decoded, damaged = [], {}
-    for member in order["members"]:
-        found = attempt(member, read, pixels)
-        if isinstance(found, bytes):
-            decoded.append(found)
-        else:
-            damaged[member] = found
-    content = b"".join(decoded)
-    if not damaged:
-        target.seek(order["offset"])
-        target.write(content)
-        target.flush()
-    return {"checksum": zlib.crc32(content), "damaged": damaged}
-
-
-def attempt(member: str, read: Callable[[str], bytes], pixels: int) -> bytes | str:
-    """The decoded image, or why there is none."""
+def _try_to_decode(member: str, read: Callable[[str], bytes], pixels: int) -> bytes | str:
+    """Returns the decoded image, or why it cannot be decoded."""
     try:
         return decode(read(member), pixels)
     except UnidentifiedImageError:
-        return "no JPEG file"
-    except Exception as error:  # whatever a broken file makes of the decoder
+        return "not a JPEG file"
+    except Exception as error:  # a damaged file can make the decoder raise anything
         return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def decode(data: bytes, pixels: int) -> bytes:
-    """The whole image as [3, pixels, pixels] bytes: red, green, blue.
+    """Decodes a JPEG file and resizes it to [3, pixels, pixels] bytes: red, green, blue.
 
     Each pixel is interpolated between the four that are nearest to its centre, without averaging over what it covers,
     as TensorFlow resizes by default; rounded down.
@@ -78,7 +107,3 @@ def decode(data: bytes, pixels: int) -> bytes:
         coloured = image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
         small = coloured.transform((pixels, pixels), Image.Transform.AFFINE, scale, Image.Resampling.BILINEAR)
     return b"".join(band.tobytes() for band in small.split())
-
-
-if __name__ == "__main__":
-    main()

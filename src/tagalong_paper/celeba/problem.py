@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tagalong.errors import name_problems, noted, refuse
+from tagalong.errors import InvalidInput, collect, name_problems, raise_problems
 from tagalong.files import CACHE
 from tagalong.learn import Mapped, Problem, Recipe, Scaling, Split, Task, data_problems, derived
 from tagalong.problems import FACE_ATTRIBUTES, FACES_RECIPES, PAPER_RECIPE, CelebANet
@@ -21,9 +21,9 @@ from .files import (
     ATTRIBUTES_LIST,
     PARTITION_LIST,
     Images,
+    check_images,
     find_file,
     find_images,
-    missing_images,
     read_attributes,
     read_partition,
 )
@@ -34,7 +34,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 OFFICIAL = (162_770, 19_867, 19_962)
 LARGEST = 178  # pixels of a side, which is what the images have
-MANY = 40_000  # images to train on; below, the paper's BatchNorm would not settle
+MANY = 40_000  # images to train on; with fewer, the paper's BatchNorm would not settle
 
 
 def celeba(
@@ -62,29 +62,29 @@ def celeba(
 
     Args:
         data: the folder.
-        attributes: which, in this order; None: the paper's nine. A text is read as names between commas.
-        rows: how many images, drawn at random from each part alike; None: what `size` says.
-        pixels: of a side, 8 to 178; None: what `size` says.
+        attributes: names, in this order, as a list or separated by commas; None: the paper's nine.
+        rows: number of images, drawn at random from each part in proportion; None: what `size` says.
+        pixels: width and height of an image, 8 to 178; None: what `size` says.
         channels: of the convolutions; None: what `size` says.
         cache: the folder of the decoded images; None: `tagalong-cache` in the folder of the data.
-        seed: of the draw of rows.
+        seed: of the random choice of rows.
         recipe: how to train; None: the paper's, or at small size a quick one.
         size: "full": all images, 64 pixels, 64 channels; "small": 400 images, 16 pixels, 4 channels, to see that
             everything works.
-        progress: is told how many images are decoded.
+        progress: receives the number of images decoded so far.
 
     Raises:
-        ValueError: lists what is wrong with the options or the files; images that are missing or damaged are named.
-        ImportError: images are yet to be decoded and Pillow is not there; says how to install it.
+        InvalidInput: lists what is wrong with the options or the files; images that are missing or damaged are named.
+        ImportError: images are not decoded yet and Pillow is not installed.
     """
     if size not in SIZES:
-        raise ValueError(f"`size` must be 'small' or 'full', found {size!r}")
+        raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
     given = {"rows": rows, "pixels": pixels, "channels": channels}
     chosen = SIZES[size] | {name: value for name, value in given.items() if value is not None}
-    wanted = _wanted(attributes)
-    refuse(_problems(data, wanted, chosen, seed))
+    wanted = _parse_attributes(attributes)
+    _check_options(data, wanted, chosen, seed)
     folder = Path(str(data))
-    found = _read(folder, wanted).drawn(chosen["rows"], seed)
+    found = _read_lists(folder, wanted).sample(chosen["rows"], seed)
     decoded = Cache(found.images, found.names, chosen["pixels"], folder / CACHE if cache is None else Path(str(cache)))
     decoded.build(progress)
     train, val, test = (_split(part, found, decoded, wanted) for part in range(3))
@@ -99,18 +99,18 @@ def celeba(
         table=Scaling((3, chosen["pixels"], chosen["pixels"]), "uint8"),
         notes=_notes(found, chosen["pixels"]),
     )
-    refuse(data_problems(problem))
+    raise_problems([InvalidInput("", text) for text in data_problems(problem)])
     return problem
 
 
-class Listed(NamedTuple):
-    """Images as the lists have them, or some of them: those to train on first, then validation, then test.
+class LabelledImages(NamedTuple):
+    """Images of the lists with their labels: those to train on first, then validation, then test.
 
     Attributes:
         images: where they are.
         names: of the files.
         labels: [image, attribute].
-        parts: 0, 1 or 2 for each image, in rising order.
+        parts: 0, 1 or 2 for each image, in ascending order.
     """
 
     images: Images
@@ -118,35 +118,38 @@ class Listed(NamedTuple):
     labels: NDArray[np.bool_]
     parts: NDArray[np.int64]
 
-    def take(self, places: NDArray[np.int64]) -> Listed:
-        """These images, in this order."""
-        return Listed(self.images, [self.names[place] for place in places], self.labels[places], self.parts[places])
+    def take(self, places: NDArray[np.int64]) -> LabelledImages:
+        """Returns these images, in this order."""
+        return LabelledImages(
+            self.images, [self.names[place] for place in places], self.labels[places], self.parts[places]
+        )
 
-    def drawn(self, rows: int | None, seed: int) -> Listed:
-        """About so many, from each part alike; all if there are no more."""
+    def sample(self, rows: int | None, seed: int) -> LabelledImages:
+        """Returns about `rows` images, drawn from each part in proportion; all of them if there are no more."""
         if rows is None or rows >= len(self.names):
             return self
         random = np.random.default_rng(derived(seed, "celeba"))
         kept = []
         for part in range(3):
-            there = np.flatnonzero(self.parts == part)
-            share = max(1, round(rows * len(there) / len(self.names)))
-            kept.append(np.sort(random.permutation(there)[:share]))
+            places = np.flatnonzero(self.parts == part)
+            share = max(1, round(rows * len(places) / len(self.names)))
+            kept.append(np.sort(random.permutation(places)[:share]))
         return self.take(np.concatenate(kept))
 
 
-def _read(folder: Path, wanted: Sequence[str]) -> Listed:
-    problems: list[str] = []
-    lists = [noted(problems, find_file, folder, name) for name in (ATTRIBUTES_LIST, PARTITION_LIST)]
-    images = noted(problems, find_images, folder)
-    refuse(problems)
+def _read_lists(folder: Path, wanted: Sequence[str]) -> LabelledImages:
+    problems: list[InvalidInput] = []
+    lists = [collect(problems, find_file, folder, name) for name in (ATTRIBUTES_LIST, PARTITION_LIST)]
+    images = collect(problems, find_images, folder)
+    raise_problems(problems)
     names, labels = read_attributes(lists[0], wanted)
-    parts = noted(problems, read_partition, lists[1], names)
-    refuse(problems + missing_images(images, names, lists[0].name))
-    return Listed(images, names, labels, parts).take(np.argsort(parts, kind="stable"))
+    parts = collect(problems, read_partition, lists[1], names)
+    collect(problems, check_images, images, names, lists[0].name)
+    raise_problems(problems)
+    return LabelledImages(images, names, labels, parts).take(np.argsort(parts, kind="stable"))
 
 
-def _split(part: int, found: Listed, decoded: Cache, wanted: Sequence[str]) -> Split:
+def _split(part: int, found: LabelledImages, decoded: Cache, wanted: Sequence[str]) -> Split:
     first, after = np.searchsorted(found.parts, [part, part + 1]).tolist()
     inputs = Mapped.open(decoded.path, decoded.key, first, after - first)
     labels = torch.from_numpy(found.labels[first:after].astype(np.float32))
@@ -154,35 +157,36 @@ def _split(part: int, found: Listed, decoded: Cache, wanted: Sequence[str]) -> S
 
 
 def _encoder(size: str, channels: int, rows: int) -> CelebANet:
-    # few steps must be enough for BatchNorm to know its inputs where there are few
+    # With few images there are few steps, in which BatchNorm has to learn its statistics.
     return CelebANet(channels, whole=True, memory=0.01 if rows >= MANY else 0.1, channels_last=size == "full")
 
 
-def _wanted(attributes: Sequence[str] | str | None) -> tuple[str, ...]:
+def _parse_attributes(attributes: Sequence[str] | str | None) -> tuple[str, ...]:
     if isinstance(attributes, str):
         return tuple(name.strip() for name in attributes.split(",") if name.strip())
     if attributes is not None and not isinstance(attributes, Iterable):
-        raise ValueError(f"`attributes` must be names between commas or a list of them, found {attributes!r}")
+        raise InvalidInput("attributes", "must be a list of names, or names separated by commas", repr(attributes))
     return FACE_ATTRIBUTES if attributes is None else tuple(attributes)
 
 
-def _problems(data: Any, wanted: tuple[str, ...], chosen: dict[str, Any], seed: Any) -> list[str]:
-    problems = name_problems(wanted, "`attributes`")
+def _check_options(data: Any, wanted: tuple[str, ...], chosen: dict[str, Any], seed: Any) -> None:
+    problems = [InvalidInput("", text) for text in name_problems(wanted, "`attributes`")]
     rows, pixels, channels = chosen["rows"], chosen["pixels"], chosen["channels"]
     if data is None:
-        problems.append("`data` must be the folder of CelebA's official files, found none; see docs/paper.md")
+        expected = "must be the folder of CelebA's official files"
+        problems.append(InvalidInput("data", expected, "none", "see docs/paper.md"))
     if rows is not None and (not isinstance(rows, int) or rows < 100):
-        problems.append(f"`rows` must be a whole number from 100, found {rows!r}")
+        problems.append(InvalidInput("rows", "must be an integer of at least 100", repr(rows)))
     if not isinstance(pixels, int) or not 8 <= pixels <= LARGEST:
-        problems.append(f"`pixels` must be a whole number from 8 to {LARGEST}, found {pixels!r}")
+        problems.append(InvalidInput("pixels", f"must be an integer from 8 to {LARGEST}", repr(pixels)))
     if not isinstance(channels, int) or channels < 1:
-        problems.append(f"`channels` must be a whole number from 1, found {channels!r}")
+        problems.append(InvalidInput("channels", "must be a positive integer", repr(channels)))
     if not isinstance(seed, int):
-        problems.append(f"`seed` must be a whole number, found {seed!r}")
-    return problems
+        problems.append(InvalidInput("seed", "must be an integer", repr(seed)))
+    raise_problems(problems)
 
 
-def _notes(found: Listed, pixels: int) -> tuple[str, ...]:
+def _notes(found: LabelledImages, pixels: int) -> tuple[str, ...]:
     counts = tuple(np.bincount(found.parts, minlength=3).tolist())
     listed = " / ".join(f"{count:,}" for count in counts)
     whole = "" if counts == OFFICIAL else f"; the whole of CelebA has {' / '.join(f'{count:,}' for count in OFFICIAL)}"

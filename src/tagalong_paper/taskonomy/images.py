@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import threading
 from collections import Counter
@@ -19,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.files import write_atomic
+from tagalong.files import UNVERSIONED, DocumentError, read_document, write_document
 from tagalong.learn import THREADS, Batch
 from tagalong.progress import Progress
 
@@ -35,6 +34,7 @@ MASKED = ("depth", "normals")
 COLOURS, NUMBERS, ONE = ("RGB", "RGBA"), ("I", "I;16", "I;16B"), ("L", "P")  # modes of images
 CHANNELS = {"depth": 2, "normals": 4, "edges": 1, "keypoints": 1}
 DAMAGED = (OSError, SyntaxError, ValueError)  # what a damaged PNG makes Pillow raise, and what is wrong in it
+FORMAT, VERSION = "tagalong-taskonomy", 1  # of the file that keeps which views can be decoded
 INSIDE = "damaged inside"
 TRIED = 8  # views, to see whether any can be read
 AT_ONCE = 256  # views of which the pool knows: there may be millions, and Ctrl-C waits for these
@@ -223,7 +223,7 @@ def decodable(reader: ViewReader, folder: Path, progress: Progress) -> ViewReade
             decoded = max(decoded, some[-1] + 1)
             named = {reader.views.name(row): why for row, why in zip(some, whys, strict=True)}
             flaws = {name: why for name, why in (flaws | named).items() if why}
-            write_atomic(file, json.dumps({"decoded": decoded, "flaws": flaws}, indent=1).encode())
+            write_document(file, FORMAT, VERSION, {"decoded": decoded, "flaws": flaws})
             progress.advance(len(some))
     finally:
         progress.done()
@@ -239,10 +239,12 @@ def _key(reader: ViewReader) -> str:
 
 def _kept(file: Path) -> tuple[int, dict[str, str | None]]:
     """How many views were decoded before, and what was wrong with some; of what is not ours or not whole, none."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        known = json.loads(file.read_text())
-        return int(known["decoded"]), dict(known["flaws"])
-    return 0, {}
+    try:
+        return read_document(
+            file, FORMAT, (UNVERSIONED, VERSION), lambda known: (int(known["decoded"]), dict(known["flaws"]))
+        )
+    except (OSError, DocumentError):
+        return 0, {}
 
 
 def _rows(views: Views, names: Mapping[str, object]) -> list[int]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from tagalong.errors import closest, counted, named, refuse, require
 from tagalong.files import CACHE, make_folder
 from tagalong.learn import PARTS, Problem, ReadRows, Recipe, Task
-from tagalong.progress import Progress, Silent
+from tagalong.progress import NoProgress, Progress
 
 from .files import (
     MOST_NAMED,
@@ -151,7 +151,7 @@ def taskonomy(
     tried = {part: reader.unreadable() for part, reader in readers.items()}
     refuse([f"`data`: {part} must have images that can be read; {why}" for part, why in tried.items() if why])
     if check == "decode":
-        readers = _decoded(readers, place / CACHE if cache is None else Path(str(cache)), progress or Silent())
+        readers = _decoded(readers, place / CACHE if cache is None else Path(str(cache)), progress or NoProgress())
         views = {part: reader.views for part, reader in readers.items()}
     refuse_unlabelled({part: reader.unlabelled() for part, reader in readers.items()})
     rows = {part: _rows(reader) for part, reader in readers.items()}

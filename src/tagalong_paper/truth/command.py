@@ -20,7 +20,7 @@ from tagalong.cli import (
     spinner,
     text_table,
 )
-from tagalong.files import holdable
+from tagalong.files import json_safe
 
 if TYPE_CHECKING:
     from .standings import Standing
@@ -55,7 +55,7 @@ def leaderboard(
     with spinner("looking up", quiet=json):
         found = compare(names or truth_names(), budgets=wanted, seeds=3 if seeds is None else seeds)
     if json:
-        print(dumps({"leaderboard": [holdable(one.to_document()) for one in found]}, indent=1))
+        print(dumps({"leaderboard": [json_safe(one.to_document()) for one in found]}, indent=1))
         return
     _show(found, wanted)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.errors import closest
-from tagalong.files import write_atomic
+from tagalong.files import damage_reported, document_text, pack_arrays, parse_document, unpack_arrays, write_atomic
 from tagalong.study import Seen, Trial
 
 Array = NDArray[np.float64]
 FOLDER = "tables"  # beside this file: those that come with the package
-FORMAT = "tagalong-truth"
+FORMAT, VERSION = "tagalong-truth", 1
+HINT = "make it again with benchmarks/truth.py"
 UNIT = 1 / 20_000  # of logarithms in the file: losses to 0.005 per cent
 
 
@@ -104,42 +103,39 @@ class TruthTable:
         for name, logs in self.predictions.items():
             arrays[f"predicted {name}"] = _packed(logs[..., inside])
         document = {
-            "format": FORMAT,
-            "version": 1,
             "tasks": self.tasks,
             "fractions": self.fractions,
             "costs": dict(self.costs),
             "about": dict(self.about),
         }
-        content = io.BytesIO()
-        np.savez_compressed(content, document=np.array(json.dumps(document)), **arrays)
-        write_atomic(Path(path), content.getvalue())
+        arrays["document"] = np.array(document_text(FORMAT, VERSION, document))
+        write_atomic(Path(path), pack_arrays(arrays, compress=True))
 
     @staticmethod
     def load(path: str | Path) -> TruthTable:
         """Reads what `save` wrote."""
-        with np.load(path, allow_pickle=False) as arrays:
-            document = json.loads(str(arrays["document"]))
-            if document.get("format") != FORMAT:
-                raise ValueError(f"`path` must be a truth table, found {path}; make one with benchmarks/truth.py")
-            tasks = tuple(document["tasks"])
-            inside = subset_members(len(tasks))
-            losses = {name: _unpacked(arrays[name], inside) for name in ("val", "test", "early")}
-            named, predicted = (
-                [name.removeprefix(kind) for name in arrays.files if name.startswith(kind)]
-                for kind in ("affinity ", "predicted ")
-            )
-            return TruthTable(
-                tasks,
-                **losses,
-                fractions=tuple(document["fractions"]),
-                epochs=arrays["epochs"].astype(np.int64),
-                affinities={name: arrays[f"affinity {name}"].astype(np.float64) for name in named},
-                errors={name: arrays[f"stderr {name}"].astype(np.float64) for name in named},
-                predictions={name: _unpacked(arrays[f"predicted {name}"], inside) for name in predicted},
-                costs=document["costs"],
-                about=document["about"],
-            )
+        with damage_reported(Path(path), hint=HINT):
+            arrays = unpack_arrays(Path(path).read_bytes())
+            text = str(arrays["document"])
+        document = parse_document(text, str(path), FORMAT, (VERSION,), hint=HINT)
+        tasks = tuple(document["tasks"])
+        inside = subset_members(len(tasks))
+        losses = {name: _unpacked(arrays[name], inside) for name in ("val", "test", "early")}
+        named, predicted = (
+            [name.removeprefix(kind) for name in arrays if name.startswith(kind)]
+            for kind in ("affinity ", "predicted ")
+        )
+        return TruthTable(
+            tasks,
+            **losses,
+            fractions=tuple(document["fractions"]),
+            epochs=arrays["epochs"].astype(np.int64),
+            affinities={name: arrays[f"affinity {name}"].astype(np.float64) for name in named},
+            errors={name: arrays[f"stderr {name}"].astype(np.float64) for name in named},
+            predictions={name: _unpacked(arrays[f"predicted {name}"], inside) for name in predicted},
+            costs=document["costs"],
+            about=document["about"],
+        )
 
 
 def subset_members(tasks: int) -> NDArray[np.bool_]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from tagalong.caution import GENERAL, PEOPLE, sensitive
+from tagalong.disclaimer import GENERAL, PEOPLE, find_sensitive_tasks
 from tagalong.errors import counted
 from tagalong.rendering import Html, table, tag
 from tagalong.study import Cost, ProblemInfo, Results, Run
@@ -68,7 +68,7 @@ def how_to_read(methods: Iterable[str]) -> Html:
 
 def handle_with_care(tasks: Iterable[str]) -> Html:
     """What affinity is not; tasks about people are named."""
-    found = sensitive(tasks)
+    found = find_sensitive_tasks(tasks)
     named = "; ".join(f"{trait}: {', '.join(names)}" for trait, names in found.items())
     return tag(
         "aside",

@@ -55,7 +55,7 @@ def write_report(run: str | Path | Run, path: str | Path | None = None) -> Path:
     """
     found = run if isinstance(run, Run) else read_run(run)
     file = found.folder / FILE if path is None else Path(path)
-    write_atomic(file, page(found, found.all_budgets()).encode())
+    write_atomic(file, page(found, found.all_budgets()))
     return file
 
 

@@ -1,4 +1,4 @@
-"""Notes on what affinity is not, added wherever affinities and results are shown or saved."""
+"""A disclaimer on what affinity does not mean, added wherever affinities and results are shown or saved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PEOPLE = (
     "about the people, and must not be read as a link between these traits."
 )
 
-# Words of task names, whole or as a beginning (…*), that speak of what people must not be judged by.
+# Words in task names that suggest a sensitive trait of people; a star stands for any ending.
 SENSITIVE = {
     "gender": "gender sex male female man woman men women boy girl trans*",
     "race and origin": "race racial ethnic* skin nationality citizen* immigra* migra* hispanic asian black white caste",
@@ -25,24 +25,24 @@ SENSITIVE = {
 }
 
 
-def caution(tasks: Iterable[str]) -> str:
-    """The caution for these tasks; tasks that are about people are named.
+def disclaimer(tasks: Iterable[str]) -> str:
+    """Returns the disclaimer for these tasks, which names those that seem to be about people.
 
     Example:
-        >>> caution(["depth", "normals"]) == GENERAL
+        >>> disclaimer(["depth", "normals"]) == GENERAL
         True
-        >>> "gender: is_male; age: Young" in caution(["is_male", "Young", "depth"])
+        >>> "gender: is_male; age: Young" in disclaimer(["is_male", "Young", "depth"])
         True
     """
-    found = sensitive(tasks)
+    found = find_sensitive_tasks(tasks)
     if not found:
         return GENERAL
     named = "; ".join(f"{trait}: {', '.join(names)}" for trait, names in found.items())
     return f"{GENERAL} {PEOPLE.format(named=named)}"
 
 
-def sensitive(tasks: Iterable[str]) -> dict[str, list[str]]:
-    """The tasks whose names speak of sensitive traits, by trait."""
+def find_sensitive_tasks(tasks: Iterable[str]) -> dict[str, list[str]]:
+    """Returns the tasks whose names suggest a sensitive trait of people, by trait."""
     found: dict[str, list[str]] = {}
     for task in tasks:
         words = re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", task).lower())

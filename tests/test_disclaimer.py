@@ -1,4 +1,4 @@
-"""What affinity is not travels with every file."""
+"""Every file carries the disclaimer on what affinity does not mean."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tagalong import Affinity
-from tagalong.caution import GENERAL, caution, sensitive
+from tagalong.disclaimer import GENERAL, disclaimer, find_sensitive_tasks
 
 
 @pytest.mark.parametrize(
@@ -18,17 +18,17 @@ from tagalong.caution import GENERAL, caution, sensitive
     ],
 )  # fmt: skip
 def test_sensitive_tasks_are_named(task: str, trait: str) -> None:
-    assert sensitive([task, "depth"]) == {trait: [task]}
-    assert task in caution([task])
+    assert find_sensitive_tasks([task, "depth"]) == {trait: [task]}
+    assert task in disclaimer([task])
 
 
 @pytest.mark.parametrize("task", ["depth", "average", "package", "illumination", "embrace", "message", "0"])
 def test_other_tasks_are_not(task: str) -> None:
-    assert caution([task]) == GENERAL
+    assert disclaimer([task]) == GENERAL
 
 
 def test_saved_affinities_carry_it_and_load(tmp_path: Path) -> None:
     path = tmp_path / "affinity.json"
     Affinity.from_matrix(np.eye(2), ["gender", "depth"]).save(path)
-    assert json.loads(path.read_text())["caution"] == caution(["gender", "depth"])
+    assert json.loads(path.read_text())["caution"] == disclaimer(["gender", "depth"])
     assert Affinity.load(path).tasks == ("gender", "depth")
