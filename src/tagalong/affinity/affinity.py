@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from tagalong.errors import named, refuse
 from tagalong.files import write_atomic
+from tagalong.rendering import terminal_width
 
 from .averaging import TRIM, Average, Floats, Ints, averages, levelled
 from .bootstrap import RESAMPLES, resamples, standard_errors
@@ -362,7 +363,7 @@ class Affinity:
         return named_values(str(self.settings.get("estimator") or "affinity"), self.tasks, self.mean)
 
     def __str__(self) -> str:
-        return text_table(self)
+        return text_table(self, terminal_width())
 
     def __repr__(self) -> str:
         estimator = self.settings.get("estimator")

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import re
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
 from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
+from rich.style import Style
+
+from tagalong.rendering import Paint, TextTable, wrap
 
 if TYPE_CHECKING:
     from tagalong.progress import Progress
 
 NARROWEST, WIDEST = 40, 100  # columns of sentences
-SHORTEST_NAME = 8  # letters
 BAR = 10  # columns
 JOINERS = "\u200c\u200d"  # part of how Persian, Hindi and emoji are written; they move nothing
-FILLED = re.compile(r" +((?:\x1b\[[\d;]*m)*)$")
 
 
 def screen() -> Console:
@@ -47,9 +44,8 @@ def print_line(console: Console, text: str, hang: int = 0) -> None:
     if not console.is_terminal:
         console.print(text, soft_wrap=True)
         return
-    start = " " * (hang or 2 * text.startswith("* "))
-    width = prose_width(console)
-    for line in wrap(text, width, subsequent_indent=start, break_long_words=False, break_on_hyphens=False):
+    indent = " " * (hang or 2 * text.startswith("* "))
+    for line in wrap(text, prose_width(console), indent, break_words=False):
         console.print(line, soft_wrap=True)
 
 
@@ -58,37 +54,27 @@ def printable(name: str) -> str:
     return "".join(sign if sign.isprintable() or sign in JOINERS else "?" for sign in name)
 
 
-def text_table(*columns: str, numbers: tuple[str, ...] = (), names: tuple[str, ...] = ()) -> Table:
-    """A plain table; numbers are right-aligned, and names shortened where it is narrow, instead of broken."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        whole = column in (*numbers, *names)
-        made.add_column(
-            column,
-            justify="right" if column in numbers else "left",
-            no_wrap=whole,
-            overflow="ellipsis" if whole else "fold",
-        )
-    return made
+def print_table(console: Console, table: TextTable, fit: bool = True) -> None:
+    """Prints a table.
+
+    Args:
+        console: where.
+        table: what.
+        fit: whether it is fitted to the width of a terminal.
+    """
+    for line in table.lines(table_width(console) if fit else None, _paint(console)):
+        print(line, file=console.file)
 
 
-def print_table(console: Console, made: Table) -> None:
-    """Prints a table without the space that fills its last column; where it is too wide, names get shorter first."""
-    _shorten_names(console, made)
-    with console.capture() as captured:
-        console.print(made)
-    for line in captured.get().splitlines():
-        print(FILLED.sub(r"\1", line), file=console.file)
+def table_width(console: Console) -> int | None:
+    """The columns that a table is fitted to; None in a file or a pipe, unless COLUMNS says how wide it is."""
+    return console.width if console.is_terminal or "COLUMNS" in os.environ else None
 
 
-def _shorten_names(console: Console, made: Table) -> None:
-    endless = console.options.update(max_width=10_000)
-    excess = Measurement.get(console, endless, made).maximum - console.width
-    for column in made.columns:
-        if excess > 0 and column.no_wrap and column.justify == "left":
-            longest = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
-            column.max_width = max(longest - excess, SHORTEST_NAME)
-            excess -= longest - column.max_width
+def _paint(console: Console) -> Paint | None:
+    if console.color_system is None:
+        return None
+    return lambda text, style: Style.parse(style).render(text)
 
 
 @contextmanager

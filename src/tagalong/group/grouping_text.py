@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tagalong.rendering import columns, join, left, right, table, tag
+from tagalong.rendering import TextTable, join, table, tag
 
 from .solvers import MOST_TIES
 
 if TYPE_CHECKING:
     from .grouping import Group, Grouping
 
-PADDED = (right, left, left, right)
+HEADINGS = ("network", "serves", "helped by", "score")
 
 
 def text_table(grouping: Grouping) -> str:
     """One line of summary, then one line per network."""
-    rows = [("network", "serves", "helped by", "score")]
+    made = TextTable(*HEADINGS, numbers=("network", "score"))
     for number, group in enumerate(grouping.groups, 1):
-        rows.append((str(number), _names(group.serves), _names(group.helpers), f"{_score(grouping, group):.6g}"))
-    widths = [max(columns(row[column]) for row in rows) for column in range(4)]
-    lines = ["  ".join(pad(cell, width) for pad, cell, width in zip(PADDED, row, widths, strict=True)) for row in rows]
-    return "\n".join([summary(grouping), *(line.rstrip() for line in lines), *remarks(grouping)])
+        made.add_row(str(number), _names(group.serves), _names(group.helpers), f"{_score(grouping, group):.6g}")
+    return "\n".join([summary(grouping), *made.lines(), *remarks(grouping)])
 
 
 def html_table(grouping: Grouping) -> str:
@@ -30,7 +28,7 @@ def html_table(grouping: Grouping) -> str:
         [number, _names(group.serves), _names(group.helpers) or "–", f"{_score(grouping, group):.4g}"]
         for number, group in enumerate(grouping.groups, 1)
     ]
-    made = table(["network", "serves", "helped by", "score"], rows, caption=summary(grouping))
+    made = table(HEADINGS, rows, caption=summary(grouping))
     return join([made, *(tag("div", tag("small", remark)) for remark in remarks(grouping))])
 
 

@@ -10,10 +10,11 @@ from typing import Any
 from tagalong.errors import counted
 from tagalong.files import holdable
 from tagalong.group import Group
+from tagalong.rendering import wrap
 
 from .records import TOGETHER, Label, Record, by_label
 from .summary import changes, mean, stderr, summarise
-from .text import WIDTH, label_text, networks_list, percent, wrapped
+from .text import WIDTH, label_text, networks_list, percent
 from .uncertainty import CONFIDENCE, interval_half_width
 
 ENOUGH_SEEDS = 3
@@ -104,7 +105,7 @@ class Verdict:
         text = start + self.sentence
         if self.provisional:
             text += f" ({'; '.join(self.provisional)}.)"
-        return "\n".join([*wrapped(text, width), *networks_list(self.groups, width)])
+        return "\n".join([*wrap(text, width), *networks_list(self.groups, width)])
 
     def __str__(self) -> str:
         return self.to_text()
