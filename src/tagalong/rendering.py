@@ -18,7 +18,7 @@ Paint = Callable[[str, str], str]  # from a text and its style to what a termina
 
 
 def columns(text: str) -> int:
-    """The number of columns that a text takes on a terminal.
+    """Returns the number of columns that a text takes on a terminal.
 
     Example:
         >>> columns("age"), columns("年齢"), columns("a\\u0301ge")
@@ -34,7 +34,7 @@ def _character_columns(character: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """The text, with its end replaced by "…" where it is too long.
+    """Cuts a text that is too long and marks its end with "…".
 
     Example:
         >>> cut("weight", 6), cut("weight", 4), cut("年齢と体重", 6)
@@ -48,7 +48,7 @@ def cut(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> list[str]:
-    """The lines of a text, broken at spaces.
+    """Breaks a text into lines, at spaces.
 
     Args:
         text: what to break.
@@ -81,7 +81,7 @@ def _longest_start(text: str, width: int) -> str:
 
 
 def terminal_width() -> int | None:
-    """The number of columns of the terminal; None where standard output is a file, a pipe or a notebook."""
+    """Returns the number of columns of the terminal, or None if standard output is a file, a pipe or a notebook."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -144,23 +144,17 @@ class TextTable:
         """Adds a row; a cell may have several lines, and be `Styled`."""
         self.rows.append(cells)
 
-    @property
-    def width(self) -> int:
-        """The number of columns that the table takes where nothing is shortened."""
-        return self._total(self._natural_widths())
-
     def lines(self, width: int | None = None, paint: Paint | None = None) -> list[str]:
-        """The lines of the table.
+        """Returns the lines of the table.
 
         Args:
             width: columns to fit into; None shortens nothing.
             paint: shows a text in a style; None shows no styles.
         """
         widths = self._natural_widths() if width is None else self._fitted_widths(width)
-        rows: list[Sequence[str]] = [*self.rows]
-        if any(self.headings):
-            rows.insert(0, [Styled(heading, "bold") for heading in self.headings])
-        return [line for row in rows for line in self._row_lines(row, widths, paint)]
+        headings = [Styled(heading, "bold") for heading in self.headings]
+        lines = self._row_lines(headings, widths, paint, bottom=True) if any(headings) else []
+        return lines + [line for row in self.rows for line in self._row_lines(row, widths, paint)]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -169,12 +163,9 @@ class TextTable:
         rows = [self.headings, *self.rows]
         return [max(columns(line) for cell in cells for line in cell.split("\n")) for cells in zip(*rows, strict=True)]
 
-    def _total(self, widths: Sequence[int]) -> int:
-        return sum(widths) + self._gap * (len(widths) - 1)
-
     def _fitted_widths(self, width: int) -> list[int]:
         widths, least = self._natural_widths(), self._least_widths()
-        excess = self._total(widths) - width
+        excess = sum(widths) + self._gap * (len(widths) - 1) - width
         for kind in (self._names, self._sentences, self._numbers):
             places = [place for place, heading in enumerate(self.headings) if heading in kind]
             while excess > 0 and (wider := [place for place in places if widths[place] > least[place]]):
@@ -191,8 +182,13 @@ class TextTable:
                 least[place] = max(map(columns, [*words, *(row[place] for row in self.rows)]), default=0)
         return least
 
-    def _row_lines(self, row: Sequence[str], widths: Sequence[int], paint: Paint | None) -> list[str]:
-        cells = [self._cell_lines(cell, *about) for cell, *about in zip(row, self.headings, widths, strict=True)]
+    def _row_lines(
+        self, row: Sequence[str], widths: Sequence[int], paint: Paint | None, bottom: bool = False
+    ) -> list[str]:
+        cells = [self._cell_lines(*cell) for cell in zip(row, self.headings, widths, strict=True)]
+        if bottom:
+            height = max(map(len, cells))
+            cells = [[""] * (height - len(lines)) + lines for lines in cells]
         styles = [cell.style if isinstance(cell, Styled) else "" for cell in row]
         return [self._line(parts, styles, widths, paint) for parts in zip_longest(*cells, fillvalue="")]
 
@@ -214,7 +210,7 @@ class TextTable:
 
 
 class Html(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
@@ -230,7 +226,9 @@ def escape(content: object) -> Html:
 
 
 def tag(element: str, /, *children: object, **attributes: str | float | bool | None) -> Html:
-    """An element. Attributes are written `class_`, `aria_label`; None and False leave one out, True has no value.
+    """Returns an element.
+
+    Attributes are written `class_` and `aria_label`. None and False leave an attribute out; True gives it no value.
 
     Example:
         >>> tag("th", "R&D", scope="col", class_="wide", hidden=True)
@@ -250,14 +248,14 @@ def _attribute(key: str, value: str | float | bool | None) -> str:
 
 
 def join(children: Iterable[object], separator: str = "") -> Html:
-    """Children one after the other, each escaped unless it is HTML; None is left out."""
+    """Joins children, each escaped unless it is HTML; None is left out."""
     return Html(separator.join(escape(child) for child in children if child is not None))
 
 
 def table(
     headings: Sequence[object], rows: Iterable[Sequence[object]], *, caption: object = None, class_: str | None = None
 ) -> Html:
-    """A table whose first column names the rows; a cell may be a `td` or `th` already.
+    """Returns a table whose first column names the rows; a cell may already be a `td` or `th` element.
 
     Example:
         >>> table(["task", "score"], [["age", 1]])[-66:]

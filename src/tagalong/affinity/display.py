@@ -75,14 +75,14 @@ def _head(affinity: Affinity, scale: int) -> str:
 
 
 def _largest(affinity: Affinity) -> float:
-    """The largest value between two tasks; self-affinities are far larger and would hide the rest."""
+    """Returns the largest absolute value between two tasks; self-affinities are far larger and would hide the rest."""
     apart = ~np.eye(len(affinity.tasks), dtype=bool)
     values = np.abs(affinity.mean[apart & np.isfinite(affinity.mean)])
     return float(values.max()) if values.size and values.max() > 1e-300 else 1.0
 
 
 def _scale(affinity: Affinity) -> int:
-    """The power of ten, a multiple of three, that brings values to between 1 and 1000."""
+    """Returns the power of ten, a multiple of three, by which values are divided to lie between 1 and 1000."""
     largest = _largest(affinity)
     return 0 if 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
 
@@ -116,12 +116,12 @@ def _one_line(name: str) -> str:
 
 
 HELPS, HURTS = (33, 102, 172), (178, 24, 43)
-SHOWN = 40  # more columns than a notebook shows
+MOST_COLUMNS = 40  # in a notebook
 
 
 def html_table(affinity: Affinity) -> str:
-    """Rows help columns; blue helps, red hurts, within noise is marked and has no colour."""
-    shown = min(len(affinity.tasks), SHOWN)
+    """Returns an HTML table; the row helps the column. Blue helps, red hurts, and noise has no colour."""
+    shown = min(len(affinity.tasks), MOST_COLUMNS)
     names = affinity.tasks[:shown]
     rows = [[name, *(_coloured(affinity, i, j) for j in range(shown))] for i, name in enumerate(names)]
     notes = ["~ within two standard errors of zero; the diagonal is self-affinity"]
@@ -140,13 +140,13 @@ def _coloured(affinity: Affinity, i: int, j: int) -> Html:
 
 
 def _background(share: float) -> str:
-    """A tint over whatever the notebook's own background is."""
+    """Returns a translucent colour, which suits light and dark notebooks."""
     colour = ", ".join(map(str, HELPS if share > 0 else HURTS))
     return f"background: rgba({colour}, {0.55 * min(abs(share), 1.0):.2f})"
 
 
 def named_values(name: str, tasks: Sequence[str], values: Floats) -> dict[str, float]:
-    """One number per pair of different tasks with a value; loggers show the sources of one target together.
+    """Names the value of each pair of different tasks; loggers show the sources of one target together.
 
     Example:
         >>> named_values("lookahead", ["age", "ill"], np.array([[9.0, 0.5], [np.nan, 9.0]]))

@@ -24,7 +24,7 @@ def make_frame(records: Sequence[Record], problem: ProblemInfo) -> Any:
         ImportError: pandas is not installed.
     """
     require("results.to_frame()", "pandas", "pandas")
-    from pandas import DataFrame
+    from pandas import DataFrame  # type: ignore[import-untyped]
 
     together = {record.seed: record for record in records if record.label == TOGETHER}
     unit = mean_cost([record.training for record in together.values()])
