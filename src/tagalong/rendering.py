@@ -1,42 +1,40 @@
-"""Text in columns of a terminal, and HTML that is escaped by construction."""
+"""Tables and wrapped sentences in plain text, and HTML that is escaped by construction."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+import re
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import zip_longest
 from unicodedata import category, east_asian_width
 
 VOID = frozenset({"br", "input", "meta", "hr"})  # elements without an end tag
+WORD = re.compile(r" *[^ ]+")
+SHORTEST = 8  # columns of a terminal that names and sentences keep where there is no room
+
+Paint = Callable[[str, str], str]  # from a text and its style to what a terminal shows in that style
 
 
 def columns(text: str) -> int:
-    """How many columns a text takes.
+    """Returns the number of columns that a text takes on a terminal.
 
     Example:
         >>> columns("age"), columns("年齢"), columns("a\\u0301ge")
         (3, 4, 3)
     """
-    return len(text) if text.isascii() else sum(map(_columns, text))
+    return len(text) if text.isascii() else sum(map(_character_columns, text))
 
 
-def _columns(sign: str) -> int:
-    if category(sign) in ("Mn", "Me", "Cf"):
+def _character_columns(character: str) -> int:
+    if category(character) in ("Mn", "Me", "Cf"):
         return 0
-    return 2 if east_asian_width(sign) in "WF" else 1
-
-
-def left(text: str, width: int) -> str:
-    """The text with spaces behind it."""
-    return text + " " * (width - columns(text))
-
-
-def right(text: str, width: int) -> str:
-    """The text with spaces before it."""
-    return " " * (width - columns(text)) + text
+    return 2 if east_asian_width(character) in "WF" else 1
 
 
 def cut(text: str, width: int) -> str:
-    """The text, its end left out where it is too long.
+    """Cuts a text that is too long and marks its end with "…".
 
     Example:
         >>> cut("weight", 6), cut("weight", 4), cut("年齢と体重", 6)
@@ -49,8 +47,170 @@ def cut(text: str, width: int) -> str:
     return f"{text}…"
 
 
+def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> list[str]:
+    """Breaks a text into lines, at spaces.
+
+    Args:
+        text: what to break.
+        width: columns of a line.
+        hang: what lines after the first start with.
+        break_words: whether a word that is longer than a line is broken too.
+
+    Example:
+        >>> wrap("one network for all tasks", 11, hang="  ")
+        ['one network', '  for all', '  tasks']
+    """
+    lines = [""]
+    for word in WORD.findall(" ".join(text.splitlines())):
+        too_long = break_words and columns(hang + word.lstrip()) > width
+        if too_long or not lines[-1] or columns(lines[-1] + word) <= width:
+            lines[-1] += word
+        else:
+            lines.append(hang + word.lstrip())
+        while too_long and columns(lines[-1]) > width > columns(hang) + 1:
+            whole = lines.pop()
+            first = _longest_start(whole, width)
+            lines += [first, hang + whole[len(first) :]]
+    return lines
+
+
+def _longest_start(text: str, width: int) -> str:
+    while columns(text) > width:
+        text = text[:-1]
+    return text
+
+
+def terminal_width() -> int | None:
+    """Returns the number of columns of the terminal, or None if standard output is a file, a pipe or a notebook."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+class Styled(str):
+    """The text of a cell with a style for terminals, such as "bold" or "dim"."""
+
+    __slots__ = ("style",)
+    style: str
+
+    def __new__(cls, text: str, style: str = "") -> Styled:
+        made = super().__new__(cls, text)
+        made.style = style
+        return made
+
+
+class TextTable:
+    """A table in plain text. Every table that the library or a command shows is made here.
+
+    It is as wide as its cells need. Fitted to a width, names are shortened first, then other texts and the headings of
+    numbers are wrapped. Numbers are never shortened, so a table of many numbers can be wider than it should.
+
+    Args:
+        headings: of the columns. If all of them are empty, there is no line of headings.
+        numbers: headings of the columns that are right-aligned.
+        names: headings of the columns that are shortened instead of wrapped.
+        gap: the number of spaces between two columns.
+        shortest: the number of columns that names and sentences keep.
+        wrap_headings: whether the headings of numbers may be wrapped.
+
+    Example:
+        >>> table = TextTable("task", "kind", "loss", numbers=["loss"], names=["task"])
+        >>> table.add_row("blood_pressure", "regression", "0.71")
+        >>> table.add_row("ill", "binary", "12.5")
+        >>> print(table)
+        task            kind        loss
+        blood_pressure  regression  0.71
+        ill             binary      12.5
+        >>> print("\\n".join(table.lines(width=28)))
+        task        kind        loss
+        blood_pre…  regression  0.71
+        ill         binary      12.5
+    """
+
+    def __init__(
+        self,
+        *headings: str,
+        numbers: Collection[str] = (),
+        names: Collection[str] = (),
+        gap: int = 2,
+        shortest: int = SHORTEST,
+        wrap_headings: bool = True,
+    ) -> None:
+        self.headings = headings
+        self.rows: list[tuple[str, ...]] = []
+        self._numbers, self._names = frozenset(numbers), frozenset(names)
+        self._sentences = frozenset(headings) - self._numbers - self._names
+        self._gap, self._shortest, self._wrap_headings = gap, shortest, wrap_headings
+
+    def add_row(self, *cells: str) -> None:
+        """Adds a row; a cell may have several lines, and be `Styled`."""
+        self.rows.append(cells)
+
+    def lines(self, width: int | None = None, paint: Paint | None = None) -> list[str]:
+        """Returns the lines of the table.
+
+        Args:
+            width: columns to fit into; None shortens nothing.
+            paint: shows a text in a style; None shows no styles.
+        """
+        widths = self._natural_widths() if width is None else self._fitted_widths(width)
+        headings = [Styled(heading, "bold") for heading in self.headings]
+        lines = self._row_lines(headings, widths, paint, bottom=True) if any(headings) else []
+        return lines + [line for row in self.rows for line in self._row_lines(row, widths, paint)]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _natural_widths(self) -> list[int]:
+        rows = [self.headings, *self.rows]
+        return [max(columns(line) for cell in cells for line in cell.split("\n")) for cells in zip(*rows, strict=True)]
+
+    def _fitted_widths(self, width: int) -> list[int]:
+        widths, least = self._natural_widths(), self._least_widths()
+        excess = sum(widths) + self._gap * (len(widths) - 1) - width
+        for kind in (self._names, self._sentences, self._numbers):
+            places = [place for place, heading in enumerate(self.headings) if heading in kind]
+            while excess > 0 and (wider := [place for place in places if widths[place] > least[place]]):
+                widest = max(wider, key=widths.__getitem__)
+                widths[widest] -= 1
+                excess -= 1
+        return widths
+
+    def _least_widths(self) -> list[int]:
+        least = [self._shortest] * len(self.headings)
+        for place, heading in enumerate(self.headings):
+            if heading in self._numbers:
+                words = heading.split() if self._wrap_headings else [heading]
+                least[place] = max(map(columns, [*words, *(row[place] for row in self.rows)]), default=0)
+        return least
+
+    def _row_lines(
+        self, row: Sequence[str], widths: Sequence[int], paint: Paint | None, bottom: bool = False
+    ) -> list[str]:
+        cells = [self._cell_lines(*cell) for cell in zip(row, self.headings, widths, strict=True)]
+        if bottom:
+            height = max(map(len, cells))
+            cells = [[""] * (height - len(lines)) + lines for lines in cells]
+        styles = [cell.style if isinstance(cell, Styled) else "" for cell in row]
+        return [self._line(parts, styles, widths, paint) for parts in zip_longest(*cells, fillvalue="")]
+
+    def _cell_lines(self, cell: str, heading: str, width: int) -> list[str]:
+        if heading in self._names:
+            return [cut(cell, width)]
+        return [part for line in cell.split("\n") for part in (wrap(line, width) if columns(line) > width else [line])]
+
+    def _line(self, parts: Sequence[str], styles: Sequence[str], widths: Sequence[int], paint: Paint | None) -> str:
+        line = spaces = ""
+        for part, style, width, heading in zip(parts, styles, widths, self.headings, strict=True):
+            text, padding = part.rstrip(), " " * (width - columns(part))
+            spaces += padding if heading in self._numbers else ""
+            if text:
+                line += spaces + (paint(text, style) if paint and style else text)
+                spaces = ""
+            spaces += part[len(text) :] + ("" if heading in self._numbers else padding) + " " * self._gap
+        return line
+
+
 class Html(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
@@ -66,7 +226,9 @@ def escape(content: object) -> Html:
 
 
 def tag(element: str, /, *children: object, **attributes: str | float | bool | None) -> Html:
-    """An element. Attributes are written `class_`, `aria_label`; None and False leave one out, True has no value.
+    """Returns an element.
+
+    Attributes are written `class_` and `aria_label`. None and False leave an attribute out; True gives it no value.
 
     Example:
         >>> tag("th", "R&D", scope="col", class_="wide", hidden=True)
@@ -86,14 +248,14 @@ def _attribute(key: str, value: str | float | bool | None) -> str:
 
 
 def join(children: Iterable[object], separator: str = "") -> Html:
-    """Children one after the other, each escaped unless it is HTML; None is left out."""
+    """Joins children, each escaped unless it is HTML; None is left out."""
     return Html(separator.join(escape(child) for child in children if child is not None))
 
 
 def table(
     headings: Sequence[object], rows: Iterable[Sequence[object]], *, caption: object = None, class_: str | None = None
 ) -> Html:
-    """A table whose first column names the rows; a cell may be a `td` or `th` already.
+    """Returns a table whose first column names the rows; a cell may already be a `td` or `th` element.
 
     Example:
         >>> table(["task", "score"], [["age", 1]])[-66:]

@@ -62,7 +62,7 @@ class TableRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TextTable:
+class ParsedTable:
     """A table whose cells are text, without the space around them; blank rows are left out.
 
     Attributes:
@@ -103,7 +103,7 @@ class RawColumns:
         columns: by name: text cells of a file, or whatever a DataFrame or a mapping holds.
         rows: their number.
         unnamed: how many columns without a name were left out, such as an index that was written to a file.
-        decimal_comma: see `TextTable`.
+        decimal_comma: see `ParsedTable`.
     """
 
     place: str
@@ -113,7 +113,7 @@ class RawColumns:
     decimal_comma: bool = False
 
 
-def read_table(path: str | os.PathLike[str]) -> TextTable:
+def read_table(path: str | os.PathLike[str]) -> ParsedTable:
     """Reads a table as text.
 
     Args:
@@ -135,7 +135,7 @@ def read_table(path: str | os.PathLike[str]) -> TextTable:
     return parse_table(read_text(path), path)
 
 
-def parse_table(text: str, path: str | os.PathLike[str], default_header: Sequence[str] = ()) -> TextTable:
+def parse_table(text: str, path: str | os.PathLike[str], default_header: Sequence[str] = ()) -> ParsedTable:
     """Parses the text of a file as a table; see `read_table`.
 
     Args:
@@ -153,7 +153,7 @@ def parse_table(text: str, path: str | os.PathLike[str], default_header: Sequenc
     problems = _header_problems(f"{place}, line {header.line}", header.cells)
     problems += _row_problems(place, rows, width, delimiter)
     rows = [TableRow(line, (cells + [""] * width)[:width]) for line, cells in rows]
-    return TextTable(place, header, rows, delimiter != ",", problems)
+    return ParsedTable(place, header, rows, delimiter != ",", problems)
 
 
 def read_columns(source: TableSource, argument: str = "data", keep_empty: bool = False) -> RawColumns:

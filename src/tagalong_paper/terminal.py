@@ -6,11 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
 
-from tagalong.cli import print_line, print_table, printable, screen, text_table
+from tagalong.cli import TextTable, print_line, print_table, printable, screen
+from tagalong.rendering import Styled
 
 from .report import Value
 
@@ -68,8 +66,7 @@ def _show_sheet(console: Console, sheet: Sheet) -> None:
         for number, columns in enumerate(blocks(sheet, console.width if console.is_terminal else ENDLESS)):
             if number:
                 console.print()
-            made = _sheet_table(sheet, columns)
-            print_table(_wide_enough(console, made), made)
+            print_table(console, _sheet_table(sheet, columns), fit=False)
     if sheet.note:
         print_line(console, f"({sheet.note})")
 
@@ -87,17 +84,10 @@ def blocks(sheet: Sheet, width: int) -> list[list[int]]:
     return [[*range(named), *lot] for lot in lots]
 
 
-def _wide_enough(console: Console, made: Table) -> Console:
-    """A screen on which no column is cut: a file, or one that is too narrow for a single number."""
-    endless = Console(width=ENDLESS, file=console.file)
-    needed = Measurement.get(endless, endless.options, made).maximum
-    return console if needed <= console.width else Console(width=needed, file=console.file, highlight=False)
-
-
-def _sheet_table(sheet: Sheet, columns: Sequence[int]) -> Table:
+def _sheet_table(sheet: Sheet, columns: Sequence[int]) -> TextTable:
     whole = [place for place in columns if any(isinstance(row[place], int) for row in sheet.rows)]
     right = tuple(sheet.columns[place] for place in columns if place in whole or _measured(sheet, place))
-    made = text_table(*(sheet.columns[place] for place in columns), numbers=right)
+    made = TextTable(*(sheet.columns[place] for place in columns), numbers=right)
     served = "bold" if any(_only_helps(cell) for row in sheet.rows for cell in row) else ""
     for row in sheet.rows:
         made.add_row(*(_styled(row[place], served) for place in columns))
@@ -109,10 +99,10 @@ def _measured(sheet: Sheet, place: int) -> bool:
     return any(isinstance(row[place], Value) for row in sheet.rows)
 
 
-def _styled(cell: Cell, served: str) -> Text:
+def _styled(cell: Cell, served: str) -> Styled:
     """A cell; results of served tasks stand out in tables that hold those of helpers too."""
     style = "dim" if _only_helps(cell) else served if isinstance(cell, Value) else ""
-    return Text(_text(cell), style=style)
+    return Styled(_text(cell), style)
 
 
 def _only_helps(cell: Cell) -> bool:
@@ -139,8 +129,8 @@ def show_selections(found: Sequence[Selection], quiet: bool = False) -> None:
         print_line(console, "Totals are sums of scores in the published matrices; +task is trained along as a helper.")
 
 
-def _selection_table(found: list[Selection]) -> Table:
-    made = text_table("budget", "printed", "total", "best", "total ", numbers=("budget", "total", "total "))
+def _selection_table(found: list[Selection]) -> TextTable:
+    made = TextTable("budget", "printed", "total", "best", "total", numbers=("budget", "total"))
     for one in found:
         printed = "\n".join(_short(frozenset(group.results), group.bold) for group in one.printed.groups)
         best = "\n".join(_short(group.trains, group.serves) for group in _in_order(one))

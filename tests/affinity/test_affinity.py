@@ -108,20 +108,23 @@ def test_average_is_recorded_and_taken_from_settings() -> None:
         ({"tasks": ["a", ""]}, "`tasks` must be non-empty strings, found ''"),
         ({"tasks": ["a", 3]}, "`tasks` must be non-empty strings, found 3"),
         ({"tasks": "ab"}, "`tasks` must be a list of names, found the string 'ab'"),
-        ({"tasks": ["a", "b", "c"]}, r"3 tasks need \(2, 3, 3\), found \(2, 2, 2\)"),
+        ({"tasks": ["a", "b", "c"]}, r"must have the shape \(2, 3, 3\) for 3 tasks, found \(2, 2, 2\)"),
         ({"tasks": []}, "`tasks` must name at least one task"),
         ({"history": np.full((2, 2, 2), np.inf)}, "`history` must be finite, or NaN .* found 8 infinite"),
         ({"history": 5}, "`history` must be an array, found int"),
         ({"steps": 5}, "`steps`"),
         ({"history": [[["x"]]]}, "`history` must be an array of numbers"),
-        ({"null": np.zeros(2)}, r"`null` has the wrong shape: 2 tasks need \(2, 2\), found \(2,\)"),
+        ({"null": np.zeros(2)}, r"`null` must have the shape \(2, 2\) for 2 tasks, found \(2,\)"),
         ({"null": np.full((2, 2), -np.inf)}, "`null` must be finite"),
-        ({"steps": [4, 4]}, "`steps` must rise strictly"),
+        ({"steps": [4, 4]}, "`steps` must be strictly increasing"),
         ({"steps": [1]}, "`steps` must number the 2 steps of `history`, found 1"),
-        ({"steps": [0.5, 1]}, "`steps` must be an array of numbers.*not whole"),
-        ({"skipped": {"nan": [[1, 2], [3, -4]]}}, r"`skipped\['nan'\]` must count values, found -4"),
-        ({"settings": {"x": np.zeros(3)}}, "`settings` must be JSON-able"),
-        ({"settings": {"x": float("nan")}}, "`settings` must be JSON-able"),
+        ({"steps": [0.5, 1]}, "`steps` must be an array of numbers.*not integers"),
+        (
+            {"skipped": {"nan": [[1, 2], [3, -4]]}},
+            r"`skipped\['nan'\]` must be numbers of values, at least 0, found -4",
+        ),
+        ({"settings": {"x": np.zeros(3)}}, "`settings` must be values that JSON can represent"),
+        ({"settings": {"x": float("nan")}}, "`settings` must be values that JSON can represent"),
         (
             {"settings": {"average": "mode"}},
             "`average` must be one of 'mean', 'trimmed', 'median', found 'mode'",
@@ -137,13 +140,13 @@ def test_from_history_says_what_is_wrong(arguments: dict[str, object], message: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"matrix": [[1, 2, 3]]}, r"1 tasks need \(1, 1\), found \(1, 3\)"),
+        ({"matrix": [[1, 2, 3]]}, r"must have the shape \(1, 1\) for 1 tasks, found \(1, 3\)"),
         ({"matrix": [[1, 2], [3, np.inf]]}, "`matrix` must be finite"),
         ({"matrix": 5}, "`matrix` must be an array, found int"),
         ({"tasks": ["a"]}, "`tasks` must name the 2 rows of `matrix`, found 1 names"),
         ({"axis": "rows"}, "`axis` must say what the rows are"),
-        ({"stderr": [[1, 2], [3, -1]]}, "`stderr` must be 0 or more"),
-        ({"stderr": [1, 2]}, "`stderr` has the wrong shape"),
+        ({"stderr": [[1, 2], [3, -1]]}, "`stderr` must be at least 0"),
+        ({"stderr": [1, 2]}, "`stderr` must have the shape"),
         ({"count": [[1, 2], [3, 0.5]]}, "`count` must be an array of numbers"),
     ],
 )
@@ -175,7 +178,7 @@ def test_between_without_a_step_names_the_steps_there_are() -> None:
 def test_every_takes_each_nth_measured_step() -> None:
     assert small().every(2).steps.tolist() == [0, 10, 20]
     np.testing.assert_array_equal(small().every(1).mean, small().mean)
-    with pytest.raises(ValueError, match="`n` must be a whole number of at least 1, found 0"):
+    with pytest.raises(ValueError, match="`n` must be a positive integer, found 0"):
         small().every(0)
 
 

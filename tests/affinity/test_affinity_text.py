@@ -1,4 +1,7 @@
+import sys
+
 import numpy as np
+import pytest
 from affinity_oracle import names
 
 from tagalong.affinity import Affinity
@@ -22,13 +25,26 @@ def test_values_never_measured_are_dashes() -> None:
     assert lines[2].split() == ["0", "-", "1.00"]
 
 
-def test_many_tasks_stay_within_the_line() -> None:
-    rng = np.random.default_rng(0)
+def many_tasks() -> Affinity:
     tasks = [f"a rather long name for task {i}" for i in range(60)]
-    text = str(Affinity.from_history(rng.standard_normal((20, 60, 60)), tasks))
+    return Affinity.from_history(np.random.default_rng(0).standard_normal((20, 60, 60)), tasks)
+
+
+def test_many_tasks_stay_within_the_lines_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "110")
+    text = str(many_tasks())
     assert max(map(len, text.splitlines())) <= 110
     assert "±" not in text
     assert "of 60 tasks shown" in text
+
+
+def test_nothing_is_shortened_where_there_is_no_terminal() -> None:
+    affinity = many_tasks()
+    heading, *rows = str(affinity).splitlines()[1:-1]
+    assert all(task in heading for task in affinity.tasks)
+    assert len(rows) == 60
+    assert all(row.startswith(task) and row.count("±") == 60 for row, task in zip(rows, affinity.tasks, strict=True))
 
 
 def test_nine_tasks_are_all_shown() -> None:

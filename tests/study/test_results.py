@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,9 +65,13 @@ def test_rescaling_a_target_changes_no_change() -> None:
     assert small[1].total != pytest.approx(large[1].total)
 
 
-def test_the_text_has_table_and_verdict_in_a_hundred_columns() -> None:
+def results_with_a_long_name() -> Results:
     long = [replace(one, method="a-method-with-a-very-long-name", latency=0.0123) for one in found()[3:6]]
-    text = str(results([*found(), *long]))
+    return results([*found(), *long])
+
+
+def test_the_text_has_table_and_verdict_in_a_hundred_columns() -> None:
+    text = results_with_a_long_name().to_text(100)
     lines = text.split("\n")
     assert max(map(len, lines)) <= 100
     assert " ".join(lines[2].split()) == HEADINGS
@@ -76,6 +81,17 @@ def test_the_text_has_table_and_verdict_in_a_hundred_columns() -> None:
     assert any(line.startswith("oracle*") for line in lines)
     assert "looking at test data" in text
     assert "erdict: " in text
+
+
+def test_printed_results_are_shortened_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = results_with_a_long_name()
+    assert "a-method-with-a-very-long-name  " in str(wide)
+    assert str(wide) == wide.to_text()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert str(wide) == wide.to_text(80)
+    assert max(map(len, str(wide).split("\n"))) <= 80
+    assert "No room for: " in str(wide)
 
 
 def test_the_text_says_what_was_trained_what_it_cost_and_how_each_task_does() -> None:
@@ -153,8 +169,48 @@ def test_records_must_fit_together() -> None:
     wrong = replace(together(1)[0], val={"a": Outcome(1.0, 0.0)})
     with pytest.raises(ValueError, match="several problems") as refused:
         results([wrong, wrong])
-    assert "val outcome for every task, odd: b" in str(refused.value)
+    assert "must have a val score for each task and no other; not so for: b" in str(refused.value)
     assert "more than once" in str(refused.value)
+
+
+def test_the_frame_has_a_row_per_method_budget_seed_and_task() -> None:
+    some = results(found())
+    frame = some.to_frame()
+    assert len(frame) == len(some.records) * len(some.problem.tasks)
+    assert not frame.duplicated(["method", "budget", "seed", "task"]).any()
+    row = frame.set_index(["method", "seed", "task"]).loc[("tag", 2, "b")]
+    record = next(one for one in some.records if (one.method, one.seed) == ("tag", 2))
+    assert (row.val_loss, row.val_error) == (record.val["b"].loss, record.val["b"].error)
+    assert (row.test_loss, row.test_error) == (record.test["b"].loss, record.test["b"].error)
+    assert (row.val_change, row.test_change) == (pytest.approx(-0.1), pytest.approx(-0.3))
+    assert (row.budget, row.network, row.networks, row.honest, row.diverged) == (2, ("b",), 2, True, False)
+    assert (row.deciding_cost, row.training_cost) == (1.5, 2.0)
+
+
+def test_the_means_of_the_frame_are_the_table() -> None:
+    some = results(found())
+    frame = some.to_frame()
+    for summary in some.table():
+        rows = frame[(frame.method == summary.method) & (frame.budget.fillna(-1) == (summary.budget or -1))]
+        assert rows.groupby("task").test_loss.mean().to_dict() == pytest.approx(summary.loss)
+        assert rows.groupby("task").test_error.mean().to_dict() == pytest.approx(summary.error)
+        assert rows.test_change.mean() == pytest.approx(summary.change)
+        assert rows.val_change.mean() == pytest.approx(summary.validation)
+        assert (rows.honest == summary.honest).all()
+
+
+def test_the_frame_has_gaps_where_nothing_is_known() -> None:
+    frame = results([*records("random", 2, [0.0], [0.1], groups=()), *records("stl", None, [0.0], [0.0])]).to_frame()
+    assert str(frame.budget.dtype) == "Int64"
+    assert frame.budget.isna().tolist() == [False, False, True, True]
+    assert frame.test_change.isna().all(), "there is no mtl to compare with"
+    assert frame.network.tolist() == [None, None, ("a",), ("b",)]
+
+
+def test_the_frame_needs_pandas_and_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tagalong.errors.is_installed", lambda package: package != "pandas")
+    with pytest.raises(ImportError, match=r"needs the package 'pandas'; pip install 'pandas'"):
+        results(found()).to_frame()
 
 
 def test_results_without_all_together_have_a_table_and_no_verdict(tmp_path: Path) -> None:

@@ -106,9 +106,9 @@ def test_a_grouping_without_all_seeds_or_with_lost_losses_is_no_candidate() -> N
 
 
 def test_without_all_together_there_is_nothing_to_compare_with() -> None:
-    with pytest.raises(ValueError, match="`records` must hold results of 'mtl'"):
+    with pytest.raises(ValueError, match="`records` must have results of 'mtl'"):
         decide(records("tag", 2, [0.0], [0.0]), {})
-    with pytest.raises(ValueError, match="`at_least` must be a share from 0, found -1"):
+    with pytest.raises(ValueError, match="`at_least` must be a share of at least 0, found -1"):
         verdict(at_least=-1)
 
 

@@ -12,12 +12,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tagalong.errors import named, refuse
+from tagalong.errors import InvalidInput, named, raise_problems
 from tagalong.files import damage_reported, write_atomic
+from tagalong.rendering import terminal_width
 
 from .averaging import TRIM, Average, Floats, Ints, averages, levelled
 from .bootstrap import RESAMPLES, resamples, standard_errors
-from .building import Fields, merged, of_history, of_matrix, of_steps, of_tasks
+from .building import (
+    FieldChecker,
+    fields_of_history,
+    fields_of_matrix,
+    fields_of_steps,
+    fields_of_tasks,
+    merge_fields,
+)
 from .display import html_table, named_values, text_table
 from .formats import SAVE_AGAIN, AffinityFileError, csv_text, read_csv, read_json, write_json
 from .reliability import FRACTIONS, Settled, Spread, settle, spread
@@ -37,13 +45,13 @@ class Affinity:
         stderr: standard error of `mean`, NaN below two values. Neighbouring steps are alike, so whole
             steps are resampled in blocks of length b = (2ρ / (1 − ρ²))^(2/3) · T^(1/3), with ρ the median
             over pairs of the lag-one autocorrelation clipped to [0, 0.97]; at least 1, at most T/4.
-        count: how many values stand behind each pair.
+        count: the number of values behind the mean of each pair.
         steps: call number of each measured step.
         history: every value measured (steps × n × n), NaN where there is none.
         null: what the optimiser's step with zero gradient alone did to each target (steps × n). Where
             finite it has been subtracted from the history of that step; where NaN that history is raw.
-        skipped: how many values of each pair were skipped, by reason.
-        settings: what was measured and how (estimator, update, held_out, per_lr, average …), as JSON.
+        skipped: the number of values of each pair that were skipped, by reason.
+        settings: what was measured and how, as JSON can represent it (estimator, update, held_out, per_lr, average …).
 
     Example:
         >>> print(Affinity.from_matrix([[2.0, 0.5], [-0.25, 1.0]], tasks=["age", "ill"]))
@@ -65,7 +73,7 @@ class Affinity:
 
     def __post_init__(self) -> None:
         tasks = named(self.tasks)
-        check, n, length = Fields(tasks), len(tasks), np.size(self.steps)
+        check, n, length = FieldChecker(tasks), len(tasks), np.size(self.steps)
         skipped = {why: check.counts(f"skipped[{why!r}]", counts) for why, counts in self.skipped.items()}
         checked: dict[str, Any] = {
             "tasks": tasks,
@@ -78,7 +86,7 @@ class Affinity:
             "skipped": MappingProxyType(skipped),
             "settings": check.settings(self.settings),
         }
-        refuse(check.problems)
+        raise_problems(check.problems)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -103,15 +111,15 @@ class Affinity:
             tasks: names, in the order of the history's axes.
             steps: call numbers, rising; 0, 1, … by default.
             null: what a step with zero gradient did to each target (steps × tasks), NaN where not known.
-            skipped: how many values of each pair were skipped, by reason.
-            settings: what was measured; `average` and `trim` in it say how to average.
+            skipped: the number of values of each pair that were skipped, by reason.
+            settings: what was measured; `average` and `trim` among them say how to average.
 
         Example:
             >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
             >>> affinity.mean.tolist(), affinity.stderr[0, 1].item()
             ([[1.0, 3.0], [3.0, 4.0]], 1.0)
         """
-        return cls(**of_history(history, tasks, steps, null, skipped, settings))
+        return cls(**fields_of_history(history, tasks, steps, null, skipped, settings))
 
     @classmethod
     def from_matrix(
@@ -137,7 +145,7 @@ class Affinity:
             >>> Affinity.from_matrix([[1, 2], [3, 4]], axis="target").mean.tolist()
             [[1.0, 3.0], [2.0, 4.0]]
         """
-        return cls(**of_matrix(matrix, tasks, axis, stderr, count, settings))
+        return cls(**fields_of_matrix(matrix, tasks, axis, stderr, count, settings))
 
     @classmethod
     def from_csv(cls, path: PathLike, axis: Literal["source", "target"] = "source") -> Affinity:
@@ -161,7 +169,7 @@ class Affinity:
             [[1.0, 3.0], [2.0, 4.0]]
         """
         matrix, names = read_csv(Path(path), axis)
-        return cls(**of_matrix(matrix, names, axis))
+        return cls(**fields_of_matrix(matrix, names, axis))
 
     @classmethod
     def load(cls, path: PathLike) -> Affinity:
@@ -177,9 +185,9 @@ class Affinity:
             return cls(**values)
 
     def save(self, path: PathLike) -> None:
-        """Writes everything, whole or not at all; `load` gives it back bit for bit.
+        """Writes everything, atomically; `load` returns it bit for bit.
 
-        The file is versioned JSON. A history of more than 100,000 numbers goes into an archive beside it,
+        The file is versioned JSON. A history of more than 100,000 numbers goes into an archive next to it,
         `<name>.<hash>.npz`, which the JSON names; archives of earlier saves are removed.
 
         Args:
@@ -196,10 +204,10 @@ class Affinity:
         write_json(self, Path(path))
 
     def to_csv(self, path: PathLike | None = None) -> str:
-        """The matrix as comma-separated values: a header of targets, then one line per source.
+        """Returns the matrix as comma-separated values: a header of targets, then one line per source.
 
         Args:
-            path: where to write it as well, if given.
+            path: a file to write it to as well.
 
         Returns:
             The text. Numbers are in full; the cell of a pair never measured is empty.
@@ -217,14 +225,14 @@ class Affinity:
         return text
 
     def averaged(self, average: Literal["mean", "trimmed", "median"], trim: float = TRIM) -> Affinity:
-        """The same history under another average.
+        """Averages the same history in another way.
 
         Trimming and medians act on what tells sources apart: each value minus the mean over the other sources
         of its target at its step. The target's level is then added back, so what is common to all sources cancels.
 
         Args:
             average: "mean", "trimmed" or "median".
-            trim: the share of values that "trimmed" cuts at either end.
+            trim: the share of values that "trimmed" leaves out at either end.
 
         Example:
             >>> history = [[[0, 1], [2, 0]], [[0, 2], [2, 0]], [[0, 60], [2, 57]]]
@@ -242,7 +250,7 @@ class Affinity:
         )
 
     def levelled(self) -> Affinity:
-        """The same with all steps on one level, so that parts of the history can be compared.
+        """Brings all steps to one level, so that parts of the history can be compared.
 
         Some steps may be relative to the null step and others raw (see `null`); averages shift the raw ones of a
         target by one constant to the level of the others, and this gives the history after that shift.
@@ -258,7 +266,7 @@ class Affinity:
         )
 
     def between(self, first: int, last: int) -> Affinity:
-        """The steps with first <= call number < last, as a slice would take them.
+        """Keeps the steps with first <= call number < last, as a slice does.
 
         Example:
             >>> affinity = Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"], steps=[0, 10, 20])
@@ -268,42 +276,44 @@ class Affinity:
         self._need_history("between")
         rows = np.flatnonzero((self.steps >= first) & (self.steps < last))
         if not len(rows):
-            raise ValueError(
-                f"`first` and `last` must hold a measured step, found none with {first} <= step < {last}; "
-                f"steps run from {self.steps[0]} to {self.steps[-1]}"
+            raise InvalidInput(
+                "`first` and `last`",
+                "must have a measured step between them",
+                f"none with {first} <= step < {last}",
+                f"steps run from {self.steps[0]} to {self.steps[-1]}",
             )
-        return type(self)(**of_steps(self, rows))
+        return type(self)(**fields_of_steps(self, rows))
 
     def every(self, n: int) -> Affinity:
-        """Every n-th measured step: how sparse could measuring have been?
+        """Keeps every n-th measured step, to see what measuring less often would have given.
 
         Example:
             >>> Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"]).every(2).steps.tolist()
             [0, 2]
         """
         self._need_history("every")
-        _at_least_one("n", n)
-        return type(self)(**of_steps(self, np.arange(0, len(self.steps), n)))
+        _check_positive("n", n)
+        return type(self)(**fields_of_steps(self, np.arange(0, len(self.steps), n)))
 
     def only(self, tasks: Iterable[str]) -> Affinity:
-        """These tasks alone, in this order.
+        """Keeps these tasks, in this order.
 
         Example:
             >>> Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"]).only(["b", "a"]).mean.tolist()
             [[4.0, 3.0], [2.0, 1.0]]
         """
-        return type(self)(**of_tasks(self, tasks))
+        return type(self)(**fields_of_tasks(self, tasks))
 
     def merge(self, other: Affinity) -> Affinity:
-        """Both together, over the union of their tasks; pairs that neither measured are NaN with count 0.
+        """Combines both affinities, over the union of their tasks; pairs that neither measured are NaN with count 0.
 
-        Histories follow each other in time; the steps of `other` are numbered on where they would not.
-        Where one has no history, the result has none: means are then weighted by their counts. Levels are
-        taken as measured: runs whose optimisers differ should be measured relative to the null step.
+        The history of `other` comes second; its steps are renumbered where they would not come later. If one of them
+        has no history, the result has none, and means are weighted by their counts. Levels are taken as measured: runs
+        whose optimisers differ should be measured relative to the null step.
 
         Raises:
-            ValueError: settings that define the quantity (estimator, update, held_out, per_lr, average)
-                differ. A setting that only one of them has is taken over.
+            InvalidInput: settings that define the quantity (estimator, update, held_out, per_lr, average)
+                differ. A setting that only one of them has is kept.
 
         Example:
             >>> first = Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"])
@@ -312,10 +322,14 @@ class Affinity:
         """
         if not isinstance(other, Affinity):
             raise TypeError(f"`other` must be an Affinity, found {type(other).__name__}")
-        return type(self)(**merged(self, other))
+        return type(self)(**merge_fields(self, other))
 
     def bootstrap(self, n: int = RESAMPLES, seed: int = 0) -> Floats:
-        """The averaged matrix of each of `n` resamples of whole steps, in blocks (n × tasks × tasks).
+        """Resamples whole steps in blocks and returns the averaged matrix of each resample (n × tasks × tasks).
+
+        Args:
+            n: the number of resamples.
+            seed: of the random numbers.
 
         Example:
             >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
@@ -323,15 +337,15 @@ class Affinity:
             (50, 2, 2)
         """
         self._need_history("bootstrap")
-        _at_least_one("n", n)
+        _check_positive("n", n)
         return resamples(self.history, self.null, Average.of(self.settings), n, seed)
 
     def settled(self, budget: int, fractions: Sequence[float] = FRACTIONS) -> Settled:
-        """Have the groups stopped changing? Selects groups on growing shares of the history.
+        """Tells whether the groups have stopped changing, by selecting groups on growing shares of the history.
 
         Args:
-            budget: how many groups.
-            fractions: which shares of the measured steps, from the first on.
+            budget: the number of groups.
+            fractions: the shares of the measured steps to select on, each starting with the first step.
 
         Example:
             >>> affinity = Affinity.from_history([[[9, 1, 0], [1, 9, 0], [0, 0, 9]]] * 10, ["a", "b", "c"])
@@ -342,7 +356,7 @@ class Affinity:
         return settle(self, budget, fractions)
 
     def spread(self) -> Spread:
-        """How far apart the best and worst partner of each task lie; flags tasks for which none stands out.
+        """Compares the best and the worst partner of each task; flags tasks for which no partner stands out.
 
         Example:
             >>> affinity = Affinity.from_matrix([[0, 5, 0.1], [9, 0, 0], [2, 1, 0]], ["a", "b", "c"])
@@ -352,7 +366,7 @@ class Affinity:
         return spread(self)
 
     def metrics(self) -> dict[str, float]:
-        """The averages as numbers with names, for loggers: `run.log(affinity.metrics(), step)`.
+        """Returns the averages as named numbers for loggers: `run.log(affinity.metrics(), step)`.
 
         Example:
             >>> Affinity.from_matrix([[9, 2], [-1, 9]], ["age", "ill"]).metrics()
@@ -361,7 +375,7 @@ class Affinity:
         return named_values(str(self.settings.get("estimator") or "affinity"), self.tasks, self.mean)
 
     def __str__(self) -> str:
-        return text_table(self)
+        return text_table(self, terminal_width())
 
     def __repr__(self) -> str:
         estimator = self.settings.get("estimator")
@@ -378,12 +392,13 @@ class Affinity:
 
     def _need_history(self, method: str) -> None:
         if not len(self.steps):
-            raise ValueError(
-                f"{method}() needs the history of measured steps, and this affinity has none; "
-                "measure with a meter, or load one saved with its history"
+            raise InvalidInput(
+                f"{method}()",
+                "needs the history of measured steps, and this affinity has none",
+                hint="measure with a meter, or load one saved with its history",
             )
 
 
-def _at_least_one(name: str, value: object) -> None:
+def _check_positive(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"`{name}` must be a whole number of at least 1, found {value!r}")
+        raise InvalidInput(name, "must be a positive integer", repr(value))

@@ -1,4 +1,4 @@
-"""The average over steps of each pair, and what makes the sources of one target comparable."""
+"""Averages over the steps of a history, and the shifts that make the sources of one target comparable."""
 
 from __future__ import annotations
 
@@ -9,50 +9,52 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tagalong.errors import InvalidInput
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 AVERAGES = ("mean", "trimmed", "median")
-TRIM = 0.05  # the share cut at either end unless told otherwise
+TRIM = 0.05  # the share cut at either end by default
 
 
 @dataclass(frozen=True)
 class Average:
-    """Which average: "mean", "trimmed" (a share `trim` is cut at either end) or "median"."""
+    """A kind of average: "mean", "trimmed" (a share `trim` is cut at either end) or "median"."""
 
     name: str = "mean"
     trim: float = TRIM
 
     def __post_init__(self) -> None:
         if self.name not in AVERAGES:
-            raise ValueError(f"`average` must be one of {', '.join(map(repr, AVERAGES))}, found {self.name!r}")
+            raise InvalidInput("average", f"must be one of {', '.join(map(repr, AVERAGES))}", repr(self.name))
         if not 0 <= self.trim < 0.5:
-            raise ValueError(f"`trim` must be a share in [0, 0.5) to cut at either end, found {self.trim!r}")
+            raise InvalidInput("trim", "must be a share in [0, 0.5) to cut at either end", repr(self.trim))
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Average:
-        """The average that an affinity's settings name."""
+        """Returns the average that the settings of an affinity name."""
         return cls(settings.get("average", "mean"), settings.get("trim", TRIM))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How an affinity's settings name this average."""
+        """This average as settings of an affinity."""
         return {"average": self.name, **({"trim": self.trim} if self.name == "trimmed" else {})}
 
     def cut(self, counts: NDArray[Any]) -> Floats:
-        """How many of `counts` values are cut at either end."""
+        """Returns how many of `counts` values are cut at either end."""
         if self.name == "median":
             return np.maximum((counts - 1.0) // 2, 0.0)
         return np.asarray(np.floor(counts * (self.trim if self.name == "trimmed" else 0.0)))
 
 
 def averages(history: Floats, null: Floats, average: Average) -> Floats:
-    """The averaged matrix [source, target] of a history and its null steps."""
-    targets = (onto(history, null, j) for j in range(history.shape[1]))
+    """Returns the averaged matrix [source, target] of a history and its null steps."""
+    targets = (history_onto(history, null, j) for j in range(history.shape[1]))
     return np.stack([_average(target, average) for target in targets], axis=1)
 
 
-def _average(aligned: Onto, average: Average) -> Floats:
+def _average(aligned: TargetHistory, average: Average) -> Floats:
     if average.name == "mean":
         return aligned.means()
     ordered = np.sort(centred(aligned), axis=0)
@@ -63,8 +65,8 @@ def _average(aligned: Onto, average: Average) -> Floats:
     return ratio(np.where(kept, ordered, 0.0).sum(axis=0), counts - 2 * cut)
 
 
-def centred(aligned: Onto) -> Floats:
-    """Values less what their step did to all sources alike, NaN where nothing was measured.
+def centred(aligned: TargetHistory) -> Floats:
+    """Subtracts from the values what their step did to all sources alike; NaN where nothing was measured.
 
     The common part can be many times what tells sources apart. Trimming or taking the median of a sum is
     not the sum of trimming: cutting must look at the differences between sources alone.
@@ -73,12 +75,12 @@ def centred(aligned: Onto) -> Floats:
 
 
 def ratio(sums: Floats, counts: NDArray[Any]) -> Floats:
-    """Sums over counts, NaN where there is nothing to average."""
+    """Divides sums by counts; NaN where there is nothing to average."""
     return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)
 
 
 @dataclass(frozen=True, eq=False)
-class Onto:
+class TargetHistory:
     """The history onto one target (steps × sources).
 
     Attributes:
@@ -101,19 +103,19 @@ class Onto:
         return bool(self.relative[measured].any() and not self.relative[measured].all())
 
     def counts(self, steps: Mask | None = None) -> NDArray[Any]:
-        """How many values each source has among `steps`."""
+        """Returns the number of values of each source in `steps`."""
         present = self.present if steps is None else self.present[steps]
         return np.asarray(np.count_nonzero(present, axis=0))
 
     def means(self, steps: Mask | None = None) -> Floats:
-        """Mean of each source over `steps`, NaN without any value."""
+        """Returns the mean of each source over `steps`; NaN without any value."""
         counts = self.counts(steps)
         sums = (self.values if steps is None else self.values[steps]).sum(axis=0)
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def onto(history: Floats, null: Floats, target: int) -> Onto:
-    """The history onto `target`, its raw steps shifted to the level of the relative ones.
+def history_onto(history: Floats, null: Floats, target: int) -> TargetHistory:
+    """Returns the history onto a target, with raw steps shifted to the level of the relative ones.
 
     Raw steps hold a term common to all sources (momentum, weight decay), relative steps do not. Sources
     differ in how many relative steps they have, so averaging both kinds as they are would mix that term in
@@ -124,28 +126,28 @@ def onto(history: Floats, null: Floats, target: int) -> Onto:
     present = np.isfinite(column)
     relative = np.isfinite(null[:, target])
     others = np.arange(present.shape[1]) != target
-    measured = Onto(np.where(present, column, 0.0), present, relative, others)
+    measured = TargetHistory(np.where(present, column, 0.0), present, relative, others)
     if not measured.mixed:
         return measured
     raw = present & ~relative[:, None]
-    return Onto(measured.values + level_gap(measured) * raw, present, relative, others)
+    return TargetHistory(measured.values + level_gap(measured) * raw, present, relative, others)
 
 
 def levelled(history: Floats, null: Floats) -> Floats:
-    """The whole history with raw steps at the level of relative ones, NaN where nothing was measured."""
-    targets = (onto(history, null, j) for j in range(history.shape[1]))
+    """Returns the whole history, with raw steps shifted to the level of relative ones."""
+    targets = (history_onto(history, null, j) for j in range(history.shape[1]))
     return np.stack([np.where(target.present, target.values, np.nan) for target in targets], axis=2)
 
 
-def level_gap(measured: Onto) -> float:
-    """How far the relative steps lie above the raw ones, over the sources that occur in both."""
+def level_gap(measured: TargetHistory) -> float:
+    """Returns how far the relative steps lie above the raw ones, over the sources that occur in both."""
     gap = measured.means(measured.relative) - measured.means(~measured.relative)
     shared = np.isfinite(gap)
     return float(gap[shared].mean()) if shared.any() else 0.0
 
 
-def step_levels(aligned: Onto) -> Floats:
-    """What each step did to all sources alike, as a distance from the target's level (steps,).
+def step_levels(aligned: TargetHistory) -> Floats:
+    """Returns what each step did to all sources alike, as a distance from the target's level (steps,).
 
     In a complete step this is the mean over sources minus the target's level, the mean over sources of
     their means. In a raw step with fewer sources, the mean of what goes beyond these sources' own means.
@@ -165,8 +167,8 @@ def step_levels(aligned: Onto) -> Floats:
     return np.where(centred, beyond.sum(axis=1) / np.maximum(sources, 1), 0.0)
 
 
-def shift_influence(aligned: Onto) -> Floats:
-    """First-order effect of one more draw of each step on the means, through the shift of raw steps alone."""
+def shift_influence(aligned: TargetHistory) -> Floats:
+    """Returns the first-order effect on the means of drawing each step once more, through the shift of raw steps."""
     if not aligned.mixed:
         return np.zeros_like(aligned.values)
     raw = ~aligned.relative

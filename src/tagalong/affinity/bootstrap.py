@@ -1,4 +1,4 @@
-"""Standard errors and resamples of a history: whole steps are resampled, in blocks."""
+"""Standard errors and resamples of a history, from a block bootstrap of whole steps."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from math import isqrt
 
 import numpy as np
 
-from .averaging import Average, Floats, Onto, centred, onto, ratio, shift_influence, step_levels
+from .averaging import Average, Floats, TargetHistory, centred, history_onto, ratio, shift_influence, step_levels
 
 RESAMPLES = 200  # the error of the error is then five percent
-TOGETHER = 50  # resamples handled at once, so that their weights stay in the processor's cache
-MAX_CORRELATION = 0.97  # beyond it the rule asks for more blocks than any history has steps
+BATCH = 50  # resamples computed at once, so that their weights stay in the processor's cache
+MAX_CORRELATION = 0.97  # beyond it the rule gives blocks longer than any history
 
 
 def standard_errors(history: Floats, null: Floats, average: Average) -> Floats:
-    """Standard errors [source, target]: in closed form for the mean, from resamples otherwise."""
-    targets = [onto(history, null, j) for j in range(history.shape[1])]
+    """Returns standard errors [source, target]: in closed form for the mean, from resamples otherwise."""
+    targets = [history_onto(history, null, j) for j in range(history.shape[1])]
     length = block_length(targets, len(history))
     if average.name == "mean":
         return np.stack([block_stderr(_mean_influence(t), t, length) for t in targets], axis=1)
@@ -25,21 +25,21 @@ def standard_errors(history: Floats, null: Floats, average: Average) -> Floats:
 
 
 def resamples(history: Floats, null: Floats, average: Average, n: int, seed: int) -> Floats:
-    """The averaged matrix of each of `n` resamples of whole steps (n × sources × targets)."""
-    targets = [onto(history, null, j) for j in range(history.shape[1])]
+    """Returns the averaged matrix of each of `n` resamples of whole steps (n × sources × targets)."""
+    targets = [history_onto(history, null, j) for j in range(history.shape[1])]
     weights = block_weights(len(history), block_length(targets, len(history)), n, seed)
     return np.stack([_averages(target, average, weights) for target in targets], axis=2)
 
 
-def _averages(aligned: Onto, average: Average, weights: Floats) -> Floats:
-    """The average of each source in each resample (resamples × sources)."""
+def _averages(aligned: TargetHistory, average: Average, weights: Floats) -> Floats:
+    """Returns the average of each source in each resample (resamples × sources)."""
     if average.name == "mean":
         return _weighted_means(aligned, weights)
     # Levels are part of every average but not of what is cut, so they move with the resample on their own.
     return _cut_means(centred(aligned), average, weights) + weights @ _level_influence(aligned)
 
 
-def _weighted_means(aligned: Onto, weights: Floats) -> Floats:
+def _weighted_means(aligned: TargetHistory, weights: Floats) -> Floats:
     sums, counts = weights @ aligned.values, weights @ aligned.present
     if not aligned.mixed:
         return ratio(sums, counts)
@@ -52,12 +52,12 @@ def _weighted_means(aligned: Onto, weights: Floats) -> Floats:
     return ratio(sums + np.nan_to_num(shift)[:, None] * raw_counts, counts)
 
 
-def _mean_influence(aligned: Onto) -> Floats:
+def _mean_influence(aligned: TargetHistory) -> Floats:
     beyond = (aligned.values - np.nan_to_num(aligned.means())) * aligned.present
     return np.asarray(beyond / np.maximum(aligned.counts(), 1) + shift_influence(aligned))
 
 
-def _level_influence(aligned: Onto) -> Floats:
+def _level_influence(aligned: TargetHistory) -> Floats:
     counts = np.maximum(aligned.counts(), 1)
     levels = step_levels(aligned)[:, None] * aligned.present
     beyond = (levels - levels.sum(axis=0) / counts) * aligned.present
@@ -65,11 +65,11 @@ def _level_influence(aligned: Onto) -> Floats:
 
 
 def _cut_means(values: Floats, average: Average, weights: Floats) -> Floats:
-    """For each source and resample, the mean of the drawn values after cutting both ends."""
+    """Returns, for each source and resample, the mean of the drawn values after cutting both ends."""
     steps, sources = values.shape
     # One row of zeros more: what was not measured is drawn zero times.
     draws = np.concatenate([weights.T, np.zeros((1, len(weights)))])
-    batches = [np.ascontiguousarray(draws[:, i : i + TOGETHER]) for i in range(0, len(weights), TOGETHER)]
+    batches = [np.ascontiguousarray(draws[:, i : i + BATCH]) for i in range(0, len(weights), BATCH)]
     chunk = isqrt(steps) + 1
     means = np.empty((len(weights), sources))
     for i in range(sources):
@@ -83,7 +83,7 @@ def _cut_means(values: Floats, average: Average, weights: Floats) -> Floats:
 
 
 def _middle_mean(ordered: Floats, drawn: Floats, average: Average) -> Floats:
-    """Mean of the middle of each resample, from values in rising order and how often each was drawn.
+    """Returns the mean of the middle of each resample, from sorted values and how often each was drawn.
 
     Sums per chunk first: then only the two chunks in which the cuts fall are looked at value by value.
     """
@@ -96,7 +96,7 @@ def _middle_mean(ordered: Floats, drawn: Floats, average: Average) -> Floats:
 
 
 def _smallest(ordered: Floats, drawn: Floats, upto: Floats, rank: Floats) -> Floats:
-    """Sum of the `rank` smallest drawn values of each resample."""
+    """Returns the sum of the `rank` smallest drawn values of each resample."""
     resample = np.arange(len(rank))
     chunk = np.minimum((upto[1:, 0] <= rank).sum(axis=0), len(ordered) - 1)
     room = rank - upto[chunk, 0, resample]
@@ -106,15 +106,15 @@ def _smallest(ordered: Floats, drawn: Floats, upto: Floats, rank: Floats) -> Flo
 
 
 def _deviation(draws: Floats) -> Floats:
-    """Standard deviation over resamples, of those in which a source has a value."""
+    """Returns the standard deviation over the resamples in which a source has a value."""
     known = np.isfinite(draws)
     counts = known.sum(axis=0)
     rest = np.where(known, draws - ratio(np.where(known, draws, 0.0).sum(axis=0), counts), 0.0)
     return np.sqrt(ratio((rest**2).sum(axis=0), np.maximum(counts - 1, 0)))
 
 
-def block_length(targets: list[Onto], steps: int) -> int:
-    """Block length in measured steps, at least 1 and at most a quarter of them.
+def block_length(targets: list[TargetHistory], steps: int) -> int:
+    """Returns the block length in measured steps, at least 1 and at most a quarter of them.
 
     ρ is the median over pairs of the lag-one autocorrelation of each pair's present values, clipped to
     [0, 0.97]. Where pairs lack values, T is the usual number of values of a pair, and the length is
@@ -131,34 +131,34 @@ def block_length(targets: list[Onto], steps: int) -> int:
 
 
 def lag_one(series: Floats) -> float:
-    """Lag-one autocorrelation of a series that is not constant."""
+    """Returns the lag-one autocorrelation of a series that is not constant."""
     rest = series - series.mean()
     rest /= np.abs(rest).max()  # squares of tiny values would vanish
     return float(rest[1:] @ rest[:-1]) / float(rest @ rest)
 
 
 def block_weights(steps: int, length: int, n: int, seed: int) -> Floats:
-    """How often each resample drew each step (n × steps)."""
+    """Returns how often each resample drew each step (n × steps)."""
     starts = np.random.default_rng(seed).integers(steps, size=(n, -(-steps // length)))
     drawn = (starts[:, :, None] + np.arange(length)) % steps
     drawn = drawn.reshape(n, -1)[:, :steps] + steps * np.arange(n)[:, None]
     return np.bincount(drawn.ravel(), minlength=n * steps).reshape(n, steps).astype(np.float64)
 
 
-def block_stderr(influence: Floats, target: Onto, length: int) -> Floats:
-    """Standard error of each source's mean: what infinitely many resamples would give, to first order.
+def block_stderr(influence: Floats, target: TargetHistory, length: int) -> Floats:
+    """Returns the standard error of each source's mean that infinitely many resamples would give, to first order.
 
-    `influence` (steps × sources) is what one more draw of a step adds to the mean. A resample draws
+    `influence` (steps × sources) is what drawing a step once more adds to the mean. A resample draws
     T / b blocks, so the variance is that of one block sum, times T / b.
     """
     variance = (_block_sums(influence, length) ** 2).sum(axis=0) / length
     return np.asarray(np.sqrt(variance * small_sample(target, length)))
 
 
-def small_sample(target: Onto, length: int) -> Floats:
-    """What residuals lose because they are taken from their own mean; N / (N − 1) for blocks of one.
+def small_sample(target: TargetHistory, length: int) -> Floats:
+    """Returns the factor that corrects a variance for residuals from the sample's own mean.
 
-    NaN where a source has fewer than two values: one value says nothing about its error.
+    It is N / (N − 1) for blocks of one step, and NaN where a source has fewer than two values.
     """
     counts = target.counts()
     blocks = _block_sums(target.present.astype(np.float64), length)

@@ -8,25 +8,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tagalong.rendering import Html, columns, cut, join, left, right, table, tag
+from tagalong.rendering import Html, TextTable, columns, cut, join, table, tag
 
 from .averaging import Floats
 
 if TYPE_CHECKING:
     from .affinity import Affinity
 
-WIDTH = 110
-NAMES = (16, 12, 8)  # where longer names are cut, in turn
-FEWEST = 3  # tasks shown even where lines grow too long
-MOST = 30  # more columns than ever fit
+LONGEST_NAMES = (16, 12, 8)  # on a terminal, longer names are cut: at the first of these that makes the table fit
+FEWEST_TASKS = 3  # shown even on a terminal that is too narrow for them
+NARROWEST_CELL = 4  # columns
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def text_table(affinity: Affinity) -> str:
-    """Rows help columns; errors are shown where they fit, values within their noise are marked."""
+def text_table(affinity: Affinity, width: int | None = None) -> str:
+    """Returns a table of the means and standard errors; the row helps the column.
+
+    Args:
+        affinity: what to show.
+        width: the columns of a terminal. What does not fit is left out: first standard errors, then the ends of long
+            names, then tasks. None shows everything.
+    """
     scale, n = _scale(affinity), len(affinity.tasks)
-    rows, shown = _fitting(affinity, scale)
+    rows, shown = _all_rows(affinity, scale) if width is None else _fitted_rows(affinity, scale, width)
     lines = [_head(affinity, scale), *rows]
     if (np.abs(affinity.mean) < 2 * affinity.stderr)[:shown, :shown].any():
         lines.append("~ within two standard errors of zero")
@@ -37,15 +42,22 @@ def text_table(affinity: Affinity) -> str:
     return "\n".join(lines)
 
 
-def _fitting(affinity: Affinity, scale: int) -> tuple[list[str], int]:
-    """Lines that fit: first without errors, then with shorter names, then with fewer tasks."""
-    most = min(len(affinity.tasks), MOST)
+def _all_rows(affinity: Affinity, scale: int) -> tuple[list[str], int]:
+    n, names = len(affinity.tasks), [_one_line(task) for task in affinity.tasks]
+    return _rows(names, names, _cells(affinity, scale, True, n)), n
+
+
+def _fitted_rows(affinity: Affinity, scale: int, width: int) -> tuple[list[str], int]:
+    """Returns the fullest table that fits, and the number of tasks it shows."""
+    most = min(len(affinity.tasks), max(width // NARROWEST_CELL, FEWEST_TASKS))
+    names = [_one_line(task) for task in affinity.tasks[:most]]
     cells = {errors: _cells(affinity, scale, errors, most) for errors in (True, False)}
-    forms = [(True, NAMES[0], most), *((False, name, most) for name in NAMES)]
-    forms += [(False, NAMES[-1], shown) for shown in range(most - 1, FEWEST - 1, -1)]
-    for errors, name, shown in forms:
-        rows = _rows(affinity, cells[errors], name, shown)
-        if max(map(columns, rows)) <= WIDTH:
+    forms = [(True, LONGEST_NAMES[0], most), *((False, longest, most) for longest in LONGEST_NAMES)]
+    forms += [(False, LONGEST_NAMES[-1], shown) for shown in range(most - 1, FEWEST_TASKS - 1, -1)]
+    for errors, longest, shown in forms:
+        sources = [cut(name, LONGEST_NAMES[0]) for name in names[:shown]]
+        rows = _rows(sources, [cut(name, longest) for name in names[:shown]], cells[errors])
+        if max(map(columns, rows)) <= width:
             break
     return rows, shown
 
@@ -63,14 +75,14 @@ def _head(affinity: Affinity, scale: int) -> str:
 
 
 def _largest(affinity: Affinity) -> float:
-    """The largest value between two tasks; self-affinities are far larger and would hide the rest."""
+    """Returns the largest absolute value between two tasks; self-affinities are far larger and would hide the rest."""
     apart = ~np.eye(len(affinity.tasks), dtype=bool)
     values = np.abs(affinity.mean[apart & np.isfinite(affinity.mean)])
     return float(values.max()) if values.size and values.max() > 1e-300 else 1.0
 
 
 def _scale(affinity: Affinity) -> int:
-    """The power of ten, a multiple of three, that brings values to between 1 and 1000."""
+    """Returns the power of ten, a multiple of three, by which values are divided to lie between 1 and 1000."""
     largest = _largest(affinity)
     return 0 if 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
 
@@ -91,28 +103,25 @@ def _cell(mean: float, error: float, digits: int, errors: bool) -> str:
     return f"{mean:.{digits}f}" + (f" ± {error:.{digits}f}" if errors and isfinite(error) else "") + mark
 
 
-def _rows(affinity: Affinity, cells: list[list[str]], longest: int, shown: int) -> list[str]:
-    tasks = affinity.tasks[:shown]
-    names = [_short(task, NAMES[0]) for task in tasks]
-    margin = max(map(columns, names))
-    upright = [[f"{_short(task, longest)} ", *(row[j] for row in cells)] for j, task in enumerate(tasks)]
-    padded = [[right(cell, max(map(columns, column))) for cell in column[: shown + 1]] for column in upright]
-    lines = zip(["", *names], *padded, strict=True)
-    return [" ".join([left(name, margin), *line]).rstrip() for name, *line in lines]
+def _rows(sources: Sequence[str], targets: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    headings = [f"{target} " for target in targets]  # above the numbers, not above the marks behind them
+    made = TextTable("", *headings, numbers=headings, gap=1)
+    for source, row in zip(sources, cells[: len(sources)], strict=True):
+        made.add_row(source, *row[: len(targets)])
+    return made.lines()
 
 
-def _short(name: str, longest: int) -> str:
-    name = " ".join(name.split())  # a line break would tear the table
-    return cut(name, longest)
+def _one_line(name: str) -> str:
+    return " ".join(name.split())
 
 
 HELPS, HURTS = (33, 102, 172), (178, 24, 43)
-SHOWN = 40  # more columns than a notebook shows
+MOST_COLUMNS = 40  # in a notebook
 
 
 def html_table(affinity: Affinity) -> str:
-    """Rows help columns; blue helps, red hurts, within noise is marked and has no colour."""
-    shown = min(len(affinity.tasks), SHOWN)
+    """Returns an HTML table; the row helps the column. Blue helps, red hurts, and noise has no colour."""
+    shown = min(len(affinity.tasks), MOST_COLUMNS)
     names = affinity.tasks[:shown]
     rows = [[name, *(_coloured(affinity, i, j) for j in range(shown))] for i, name in enumerate(names)]
     notes = ["~ within two standard errors of zero; the diagonal is self-affinity"]
@@ -131,13 +140,13 @@ def _coloured(affinity: Affinity, i: int, j: int) -> Html:
 
 
 def _background(share: float) -> str:
-    """A tint over whatever the notebook's own background is."""
+    """Returns a translucent colour, which suits light and dark notebooks."""
     colour = ", ".join(map(str, HELPS if share > 0 else HURTS))
     return f"background: rgba({colour}, {0.55 * min(abs(share), 1.0):.2f})"
 
 
 def named_values(name: str, tasks: Sequence[str], values: Floats) -> dict[str, float]:
-    """One number per pair of different tasks with a value; loggers show the sources of one target together.
+    """Names the value of each pair of different tasks; loggers show the sources of one target together.
 
     Example:
         >>> named_values("lookahead", ["age", "ill"], np.array([[9.0, 0.5], [np.nan, 9.0]]))

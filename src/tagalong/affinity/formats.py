@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tagalong.disclaimer import disclaimer
 from tagalong.errors import InvalidInput, counted, raise_problems
 from tagalong.files import DocumentError, pack_arrays, read_document, unpack_arrays, write_atomic, write_document
-from tagalong.tabular import DECIMAL_COMMA_HINT, TableError, TableRow, TextTable, is_number, read_table
+from tagalong.tabular import DECIMAL_COMMA_HINT, ParsedTable, TableError, TableRow, is_number, read_table
 
 from .averaging import Floats
 
@@ -53,7 +53,7 @@ def read_csv(path: Path, axis: str) -> tuple[Floats, tuple[str, ...]]:
         raise AffinityFileError.join(error.problems) from error
 
 
-def square_matrix(table: TextTable, axis: str) -> tuple[Floats, tuple[str, ...]]:
+def square_matrix(table: ParsedTable, axis: str) -> tuple[Floats, tuple[str, ...]]:
     """Returns matrix and names of a square table, both in the order of the rows.
 
     Raises:
@@ -70,7 +70,7 @@ def square_matrix(table: TextTable, axis: str) -> tuple[Floats, tuple[str, ...]]
 
 
 def _header_problems(
-    table: TextTable, columns: tuple[str, ...], rows: tuple[str, ...], axis: str
+    table: ParsedTable, columns: tuple[str, ...], rows: tuple[str, ...], axis: str
 ) -> list[InvalidInput]:
     place, corner = table.at(table.header), table.header.cells[0]
     expected = "must be a header: a first cell, then one task name per column"
@@ -88,7 +88,7 @@ def _header_problems(
     return problems
 
 
-def _row_problems(table: TextTable, rows: tuple[str, ...], columns: tuple[str, ...]) -> list[InvalidInput]:
+def _row_problems(table: ParsedTable, rows: tuple[str, ...], columns: tuple[str, ...]) -> list[InvalidInput]:
     problems: list[InvalidInput] = []
     if len(rows) != len(columns):
         expected = f"must have {counted(len(columns), 'row')}, one per column"
@@ -105,7 +105,9 @@ def _row_problems(table: TextTable, rows: tuple[str, ...], columns: tuple[str, .
     return problems
 
 
-def _parse_row(table: TextTable, row: TableRow, columns: tuple[str, ...], problems: list[InvalidInput]) -> list[float]:
+def _parse_row(
+    table: ParsedTable, row: TableRow, columns: tuple[str, ...], problems: list[InvalidInput]
+) -> list[float]:
     numbers = []
     for name, cell in zip(columns, row.cells[1:], strict=True):
         try:

@@ -1,4 +1,4 @@
-"""How far an affinity can be relied on: do partners differ at all, and have the groups stopped changing?"""
+"""Whether an affinity can be relied on: do partners differ by more than noise, and have groups stopped changing?"""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tagalong.errors import InvalidInput
+from tagalong.rendering import TextTable
+
 from .averaging import Average, Floats, averages
 
 if TYPE_CHECKING:
     from .affinity import Affinity
 
 SMALL = 0.25  # of the median spread: the paper's a8 has 0.13 of it, the next smallest task 0.52
-LEVEL = 95.0  # percent of the spreads that noise alone makes
+PERCENTILE = 95.0  # of the spreads that noise alone makes
 DRAWS = 200
+NUMBERS = ("   spread", "    noise")  # headings as wide as the widest number, so that all tables look alike
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How far apart the best and the worst partner of each task lie.
+    """The difference between the best and the worst partner of each task.
 
     Attributes:
         values: highest minus lowest affinity onto each task, from the other tasks.
-        noise: the spread that noise alone stays below 95 times in 100; NaN where errors are not known.
+        noise: the 95th percentile of the spread that noise alone makes; NaN where errors are not known.
         flagged: tasks for which no partner stands out. Their spread is at most a quarter of the median
             spread over tasks, or at most what noise makes.
         best: the partner with the highest affinity onto each task.
@@ -39,17 +43,16 @@ class Spread:
     worst: Mapping[str, str]
 
     def __str__(self) -> str:
-        width = max(4, *map(len, self.values))
-        lines = [f"{'task':<{width}}     spread      noise  best / worst partner"]
+        table = TextTable("task", *NUMBERS, "best / worst partner", numbers=NUMBERS)
         for task, value in self.values.items():
             partners = f"{self.best.get(task, '-')} / {self.worst.get(task, '-')}"
             mark = "  no partner stands out" if task in self.flagged else ""
-            lines.append(f"{task:<{width}} {_short(value)} {_short(self.noise[task])}  {partners}{mark}")
-        return "\n".join(lines)
+            table.add_row(task, _short(value), _short(self.noise[task]), partners + mark)
+        return str(table)
 
 
 def spread(affinity: Affinity) -> Spread:
-    """Spread onto each task over the other sources, and which spreads say nothing."""
+    """Returns the spread onto each task over the other sources, and the tasks whose spread says nothing."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     values = _range(others[None])[0]
     noise = _noise(affinity)
@@ -67,9 +70,9 @@ def spread(affinity: Affinity) -> Spread:
 
 
 def _noise(affinity: Affinity) -> Floats:
-    """Spreads of errors alone: of resamples around the average, else of normal errors of the given size.
+    """Returns the spreads that errors alone make: of resamples around the average, or of normal errors.
 
-    Errors that hit all sources of a target alike cancel in the spread of a resample.
+    Errors that all sources of a target have in common cancel in the spread of a resample.
     """
     n = len(affinity.tasks)
     if len(affinity.steps) > 1:
@@ -79,11 +82,11 @@ def _noise(affinity: Affinity) -> Floats:
     errors[:, np.eye(n, dtype=bool) | ~np.isfinite(affinity.stderr)] = np.nan
     ranges = _range(errors)
     known = np.isfinite(ranges).all(axis=0)
-    return np.where(known, np.percentile(np.where(known, ranges, 0.0), LEVEL, axis=0), np.nan)
+    return np.where(known, np.percentile(np.where(known, ranges, 0.0), PERCENTILE, axis=0), np.nan)
 
 
 def _range(matrices: Floats) -> Floats:
-    """Highest minus lowest over sources, NaN with fewer than two."""
+    """Returns the highest minus the lowest value over sources; NaN with fewer than two."""
     known = np.isfinite(matrices)
     high = np.where(known, matrices, -np.inf).max(axis=1)
     low = np.where(known, matrices, np.inf).min(axis=1)
@@ -102,26 +105,25 @@ def _partners(affinity: Affinity, others: Floats) -> dict[str, str]:
 
 
 def _short(value: float) -> str:
-    return f"{value:>10.3g}" if np.isfinite(value) else f"{'-':>10}"
+    return f"{value:.3g}" if np.isfinite(value) else "-"
 
 
 FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-AGREEING = 3  # the last fifth of the history; two neighbouring prefixes agree too easily
+AGREEING = 3  # prefixes: two neighbouring ones agree too easily
 
 Served = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
 class Settled:
-    """Whether the groups chosen from ever more of the history are the same; true if they are.
+    """Whether the groups have stopped changing as the history grew. As a boolean it is `settled`.
 
     Attributes:
-        settled: the last three prefixes (80, 90 and 100 % by default) serve the same groups, and every prefix is
-            longer than the one before.
-        since: the step at the end of the first prefix from which on the groups never changed; None if
-            they have not settled.
-        groups: which tasks are served together, for each share of the history; none where a pair of tasks had
-            not been measured yet.
+        settled: whether the last three prefixes of the history (80, 90 and 100 % by default) give the same groups, and
+            every prefix is longer than the one before.
+        since: the last step of the first prefix after which the groups did not change; None if they have not settled.
+        groups: the tasks that are served together, for each share of the history; empty if a pair of tasks had not
+            been measured yet.
     """
 
     settled: bool
@@ -141,7 +143,7 @@ def settle(affinity: Affinity, budget: int, fractions: Sequence[float]) -> Settl
     """Selects groups on growing prefixes of the history."""
     shares = sorted(set(fractions))
     if len(shares) < 2 or not 0 < shares[0] <= shares[-1] <= 1:
-        raise ValueError(f"`fractions` must be two or more shares in (0, 1], found {list(fractions)!r}")
+        raise InvalidInput("fractions", "must be two or more shares in (0, 1]", repr(list(fractions)))
     ends = [ceil(share * len(affinity.steps)) for share in shares]
     groups = [_served(affinity, end, budget) for end in ends]
     same = 1
@@ -157,7 +159,7 @@ def _served(affinity: Affinity, steps: int, budget: int) -> Served:
 
     matrix = averages(affinity.history[:steps], affinity.null[:steps], Average.of(affinity.settings))
     if not np.isfinite(matrix[~np.eye(len(affinity.tasks), dtype=bool)]).all():
-        return ()  # some pair has not had its turn yet
+        return ()  # some pair has not been measured yet
     grouping = select_groups(type(affinity).from_matrix(matrix, affinity.tasks, settings=affinity.settings), budget)
     return tuple(sorted(tuple(sorted(group.serves)) for group in grouping.groups))
 

@@ -9,6 +9,8 @@ The options whose names end in "Option" are annotations, so that options are spe
 `def roll(out: OutOption = None, json: JsonOption = False) -> None`.
 """
 
+from tagalong.rendering import TextTable as TextTable
+
 from .app import main as main
 from .arguments import check_folder as check_folder
 from .arguments import integer_option as integer_option
@@ -43,4 +45,3 @@ from .terminal import printable as printable
 from .terminal import screen as screen
 from .terminal import show_progress as show_progress
 from .terminal import spinner as spinner
-from .terminal import text_table as text_table

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from rich.console import Console
-from rich.table import Table
 
 from tagalong.disclaimer import disclaimer
 from tagalong.errors import InvalidInput
 from tagalong.files import write_atomic, write_document
+from tagalong.rendering import TextTable
 
 from . import arguments
 from . import group_options as options
 from .messages import InterruptRequest, name_arguments
-from .terminal import print_line, print_table, printable, screen, spinner, text_table
+from .terminal import print_line, print_table, printable, screen, spinner
 
 if TYPE_CHECKING:
     from tagalong.group import Comparison, Group, Grouping, ScoreTable, Stability
@@ -289,7 +289,7 @@ class _Display:
         resampled = any(grouping.resampled for grouping in self.answer.groupings)
         columns = ["budget", "networks", *(["cost"] if self.costs else []), "total", "proof"]
         columns += [*(["stable"] if resampled else []), "{served} + helpers" + ": cost" * self.costs]
-        made = text_table(*columns, numbers=("budget", "networks", "cost", "total"))
+        made = TextTable(*columns, numbers=("budget", "networks", "cost", "total"))
         for grouping in self.answer.groupings:
             spent, stable = sum(group.cost for group in grouping.groups), grouping.stability
             row = [f"{grouping.budget:g}", str(len(grouping.groups)), *([f"{spent:g}"] if self.costs else [])]
@@ -304,7 +304,7 @@ class _Display:
             return
         same = dict(zip(grouping.resampled.tasks, grouping.resampled.same, strict=True)) if grouping.resampled else {}
         columns = ["task", "network", "score", "elsewhere", *(["settled"] if same else [])]
-        made = text_table(*columns, numbers=("network", "score", "elsewhere", "settled"), names=("task",))
+        made = TextTable(*columns, numbers=("network", "score", "elsewhere", "settled"), names=("task",))
         for task in self.answer.table.tasks:
             group = grouping.served_by(task)
             others = [option for option in grouping.options.get(task, ()) if option.trains != group.trains]
@@ -328,7 +328,7 @@ class _Display:
             return
         n = len(found.tasks)
         pairs = [(found.together[i][j], i, j) for i in range(n) for j in range(i + 1, n) if found.together[i][j]]
-        made = text_table("tasks", "served together", numbers=("served together",), names=("tasks",))
+        made = TextTable("tasks", "served together", numbers=("served together",), names=("tasks",))
         for share, i, j in sorted(pairs, key=lambda pair: (-pair[0], pair[1:])):
             made.add_row(f"{printable(found.tasks[i])}, {printable(found.tasks[j])}", f"{share:.0%}")
         self._put(made)
@@ -341,7 +341,7 @@ class _Display:
         if self.quiet:
             return
         self._put(_network_table(found.mine, self.costs))
-        made = text_table("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
+        made = TextTable("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
         for task in self.answer.table.tasks:
             scores = found.mine.per_task[task], found.best.per_task[task], found.per_task[task]
             made.add_row(printable(task), *(f"{score:.4g}" for score in scores))
@@ -352,7 +352,7 @@ class _Display:
             self.console.print()
         print_line(self.console, text)
 
-    def _put(self, made: Table) -> None:
+    def _put(self, made: TextTable) -> None:
         if not self.quiet:
             self.console.print()
         print_table(self.console, made)
@@ -363,11 +363,11 @@ def _proof(grouping: Grouping) -> str:
     return "proven" if grouping.status == "optimal" else f"gap {grouping.gap:.1%}"
 
 
-def _network_table(grouping: Grouping, costs: bool) -> Table:
+def _network_table(grouping: Grouping, costs: bool) -> TextTable:
     """Returns a table with one line per network."""
     helped = any(group.helpers for group in grouping.groups)
     columns = ["network", "serves", *(["helped by"] if helped else []), "score", *(["cost"] if costs else [])]
-    made = text_table(*columns, numbers=("network", "score", "cost"))
+    made = TextTable(*columns, numbers=("network", "score", "cost"))
     for number, group in enumerate(grouping.groups, 1):
         row = [str(number), _names(group.serves)]
         row += [_names(group.helpers)] if helped else []

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tagalong.errors import InvalidInput
+from tagalong.rendering import TextTable
 
 from . import options
-from .terminal import print_line, print_table, printable, prose_width, screen, spinner, text_table
+from .terminal import print_line, print_table, printable, prose_width, screen, spinner
 
 if TYPE_CHECKING:
-    from tagalong.study import Compared, Line
+    from tagalong.study import Compared, MethodSummary
 
 LONGEST = 6  # characters of a name that fit above its columns
 
@@ -97,7 +98,7 @@ def _show(compared: Compared, run: Path, other: Path, quiet: bool) -> None:
     if quiet:
         return
     columns = [f"{what} {name}" for what in ("loss", "cost") for name in names]
-    shown = text_table("method", "budget", *columns, numbers=("budget", *columns), names=("method",))
+    shown = TextTable("method", "budget", *columns, numbers=("budget", *columns), names=("method",))
     for (method, budget), pair in compared.lines.items():
         cells = [*map(_change, pair), *map(_cost, pair)]
         shown.add_row(printable(method), "" if budget is None else str(budget), *cells)
@@ -110,13 +111,13 @@ def _show(compared: Compared, run: Path, other: Path, quiet: bool) -> None:
         print_line(console, f"note: {remark}")
 
 
-def _change(line: Line | None) -> str:
+def _change(line: MethodSummary | None) -> str:
     from tagalong.study import change_text
 
     return "-" if line is None else change_text(line) or "-"
 
 
-def _cost(line: Line | None) -> str:
+def _cost(line: MethodSummary | None) -> str:
     if line is None or line.training_cost is None:
         return "-"
     return f"{(line.deciding_cost or 0.0) + line.training_cost:.3g}×"

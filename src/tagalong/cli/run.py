@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tagalong.rendering import TextTable
+
 from . import arguments, options
 from .arguments import check_folder, parse_integer_budgets, parse_names
 from .messages import name_arguments, resumable
-from .terminal import print_line, print_table, printable, prose_width, screen, show_progress, text_table
+from .terminal import print_line, print_table, printable, prose_width, screen, show_progress, table_width
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
@@ -144,7 +146,7 @@ def show_labels(problem: Problem) -> None:
     rows = ", ".join(f"{summary.rows[part]} {part}" for part in PARTS)
     print_line(console, f"{problem.name}: {len(problem.tasks)} tasks; rows: {rows}; labels of each task:")
     counted = ["positives"] if any(line.positives for line in summary.tasks) else []
-    shown = text_table("task", "kind", *PARTS, *counted, numbers=(*PARTS, "positives"), names=("task",))
+    shown = TextTable("task", "kind", *PARTS, *counted, numbers=(*PARTS, "positives"), names=("task",))
     for line in summary.tasks:
         positives = "" if line.positives is None else " / ".join(str(line.positives[part]) for part in PARTS)
         labels = (str(line.labels[part]) for part in PARTS)
@@ -176,7 +178,7 @@ def show_results(results: Results, quiet: bool, out: Path) -> None:
 def show_table(results: Results, quiet: bool) -> None:
     """Shows the table and the verdict; only the verdict if quiet."""
     console = screen()
-    text = results.verdict().to_text(prose_width(console)) if quiet else results.to_text(console.width)
+    text = results.verdict().to_text(prose_width(console)) if quiet else results.to_text(table_width(console))
     for line in text.splitlines():
         console.print(printable(line), soft_wrap=True, style="bold" if line.startswith(HEADS) else "")
 
@@ -258,7 +260,7 @@ def problems(json: options.JsonOption = False, quiet: options.QuietOption = Fals
     if quiet:
         print("\n".join(one.name for one in known))
         return
-    console, shown = screen(), text_table("problem", "tasks", "what it is", "size", numbers=("tasks",))
+    console, shown = screen(), TextTable("problem", "tasks", "what it is", "size", numbers=("tasks",))
     for one in known:
         needs = "" if one.available else f" (needs pip install '{one.install}')"
         shown.add_row(one.name, str(one.tasks or ""), printable(one.description) + needs, one.size)

@@ -1,99 +1,85 @@
-"""Where things are shown: tables on stdout, progress on stderr, colours only on a terminal."""
+"""Output of commands: tables and sentences on stdout, progress on stderr, colours only on a terminal."""
 
 from __future__ import annotations
 
-import re
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
 from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
+from rich.style import Style
+
+from tagalong.rendering import Paint, TextTable, wrap
 
 if TYPE_CHECKING:
     from tagalong.progress import Progress
 
 NARROWEST, WIDEST = 40, 100  # columns of sentences
-SHORTEST_NAME = 8  # letters
 BAR = 10  # columns
-JOINERS = "\u200c\u200d"  # part of how Persian, Hindi and emoji are written; they move nothing
-FILLED = re.compile(r" +((?:\x1b\[[\d;]*m)*)$")
+JOINERS = "\u200c\u200d"  # Persian, Hindi and emoji are written with them; they do not move the cursor
 
 
 def screen() -> Console:
-    """Standard output as it is now."""
+    """Returns a console for what standard output is now."""
     return Console(highlight=False, markup=False, emoji=False)
 
 
 def prose_width(console: Console) -> int:
-    """Columns that sentences take: those of the screen, as far as lines stay easy to read."""
+    """Returns the columns at which sentences are wrapped: those of the terminal, up to what is easy to read."""
     return min(max(console.width, NARROWEST), WIDEST)
 
 
 def print_line(console: Console, text: str, hang: int = 0) -> None:
-    """Prints a line, wrapped on a terminal only: in a file it stays one line. Paths and names are never broken.
+    """Prints a line, which is wrapped on a terminal but not in a file. Paths and names are never broken.
 
     Args:
-        console: where.
-        text: what.
-        hang: columns by which lines after the first are indented.
+        console: where to print it.
+        text: the line.
+        hang: the number of columns by which lines after the first are indented.
     """
     text = printable(text)
     if not console.is_terminal:
         console.print(text, soft_wrap=True)
         return
-    start = " " * (hang or 2 * text.startswith("* "))
-    width = prose_width(console)
-    for line in wrap(text, width, subsequent_indent=start, break_long_words=False, break_on_hyphens=False):
+    indent = " " * (hang or 2 * text.startswith("* "))
+    for line in wrap(text, prose_width(console), indent, break_words=False):
         console.print(line, soft_wrap=True)
 
 
 def printable(name: str) -> str:
-    """A name without what would move the cursor or tear a table."""
+    """Replaces characters that would move the cursor or break a table by question marks."""
     return "".join(sign if sign.isprintable() or sign in JOINERS else "?" for sign in name)
 
 
-def text_table(*columns: str, numbers: tuple[str, ...] = (), names: tuple[str, ...] = ()) -> Table:
-    """A plain table; numbers are right-aligned, and names shortened where it is narrow, instead of broken."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        whole = column in (*numbers, *names)
-        made.add_column(
-            column,
-            justify="right" if column in numbers else "left",
-            no_wrap=whole,
-            overflow="ellipsis" if whole else "fold",
-        )
-    return made
+def print_table(console: Console, table: TextTable, fit: bool = True) -> None:
+    """Prints a table.
+
+    Args:
+        console: where to print it.
+        table: the table.
+        fit: whether to fit it to the width of a terminal.
+    """
+    for line in table.lines(table_width(console) if fit else None, _paint(console)):
+        print(line, file=console.file)
 
 
-def print_table(console: Console, made: Table) -> None:
-    """Prints a table without the space that fills its last column; where it is too wide, names get shorter first."""
-    _shorten_names(console, made)
-    with console.capture() as captured:
-        console.print(made)
-    for line in captured.get().splitlines():
-        print(FILLED.sub(r"\1", line), file=console.file)
+def table_width(console: Console) -> int | None:
+    """Returns the columns to fit tables to; None in a file or a pipe, unless COLUMNS is set."""
+    return console.width if console.is_terminal or "COLUMNS" in os.environ else None
 
 
-def _shorten_names(console: Console, made: Table) -> None:
-    endless = console.options.update(max_width=10_000)
-    excess = Measurement.get(console, endless, made).maximum - console.width
-    for column in made.columns:
-        if excess > 0 and column.no_wrap and column.justify == "left":
-            longest = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
-            column.max_width = max(longest - excess, SHORTEST_NAME)
-            excess -= longest - column.max_width
+def _paint(console: Console) -> Paint | None:
+    if console.color_system is None:
+        return None
+    return lambda text, style: Style.parse(style).render(text)
 
 
 @contextmanager
 def spinner(what: str, quiet: bool = False) -> Iterator[None]:
-    """A spinner with the time elapsed, on a terminal only."""
+    """Shows a spinner with the time elapsed, on a terminal only."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if quiet or not console.is_terminal:
         yield
@@ -108,7 +94,7 @@ def spinner(what: str, quiet: bool = False) -> Iterator[None]:
 
 @contextmanager
 def show_progress(quiet: bool = False) -> Iterator[Progress | None]:
-    """What a study tells its progress to, on stderr; None if nobody wants to know."""
+    """Yields what shows the progress of a study on stderr; None if it is quiet."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if quiet:
         yield None
@@ -140,7 +126,7 @@ def _bars(console: Console) -> Iterator[Bars]:
 
 
 class Lines:
-    """A line for each finished piece of work."""
+    """Prints a line for each finished piece of work."""
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
         self._total, self._what, self._unit, self._began = total, what, unit, time.monotonic()
@@ -155,7 +141,7 @@ class Lines:
 
 
 class Bars:
-    """A bar for each piece of work, with networks, steps and the time left; all of them vanish in the end."""
+    """Shows a bar for each piece of work, with networks, steps and the time left, until all of it is done."""
 
     def __init__(self, bars: Any) -> None:
         self._bars = bars
@@ -179,13 +165,13 @@ class Bars:
         self._bars.stop_task(self._task)
 
     def _clock(self) -> str:
-        """The time left, if the networks to come take as long as those that are finished."""
+        """Returns the time left, assuming that networks take as long as those that are finished."""
         spent = time.monotonic() - self._began
         return f"{duration(spent * (self._total - self._finished) / self._finished)} left" if self._finished else ""
 
 
 def shortened(number: int) -> str:
-    """A count in few letters.
+    """Formats a count in a few characters.
 
     Example:
         >>> shortened(950), shortened(12_345), shortened(3_456_789)
@@ -196,7 +182,7 @@ def shortened(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Minutes and seconds, or hours and minutes.
+    """Formats a time as minutes and seconds, or hours and minutes.
 
     Example:
         >>> duration(5), duration(95), duration(7300)

@@ -1,41 +1,39 @@
-"""A grouping as people read it: a table in text and HTML, one line of summary, and why a task is where it is."""
+"""A grouping as text and HTML: a table, a summary in one line, and an explanation of where a task is served."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tagalong.rendering import columns, join, left, right, table, tag
+from tagalong.rendering import TextTable, join, table, tag
 
 from .solvers import MOST_TIES
 
 if TYPE_CHECKING:
     from .grouping import Group, Grouping
 
-PADDED = (right, left, left, right)
+HEADINGS = ("network", "serves", "helped by", "score")
 
 
 def text_table(grouping: Grouping) -> str:
-    """One line of summary, then one line per network."""
-    rows = [("network", "serves", "helped by", "score")]
+    """Returns a summary and a table with one row per network."""
+    made = TextTable(*HEADINGS, numbers=("network", "score"))
     for number, group in enumerate(grouping.groups, 1):
-        rows.append((str(number), _names(group.serves), _names(group.helpers), f"{_score(grouping, group):.6g}"))
-    widths = [max(columns(row[column]) for row in rows) for column in range(4)]
-    lines = ["  ".join(pad(cell, width) for pad, cell, width in zip(PADDED, row, widths, strict=True)) for row in rows]
-    return "\n".join([summary(grouping), *(line.rstrip() for line in lines), *remarks(grouping)])
+        made.add_row(str(number), _names(group.serves), _names(group.helpers), f"{_score(grouping, group):.6g}")
+    return "\n".join([summary(grouping), *made.lines(), *remarks(grouping)])
 
 
 def html_table(grouping: Grouping) -> str:
-    """One row per network, then what else there is to say."""
+    """Returns a table with one row per network, and the remarks, as HTML."""
     rows = [
         [number, _names(group.serves), _names(group.helpers) or "–", f"{_score(grouping, group):.4g}"]
         for number, group in enumerate(grouping.groups, 1)
     ]
-    made = table(["network", "serves", "helped by", "score"], rows, caption=summary(grouping))
+    made = table(HEADINGS, rows, caption=summary(grouping))
     return join([made, *(tag("div", tag("small", remark)) for remark in remarks(grouping))])
 
 
 def summary(grouping: Grouping) -> str:
-    """How many networks, how good, and whether that is proven."""
+    """Returns the number of networks, their total score and whether it is proven optimal, in one line."""
     count, n = len(grouping.groups), len(grouping.tasks)
     networks = f"{count} network{'s' * (count != 1)} for {n} task{'s' * (n != 1)}"
     gap = f"feasible, bound {grouping.bound:.6g}, gap {grouping.gap:.1%}"
@@ -44,7 +42,7 @@ def summary(grouping: Grouping) -> str:
 
 
 def remarks(grouping: Grouping) -> list[str]:
-    """What else there is to say: other groupings that are as good, and how stable this one is."""
+    """Returns remarks on other groupings that are just as good, and on the stability of this one."""
     found = []
     if grouping.ties:
         count = len(grouping.ties)
@@ -57,7 +55,7 @@ def remarks(grouping: Grouping) -> list[str]:
 
 
 def explanation(grouping: Grouping, task: str) -> str:
-    """One sentence on where a task is served and what else it could have had."""
+    """Returns a sentence on the network that serves a task, and on the next best one."""
     group, score = grouping.served_by(task), grouping.per_task[task]
     start = f"{task} is served by {{{_names(group.trains)}}} with {score:.6g}"
     sign = 1 if grouping.objective == "max" else -1
@@ -72,7 +70,7 @@ def explanation(grouping: Grouping, task: str) -> str:
 
 
 def _score(grouping: Grouping, group: Group) -> float:
-    return sum(grouping.per_task[task] for task in sorted(group.serves))  # in one order: so is the last digit
+    return sum(grouping.per_task[task] for task in sorted(group.serves))  # sorted, so that rounding is always the same
 
 
 def _names(tasks: frozenset[str]) -> str:

@@ -17,9 +17,9 @@ from tagalong.affinity import Affinity, square_matrix
 from tagalong.errors import InvalidInput, counted, name_problems, raise_problems
 from tagalong.tabular import (
     DECIMAL_COMMA_HINT,
+    ParsedTable,
     TableError,
     TableRow,
-    TextTable,
     is_missing_word,
     parse_table,
     read_text,
@@ -132,14 +132,14 @@ def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
     return kept
 
 
-def _names_groups(table: TextTable) -> bool:
+def _names_groups(table: ParsedTable) -> bool:
     """Whether a column names groups. A square table may have a task called "group": its rows are named alike."""
     header = table.header.cells
     names = {row.cells[0] for row in table.rows}
     return any(cell.lower() in GROUP for cell in header) and names != set(header[1:])
 
 
-def _read_results(table: TextTable) -> ScoreTable:
+def _read_results(table: ParsedTable) -> ScoreTable:
     """Reads a table with a column of groups; with a column of costs its rows are candidates."""
     header = table.header.cells
     lower = [cell.lower() for cell in header]
@@ -158,7 +158,7 @@ def _read_results(table: TextTable) -> ScoreTable:
 class _ResultReader:
     """Reads the rows of a table of results, and collects what is wrong with them."""
 
-    def __init__(self, table: TextTable, group: int, cost: int | None) -> None:
+    def __init__(self, table: ParsedTable, group: int, cost: int | None) -> None:
         self.table, self.group, self.cost = table, group, cost
         self.header = table.header.cells
         self.problems: list[InvalidInput] = []

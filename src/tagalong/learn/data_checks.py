@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong.errors import counted
+from tagalong.rendering import TextTable
 
 from .problem import Problem
 from .rows import ROWS_AT_ONCE, Rows, Split, in_memory
@@ -125,13 +126,11 @@ class LabelSummary:
     warnings: tuple[str, ...]
 
     def __str__(self) -> str:
-        width = max(len("task"), *(len(line.task) for line in self.tasks))
-        heads = [f"{part} ({self.rows[part]})" for part in PARTS]
-        lines = [f"{'task':<{width}}  {'kind':<10}  " + "  ".join(f"{head:>20}" for head in heads)]
+        heads = [f"{f'{part} ({self.rows[part]})':>20}" for part in PARTS]
+        table = TextTable("task", f"{'kind':<10}", *heads, numbers=heads)
         for line in self.tasks:
-            cells = "  ".join(f"{_cell(line, part):>20}" for part in PARTS)
-            lines.append(f"{line.task:<{width}}  {line.kind:<10}  {cells}")
-        return "\n".join([*lines, self.pairs, *(f"warning: {warning}" for warning in self.warnings)])
+            table.add_row(line.task, line.kind, *(_cell(line, part) for part in PARTS))
+        return "\n".join([*table.lines(), self.pairs, *(f"warning: {warning}" for warning in self.warnings)])
 
     @property
     def pairs(self) -> str:

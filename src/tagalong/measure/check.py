@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from tagalong.rendering import TextTable
+
 from .clock import Stopwatch
 from .closure import Stage, raise_all
 from .distributed import Replicas, agreed_tasks, settling
@@ -45,11 +47,12 @@ class Check:
     overhead: float
 
     def __str__(self) -> str:
-        width = max((len(name) for name in self.shared), default=0)
-        lines = [f"{len(self.tasks)} tasks: {', '.join(self.tasks)}", f"{len(self.shared)} shared parameters:"]
+        shared = TextTable("", "", "")
         for name, (shape, by) in self.shared.items():
             touched = "all tasks" if len(by) == len(self.tasks) else ", ".join(by) or "no task"
-            lines.append(f"  {name:<{width}}  {'×'.join(map(str, shape)) or 'scalar':<14} {touched}")
+            shared.add_row(f"  {name}", f"{'×'.join(map(str, shape)) or 'scalar':<13}", touched)
+        lines = [f"{len(self.tasks)} tasks: {', '.join(self.tasks)}", f"{len(self.shared)} shared parameters:"]
+        lines += shared.lines()
         lines += [f"unconnected: {a} – {b}" for a, b in self.unconnected]
         lines += [f"note: {note}" for note in self.notes]
         lines.append(f"memory of a measured step: {_bytes(self.memory)} beyond a plain one")

@@ -24,7 +24,7 @@ from .style import (
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from tagalong.study import Line, Results, TaskChange
+    from tagalong.study import MethodSummary, Results, TaskChange
 
 CostOf = Literal["all", "deciding", "training", "size"]
 COSTS: dict[CostOf, str] = {
@@ -67,7 +67,7 @@ def cost_against_error(
     return Figure(traces, _cost_layout(cost, costs, title))
 
 
-def cost_of(line: Line, cost: CostOf) -> float | None:
+def cost_of(line: MethodSummary, cost: CostOf) -> float | None:
     """A relative cost of a line; None where it is not known."""
     if cost == "size":
         return line.relative_parameters
@@ -82,14 +82,14 @@ def known_costs(results: Results) -> list[CostOf]:
     return [cost for cost in COSTS if sum(bool(cost_of(line, cost)) for line in lines) > 1]
 
 
-def change_error(line: Line, results: Results) -> float | None:
+def change_error(line: MethodSummary, results: Results) -> float | None:
     """One standard error of a line's change: of seeds and of test rows, as far as they are known."""
     rows = results.noise.get((line.method, line.budget))
     known = [part for part in (line.change_stderr, rows) if part is not None]
     return hypot(*known) if known else None
 
 
-def _trace(found: Sequence[Line], results: Results, cost: CostOf, number: int) -> dict[str, Any]:
+def _trace(found: Sequence[MethodSummary], results: Results, cost: CostOf, number: int) -> dict[str, Any]:
     errors = [change_error(line, results) for line in found]
     style = marker_style(number, full=found[0].honest)
     return {
@@ -107,7 +107,7 @@ def _trace(found: Sequence[Line], results: Results, cost: CostOf, number: int) -
     }
 
 
-def _method_note(line: Line, error: float | None, cost: CostOf) -> str:
+def _method_note(line: MethodSummary, error: float | None, cost: CostOf) -> str:
     budget = "" if line.budget is None else f", {line.budget} networks"
     change = signed(line.change or 0.0, 2) + ("" if error is None else f" ± {100 * error:.2f}")
     parts = [f"{plotly_text(line.method)}{budget}", f"{change} % test loss", f"{cost_of(line, cost):.3g} × the cost"]

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .store import Store as Store
     from .store import StoreError as StoreError
     from .study import Study as Study
-    from .summary import Line as Line
+    from .summary import MethodSummary as MethodSummary
     from .summary import TaskChange as TaskChange
     from .text import change_text as change_text
     from .text import label_text as label_text
@@ -66,8 +66,8 @@ _HOMES = {
     "Lab": ".backend",
     "Label": ".records",
     "Lesson": ".search_log",
-    "Line": ".summary",
     "Method": ".methods",
+    "MethodSummary": ".summary",
     "Oracle": ".methods",
     "Outcome": ".records",
     "Packed": ".store",

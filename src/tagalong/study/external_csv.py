@@ -11,7 +11,7 @@ import numpy as np
 
 from tagalong.errors import InvalidInput, listed, raise_problems
 from tagalong.group import Group, select_groups
-from tagalong.tabular import TableError, TableRow, TextTable, is_missing_word, is_number, read_table
+from tagalong.tabular import ParsedTable, TableError, TableRow, is_missing_word, is_number, read_table
 
 from .external import Ledger
 from .planning import KEYS, NEEDED, OPTIONAL, Plan, csv_label, read_csv_label
@@ -160,7 +160,7 @@ def _read_rows(file: Path) -> tuple[list[tuple[str, Cells]], list[str]]:
     return [(table.at(row), _read_cells(table, row)) for row in table.rows], columns
 
 
-def _read_cells(table: TextTable, row: TableRow) -> Cells:
+def _read_cells(table: ParsedTable, row: TableRow) -> Cells:
     """Reads the cells of a row by column; numbers with a decimal point, and empty where they are missing."""
     cells = dict(zip(table.header.cells, row.cells, strict=True))
     for column in NUMBERS:

@@ -17,7 +17,7 @@ from tagalong.group import Grouping, select_groups
 
 from .records import GROUPINGS, Label
 from .results import Results
-from .summary import Line
+from .summary import MethodSummary
 
 FILE, FORMAT, VERSION = "budgets.json", "tagalong-budgets", 1
 SECONDS = 4.0  # of solving, where proofs would take longer
@@ -25,7 +25,7 @@ PROVEN = 24  # tasks, above which a search with a bound does as well in a fracti
 QUICK = 12  # tasks, above which what was solved is kept
 RESAMPLES = ((9, 100), (QUICK, 20))  # up to so many tasks, so many resamples; above, those of the run's own budgets
 SELECT = ("allow_single", "max_size", "must_link", "cannot_link", "solver")
-Pair = tuple[Line | None, Line | None]
+Pair = tuple[MethodSummary | None, MethodSummary | None]
 logger = logging.getLogger(__name__)
 
 
@@ -224,7 +224,7 @@ def _remarks(first: Results, second: Results) -> list[str]:
     return remarks
 
 
-def _plain(line: Line | None) -> dict[str, Any] | None:
+def _plain(line: MethodSummary | None) -> dict[str, Any] | None:
     names = ("change", "change_stderr", "total", "total_stderr", "deciding_cost", "training_cost")
     if line is None:
         return None

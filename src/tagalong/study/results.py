@@ -1,4 +1,4 @@
-"""What a study found: every record, the table, the verdict and the trained answer; as a file and as HTML."""
+"""The results of a study: records, table, verdict and recommended networks; as text, HTML, a DataFrame or a file."""
 
 from __future__ import annotations
 
@@ -10,15 +10,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tagalong.disclaimer import disclaimer
-from tagalong.errors import counted, refuse
+from tagalong.errors import InvalidInput, counted, raise_problems
 from tagalong.files import DocumentError, json_safe, read_document, write_document
 from tagalong.group import Group
-from tagalong.rendering import join, table, tag
+from tagalong.rendering import join, table, tag, terminal_width
 
+from .frame import make_frame
 from .records import TOGETHER, Cost, Label, Outcome, ProblemInfo, Record
 from .search_log import SearchLog
-from .summary import Line, TaskChange, summarise, task_change
-from .text import HEADINGS, NARROWEST, WIDTH, cells, label_text, legend, methods_table, networks_list, tasks_table
+from .summary import MethodSummary, TaskChange, summarise, task_change
+from .text import (
+    HEADINGS,
+    NARROWEST,
+    WIDTH,
+    filled_columns,
+    label_text,
+    legend,
+    method_cells,
+    methods_table,
+    networks_list,
+    tasks_table,
+)
 from .verdict import Verdict, decide
 
 if TYPE_CHECKING:
@@ -33,15 +45,21 @@ class ResultsFileError(DocumentError):
 
 
 class Results:
-    """What a study found.
+    """The results of a study: `print` them, or use `table`, `to_frame`, `verdict` and `best`.
 
     Args:
         records: one per method, budget and seed.
-        problem: what it is about.
-        noise: for each method and budget the row standard error of its change against `mtl`, see `row_stderr`.
-        settings: what the study was asked; `price_per_hour` among them gives money, `confirming_seeds` are seeds that
-            no choice has seen, see `decide`; `diverged_seeds` are left out, since `mtl` diverged with them.
-        out: the folder of the run, where the recommended networks lie.
+        problem: the problem that was studied.
+        noise: for each method and budget the standard error of its change against `mtl` that comes from the finite
+            number of test rows; see `row_stderr`.
+        settings: the settings of the study. The results use three of them: `price_per_hour`; `confirming_seeds`, which
+            played no part in choosing groups (see `decide`); and `diverged_seeds`, which have no records because `mtl`
+            diverged with them.
+        out: the folder of the run, which holds the recommended networks.
+
+    Raises:
+        InvalidInput: there are no records, two of them have the same method, budget and seed, or one of them does not
+            have a validation and a test score for every task.
     """
 
     def __init__(
@@ -58,81 +76,142 @@ class Results:
         self.noise = dict(noise or {})
         self.settings = dict(settings or {})
         self.out = None if out is None else Path(out)
-        refuse(self._problems())
+        raise_problems(self._problems())
 
-    def _problems(self) -> list[str]:
+    def _problems(self) -> list[InvalidInput]:
         if not self.records:
-            return ["`records` must hold at least one record, found none"]
+            return [InvalidInput("records", "must have at least one record", "none")]
         problems, seen = [], set()
         for record in self.records:
             label = (record.method, record.budget, record.seed)
             for part in ("val", "test"):
-                found = set(getattr(record, part))
-                if found != set(self.problem.tasks):
-                    odd = ", ".join(sorted(found ^ set(self.problem.tasks)))
-                    problems.append(f"`records`: {label} must have a {part} outcome for every task, odd: {odd}")
+                tasks = set(getattr(record, part))
+                if tasks != set(self.problem.tasks):
+                    wrong = ", ".join(sorted(tasks ^ set(self.problem.tasks)))
+                    expected = f"{label} must have a {part} score for each task and no other; not so for: {wrong}"
+                    problems.append(InvalidInput("`records`:", expected))
             if label in seen:
-                problems.append(f"`records` must be distinct, found {label} more than once")
+                problems.append(InvalidInput("records", "must be distinct", f"{label} more than once"))
             seen.add(label)
         return problems
 
-    def table(self) -> list[Line]:
-        """One line per method and budget, means over seeds."""
+    def table(self) -> list[MethodSummary]:
+        """Summarises each method and budget as means over seeds; `to_frame` has every seed and task.
+
+        Methods are in the order in which the study ran them, smaller budgets first.
+
+        Example:
+            >>> from tagalong.group import Group
+            >>> from tagalong.study import Outcome
+            >>> tasks = ["age", "ill"]
+            >>> scores = {"age": Outcome(loss=0.5, error=0.1), "ill": Outcome(loss=0.25, error=0.2)}
+            >>> mtl = Record("mtl", None, seed=0, groups=(Group(tasks, tasks),), val=scores, test=scores)
+            >>> results = Results([mtl], problem=ProblemInfo.named(tasks))
+            >>> [(row.method, row.budget, row.total, row.error["ill"]) for row in results.table()]
+            [('mtl', None, 0.75, 0.2)]
+        """
         return summarise(self.records, self.settings.get("price_per_hour"))
+
+    def to_frame(self) -> Any:
+        """Returns a pandas DataFrame with one row per method, budget, seed and task.
+
+        Its columns are
+
+        - `method`, `budget` (missing for methods without one), `seed` and `task`: what the row is about;
+        - `val_loss`, `test_loss`, `val_error`, `test_error` and `error_measure`: how the task did where it is served;
+        - `val_change` and `test_change`: the relative change of the loss against `mtl` with the same seed; negative is
+          better;
+        - `network`: the tasks of the network that serves the task, as a sorted tuple; None for `random`, which is an
+          average over many groupings;
+        - `networks`, `honest`, `diverged`, `deciding_cost`, `training_cost`, `parameters` and `latency`: the same for
+          all tasks of a method, budget and seed; see `MethodSummary`. `diverged` is True or False here.
+
+        Returns:
+            The `pandas.DataFrame`.
+
+        Raises:
+            ImportError: pandas is not installed.
+
+        Example:
+            >>> from tagalong.group import Group
+            >>> from tagalong.study import Outcome
+            >>> def record(method, groups, age, ill):
+            ...     scores = {"age": Outcome(age, error=0.1), "ill": Outcome(ill, error=0.2)}
+            ...     return Record(method, None, seed=0, groups=groups, val=scores, test=scores)
+            >>> mtl = record("mtl", (Group(["age", "ill"], ["age", "ill"]),), age=0.5, ill=0.25)
+            >>> stl = record("stl", (Group(["age"], ["age"]), Group(["ill"], ["ill"])), age=0.45, ill=0.3)
+            >>> frame = Results([mtl, stl], problem=ProblemInfo.named(["age", "ill"])).to_frame()
+            >>> print(frame[["method", "task", "test_loss", "test_change", "network"]].to_string(index=False))
+            method task  test_loss  test_change    network
+               mtl  age       0.50          0.0 (age, ill)
+               mtl  ill       0.25          0.0 (age, ill)
+               stl  age       0.45         -0.1     (age,)
+               stl  ill       0.30          0.2     (ill,)
+        """
+        return make_frame(self.records, self.problem)
 
     @cached_property
     def _verdict(self) -> Verdict:
-        return self._decided(0.0)
+        return self._decide(0.0)
 
-    def _decided(self, at_least: float) -> Verdict:
+    def _decide(self, at_least: float) -> Verdict:
         confirming = self.settings.get("confirming_seeds", ())
         left_out = self.settings.get("diverged_seeds", ())
         return decide(self.records, self.noise, at_least=at_least, confirming=confirming, left_out=left_out)
 
     def verdict(self, *, at_least: float = 0.0) -> Verdict:
-        """Is any grouping worth it?
+        """Decides whether any grouping is worth it.
 
         Args:
-            at_least: grouping must lower the losses by more than this share, on average over tasks.
+            at_least: the share by which grouping must lower the losses, on average over tasks, to be worth it.
+
+        Raises:
+            InvalidInput: there are no results of `mtl` to compare with, or `at_least` is negative.
         """
-        return self._decided(at_least) if at_least else self._verdict
+        return self._decide(at_least) if at_least else self._verdict
 
     def best(self) -> Best:
-        """The recommended networks, trained, with the heads they serve only; read from the folder of the run."""
+        """Loads the recommended networks, trained, with only the heads that they serve, from the folder of the run.
+
+        Raises:
+            InvalidInput: the results have no folder.
+        """
         from .best import Best
 
         if self.out is None:
-            raise ValueError("these results have no folder with networks; give `out=` to the study")
+            raise InvalidInput("", "these results have no folder of networks", hint="pass `out` to the study")
         return Best.load(self.out)
 
     def records_of(self, label: Label) -> list[Record]:
-        """The records of a method and budget, by seed."""
+        """Returns the records of a method and budget, sorted by seed."""
         found = [record for record in self.records if record.label == label]
         return sorted(found, key=lambda record: record.seed)
 
     def changes_by_task(self, method: str, budget: int | None = None) -> dict[str, TaskChange]:
-        """What a method changes for each task against `mtl`, from pairs of the same seed.
+        """Returns what a method changes for each task against `mtl`, from pairs of the same seed.
 
         Args:
             method: its name.
-            budget: how many networks it was allowed; None for methods without a budget.
+            budget: the number of networks it was allowed; None for methods without a budget.
 
         Raises:
-            ValueError: there is no such method with this budget, or nothing of `mtl` with the same seeds.
+            InvalidInput: the method was not run with this budget, or `mtl` not with the same seeds.
         """
         together = {record.seed: record for record in self.records_of(TOGETHER)}
         mine = self.records_of((method, budget))
         pairs = [(record, together[record.seed]) for record in mine if record.seed in together]
         if not pairs:
             known = ", ".join(sorted({record.method for record in self.records}))
-            raise ValueError(
-                f"`method` and `budget` must be in the results, beside mtl, found {method!r}, {budget!r}; "
-                f"methods: {known}"
+            raise InvalidInput(
+                "`method` and `budget`",
+                "must be in the results, and have seeds in common with mtl",
+                f"{method!r}, {budget!r}",
+                f"methods: {known}",
             )
         return {task: task_change(task, pairs) for task in self.problem.tasks}
 
     def to_document(self) -> dict[str, Any]:
-        """Everything, with table and verdict, as JSON can hold it; NaN becomes null."""
+        """Returns everything, table and verdict included, as JSON can represent it; NaN becomes null."""
         document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         document["caution"] = disclaimer(self.problem.tasks)
         document["problem"] = self.problem.to_document()
@@ -141,19 +220,19 @@ class Results:
             {"method": method, "budget": budget, "row_stderr": value} for (method, budget), value in self.noise.items()
         ]
         document["records"] = [_record_document(record) for record in self.records]
-        document["table"] = [_line_document(line) for line in self.table()]
+        document["table"] = [_summary_document(summary) for summary in self.table()]
         if any(record.label == TOGETHER for record in self.records):
             document["verdict"] = self.verdict().to_document()
         finite: dict[str, Any] = json_safe(document)
         return finite
 
     def save(self, path: str | Path) -> Path:
-        """Writes the results as JSON, whole or not at all; gives the file.
+        """Writes the results as JSON, atomically; returns the path of the file.
 
-        Table and verdict go along for other programmes, and are not read back.
+        The file has the table and the verdict for other programs; `load` computes them again.
 
         Args:
-            path: the file, or a folder that gets a `results.json`.
+            path: the file, or a folder in which to write `results.json`.
         """
         file = Path(path)
         file = file / FILE if file.is_dir() or not file.suffix else file
@@ -162,7 +241,7 @@ class Results:
 
     @staticmethod
     def load(path: str | Path) -> Results:
-        """Reads what `save` wrote; a folder means the `results.json` in it."""
+        """Reads a file that `save` wrote, or the `results.json` of a folder."""
         file = Path(path)
         file = file / FILE if file.is_dir() else file
         if not file.exists():
@@ -178,23 +257,24 @@ class Results:
 
     @property
     def search_log(self) -> SearchLog | None:
-        """How `auto` came to its groups; None where it was not asked, or had nothing to decide."""
+        """How `auto` searched for its groups; None if it was not among the methods, or had nothing to decide."""
         told = self.settings.get("decisions", {}).get("auto")
         return SearchLog(told) if told and told.get("steps") else None
 
-    def to_text(self, width: int = WIDTH) -> str:
-        """The table of all methods, the tasks one by one for the best grouping, then the verdict.
+    def to_text(self, width: int | None = None) -> str:
+        """Returns a table of all methods, one of all tasks for the best grouping, and the verdict.
 
         Args:
-            width: columns of the screen; prose takes no more than a hundred.
+            width: the columns of a terminal, to which tables are fitted. None shows tables in full. Sentences take no
+                more than a hundred columns.
         """
-        width = max(width, NARROWEST)
-        lines, prose = self.table(), min(width, WIDTH)
-        tasks, seeds = len(self.problem.tasks), max(line.seeds for line in lines)
+        width = None if width is None else max(width, NARROWEST)
+        summaries, prose = self.table(), min(width or WIDTH, WIDTH)
+        tasks, seeds = len(self.problem.tasks), max(summary.seeds for summary in summaries)
         title = f"{self.problem.name}: {counted(tasks, 'task')}, {counted(seeds, 'seed')}"
-        made, left_out = methods_table(lines, width)
-        parts = [title, "", *made, "", *legend(lines, prose, left_out)]
-        by_label = {line.label: line for line in lines}
+        methods, left_out = methods_table(summaries, width)
+        parts = [title, "", *methods, "", *legend(summaries, prose, left_out)]
+        by_label = {summary.label: summary for summary in summaries}
         if TOGETHER in by_label:
             verdict = self.verdict()
             if verdict.candidate is not None:
@@ -209,7 +289,7 @@ class Results:
         return "\n".join(parts)
 
     def __str__(self) -> str:
-        return self.to_text()
+        return self.to_text(terminal_width())
 
     def _repr_html_(self) -> str:
         return _html(self)
@@ -239,10 +319,10 @@ def _record_document(record: Record) -> dict[str, Any]:
     return document | {"networks": list(record.networks)}
 
 
-def _line_document(line: Line) -> dict[str, Any]:
-    document = {one.name: getattr(line, one.name) for one in fields(line)}
+def _summary_document(summary: MethodSummary) -> dict[str, Any]:
+    document = {one.name: getattr(summary, one.name) for one in fields(summary)}
     costs = {name: asdict(document[name]) for name in ("deciding", "training")}
-    return document | costs | {"groups": _groups_document(line.groups)}
+    return document | costs | {"groups": _groups_document(summary.groups)}
 
 
 def _groups_document(groups: Iterable[Group]) -> list[dict[str, Any]]:
@@ -270,20 +350,19 @@ def _number(value: float | None) -> float:
 
 
 def _html(results: Results) -> str:
-    """The verdict, then one row per method and budget."""
-    lines = results.table()
-    rows = [cells(line) for line in lines]
-    used = [column for column in range(len(HEADINGS)) if column < 2 or any(row[column] for row in rows)]
+    """Returns the verdict and a table of methods and budgets as HTML."""
+    summaries = results.table()
+    rows = [method_cells(summary) for summary in summaries]
+    filled = filled_columns(rows)
     title = f"{results.problem.name}: {len(results.problem.tasks)} tasks"
-    made = table(
-        [HEADINGS[column] for column in used], [[row[column] for column in used] for row in rows], caption=title
+    methods = table(
+        [HEADINGS[place] for place in filled], [[row[place] for place in filled] for row in rows], caption=title
     )
-    parts = [made, tag("small", " ".join(legend(lines)))]
-    if any(line.label == TOGETHER for line in lines):
-        parts.insert(0, tag("p", *_broken(str(results.verdict()))))
+    parts = [methods, tag("small", " ".join(legend(summaries)))]
+    if any(summary.label == TOGETHER for summary in summaries):
+        parts.insert(0, tag("p", *_with_line_breaks(str(results.verdict()))))
     return join(parts)
 
 
-def _broken(text: str) -> list[object]:
-    """Lines with breaks between them."""
+def _with_line_breaks(text: str) -> list[object]:
     return [part for line in text.splitlines() for part in (line, tag("br"))]

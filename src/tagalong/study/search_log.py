@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
+
+from tagalong.rendering import wrap
 
 from .text import WIDTH, percent
 
@@ -85,15 +86,14 @@ class SearchLog:
 
     def to_text(self, width: int = WIDTH) -> str:
         """The effort, then for each budget how the best expectation fell with it."""
-        lines = textwrap.wrap(self.sentence, width)
+        lines = wrap(self.sentence, width)
         for budget, points in self.curve.items():
             chosen = self.told["chosen"][str(budget)]
             found = "all together"
             if chosen["expected"]:
                 found = f"{percent(chosen['expected'])} ± {100 * chosen['doubt']:.1f}"
             text = f"  budget {budget}: {found}; {_path(points)}".replace(" %", f"{UNBROKEN}%")
-            wrapped = textwrap.wrap(text, width, subsequent_indent="    ")
-            lines += [line.replace(UNBROKEN, " ") for line in wrapped]
+            lines += [line.replace(UNBROKEN, " ") for line in wrap(text, width, hang="    ")]
         return "\n".join(lines)
 
 

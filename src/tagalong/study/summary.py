@@ -1,4 +1,4 @@
-"""Records summed up: a line per method and budget and a change per task, as means over seeds; what it cost."""
+"""Summaries of records: what each method reached for a budget, and what it changed for each task; means over seeds."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from .relative_losses import relative
 
 
 @dataclass(frozen=True)
-class Line:
-    """What a method reached for a budget; a mean over seeds wherever there are several.
+class MethodSummary:
+    """What a method reached for a budget: a row of `Results.table`. Numbers are means over seeds.
 
     Attributes:
         method: its name.
-        budget: networks allowed; None for methods without one.
-        seeds: how many.
-        groups: the networks; empty for an expected value over many groupings.
-        honest: False where the choice looked at test data.
+        budget: the number of networks allowed; None for methods without a budget.
+        seeds: the number of seeds.
+        groups: the networks of the first seed; empty for `random`, which is an average over many groupings.
+        honest: False if the groups were chosen by looking at test data.
         total: the sum of raw test losses, as in the paper's tables.
         total_stderr: its standard error over seeds; None with one seed.
-        change: mean over tasks of the relative change of the test loss against `mtl`; None without `mtl`.
-        change_stderr: its standard error over seeds (pairs of the same seed).
-        random_change: the same against `random` of this budget; None without it.
-        validation: the same against `mtl` on validation rows.
-        loss: test loss of each task.
-        error: test error of each task, in its own measure; lower is better.
-        deciding: what deciding on the groups took, counted once for all budgets.
-        training: what training the groups took.
-        deciding_cost: in trainings of `mtl` (by steps where they are known, else by seconds); None if unknown.
-        training_cost: likewise.
-        parameters: of all networks.
-        relative_parameters: against `mtl`.
-        parameters_per_network: on average, against `mtl`.
-        latency: seconds of one forward pass through all networks; None if not measured.
-        money: what deciding and training cost together; None without a price.
-        diverged: with how many of the seeds a network diverged; no total and no change is then known.
+        change: the relative change of the test loss against `mtl`, mean over tasks; negative is better. None if there
+            are no results of `mtl`.
+        change_stderr: its standard error over seeds, from pairs of the same seed; None with one seed.
+        random_change: like `change`, against `random` with the same budget.
+        validation: like `change`, on the validation rows.
+        loss: the test loss of each task.
+        error: the test error of each task, in its own measure; lower is better.
+        deciding: the cost of deciding on the groups, for all budgets together.
+        training: the cost of training the groups.
+        deciding_cost: `deciding` in units of training `mtl`: by steps if they are known, else by seconds. None if
+            neither is known.
+        training_cost: `training` in the same units.
+        parameters: the number of parameters of all networks together.
+        relative_parameters: `parameters` in units of those of `mtl`.
+        parameters_per_network: `relative_parameters` divided by the number of networks.
+        latency: seconds of one forward pass through all networks; None if it was not measured.
+        money: the price of deciding and training together; None if there is no price per hour.
+        diverged: the number of seeds with which a network diverged. If there are any, no total and no change is known.
     """
 
     method: str
@@ -68,19 +70,19 @@ class Line:
 
     @property
     def label(self) -> Label:
-        """Its method and budget."""
+        """The method and its budget."""
         return self.method, self.budget
 
 
-def summarise(records: Sequence[Record], price_per_hour: float | None = None) -> list[Line]:
-    """The lines, in the order in which methods first appear, smaller budgets first."""
+def summarise(records: Sequence[Record], price_per_hour: float | None = None) -> list[MethodSummary]:
+    """Summarises every method and budget, in the order in which methods first appear, smaller budgets first."""
     found = by_label(records)
     order = list(dict.fromkeys(record.method for record in records))
     labels = sorted(found, key=lambda label: (order.index(label[0]), label[1] or 0))
-    return [_line(found[label], found, price_per_hour) for label in labels]
+    return [_summary(found[label], found, price_per_hour) for label in labels]
 
 
-def _line(found: list[Record], others: Mapping[Label, list[Record]], price: float | None) -> Line:
+def _summary(found: list[Record], others: Mapping[Label, list[Record]], price: float | None) -> MethodSummary:
     first = found[0]
     together = others.get(TOGETHER, [])
     against_mtl = changes(found, together)
@@ -88,8 +90,8 @@ def _line(found: list[Record], others: Mapping[Label, list[Record]], price: floa
     deciding, training = mean_cost([r.deciding for r in found]), mean_cost([r.training for r in found])
     unit = mean_cost([record.training for record in together])
     parameters = mean([record.parameters for record in found])
-    share = _share(parameters, mean([record.parameters for record in together]))
-    return Line(
+    relative_parameters = _ratio(parameters, mean([record.parameters for record in together]))
+    return MethodSummary(
         first.method,
         first.budget,
         seeds=len(found),
@@ -97,10 +99,10 @@ def _line(found: list[Record], others: Mapping[Label, list[Record]], price: floa
         honest=all(record.honest for record in found),
         total=mean(totals),
         total_stderr=stderr(totals) if len(totals) > 1 and not any(record.diverged for record in found) else None,
-        change=_known(against_mtl),
+        change=_mean_or_none(against_mtl),
         change_stderr=stderr(against_mtl) if len(against_mtl) > 1 else None,
-        random_change=_known(changes(found, others.get(("random", first.budget), []))),
-        validation=_known(changes(found, together, "val")),
+        random_change=_mean_or_none(changes(found, others.get(("random", first.budget), []))),
+        validation=_mean_or_none(changes(found, together, "val")),
         loss=_by_task([record.test for record in found], "loss"),
         error=_by_task([record.test for record in found], "error"),
         deciding=deciding,
@@ -108,35 +110,39 @@ def _line(found: list[Record], others: Mapping[Label, list[Record]], price: floa
         deciding_cost=in_units_of(deciding, unit),
         training_cost=in_units_of(training, unit),
         parameters=parameters,
-        relative_parameters=share,
-        parameters_per_network=share / len(first.groups) if share and first.groups else None,
-        latency=_known([record.latency for record in found if record.latency is not None]),
+        relative_parameters=relative_parameters,
+        parameters_per_network=_per_network(relative_parameters, len(first.groups)),
+        latency=_mean_or_none([record.latency for record in found if record.latency is not None]),
         money=None if price is None else price * (deciding.seconds + training.seconds) / 3600,
         diverged=sum(record.diverged for record in found),
     )
 
 
-def _share(mine: float, theirs: float) -> float | None:
+def _ratio(mine: float, theirs: float) -> float | None:
     return mine / theirs if mine > 0 and theirs > 0 else None
+
+
+def _per_network(parameters: float | None, networks: int) -> float | None:
+    return parameters / networks if parameters and networks else None
 
 
 def _by_task(outcomes: Sequence[Mapping[str, Outcome]], what: str) -> dict[str, float]:
     return {task: mean([getattr(outcome[task], what) for outcome in outcomes]) for task in outcomes[0]}
 
 
-def _known(values: Sequence[float]) -> float | None:
+def _mean_or_none(values: Sequence[float]) -> float | None:
     return mean(values) if values else None
 
 
 @dataclass(frozen=True)
 class TaskChange:
-    """What a method changes for one task, as means over seeds.
+    """What a method changes for one task. Numbers are means over seeds.
 
     Attributes:
         task: its name.
         change: the relative change of its test loss against `mtl`; negative is better.
-        stderr: the standard error of that over seeds (pairs of the same seed); None with one seed.
-        loss: its test loss.
+        stderr: the standard error of `change` over seeds, from pairs of the same seed; None with one seed.
+        loss: its test loss with this method.
         before: its test error with `mtl`.
         after: its test error with this method.
     """
@@ -150,16 +156,16 @@ class TaskChange:
 
     @property
     def sure(self) -> bool:
-        """Whether the change lies beyond two standard errors; never with one seed."""
+        """Whether the change is larger than two standard errors; False with one seed."""
         return self.stderr is not None and abs(self.change) > 2 * self.stderr
 
 
 def task_change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange:
-    """The change of a task.
+    """Returns what a method changes for a task.
 
     Args:
         task: its name.
-        pairs: for each seed the record of a method, and that of `mtl`.
+        pairs: for each seed the record of the method and that of `mtl`.
     """
     found = [relative(mine.test[task].loss, theirs.test[task].loss) for mine, theirs in pairs]
     return TaskChange(
@@ -173,9 +179,9 @@ def task_change(task: str, pairs: Sequence[tuple[Record, Record]]) -> TaskChange
 
 
 def changes(found: Sequence[Record], others: Sequence[Record], part: str = "test") -> list[float]:
-    """The relative change of each record against that of the others with the same seed; negative is better.
+    """Returns the relative change of each record against the other record with its seed; negative is better.
 
-    None at all if one of them diverged: what the other seeds reached would be the luck of those that are left.
+    If any of them diverged the list is empty: the seeds that are left would be the lucky ones.
     """
     if any(record.diverged for record in [*found, *others]):
         return []
@@ -184,12 +190,12 @@ def changes(found: Sequence[Record], others: Sequence[Record], part: str = "test
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean; NaN of nothing."""
+    """Returns the mean, or NaN if there are no values."""
     return sum(values) / len(values) if values else math.nan
 
 
 def stderr(values: Sequence[float]) -> float:
-    """The standard error of a mean.
+    """Returns the standard error of the mean.
 
     Example:
         >>> round(stderr([1.0, 2.0, 3.0]), 3)
@@ -200,15 +206,15 @@ def stderr(values: Sequence[float]) -> float:
 
 
 def mean_cost(costs: Sequence[Cost]) -> Cost:
-    """The mean over seeds, steps and networks to whole numbers."""
-    whole, count = sum(costs, Cost()), max(1, len(costs))
-    return Cost(round(whole.networks / count), round(whole.steps / count), whole.seconds / count)
+    """Returns the mean over seeds, with networks and steps rounded to integers."""
+    total, count = sum(costs, Cost()), max(1, len(costs))
+    return Cost(round(total.networks / count), round(total.steps / count), total.seconds / count)
 
 
 def in_units_of(cost: Cost, unit: Cost) -> float | None:
-    """A cost against another, by steps where they are known, else by seconds; None where neither is.
+    """Divides a cost by another: steps if they are known, else seconds; None if neither is.
 
-    Seconds would flatter networks that were trained many at once, and change from machine to machine.
+    Steps come first since seconds differ between machines, and favour networks that were trained many at once.
     """
     if unit.steps and (cost.steps or not cost.networks):
         return cost.steps / unit.steps

@@ -1,127 +1,152 @@
-"""Tables and sentences in plain text: methods, tasks, networks and changes as people read them."""
+"""The results of a study as people read them: tables of methods and tasks, their legend, networks and changes."""
 
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterable, Sequence
 
 from tagalong.group import Group
-from tagalong.rendering import columns, cut, left, right
+from tagalong.rendering import TextTable, columns, wrap
 
 from .records import Label, ProblemInfo
 from .relative_losses import relative
-from .summary import Line
+from .summary import MethodSummary
 
-WIDTH, NARROWEST, GAP = 100, 40, "  "
+WIDTH, NARROWEST = 100, 40  # columns of prose, and of the narrowest terminal that tables are fitted to
 HEADINGS = (
     *("method", "budget", "nets", "total loss", "vs mtl", "vs random"),
     *("decide", "train", "size", "latency", "money"),
 )
 TASK_HEADINGS = ("task", "loss (mtl)", "(groups)", "change", "error (mtl)", "(groups)", "")
+TASK_COLUMNS = (7, 6, 4)  # with the error measure, with errors, with losses only
 TOTAL_ERROR = "± of the total loss"
-# What is left out on narrow screens, in this order.
-SPARED = ("latency", TOTAL_ERROR, "size", "vs random", "total loss", "decide", "train")
+# What is left out on a narrow terminal, in this order.
+OPTIONAL = ("latency", TOTAL_ERROR, "size", "vs random", "total loss", "decide", "train")
 DIVERGED, HUGE = "diverged", 1e6
-METHOD, TASK = 14, 16  # letters that names keep before columns are left out
+SHORTEST_METHOD, SHORTEST_TASK = 14, 16  # columns that names keep; before they get less, other columns are left out
 Row = Sequence[str]
 
 
-def methods_table(lines: Sequence[Line], width: int = WIDTH) -> tuple[list[str], list[str]]:
-    """One line per method and budget, and which columns had no room; those that nothing is known for are left out."""
-    whole = [cells(line) for line in lines]
-    known = {name for column, name in enumerate(HEADINGS) if any(row[column] for row in whole)}
-    known |= {TOTAL_ERROR} if any(line.total_stderr is not None for line in lines) else set()
-    spared = [name for name in SPARED if name in known]
-    for number in range(len(spared) + 1):
-        left_out = spared[:number]
-        rows = [HEADINGS, *(cells(line, total_error=TOTAL_ERROR not in left_out) for line in lines)]
-        shown = [column for column, name in enumerate(HEADINGS) if name not in left_out]
-        made = _aligned([[row[column] for column in shown] for row in rows], 2, width, METHOD)
-        if max(map(columns, made)) <= width:
+def methods_table(summaries: Sequence[MethodSummary], width: int | None = None) -> tuple[list[str], list[str]]:
+    """Makes a table with a row per method and budget; columns without any value are left out.
+
+    Args:
+        summaries: the rows.
+        width: the columns of a terminal; None if nothing has to be left out.
+
+    Returns:
+        The lines of the table, and the headings that were left out because they did not fit.
+    """
+    rows = [method_cells(summary) for summary in summaries]
+    known = {heading for place, heading in enumerate(HEADINGS) if any(row[place] for row in rows)}
+    if any(summary.total_stderr is not None for summary in summaries):
+        known.add(TOTAL_ERROR)
+    optional = [heading for heading in OPTIONAL if heading in known]
+    for number in range(len(optional) + 1):
+        left_out = optional[:number]
+        rows = [method_cells(summary, total_error=TOTAL_ERROR not in left_out) for summary in summaries]
+        places = [place for place in filled_columns(rows) if HEADINGS[place] not in left_out]
+        lines = _table_lines(HEADINGS, rows, places, width, SHORTEST_METHOD)
+        if _fits(lines, width):
             break
-    return made, left_out
+    return lines, left_out
 
 
-def legend(lines: Iterable[Line], width: int = WIDTH, left_out: Sequence[str] = ()) -> list[str]:
-    """What the columns of `methods_table` mean, as far as they are there."""
-    lines = list(lines)
-    said = ["Test losses, mean ± standard error over seeds; changes are means over tasks, negative is better."]
-    if any(line.groups and line.deciding.networks for line in lines):
-        said.append("Nets: in use + trained to decide.")
-    if any(line.deciding_cost or line.training_cost for line in lines) and "train" not in left_out:
-        said.append(
+def filled_columns(rows: Sequence[Row], always: int = 2) -> list[int]:
+    """Returns the numbers of the columns to show: the first few, and those with text in any row."""
+    return [place for place in range(len(rows[0])) if place < always or any(row[place] for row in rows)]
+
+
+def _table_lines(
+    headings: Row, rows: Sequence[Row], places: Sequence[int], width: int | None, shortest: int
+) -> list[str]:
+    name, *numbers = (headings[place] for place in places)
+    table = TextTable(name, *numbers, numbers=numbers, names=[name], shortest=shortest, wrap_headings=False)
+    for row in rows:
+        table.add_row(*(row[place] for place in places))
+    return table.lines(width)
+
+
+def _fits(lines: Sequence[str], width: int | None) -> bool:
+    return width is None or max(map(columns, lines)) <= width
+
+
+def legend(summaries: Iterable[MethodSummary], width: int = WIDTH, left_out: Sequence[str] = ()) -> list[str]:
+    """Explains the columns that `methods_table` shows."""
+    summaries = list(summaries)
+    sentences = ["Test losses, mean ± standard error over seeds; changes are means over tasks, negative is better."]
+    if any(summary.groups and summary.deciding.networks for summary in summaries):
+        sentences.append("Nets: in use + trained to decide.")
+    if any(summary.deciding_cost or summary.training_cost for summary in summaries) and "train" not in left_out:
+        sentences.append(
             "Decide, train: steps in units of mtl's (to decide once for all budgets; a measured step counts as the "
             "plain ones it is worth)."
         )
-    if any(line.relative_parameters for line in lines) and "size" not in left_out:
-        said.append("Size: parameters in units of mtl's.")
-    if any(line.latency is not None for line in lines) and "latency" not in left_out:
-        said.append("Latency: ms for one row through all networks.")
-    if any(line.money is not None for line in lines):
-        said.append("Money: to decide and to train, at the price per hour of the run.")
-    if any(line.diverged for line in lines):
-        said.append("Diverged: a network had no finite validation loss, with one seed or more; a lower lr may help.")
-    if not all(line.honest for line in lines):
-        said.append("* chose by looking at test data: a bound, not a method.")
+    if any(summary.relative_parameters for summary in summaries) and "size" not in left_out:
+        sentences.append("Size: parameters in units of mtl's.")
+    if any(summary.latency is not None for summary in summaries) and "latency" not in left_out:
+        sentences.append("Latency: ms for one row through all networks.")
+    if any(summary.money is not None for summary in summaries):
+        sentences.append("Money: to decide and to train, at the price per hour of the run.")
+    if any(summary.diverged for summary in summaries):
+        sentences.append(
+            "Diverged: a network had no finite validation loss, with one seed or more; a lower lr may help."
+        )
+    if not all(summary.honest for summary in summaries):
+        sentences.append("* chose by looking at test data: a bound, not a method.")
     if left_out:
-        said.append(f"No room for: {', '.join(left_out)}.")
-    return textwrap.wrap(" ".join(said), width)
+        sentences.append(f"No room for: {', '.join(left_out)}.")
+    return wrap(" ".join(sentences), width)
 
 
-def tasks_table(problem: ProblemInfo, together: Line, mine: Line, width: int = WIDTH) -> list[str]:
-    """Test loss and error of every task, all together and in the groups of another method."""
-    rows: list[Row] = [TASK_HEADINGS]
-    for task in problem.tasks:
-        losses, errors = (together.loss[task], mine.loss[task]), (together.error[task], mine.error[task])
-        known = all(map(math.isfinite, errors))
-        cells = [f"{error:.4g}" if known else "" for error in errors]
-        measure = problem.errors.get(task, "") if known else ""
-        rows.append((task, *(f"{loss:.4g}" for loss in losses), percent(relative(*reversed(losses))), *cells, measure))
-    for number in (7, 6, 4):
-        made = _aligned([row[:number] for row in rows], 4, width, TASK)
-        if max(map(columns, made)) <= width:
+def tasks_table(
+    problem: ProblemInfo, together: MethodSummary, mine: MethodSummary, width: int | None = None
+) -> list[str]:
+    """Makes a table of the test loss and error of every task, all together and in the groups of another method."""
+    rows = [_task_cells(task, problem, together, mine) for task in problem.tasks]
+    for number in TASK_COLUMNS:
+        places = [place for place in filled_columns(rows, always=4) if place < number]
+        lines = _table_lines(TASK_HEADINGS, rows, places, width, SHORTEST_TASK)
+        if _fits(lines, width):
             break
-    return made
+    return lines
 
 
-def _aligned(rows: Sequence[Row], always: int, width: int, shortest: int) -> list[str]:
-    """Columns side by side, the first to the left and cut if it must be; empty ones after the first few left out."""
-    used = [column for column in range(len(rows[0])) if column < always or any(row[column] for row in rows[1:])]
-    widths = [max(columns(row[column]) for row in rows) for column in used]
-    room = width - sum(width + len(GAP) for width in widths[1:])
-    widths[0] = min(widths[0], max(room, shortest))
-    return [_line([row[column] for column in used], widths) for row in rows]
+def _task_cells(task: str, problem: ProblemInfo, together: MethodSummary, mine: MethodSummary) -> Row:
+    losses, errors = (together.loss[task], mine.loss[task]), (together.error[task], mine.error[task])
+    known = all(map(math.isfinite, errors))
+    shown = [f"{error:.4g}" if known else "" for error in errors]
+    measure = problem.errors.get(task, "") if known else ""
+    return task, *(f"{loss:.4g}" for loss in losses), percent(relative(*reversed(losses))), *shown, measure
 
 
-def _line(cells: Row, widths: Sequence[int]) -> str:
-    name = left(cut(cells[0], widths[0]), widths[0])
-    return GAP.join([name, *map(right, cells[1:], widths[1:])]).rstrip()
-
-
-def cells(line: Line, total_error: bool = True) -> Row:
-    """What stands under `HEADINGS`; empty where nothing is known."""
-    known = total_error and line.total_stderr is not None
+def method_cells(summary: MethodSummary, total_error: bool = True) -> Row:
+    """Returns what stands under `HEADINGS`; empty where nothing is known."""
     return (
-        line.method if line.honest else f"{line.method}*",
-        "" if line.budget is None else str(line.budget),
-        _networks(line),
-        "" if line.diverged else _with_error(f"{line.total:.4g}", f"{line.total_stderr:.2g}" if known else None),
-        change_text(line) if line.diverged or line.method != "mtl" else "",
-        "" if line.method == "random" else _change(line.random_change, None),
-        _times(line.deciding_cost),
-        _times(line.training_cost),
-        _times(line.relative_parameters),
-        "" if line.latency is None else f"{1000 * line.latency:.2g}",
-        "" if line.money is None else f"{line.money:.3g}",
+        summary.method if summary.honest else f"{summary.method}*",
+        "" if summary.budget is None else str(summary.budget),
+        _networks_text(summary),
+        "" if summary.diverged else _total(summary, total_error),
+        change_text(summary) if summary.diverged or summary.method != "mtl" else "",
+        "" if summary.method == "random" else _change(summary.random_change, None),
+        _times(summary.deciding_cost),
+        _times(summary.training_cost),
+        _times(summary.relative_parameters),
+        "" if summary.latency is None else f"{1000 * summary.latency:.2g}",
+        "" if summary.money is None else f"{summary.money:.3g}",
     )
 
 
-def _networks(line: Line) -> str:
-    if not line.groups:
+def _networks_text(summary: MethodSummary) -> str:
+    if not summary.groups:
         return ""
-    tried = line.deciding.networks
-    return f"{len(line.groups)} + {tried}" if tried else str(len(line.groups))
+    tried = summary.deciding.networks
+    return f"{len(summary.groups)} + {tried}" if tried else str(len(summary.groups))
+
+
+def _total(summary: MethodSummary, with_error: bool) -> str:
+    known = with_error and summary.total_stderr is not None
+    return _with_error(f"{summary.total:.4g}", f"{summary.total_stderr:.2g}" if known else None)
 
 
 def _with_error(value: str, error: str | None) -> str:
@@ -132,13 +157,16 @@ def _change(value: float | None, error: float | None) -> str:
     return "" if value is None else _with_error(percent(value), None if error is None else _short(100 * error))
 
 
-def change_text(line: Line) -> str:
-    """The change of the losses against `mtl` with its standard error; "diverged", or empty where it is not known."""
-    return DIVERGED if line.diverged else _change(line.change, line.change_stderr)
+def change_text(summary: MethodSummary) -> str:
+    """Returns the change of the losses against `mtl` with its standard error.
+
+    It is "diverged" if a network diverged, and empty if the change is not known.
+    """
+    return DIVERGED if summary.diverged else _change(summary.change, summary.change_stderr)
 
 
 def percent(value: float) -> str:
-    """A share with its sign.
+    """Formats a share as a signed percentage.
 
     Example:
         >>> percent(-0.0312), percent(0.1), percent(-1e-9), percent(4e20)
@@ -148,7 +176,7 @@ def percent(value: float) -> str:
 
 
 def _short(value: float, sign: str = "") -> str:
-    """With one digit after the point; losses that nearly diverged take no more room than others."""
+    """Formats a number with one decimal, in scientific notation where it is huge: the network nearly diverged."""
     return f"{value:{sign}.1e}" if abs(value) >= HUGE else f"{value:{sign}.1f}"
 
 
@@ -157,13 +185,13 @@ def _times(value: float | None) -> str:
 
 
 def networks_list(groups: Sequence[Group], width: int) -> list[str]:
-    """What each network serves, and what it is trained with, on lines of their own."""
+    """Lists the networks: the tasks that each serves, and those it is trained with."""
     rows = (f"  {number}. {_network(group)}" for number, group in enumerate(groups, 1))
-    return [line for row in rows for line in wrapped(row, width, hang="     ")]
+    return [line for row in rows for line in wrap(row, width, hang="     ")]
 
 
 def label_text(label: Label) -> str:
-    """A method and its budget.
+    """Returns a method and its budget as text.
 
     Example:
         >>> label_text(("tag", 2)), label_text(("stl", None))
@@ -175,7 +203,3 @@ def label_text(label: Label) -> str:
 def _network(group: Group) -> str:
     helped = f" (trained with {', '.join(sorted(group.helpers))})" if group.helpers else ""
     return ", ".join(sorted(group.serves)) + helped
-
-
-def wrapped(text: str, width: int, hang: str = "") -> list[str]:
-    return textwrap.wrap(text, width, subsequent_indent=hang, break_on_hyphens=False)

@@ -1,4 +1,4 @@
-"""How sure a change is: what few seeds, finitely many test rows and the choice among several leave open."""
+"""Confidence intervals of a change: the noise of a few seeds, of a finite number of test rows, and of choosing."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ def interval_half_width(
     row_stderr: float = 0.0,
     confidence: float = CONFIDENCE,
 ) -> float:
-    """Half the interval of a mean change over seeds, from two independent doubts: the seeds and the test rows.
+    """Returns half the width of the confidence interval of a mean change over seeds.
+
+    It combines two independent sources of noise: the seeds and the test rows.
 
     Args:
-        changes: of the chosen grouping, one for each seed; two at least.
-        tried: the changes of every grouping that could have been chosen, this one among them; see `seed_half_width`.
-        row_stderr: the standard error from finitely many test rows.
-        confidence: of the interval.
+        changes: of the chosen grouping, one for each seed; at least two.
+        tried: the changes of every grouping that could have been chosen, including this one; see `seed_half_width`.
+        row_stderr: the standard error that comes from the finite number of test rows.
+        confidence: the confidence level.
 
     Example:
         >>> round(interval_half_width([-1.0, 0.0, 1.0]), 2)
@@ -43,16 +45,16 @@ def interval_half_width(
 def seed_half_width(
     chosen: Sequence[float], tried: Sequence[Sequence[float]] = (), confidence: float = CONFIDENCE
 ) -> float:
-    """Half the interval of a mean over seeds, also where it is the best of several.
+    """Returns half the width of the confidence interval of a mean over seeds, which may be the best of several means.
 
-    Student's t with the few seeds of the chosen grouping. Where others were tried with the same seeds, lucky networks
-    have a better chance of being chosen, and their luck shows on test rows as well; so the interval is at least as wide
-    as Bonferroni's for so many comparisons, with a variance pooled over all of them.
+    It comes from Student's t with the seeds of the chosen grouping. If others were tried with the same seeds, lucky
+    networks are more likely to be chosen, and their luck shows on the test rows too. The interval is then at least as
+    wide as Bonferroni's for that number of comparisons, with the variance pooled over all of them.
 
     Args:
         chosen: the change of the chosen grouping with each seed.
-        tried: the changes of every grouping that could have been chosen, this one among them.
-        confidence: of the interval.
+        tried: the changes of every grouping that could have been chosen, including this one.
+        confidence: the confidence level.
 
     Example:
         >>> round(seed_half_width([-1.0, 0.0, 1.0]), 2)  # the standard error 0.58 times 4.3
@@ -71,15 +73,16 @@ Rows = Mapping[str, NDArray[Any]]
 
 
 def row_stderr(candidate: Sequence[Rows], mtl: Sequence[Rows], clusters: Any = None) -> float:
-    """The standard error, from the rows, of the mean relative change of a grouping against all together.
+    """Returns the standard error of the mean relative change of a grouping that comes from the finite number of rows.
 
-    The change is a mean of ratios of mean losses over the same rows. The delta method gives what each row adds to it
-    (Cochran, Sampling Techniques, section 6.4); averaged over seeds first, since all seeds are read on the same rows.
+    The change is a mean of ratios of mean losses over the same rows. The delta method gives the influence of each row
+    (Cochran, Sampling Techniques, section 6.4). Influences are averaged over seeds first, since all seeds have the
+    same rows.
 
     Args:
-        candidate: for each seed the loss of every row of each task, where it is served; NaN where a label is missing.
+        candidate: for each seed, the loss of every row of each task where it is served; NaN where a label is missing.
         mtl: the same for the network of all tasks, in the same order of seeds.
-        clusters: one label per row; rows of a cluster (a patient, a scene) count as one.
+        clusters: one label per row; rows of one cluster (a patient, a scene) count as one.
 
     Example:
         >>> together = [{"age": np.array([1.0, 2.0, 3.0, 4.0])}]
@@ -95,7 +98,7 @@ def row_stderr(candidate: Sequence[Rows], mtl: Sequence[Rows], clusters: Any = N
 
 
 def _influence(mine: Rows, theirs: Rows) -> NDArray[np.float64]:
-    """What each row adds to the mean over tasks of the relative change."""
+    """Returns the influence of each row on the mean over tasks of the relative change."""
     by_task = [_task_influence(np.asarray(mine[task]), np.asarray(theirs[task])) for task in theirs]
     return np.asarray(np.mean(by_task, axis=0))
 
@@ -119,20 +122,20 @@ def row_noise(
     clusters: Any = None,
     confirming: Collection[int] = (),
 ) -> dict[Label, float]:
-    """The row standard error of every method and budget that has groups, against `mtl` of the same seeds.
+    """Returns the row standard error of every method and budget with groups, against `mtl` with the same seeds.
 
     Args:
         records: of a study.
-        rows_of: gives the test loss of every row of each task, where it is served.
-        clusters: one label per test row, where rows belong together.
-        confirming: where a method has records of such seeds, only these count, as in `decide`.
+        rows_of: returns the test loss of every row of each task where it is served.
+        clusters: one label per test row, if rows belong together.
+        confirming: seeds that played no part in any choice; if a method has records with them, only these count.
     """
     found = by_label(records)
     together = {record.seed: rows_of(record) for record in found.get(TOGETHER, [])}
     noise = {}
     for label, mine in found.items():
-        sound = not any(record.diverged for record in mine)
-        paired = [record for record in mine if sound and record.seed in together and record.groups]
+        converged = not any(record.diverged for record in mine)
+        paired = [record for record in mine if converged and record.seed in together and record.groups]
         paired = [record for record in paired if record.seed in confirming] or paired
         if paired and label != TOGETHER:
             theirs = [together[record.seed] for record in paired]

@@ -1,4 +1,4 @@
-"""The answer of a study: is any grouping worth it, how surely, and which networks to use."""
+"""The verdict of a study: is any grouping worth it, how certain is that, and which networks should be used?"""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tagalong.errors import counted
+from tagalong.errors import InvalidInput, counted
 from tagalong.files import json_safe
 from tagalong.group import Group
+from tagalong.rendering import wrap
 
 from .records import TOGETHER, Label, Record, by_label
 from .summary import changes, mean, stderr, summarise
-from .text import WIDTH, label_text, networks_list, percent, wrapped
+from .text import WIDTH, label_text, networks_list, percent
 from .uncertainty import CONFIDENCE, interval_half_width
 
 ENOUGH_SEEDS = 3
@@ -22,30 +23,33 @@ Found = Mapping[Label, list[Record]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether to group, and what is known about it.
+    """Whether to group the tasks, and the evidence for it.
+
+    The candidate is the grouping that did best on validation; it is compared with one network for all tasks (`mtl`).
 
     Attributes:
-        worth_it: whether the grouping beats one network on test rows by more than the noise.
-        provisional: why the answer may change: too few seeds, or test rows whose noise is unknown; empty if settled.
-        recommended: method and budget whose networks to use; ("mtl", None) if grouping is not worth it.
-        groups: the networks to use.
-        candidate: method and budget of the grouping that did best on validation; None if none was tried.
-        candidate_groups: its networks.
-        validation: its mean relative change against one network on validation; negative is better.
-        estimate: the same on test, mean over seeds.
-        low: lower end of the interval of `confidence` for it; None with one seed.
-        high: upper end.
-        confidence: of the interval.
-        seeds: how many seeds were compared.
-        tried: how many different groupings it was the best of.
-        seed_stderr: the part of the noise that seeds show; None with one seed.
-        row_stderr: the part that comes from finitely many test rows; None if not known.
-        at_least: how large an improvement had to be, as a share.
-        training_cost: of its networks, in trainings of the one network; None if unknown.
-        deciding_cost: of deciding on them, likewise.
-        size: parameters of its networks against those of the one network; None if unknown.
-        searched: whether `auto` looked for groups.
-        diverged: methods and budgets with a network that diverged, which are no candidates.
+        worth_it: whether the candidate beats one network on the test rows by more than the noise.
+        provisional: reasons why the verdict may change, such as too few seeds; empty if it is final.
+        recommended: the method and budget whose networks should be used; ("mtl", None) if grouping is not worth it.
+        groups: the networks that should be used.
+        candidate: the method and budget of the candidate; None if no grouping was tried.
+        candidate_groups: the networks of the candidate.
+        validation: the relative change of its validation losses against one network, mean over tasks and seeds;
+            negative is better.
+        estimate: the same for its test losses.
+        low: the lower end of the confidence interval of `estimate`; None with one seed.
+        high: the upper end.
+        confidence: the confidence level of the interval.
+        seeds: the number of seeds that were compared.
+        tried: the number of different groupings among which the candidate was the best.
+        seed_stderr: the standard error of `estimate` over seeds; None with one seed.
+        row_stderr: its standard error that comes from the finite number of test rows; None if unknown.
+        at_least: the share by which the losses had to improve.
+        training_cost: the cost of training its networks, in trainings of one network; None if unknown.
+        deciding_cost: the cost of deciding on its networks, in the same units.
+        size: the parameters of its networks, in units of those of one network; None if unknown.
+        searched: whether `auto` searched for groups.
+        diverged: the methods and budgets with a network that diverged; they cannot be the candidate.
     """
 
     worth_it: bool
@@ -72,7 +76,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """What to do and why, in one sentence."""
+        """The recommendation and its reason, in one sentence."""
         advice = "Train them all together in one network"
         if self.candidate is None or self.estimate is None:
             found = "auto found no groups that validation confirms" if self.searched else "no grouping was tried"
@@ -95,22 +99,22 @@ class Verdict:
         return f"{advice}: the {count}, best on validation, change the test losses by {change} {interval}, {why}."
 
     def to_text(self, width: int = WIDTH) -> str:
-        """The sentence and what is doubtful about it, then the networks to use.
+        """Returns the recommendation, the reasons why it is provisional, and the networks that should be used.
 
         Args:
-            width: columns of the screen.
+            width: the number of columns at which lines are wrapped.
         """
         start = "Provisional verdict: " if self.provisional else "Verdict: "
         text = start + self.sentence
         if self.provisional:
             text += f" ({'; '.join(self.provisional)}.)"
-        return "\n".join([*wrapped(text, width), *networks_list(self.groups, width)])
+        return "\n".join([*wrap(text, width), *networks_list(self.groups, width)])
 
     def __str__(self) -> str:
         return self.to_text()
 
     def to_document(self) -> dict[str, Any]:
-        """Every field, as JSON can hold it."""
+        """Returns every field as JSON can represent it, and the text."""
         document: dict[str, Any] = json_safe(asdict(self))
         for name in ("groups", "candidate_groups"):
             document[name] = [
@@ -126,7 +130,7 @@ def _costs(verdict: Verdict) -> str:
 
 
 def _interval(verdict: Verdict) -> str:
-    """The interval and how many seeds it rests on."""
+    """Returns the confidence interval and the number of seeds behind it, as text."""
     seeds = counted(verdict.seeds, "seed")
     if verdict.low is None or verdict.high is None:
         return f"({seeds})"
@@ -141,50 +145,54 @@ def decide(
     confirming: Collection[int] = (),
     left_out: Sequence[int] = (),
 ) -> Verdict:
-    """The verdict on these records.
+    """Decides whether grouping is worth it.
 
-    The candidate is the grouping with the best validation losses; test rows have no say in that, so its test change is
-    an honest estimate for these networks. Its interval adds the doubts of the seeds and of the test rows, see
-    `interval_half_width` and `row_stderr`. Networks can also be chosen for the luck of their seeds; seeds that were not
-    there when groups were decided and chosen (`confirming`) have no part in that, and are then the only ones reported.
-    Groupings whose networks were trained by another rule than mtl's (such as "tag+pcgrad") are not candidates, since a
-    change would not tell grouping and rule apart; nor are the oracle and expected values. Where `auto` found groups,
-    these alone are candidates: it has weighed the luck of the best of many already. What diverged with any seed is no
-    candidate.
+    The candidate is the grouping with the best validation losses. Test rows play no part in choosing it, so the change
+    of its test losses is an unbiased estimate for these networks. The confidence interval accounts for the noise of
+    seeds and of test rows; see `interval_half_width` and `row_stderr`. Networks may also have been chosen because
+    their seeds were lucky. `confirming` seeds, which were trained after the choice, are free of that; where there are
+    any, the estimate uses only them.
+
+    Not every method can be the candidate. Groupings trained by another rule than `mtl` (such as "tag+pcgrad") cannot,
+    since grouping and rule could not be told apart; nor can the oracle, averages over groupings, or groupings with a
+    network that diverged. If `auto` found groups, only these can: it has already accounted for the luck of the best.
 
     Args:
-        records: of a study, with `mtl` among them.
-        noise: row standard errors.
-        at_least: grouping must improve the losses by more than this share.
-        confirming: seeds of records that only `mtl` and the candidate need to have, and that no choice has seen.
-        left_out: seeds without records, since `mtl` diverged with them.
+        records: of a study, including those of `mtl`.
+        noise: the standard error from the test rows, by method and budget.
+        at_least: the share by which grouping must improve the losses.
+        confirming: seeds that played no part in any choice; only `mtl` and the candidate need records with them.
+        left_out: seeds without records, because `mtl` diverged with them.
+
+    Raises:
+        InvalidInput: `at_least` is negative or not finite, or there are no records of `mtl`.
     """
     if not (math.isfinite(at_least) and at_least >= 0):
-        raise ValueError(f"`at_least` must be a share from 0, found {at_least!r}")
+        raise InvalidInput("at_least", "must be a share of at least 0", repr(at_least))
     choosing = by_label([record for record in records if record.seed not in confirming])
     if TOGETHER not in choosing:
-        raise ValueError("`records` must hold results of 'mtl' to compare with, found none; add it to `methods`")
+        raise InvalidInput("records", "must have results of 'mtl' to compare with", "none", "add it to `methods`")
     diverged = tuple(dict.fromkeys(record.label for record in records if record.diverged))
     candidates = {label: change for label, change in _candidates(choosing).items() if label not in diverged}
     candidates = {label: change for label, change in candidates.items() if label[0] == "auto"} or candidates
     together = choosing[TOGETHER]
     searched = any(label[0] == "auto" and some[0].deciding.networks for label, some in choosing.items())
-    unstable = tuple(_unstable(left_out))
+    left_out_note = tuple(_left_out_note(left_out))
     if not candidates:
-        whole = Verdict(False, unstable, TOGETHER, together[0].groups, seeds=len(together), at_least=at_least)
-        return replace(whole, searched=searched, diverged=diverged)
+        verdict = Verdict(False, left_out_note, TOGETHER, together[0].groups, seeds=len(together), at_least=at_least)
+        return replace(verdict, searched=searched, diverged=diverged)
     label = min(candidates, key=lambda label: (candidates[label], len(choosing[label][0].groups), str(label)))
     fresh = by_label([record for record in records if record.seed in confirming])
     confirmed = bool(changes(fresh.get(label, []), fresh.get(TOGETHER, [])))
     different = {choosing[other][0].groups: changes(choosing[other], together) for other in candidates}
     found, tried = (fresh, []) if confirmed else (choosing, list(different.values()))
-    judged = _judged(found, label, tried, noise.get(label), candidates[label], at_least)
-    doubts = judged.provisional + unstable
-    return replace(judged, tried=len(different), searched=searched, provisional=doubts, diverged=diverged)
+    judged = _judge(found, label, tried, noise.get(label), candidates[label], at_least)
+    provisional = judged.provisional + left_out_note
+    return replace(judged, tried=len(different), searched=searched, provisional=provisional, diverged=diverged)
 
 
 def _candidates(found: Found) -> dict[Label, float]:
-    """Honest groupings of plain networks with results for every seed, and their change on validation."""
+    """Returns the change on validation of each honest grouping of plain networks that has records of all seeds."""
     together = found[TOGETHER]
     seeds = {record.seed for record in together}
     chosen = {}
@@ -196,7 +204,7 @@ def _candidates(found: Found) -> dict[Label, float]:
     return chosen
 
 
-def _judged(
+def _judge(
     found: Found,
     label: Label,
     tried: Sequence[Sequence[float]],
@@ -209,10 +217,10 @@ def _judged(
     estimate, seeds = mean(paired), len(paired)
     half = None if seeds < 2 else interval_half_width(paired, tried, row_stderr or 0.0)
     worth_it = validation < 0 and half is not None and estimate + half < -at_least
-    line = summarise([*mine, *together])[0]
+    summary = summarise([*mine, *together])[0]
     return Verdict(
         worth_it=worth_it,
-        provisional=tuple(_doubts(seeds, row_stderr)),
+        provisional=tuple(_reasons_to_wait(seeds, row_stderr)),
         recommended=label if worth_it else TOGETHER,
         groups=(mine if worth_it else together)[0].groups,
         candidate=label,
@@ -225,21 +233,21 @@ def _judged(
         seed_stderr=None if seeds < 2 else stderr(paired),
         row_stderr=row_stderr,
         at_least=at_least,
-        training_cost=line.training_cost,
-        deciding_cost=line.deciding_cost,
-        size=line.relative_parameters,
+        training_cost=summary.training_cost,
+        deciding_cost=summary.deciding_cost,
+        size=summary.relative_parameters,
     )
 
 
-def _unstable(left_out: Sequence[int]) -> list[str]:
-    listed = f"seed{'' if len(left_out) == 1 else 's'} {', '.join(map(str, left_out))}"
-    return [f"one network for all tasks diverged with {listed}, left out here"] if left_out else []
+def _left_out_note(left_out: Sequence[int]) -> list[str]:
+    seeds = f"seed{'' if len(left_out) == 1 else 's'} {', '.join(map(str, left_out))}"
+    return [f"one network for all tasks diverged with {seeds}, left out here"] if left_out else []
 
 
-def _doubts(seeds: int, row_stderr: float | None) -> list[str]:
-    doubts = []
+def _reasons_to_wait(seeds: int, row_stderr: float | None) -> list[str]:
+    reasons = []
     if seeds < ENOUGH_SEEDS:
-        doubts.append(f"{seeds} seed{'s' if seeds > 1 else ''} only, {ENOUGH_SEEDS} would settle it")
+        reasons.append(f"{seeds} seed{'s' if seeds > 1 else ''} only, {ENOUGH_SEEDS} would settle it")
     if row_stderr is None:
-        doubts.append("the noise of the test rows is not known")
-    return doubts
+        reasons.append("the noise of the test rows is not known")
+    return reasons

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tagalong.group import Group
-from tagalong.study import Lab, Line, Method, ProblemInfo, Record, Results, compare_methods
+from tagalong.study import Lab, Method, MethodSummary, ProblemInfo, Record, Results, compare_methods
 
 from ..affinities import AS_PUBLISHED
 from ..claims import all_lower, value
@@ -102,7 +102,7 @@ def total_sheet(bench: Bench, results: Results) -> Sheet:
     return Sheet(f"Total {measure_of(bench.chosen)}", (*COLUMNS, "printed"), rows, note)
 
 
-def _total_row(bench: Bench, line: Line, values: Sequence[float]) -> list[Cell]:
+def _total_row(bench: Bench, line: MethodSummary, values: Sequence[float]) -> list[Cell]:
     digits = digits_of(bench.chosen)
 
     def share(number: float | None) -> Value:
@@ -257,7 +257,7 @@ def _figure(bench: Bench, results: Results, found: dict[Label, list[float]], *, 
     )
 
 
-def _point(line: Line, found: dict[Label, list[float]], training: bool) -> Point:
+def _point(line: MethodSummary, found: dict[Label, list[float]], training: bool) -> Point:
     deciding, trained = line.deciding_cost or 0.0, line.training_cost or 0.0
     cost = deciding + trained if training or not deciding else deciding
     mean = value(found[line.method, line.budget])

@@ -11,6 +11,7 @@ from tagalong.cli import (
     BudgetsOption,
     JsonOption,
     SeedsOption,
+    TextTable,
     parse_budgets,
     parse_names,
     print_line,
@@ -18,7 +19,6 @@ from tagalong.cli import (
     printable,
     screen,
     spinner,
-    text_table,
 )
 from tagalong.files import json_safe
 
@@ -68,7 +68,7 @@ def _show(found: list[Standing], budgets: tuple[int, ...]) -> None:
     names = dict.fromkeys(one.table for one in found)
     overall = average(found) if len(names) > 1 else []
     for name in (*names, *dict.fromkeys(one.table for one in overall)):
-        shown = text_table(f"{printable(name)}: estimator", *numbers, numbers=numbers)
+        shown = TextTable(f"{printable(name)}: estimator", *numbers, numbers=numbers)
         rows = sorted((one for one in (*found, *overall) if one.table == name), key=_order)
         for one in rows:
             changes = [f"{100 * one.changes[k]:+.2f} %" if k in one.changes else "" for k in budgets]

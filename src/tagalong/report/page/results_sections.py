@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tagalong.rendering import Html, tag
-from tagalong.study import Lesson, Line, Results, Run, SearchLog
+from tagalong.study import Lesson, MethodSummary, Results, Run, SearchLog
 
 from ..result_figures import change_error, known_costs
 from ..style import signed
 
 # heading, what is shown, what is sorted by
-Column = tuple[str, Callable[[Line], str], Callable[[Line], float | str | None]]
+Column = tuple[str, Callable[[MethodSummary], str], Callable[[MethodSummary], float | str | None]]
 
 
 def was_it_worth_it(results: Results) -> Html:
@@ -86,7 +86,7 @@ def methods_table(results: Results) -> Html:
     return Html(region + tag("p", notes + starred, class_="note"))
 
 
-def _method_row(line: Line, columns: Sequence[Column], best: bool) -> Html:
+def _method_row(line: MethodSummary, columns: Sequence[Column], best: bool) -> Html:
     cells = []
     for number, (_, shown, key) in enumerate(columns):
         value = key(line)
@@ -96,7 +96,7 @@ def _method_row(line: Line, columns: Sequence[Column], best: bool) -> Html:
 
 
 def _columns(results: Results) -> list[Column]:
-    def change(line: Line) -> str:
+    def change(line: MethodSummary) -> str:
         error = change_error(line, results)
         either = "" if error is None else f" ± {100 * error:.1f}"
         known = line.change is not None and line.method != "mtl"
@@ -117,7 +117,7 @@ def _columns(results: Results) -> list[Column]:
     ]
 
 
-def _total(line: Line) -> float | None:
+def _total(line: MethodSummary) -> float | None:
     return None if line.diverged else line.total
 
 

@@ -1,0 +1,66 @@
+"""The records of a study as a pandas DataFrame: one row per method, budget, seed and task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tagalong.errors import require
+
+from .records import TOGETHER, Cost, ProblemInfo, Record
+from .relative_losses import relative
+from .summary import in_units_of, mean_cost
+
+
+def make_frame(records: Sequence[Record], problem: ProblemInfo) -> Any:
+    """Makes the frame that `Results.to_frame` describes.
+
+    Args:
+        records: of a study.
+        problem: what they are about.
+
+    Raises:
+        ImportError: pandas is not installed.
+    """
+    require("results.to_frame()", "pandas", "pandas")
+    from pandas import DataFrame  # type: ignore[import-untyped]
+
+    together = {record.seed: record for record in records if record.label == TOGETHER}
+    unit = mean_cost([record.training for record in together.values()])
+    rows = [
+        _task_cells(task, record, together.get(record.seed), problem) | _record_cells(record, unit)
+        for record in records
+        for task in problem.tasks
+    ]
+    return DataFrame(rows).astype({"budget": "Int64"})  # integers, although some methods have no budget
+
+
+def _task_cells(task: str, record: Record, together: Record | None, problem: ProblemInfo) -> dict[str, Any]:
+    val, test = record.val[task], record.test[task]
+    return {
+        "method": record.method,
+        "budget": record.budget,
+        "seed": record.seed,
+        "task": task,
+        "val_loss": val.loss,
+        "test_loss": test.loss,
+        "val_error": val.error,
+        "test_error": test.error,
+        "error_measure": problem.errors.get(task),
+        "val_change": math.nan if together is None else relative(val.loss, together.val[task].loss),
+        "test_change": math.nan if together is None else relative(test.loss, together.test[task].loss),
+        "network": next((tuple(sorted(group.trains)) for group in record.groups if task in group.serves), None),
+    }
+
+
+def _record_cells(record: Record, unit: Cost) -> dict[str, Any]:
+    return {
+        "networks": len(record.groups),
+        "honest": record.honest,
+        "diverged": record.diverged,
+        "deciding_cost": in_units_of(record.deciding, unit),
+        "training_cost": in_units_of(record.training, unit),
+        "parameters": record.parameters,
+        "latency": record.latency,
+    }
