@@ -76,7 +76,7 @@ class AffinityCallback(Callback):
             with trainer.precision_plugin.train_step_context():
                 return losses_of(batch)
 
-        if self.meter.aside(closure) and self._log and self.meter.measured:
+        if self.meter.measure_only(closure) and self._log and self.meter.measured:
             for logger in trainer.loggers:
                 logger.log_metrics(self.meter.latest().metrics(), step=trainer.global_step)
 

@@ -74,7 +74,7 @@ class AffinityMixin:
             with self.compute_loss_context_manager():
                 return self._task_losses(model, inputs)  # type: ignore[no-any-return]
 
-        if self.meter.aside(closure) and self._log_affinity and self.meter.measured:
+        if self.meter.measure_only(closure) and self._log_affinity and self.meter.measured:
             self.log(self.meter.latest().metrics())
         return super().training_step(model, inputs, *arguments, **options)  # type: ignore[misc]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -120,17 +121,13 @@ class AffinityMeter:
         assert setup is not None
         assert schedule is not None
         assert ledger is not None
-        self._setup, self._schedule, self._ledger, self._seed = setup, schedule, ledger, seed
-        self._log = log_values
-        self._calls = 0
-        self._held_out: bool | None = None
-        self._readings = 0
+        self._setup, self._seed, self._log = setup, seed, log_values
+        self._unused_schedule, self._given_tasks = schedule, ledger.tasks
         self._replayer = Replayer()
-        self._clock = TrainingClock()
         self._training = TrainingGradient(self._setup)
         self._gram = TaskGram(self._setup)
         self._search = WrapperSearch()
-        self._postponed = False
+        self.reset()
 
     def __call__(self, closure: Callable[[], T], held_out: Callable[[], Any] | None = None) -> T:
         """Runs `closure`, measures if it is due, and returns what it returned, graph alive.
@@ -152,15 +149,16 @@ class AffinityMeter:
         self._training.losses = returned
         return returned
 
-    def aside(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool:
-        """Measures, if it is due, beside a training step that somebody else runs (a trainer's callback, say).
+    def measure_only(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool:
+        """Measures if it is due, where a trainer runs the training step itself and does not need the losses.
 
-        Nothing stays of the closure's own run either: buffers, modes and random numbers are those of before. Where
-        no measurement is due the closure does not run at all, so a measured step costs one more forward pass.
+        The closure leaves no trace at all: buffers, modes and random numbers are restored to what they were before.
+        It runs only when a measurement is due, so a measured step costs one more forward pass than a call of the
+        meter.
 
         Args:
             closure: As for a call of the meter.
-            held_out: Likewise.
+            held_out: As for a call of the meter.
 
         Returns:
             Whether this call was measured.
@@ -169,7 +167,7 @@ class AffinityMeter:
         due = self._due(call)
         if due:
             with without_caches():
-                self._measure(closure, held_out, call, aside=True)
+                self._measure(closure, held_out, call, measure_only=True)
         return due
 
     def affinity(self, estimator: str | None = None) -> Affinity:
@@ -221,6 +219,29 @@ class AffinityMeter:
     def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check:
         """One dry step that says what would be measured and what it would cost; leaves no trace at all."""
         return dry_step(self._setup, self._ledger.tasks, closure, held_out, self._schedule, self._wrapper())
+
+    def reset(self) -> None:
+        """Forgets everything measured so far and starts over, with the settings of the constructor.
+
+        The history, all counters, the position in the schedule and the clock behind `overhead` start from zero; task
+        names that were not given to the constructor are found again. A training step that is under way is not
+        disturbed: `backward` and `gram` still work for the last call. Under data parallelism, reset the meters of all
+        ranks at the same step, since they must agree on when to measure.
+
+        Example:
+            >>> encoder, x = torch.nn.Linear(3, 2), torch.ones(4, 3)
+            >>> meter = AffinityMeter(encoder, lr=0.1, every=1)
+            >>> losses = meter(lambda: {"a": encoder(x)[:, 0].pow(2).mean(), "b": encoder(x)[:, 1].pow(2).mean()})
+            >>> meter.reset()
+            >>> meter.calls, meter.measured, meter.tasks
+            (0, 0, None)
+        """
+        self._schedule = copy.deepcopy(self._unused_schedule)
+        self._ledger = Ledger(self._given_tasks)
+        self._clock = TrainingClock()
+        self._calls = self._readings = 0
+        self._held_out: bool | None = None
+        self._postponed = False
 
     @property
     def tasks(self) -> tuple[str, ...] | None:
@@ -315,9 +336,9 @@ class AffinityMeter:
         return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
 
     def _measure(
-        self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int, *, aside: bool = False
+        self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int, *, measure_only: bool = False
     ) -> T:
-        """Runs the closure and measures; the state is then as that run left it, or with `aside` as it found it."""
+        """Runs the closure and measures; keeps the state that this run left, or with `measure_only` the one before."""
         verify, wrapper = self._verifying(), self._search.found
         main = self._setup.stage(closure, self._replayer, verify=verify, wrapper=wrapper)
         main.run()
@@ -334,7 +355,7 @@ class AffinityMeter:
         finally:
             if held is not None:
                 held.to_start()
-            (main.to_start if aside else main.to_end)()
+            (main.to_start if measure_only else main.to_end)()
         if reading is not None:
             self._readings += 1
             self._post(call, reading, measurement)
