@@ -58,7 +58,9 @@ def test_every_dependency_is_shown() -> None:
 
 
 def test_showing_versions_imports_no_large_package_but_torch() -> None:
-    code = "import sys, tagalong; tagalong.show_versions(); print({'pandas', 'ray', 'scipy', 'sklearn'} & {*sys.modules})"
+    code = (
+        "import sys, tagalong; tagalong.show_versions(); print({'pandas', 'ray', 'scipy', 'sklearn'} & {*sys.modules})"
+    )
     assert run(code).splitlines()[-1] == "set()"
 
 

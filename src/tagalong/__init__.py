@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .group import Group as Group
     from .group import Grouping as Grouping
     from .group import select_groups as select_groups
+    from .group import select_groups_by_budget as select_groups_by_budget
     from .learn import MLP as MLP
     from .learn import Problem as Problem
     from .learn import Recipe as Recipe
@@ -36,14 +37,15 @@ _MODULES = {
     "Task": "learn",
     "Verdict": "study",
     "select_groups": "group",
+    "select_groups_by_budget": "group",
     "show_versions": "versions",
 }
 __all__ = [
+    "MLP",
     "Affinity",
     "AffinityMeter",
     "Group",
     "Grouping",
-    "MLP",
     "Problem",
     "Recipe",
     "Results",
@@ -52,6 +54,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "select_groups",
+    "select_groups_by_budget",
     "show_versions",
 ]
 

@@ -187,11 +187,11 @@ class _Answer:
 
 def _select(file: Path, table: ScoreTable, budgets: Sequence[float], options: dict[str, Any], quiet: bool) -> _Answer:
     """Selects, with progress and until somebody asks for the best so far."""
-    from tagalong.group import select_groups
+    from tagalong.group import select_groups_by_budget
 
     with Interrupt() as interrupt, spinner(f"choosing networks for {len(table.tasks)} tasks", quiet):
         try:
-            found = select_groups(table.scores, budgets=budgets, stop=interrupt.asked, **options)
+            found = select_groups_by_budget(table.scores, budgets, stop=interrupt.asked, **options)
         except ValueError as error:
             raise ValueError(sentence(error, str(file))) from None
         except TimeoutError as error:

@@ -217,9 +217,7 @@ def read_links(links: Any) -> Any:
 def read_budgets(budgets: Any) -> tuple[float, ...]:
     """Several budgets."""
     if isinstance(budgets, str) or not isinstance(budgets, Iterable) or getattr(budgets, "ndim", 1) == 0:
-        raise ValueError(
-            f"`budgets` must be a list of numbers, such as [2, 3], found {short(budgets)}; or give `budget`"
-        )
+        raise ValueError(f"`budgets` must be a list of numbers, such as [2, 3], found {short(budgets)}")
     return tuple(budgets)
 
 
