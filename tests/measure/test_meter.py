@@ -55,7 +55,7 @@ def test_an_estimator_of_ones_own_is_known_by_its_name() -> None:
             assert seen.after is not None
             return seen.before - seen.after
 
-    register_estimator(LossDrop())
+    register_estimator("loss_drop", LossDrop())
     assert "loss_drop" in estimator_names()
     model, closure = regression()
     meter = measured(model, closure, estimator=["lookahead", "loss_drop"])
@@ -73,9 +73,12 @@ def test_estimators_can_be_given_as_objects() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"estimator": "hessian"}, "`estimator` must be one or several of"),
-        ({"estimator": []}, "`estimator` must be one or several of"),
-        ({"estimator": ["cosine", "cosine"]}, "names one twice"),
+        (
+            {"estimator": "hessian"},
+            "`estimator` must be a known estimator, found 'hessian'; there are lookahead",
+        ),
+        ({"estimator": []}, "`estimator` must name at least one estimator"),
+        ({"estimator": ["cosine", "cosine"]}, "`estimator` must not name one twice"),
         ({"update": "newton"}, "`update` must be"),
         ({"update": "sgd"}, "a step needs a size"),
         ({"update": "optimizer"}, "a step needs a size"),
