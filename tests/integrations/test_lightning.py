@@ -171,7 +171,8 @@ def test_the_affinity_is_written_and_the_groups_are_logged_and_kept(
 
 def test_the_budget_decides_how_many_groups_there_are(tmp_path: Path) -> None:
     most, none = callback(budget=9), callback(budget=None)
-    fit(tmp_path, Automatic(), most, none)
+    for measuring in (most, none):
+        fit(tmp_path, Automatic(), measuring, max_epochs=1)
     assert most.grouping is not None
     assert most.grouping.budget == len(machine.TASKS)
     assert none.grouping is None
@@ -193,11 +194,16 @@ def test_groups_that_cannot_be_selected_do_not_fail_a_finished_training(
 
 
 def test_another_fit_forgets_the_grouping_of_the_last(tmp_path: Path) -> None:
-    measuring = callback()
-    fit(tmp_path, Automatic(), measuring)
-    assert measuring.grouping is not None
-    measuring.on_train_start(fit(tmp_path, Automatic()), Automatic())
-    assert measuring.grouping is None
+    measuring, during = callback(), []
+
+    class Recorder(pl.Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            during.append(measuring.grouping)
+
+    for _ in range(2):
+        fit(tmp_path, Automatic(), measuring, Recorder(), max_epochs=1)
+        assert measuring.grouping is not None
+    assert set(during) == {None}
 
 
 def test_a_wrong_name_is_refused_with_a_sentence(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is computed of a measured step: the estimators of affinity, and the registry for one's own."""
+"""Estimators of affinity, and their registry."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Quantity = Literal["after", "slopes", "inner", "kernel_inner", "gram"]
 
 @dataclass
 class Observed:
-    """What one measured step saw. Rows are sources i, columns targets j; Δθ_i is the step on task i.
+    """The quantities of one measured step. Rows are sources i, columns targets j; Δθ_i is the step on task i.
 
-    Only the quantities that some estimator needs are there.
+    Quantities that no estimator needs are None.
 
     Attributes:
         before: L_j(θ), one number per target.
@@ -40,15 +40,15 @@ class Observed:
 
 
 class Estimator(ABC):
-    """One way to turn what a step showed into affinities.
+    """Computes affinities from the quantities of a measured step.
 
     Subclass it, register the class with `register_estimator`, and name it in ``AffinityMeter(estimator=...)``.
 
     Attributes:
-        name: What users call it.
+        name: What users write.
         needs: The quantities of `Observed` that it reads.
         ratio: Whether it divides by the target's loss, which must then be positive.
-        of_steps: Whether it looks at steps Δθ, so that the null step and the learning rate matter.
+        of_steps: Whether it uses steps Δθ, so that the null step and the learning rate matter.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Estimator(ABC):
 
     @abstractmethod
     def __call__(self, seen: Observed) -> Tensor:
-        """Affinities, sources × targets."""
+        """Returns affinities, sources × targets."""
 
 
 class Lookahead(Estimator):
