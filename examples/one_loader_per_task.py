@@ -48,7 +48,7 @@ def loss_of(task: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 # -----------------------------------------------------------------------------
-# tasks take turns; after three rounds a measurement, `aside`, since nobody trains on what is computed for it
+# tasks take turns; measure after every three rounds, with `measure_only`, since these losses are not trained on
 meter = AffinityMeter(shared=encoder, optimizer=optimizer, every=1)
 for step in range(args.steps):
     task = list(tasks)[step % len(tasks)]
@@ -58,6 +58,6 @@ for step in range(args.steps):
     optimizer.zero_grad()
     if (step + 1) % (3 * len(tasks)) == 0:
         batches = {name: next(loader) for name, loader in loaders.items()}
-        meter.aside(lambda: {name: loss_of(name, *batch) for name, batch in batches.items()})
+        meter.measure_only(lambda: {name: loss_of(name, *batch) for name, batch in batches.items()})
 
 print(meter.affinity())

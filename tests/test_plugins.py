@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from packages import install
-from tagalong.measure import AffinityMeter, Estimator, estimator_names
+from tagalong import Problem
+from tagalong.errors import InvalidInput
+from tagalong.measure import AffinityMeter, Estimator, estimator_names, make_estimator, register_estimator
 from tagalong.plugins import PluginError, find_plugins, load_plugins, register
-from tagalong.study import make_method, method_names
+from tagalong.problems import load_problem, problem_names, register_problem
+from tagalong.study import make_method, method_names, register_method
 from tagalong.study.methods import Mtl
 from tagalong_paper import register as register_paper
 
@@ -101,7 +104,7 @@ def test_none_takes_the_name_of_what_is_there(package, caplog) -> None:
     assert "a+b" not in method_names()
     assert make_method("tag").name == "tag"
     assert caplog.messages == [
-        "the method 'tag' of tag_module:made is not used: there is a method of this name already",
+        "the method 'tag' of tag_module:made is not used: another method has this name already",
         "the method 'a+b' of tag_module:made is not used: only combinations have a '+' in their name",
     ]
 
@@ -138,6 +141,11 @@ def test_a_name_must_be_text() -> None:
         register(problems={"": len})
 
 
+def coins(rows: int = 50) -> Problem:
+    """Tossed coins."""
+    return Problem.from_arrays([[i] for i in range(rows)], [i % 2 for i in range(rows)], ["heads"])
+
+
 class Drop(Estimator):
     """By how much the loss falls."""
 
@@ -160,9 +168,57 @@ def test_methods_and_estimators_are_known_once_registered(caplog) -> None:
     assert "function" not in estimator_names()
     encoder = torch.nn.Linear(2, 2)
     AffinityMeter(encoder, lr=0.1, estimator="drop")
-    with pytest.raises(ValueError, match="a meter needs an Estimator, found function"):
+    with pytest.raises(ValueError, match="it must be an Estimator, found function"):
         AffinityMeter(encoder, lr=0.1, estimator="function")
     assert caplog.messages == []
+
+
+REGISTRIES = {
+    "estimator": (register_estimator, estimator_names, make_estimator, Drop, "drop"),
+    "method": (register_method, method_names, make_method, Mtl, "drop"),
+    "problem": (register_problem, problem_names, load_problem, coins, "drop"),
+}
+
+
+@pytest.fixture
+def same_registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in (
+        ("tagalong.measure.estimators", "_estimators"),
+        ("tagalong.study.methods.registry", "_methods"),
+        ("tagalong.problems.registry", "_problems"),
+    ):
+        registry = getattr(sys.modules[module], name)
+        monkeypatch.setattr(registry, "entries", dict(registry.entries))
+
+
+@pytest.mark.usefixtures("same_registries")
+@pytest.mark.parametrize("noun", REGISTRIES)
+def test_registries_look_alike(package, caplog, noun: str) -> None:
+    register_one, names, make, made, name = REGISTRIES[noun]
+    with pytest.raises(InvalidInput, match=f"must be a known {noun}, found 'dorp'; there are "):
+        make("dorp")
+    register_one(name, made)
+    assert name in names()
+    assert make(name) is not None
+    with pytest.raises(InvalidInput, match=rf"must be a known {noun}, found 'dorp'; did you mean 'drop'\?"):
+        make("dorp")
+    for wrong in ("", 3):
+        with pytest.raises(InvalidInput, match=r"`name` must be a non-empty string.*, found "):
+            register_one(wrong, made)
+    with pytest.raises(InvalidInput, match=rf"^`{noun}` must be a.*, found int$"):
+        register_one("number", 3)
+    assert "number" not in names()
+    package("other", f"[tagalong.{noun}s]\ndrop = other_module:made\n", other_module="made = 3")
+    assert names().count("drop") == 1
+    assert caplog.messages == [
+        f"the {noun} 'drop' of other_module:made is not used: another {noun} has this name already"
+    ]
+
+
+@pytest.mark.usefixtures("same_registries")
+def test_an_estimator_is_registered_by_its_own_name() -> None:
+    with pytest.raises(InvalidInput, match=r"^`estimator` must have the name 'fall', found 'drop'$"):
+        register_estimator("fall", Drop())
 
 
 def test_a_broken_method_is_refused_when_it_is_used(package, caplog) -> None:

@@ -11,7 +11,7 @@ ROOMS = {
     room: f"tagalong.{room}"
     for room in (
         *("affinity", "measure", "group", "learn", "study", "problems", "report", "integrations"),
-        *("cli", "plugins", "testing", "errors", "files", "tabular", "progress"),
+        *("cli", "plugins", "testing", "errors", "files", "tabular", "progress", "versions"),
     )
 }
 PAPER = {
@@ -33,7 +33,7 @@ def on_files(files: Files, config: Any) -> Files:
 def front_page() -> str:
     """The names that `tagalong` itself exports, the rooms, and the paper's packages."""
     names = exported(door("tagalong"))
-    homes = {name: room for room, module in ROOMS.items() for name in exported(door(module))}
+    homes = {name: room for room, module in ROOMS.items() for name in exported(door(module)) or defined(door(module))}
     page = ["# tagalong", docstring(door("tagalong")), "| `from tagalong import …` | room |\n| --- | --- |"]
     page[-1] += "".join(f"\n| [`{n}`][tagalong.{homes[n]}.{n}] | `{homes[n]}` |" for n in sorted(names) if n in homes)
     return "\n\n".join([*page, "## Rooms", questions(ROOMS), "## The paper", questions(PAPER)])

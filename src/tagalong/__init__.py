@@ -1,7 +1,7 @@
 """Which tasks should train together?
 
-The names below are the public surface; each room (`affinity`, `measure`, `group`, `learn`, `study`, `problems`,
-`report`, `integrations`, `testing`) offers more, and so does the command line, `tagalong --help`.
+The names below are the most used ones. The packages `affinity`, `measure`, `group`, `learn`, `study`, `problems`,
+`report`, `integrations` and `testing` offer more, and so does the command line, `tagalong --help`.
 """
 
 from importlib import import_module
@@ -14,38 +14,53 @@ if TYPE_CHECKING:
     from .group import Group as Group
     from .group import Grouping as Grouping
     from .group import select_groups as select_groups
+    from .group import select_groups_by_budget as select_groups_by_budget
+    from .learn import MLP as MLP
     from .learn import Problem as Problem
+    from .learn import Recipe as Recipe
     from .learn import Task as Task
     from .measure import AffinityMeter as AffinityMeter
     from .study import Results as Results
     from .study import Study as Study
+    from .study import Verdict as Verdict
+    from .versions import show_versions as show_versions
 
-_ROOMS = {
+_MODULES = {
     "AffinityMeter": "measure",
     "Group": "group",
     "Grouping": "group",
+    "MLP": "learn",
     "Problem": "learn",
+    "Recipe": "learn",
     "Results": "study",
     "Study": "study",
     "Task": "learn",
+    "Verdict": "study",
     "select_groups": "group",
+    "select_groups_by_budget": "group",
+    "show_versions": "versions",
 }
 __all__ = [
+    "MLP",
     "Affinity",
     "AffinityMeter",
     "Group",
     "Grouping",
     "Problem",
+    "Recipe",
     "Results",
     "Study",
     "Task",
+    "Verdict",
     "__version__",
     "select_groups",
+    "select_groups_by_budget",
+    "show_versions",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # On demand: whoever only reads affinities need not wait for torch, nor for scipy.
-    if name in _ROOMS:
-        return getattr(import_module(f".{_ROOMS[name]}", __name__), name)
+    # On demand: reading affinities must not wait for torch, nor for scipy.
+    if name in _MODULES:
+        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

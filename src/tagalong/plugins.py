@@ -1,20 +1,21 @@
-"""Plug-ins: commands, problems, methods and estimators that other packages add.
+"""Commands, problems, methods and estimators by name: the registries, and what other packages add to them.
 
-A package declares them as entry points in the groups "tagalong.commands", "tagalong.problems", "tagalong.methods" and
-"tagalong.estimators". `register` does the same for code that is not installed, such as a checkout or a notebook.
+A package declares its own as entry points, in the groups "tagalong.commands", "tagalong.problems", "tagalong.methods"
+and "tagalong.estimators". `register` does the same for code that is not installed, such as a checkout or a notebook;
+`register_problem`, `register_method` and `register_estimator` add or replace a single one.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
-from tagalong.errors import InvalidInput
+from tagalong.errors import InvalidInput, closest
 
 Kind = Literal["commands", "problems", "methods", "estimators"]
 T = TypeVar("T")
@@ -141,7 +142,7 @@ def find_plugins(kind: Kind, taken: Collection[str] = ()) -> dict[str, Plugin]:
     found: dict[str, Plugin] = {}
     for plugin in (*_registered[kind].values(), *_declared(kind, tuple(sys.path))):
         if plugin.name in taken:
-            warn_once(f"{plugin} is not used: there is a {kind[:-1]} of this name already")
+            warn_once(f"{plugin} is not used: another {kind[:-1]} has this name already")
         elif (first := found.setdefault(plugin.name, plugin)).value != plugin.value:
             warn_once(f"{plugin} is not used: {first.value} has the same name")
     return found
@@ -162,6 +163,111 @@ def load_plugins(kind: Kind, taken: Collection[str] = (), *, read: Callable[[Plu
         except PluginError as error:  # noqa: PERF203 - a broken package must not hide the others
             warn_once(str(error))
     return loaded
+
+
+class Registry(Generic[T]):
+    """Objects that users choose by name: ours, those registered at run time, and those of other packages.
+
+    Args:
+        kind: what they are, such as "methods"; other packages declare theirs in the group "tagalong.methods".
+        convert: turns a name and what was registered or declared under it into an entry. It raises `InvalidInput`
+            for anything else, without an argument: "must be a class, found int".
+        entries: those that come with tagalong, by name.
+        separator: a character that joins names to combinations, so that no name may contain it.
+
+    Example:
+        >>> colours: Registry[str] = Registry("methods", lambda name, made: str(made), {"red": "#f00"})
+        >>> colours.register("blue", "#00f")
+        >>> colours.names()[:2], colours.find("blue")
+        (['red', 'blue'], '#00f')
+        >>> colours.find("bleu")
+        Traceback (most recent call last):
+        tagalong.errors.InvalidInput: `name` must be a known method, found 'bleu'; did you mean 'blue'?
+    """
+
+    def __init__(
+        self, kind: Kind, convert: Callable[[str, Any], T], entries: Mapping[str, T] | None = None, separator: str = ""
+    ) -> None:
+        self.kind: Kind = kind
+        self.entries = dict(entries or {})
+        self._convert, self._separator = convert, separator
+
+    @property
+    def noun(self) -> str:
+        """What one of them is called."""
+        return self.kind[:-1]
+
+    def register(self, name: str, made: Any) -> None:
+        """Adds an entry, or replaces the one that has this name.
+
+        Raises:
+            InvalidInput: the name or the object cannot be used.
+        """
+        if not isinstance(name, str) or not name or (self._separator and self._separator in name):
+            without = f" without {self._separator!r}" if self._separator else ""
+            raise InvalidInput("name", f"must be a non-empty string{without}", repr(name))
+        try:
+            self.entries[name] = self._convert(name, made)
+        except InvalidInput as error:
+            raise InvalidInput(self.noun, error.expected, error.found, error.hint) from None
+
+    def plugins(self) -> dict[str, Plugin]:
+        """Those of other packages; none is imported."""
+        found = find_plugins(self.kind, self.entries)
+        joined = [name for name in found if self._separator and self._separator in name]
+        for name in joined:
+            warn_once(f"{found.pop(name)} is not used: only combinations have a {self._separator!r} in their name")
+        return found
+
+    def names(self) -> list[str]:
+        """All names, those of other packages last; none of these is imported."""
+        return [*self.entries, *self.plugins()]
+
+    def load(self) -> dict[str, T]:
+        """All entries by name; those of other packages that are broken are left out, and a warning is logged."""
+        return self.entries | load_plugins(self.kind, self.entries, read=self._from_plugin)
+
+    def get(self, name: object) -> T | None:
+        """The entry of this name; None if there is none.
+
+        Raises:
+            PluginError: it is of another package, and broken.
+        """
+        if not isinstance(name, str):
+            return None
+        if name in self.entries:
+            return self.entries[name]
+        plugin = self.plugins().get(name)
+        return None if plugin is None else self._from_plugin(plugin)
+
+    def find(self, name: str, argument: str = "name") -> T:
+        """The entry of this name.
+
+        Raises:
+            InvalidInput: there is none; suggests the closest name.
+            PluginError: it is of another package, and broken.
+        """
+        found = self.get(name)
+        if found is None:
+            raise unknown_name(argument, self.noun, name, self.names())
+        return found
+
+    def _from_plugin(self, plugin: Plugin) -> T:
+        made = plugin.load()
+        try:
+            return self._convert(plugin.name, made)
+        except InvalidInput as error:
+            raise plugin.broken(f"it {error}") from error
+
+
+def unknown_name(argument: str, noun: str, name: object, known: Iterable[str]) -> InvalidInput:
+    """The error for a name that nothing has, with the closest name or a list of all.
+
+    Example:
+        >>> print(unknown_name("executor", "executor", "seriel", ["serial", "processes", "ray"]))
+        `executor` must be a known executor, found 'seriel'; did you mean 'serial'?
+    """
+    return InvalidInput(argument, f"must be a known {noun}", repr(name), closest(str(name), known))
 
 
 def warn_once(message: str) -> None:

@@ -150,7 +150,7 @@ def test_the_options_reach_the_selection(tagalong: Terminal) -> None:
         ("--cost half-single --allow-single", {"cost": lambda g: 0.5 if len(g) == 1 else 1, "allow_single": True}),
         ("--cost 0.5+0.1 --max-cost 0.8", {"cost": lambda g: 0.5 + 0.1 * len(g), "max_cost": 0.8}),
     ]:
-        expected = select_groups(affinity, 3, **options)  # type: ignore[call-overload]
+        expected = select_groups(affinity, 3, **options)  # type: ignore[arg-type]
         assert found(tagalong, "r.csv", "--budget", "3", *typed.split()) == expected, typed
 
 

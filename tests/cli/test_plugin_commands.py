@@ -160,7 +160,7 @@ def test_names_collide_with_a_warning(games: Path) -> None:
     install(games, "other", points, other_module="def run():\n    1 / 0\n\nroll = run\n")
     said = (
         "the command 'roll' of other_module:roll is not used: games_module:roll has the same name\n"
-        "the command 'run' of other_module:run is not used: there is a command of this name already\n"
+        "the command 'run' of other_module:run is not used: another command has this name already\n"
     )
     for arguments in (["roll"], ["run", "--help"], ["--help"]):
         status, out, err = run(games, *arguments)

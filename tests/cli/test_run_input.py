@@ -73,7 +73,7 @@ def test_a_table_that_cannot_be_learnt_from_is_refused(tagalong: Terminal, case:
         (["--recipe", "weight_decay=-1"], "weight_decay must be a number from 0, found -1"),
         (["--recipe", "epochs=2.5"], "epochs must be a whole number from 1, found 2.5"),
         (["--set", "tag.evry=1", "--methods", "tag"], "--set: 'tag' takes"),
-        (["--set", "hoa.size=1", "--methods", "hoa"], "--set: 'hoa' takes no options; found size"),
+        (["--set", "hoa.size=1", "--methods", "hoa"], "--set: 'hoa' takes no options, found size"),
         (["--set", "cs.every=1", "--methods", "tag"], "--set must be of methods that are asked for, found 'cs'"),
         (["--methods", ","], "--methods must name at least one method, found none"),
         (["--price-per-hour", "-1"], "--price-per-hour must be a number from 0"),
@@ -96,7 +96,9 @@ def test_settings_that_make_no_sense_are_refused(tagalong: Terminal, more: list[
 
 
 def test_names_of_problems_and_runs_are_called_what_they_are(tagalong: Terminal) -> None:
-    assert "PROBLEM must be a problem, one of 'nhanes'" in tagalong.refused("run", "nhanez")
+    assert "PROBLEM must be a known problem, found 'nhanez'; did you mean 'nhanes'?" in tagalong.refused(
+        "run", "nhanez"
+    )
     assert "nowhere must be the folder of a finished run" in tagalong.refused("predict", "nowhere", "new.csv")
     assert tagalong.refused("demo", "birds").startswith("'birds' is not one of 'nhanes', 'faces'")
 

@@ -142,7 +142,7 @@ def test_options_of_methods_recipe_and_tasks_reach_the_study(tagalong: Terminal,
         (["plan", "square.csv", "--seeds", "0"], "--seeds must be a number from 1, found 0"),
         (["run", "junk.csv", "--targets", "x"], "--targets must name columns"),
         (["demo", "--budgets", "9", "--fast", "faces"], "--budgets must be from 1 to the number of tasks"),
-        (["demo", "faces", "--methods", "nope"], "--methods must be among"),
+        (["demo", "faces", "--methods", "nope"], "--methods must be a known method, found 'nope'; there are mtl, stl"),
     ],
 )
 def test_what_is_typed_wrong_is_said_in_a_sentence(

@@ -7,7 +7,7 @@ import pytest
 from group_oracle import Frame
 
 from tagalong.affinity import Affinity
-from tagalong.group import Candidate, score_grouping, select_groups
+from tagalong.group import Candidate, score_grouping, select_groups, select_groups_by_budget
 
 MATRIX = np.arange(9.0).reshape(3, 3)
 GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
@@ -50,8 +50,7 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
         ({"budget": np.nan}, "`budget` must be positive, found nan"),
         ({"budget": "two"}, "`budget` must be a number, found 'two'"),
         ({"budget": True}, "`budget` must be a number, found True"),
-        ({"budget": None}, "`budget` or `budgets` must be given"),
-        ({"budget": None, "budgets": []}, "`budgets` must hold at least one budget"),
+        ({"budget": None}, "`budget` must be a number, found None"),
         ({"objective": "maximum"}, "`objective` must be 'max' or 'min', found 'maximum'"),
         ({"solver": "magic"}, "`solver` must be one of 'auto', .*found 'magic'"),
         ({"max_size": 0}, "`max_size` must be a positive integer, found 0"),
@@ -68,8 +67,6 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
         ({"resamples": -1}, "`resamples` must be a non-negative integer"),
         ({"budget": "3"}, "^`budget` must be a number, found '3'$"),
         ({"budget": 10**400}, "^`budget` must be positive, found 1000.*; 1 is one network"),
-        ({"budget": None, "budgets": 3}, r"^`budgets` must be a list of numbers, such as \[2, 3\], found 3$"),
-        ({"budget": None, "budgets": "23"}, "^`budgets` must be a list of numbers, .*found '23'"),
         ({"weights": [1, 2, 3]}, r"^`weights` must map tasks to numbers, such as \{'0': 2\}, found \[1, 2, 3\]$"),
         ({"weights": np.ones(3)}, r"^`weights` must map tasks to numbers, .*found array\("),
         ({"weights": 2}, "^`weights` must map tasks to numbers, .*found 2$"),
@@ -110,6 +107,21 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
 def test_options_are_checked(options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         select_groups(MATRIX, **({"budget": 2} | options))
+
+
+@pytest.mark.parametrize(
+    ("budgets", "message"),
+    [
+        ([], "^`budgets` must hold at least one budget, found none$"),
+        (3, r"^`budgets` must be a list of numbers, such as \[2, 3\], found 3$"),
+        (None, "^`budgets` must be a list of numbers, .*found None$"),
+        ("23", "^`budgets` must be a list of numbers, .*found '23'"),
+        ([2, 9], "^`budget` must be from 1 to the number of tasks, 3, found 9$"),
+    ],
+)
+def test_several_budgets_are_checked(budgets: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        select_groups_by_budget(MATRIX, budgets)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from group_oracle import Floats, assert_valid, score_of
 
 from tagalong.affinity import Affinity
-from tagalong.group import Certificate, check_certificate, select_groups
+from tagalong.group import Certificate, check_certificate, select_groups, select_groups_by_budget
 
 
 def random_matrix(n: int, seed: int) -> Floats:
@@ -157,7 +157,7 @@ def test_a_time_limit_returns_the_best_found_with_its_bound() -> None:
 
 def test_budgets_together_equal_budgets_one_by_one() -> None:
     matrix = random_matrix(9, 5)
-    together = select_groups(matrix, budgets=range(1, 10))
+    together = select_groups_by_budget(matrix, range(1, 10))
     assert together == {budget: select_groups(matrix, budget) for budget in range(1, 10)}
     values = [grouping.value for grouping in together.values()]
     assert values == sorted(values)

@@ -7,7 +7,7 @@ import pytest
 from published import CELEBA, MATRICES, OPTIMA, PRINTED, TASKONOMY
 
 from tagalong.affinity import Affinity
-from tagalong.group import Grouping, check_certificate, select_groups
+from tagalong.group import Grouping, check_certificate, select_groups, select_groups_by_budget
 
 
 def affinity(problem: str) -> Affinity:
@@ -29,7 +29,7 @@ def shown(grouping: Grouping) -> dict[str, str]:
 
 @pytest.mark.parametrize("problem", MATRICES)
 def test_published_matrices_give_their_known_optima(problem: str) -> None:
-    groupings = select_groups(affinity(problem), budgets=range(1, 6), **options(problem))
+    groupings = select_groups_by_budget(affinity(problem), range(1, 6), **options(problem))
     for budget, (value, groups) in OPTIMA[problem].items():
         grouping = groupings[budget]
         assert grouping.value == pytest.approx(value, rel=1e-12)

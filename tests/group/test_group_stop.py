@@ -66,7 +66,7 @@ def test_stopping_ends_the_resamples_too() -> None:
 
 def test_stop_must_be_callable() -> None:
     with pytest.raises(ValueError, match="`stop` must be a callable"):
-        select_groups(matrix(4), 2, stop=True)  # type: ignore[call-overload]
+        select_groups(matrix(4), 2, stop=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

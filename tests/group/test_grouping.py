@@ -68,7 +68,7 @@ def test_an_explanation_owns_up_to_a_sacrifice() -> None:
 @pytest.mark.parametrize("solver", ["exact", "lp", "milp", "search"])
 def test_json_gives_it_back(solver: str) -> None:
     matrix = np.random.default_rng(1).standard_normal((6, 6))
-    found = select_groups(matrix, 3, solver=solver)  # type: ignore[call-overload]
+    found = select_groups(matrix, 3, solver=solver)  # type: ignore[arg-type]
     assert Grouping.from_json(found.to_json()) == found
     assert json.loads(found.to_json())["format"] == "tagalong-grouping"
 

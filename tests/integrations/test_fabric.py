@@ -55,7 +55,7 @@ def train(
     for _ in range(epochs):
         for step, (x, y) in enumerate(loader):
             last = step % micro == micro - 1
-            if metered and meter.aside(lambda: losses_of(x, y)) and log:  # noqa: B023 - called at once
+            if metered and meter.measure_only(lambda: losses_of(x, y)) and log:  # noqa: B023 - called at once
                 fabric.log_dict(meter.latest().metrics(), step=step)
             with nullcontext() if last else fabric.no_backward_sync(model):
                 fabric.backward(sum(machine.losses(model, x, y).values()) / micro)

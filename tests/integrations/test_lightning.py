@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ranks import on_ranks
 from tagalong import Affinity, select_groups
+from tagalong.measure import RoundRobin
 
 if importlib.util.find_spec("lightning") is None:
     pytest.skip("needs lightning", allow_module_level=True)
@@ -150,18 +151,63 @@ def test_measured_steps_go_to_the_loggers(tmp_path: Path) -> None:
     np.testing.assert_allclose(logged, measuring.meter.affinity().history[:, 0, 1])
 
 
-def test_the_affinity_is_written_and_the_groups_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fit(tmp_path, Automatic(), callback())
-    assert Affinity.load(tmp_path / "affinity.json").tasks == machine.TASKS
-    printed = capsys.readouterr().out
-    assert "Affinity (row helps column" in printed
-    assert "affinity.json" in printed
-    assert str(select_groups(Affinity.load(tmp_path / "affinity.json"), 2)) in printed
-    assert "no groups" not in printed
+def test_the_affinity_is_written_and_the_groups_are_logged_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tagalong")
+    measuring = callback()
+    assert measuring.grouping is None
+    fit(tmp_path, Automatic(), measuring)
+    affinity = Affinity.load(tmp_path / "affinity.json")
+    assert affinity.tasks == machine.TASKS
+    assert measuring.grouping == select_groups(affinity, 2)
+    logged = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("tagalong"))
+    assert "Affinity (row helps column" in logged
+    assert f"affinity written to {tmp_path / 'affinity.json'}" in logged
+    assert str(measuring.grouping) in logged
+    assert "no groups" not in logged
+    assert capsys.readouterr().out == ""
+
+
+def test_the_budget_decides_how_many_groups_there_are(tmp_path: Path) -> None:
+    most, none = callback(budget=9), callback(budget=None)
+    for measuring in (most, none):
+        fit(tmp_path, Automatic(), measuring, max_epochs=1)
+    assert most.grouping is not None
+    assert most.grouping.budget == len(machine.TASKS)
+    assert none.grouping is None
+
+
+@pytest.mark.parametrize("budget", [0, 1.5, True, "2"])
+def test_a_budget_that_cannot_be_used_is_refused_before_training(budget: Any) -> None:
+    with pytest.raises(ValueError, match="`budget` must be a positive integer or None, found "):
+        callback(budget=budget)
+
+
+def test_groups_that_cannot_be_selected_do_not_fail_a_finished_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    measuring = callback(every=RoundRobin(every=1000))  # only one source is ever measured
+    fit(tmp_path, Automatic(), measuring)
+    assert measuring.grouping is None
+    assert "no groups could be selected: `scores` must be finite" in caplog.text
+
+
+def test_another_fit_forgets_the_grouping_of_the_last(tmp_path: Path) -> None:
+    measuring, during = callback(), []
+
+    class Recorder(pl.Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            during.append(measuring.grouping)
+
+    for _ in range(2):
+        fit(tmp_path, Automatic(), measuring, Recorder(), max_epochs=1)
+        assert measuring.grouping is not None
+    assert set(during) == {None}
 
 
 def test_a_wrong_name_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no attribute of Automatic"):
+    with pytest.raises(ValueError, match=r"`shared` must be the name of an attribute of Automatic, .*, found 'trunk'"):
         fit(tmp_path, Automatic(), callback(shared="trunk"))
 
 
@@ -173,6 +219,7 @@ def parallel(rank: int, folder: str) -> dict[str, Any]:
         fit(Path(folder), module, *callbacks, devices=2, strategy=DDPStrategy(process_group_backend="gloo"))
         found[name] = {key: value.clone() for key, value in module.state_dict().items()}
     found["affinity"] = callbacks[0].meter.affinity().history
+    found["grouping"] = callbacks[0].grouping
     return found
 
 
@@ -180,5 +227,7 @@ def test_ddp_ranks_share_one_affinity_and_leave_no_trace(tmp_path: Path) -> None
     ranks = on_ranks(2, tmp_path, parallel, str(tmp_path))
     np.testing.assert_array_equal(ranks[0]["affinity"], ranks[1]["affinity"])
     assert ranks[0]["affinity"].shape == (4, 3, 3)
+    assert ranks[0]["grouping"] == ranks[1]["grouping"]
+    assert ranks[0]["grouping"] is not None
     for found in ranks:
         assert machine.same(found["plain"], found["metered"])

@@ -120,9 +120,9 @@ def test_missing_labels_teach_nothing_and_are_not_scored() -> None:
         for t, k in enumerate(known.T)
     ]
     assert model.score(X, Y) == pytest.approx(np.mean(r2))
-    with pytest.raises(ValueError, match="`y` must have 4 columns, as in `fit`, found 3"):
+    with pytest.raises(ValueError, match="`y` must have 4 columns, as in the call of fit, found 3"):
         model.score(X, Y[:, :3])
-    with pytest.raises(ValueError, match="`y` must have labels to score, found all missing"):
+    with pytest.raises(ValueError, match="`y` must have labels to score, found none"):
         model.score(X, np.full_like(Y, np.nan))
 
 
@@ -201,15 +201,15 @@ def test_everything_wrong_is_refused_at_once_before_training() -> None:
     with pytest.raises(ValueError, match="several problems") as error:
         wrong.fit(X, Y)
     for sentence in (
-        "`validation_fraction` and `test_fraction` must leave rows to each part, found 0.15 and 0.9",
+        "`validation_fraction` and `test_fraction` must be positive and leave rows to learn from, found 0.15 and 0.9",
         "`choose` must be one of 'verdict', 'mtl', 'tag', found 'stl'",
-        "`hidden_sizes` must be a list of whole numbers from 1, found (0,)",
+        "`hidden_sizes` must be a list of positive integers, found (0,)",
         "`lr` must be a positive number, found -1",
     ):
         assert sentence in str(error.value)
     with pytest.raises(ValueError, match=r"(?s)`choose` must be .*'random'.*`budgets` must be from .*`seeds` must"):
         GroupedMultiTaskRegressor(methods=["random"], choose="random", budgets=9, seeds=0).fit(X, Y)
-    with pytest.raises(ValueError, match="`y`: '1' must have at least two classes, found 1 class"):
+    with pytest.raises(ValueError, match="`y`: '1' must have at least two classes, found 1"):
         GroupedMultiTaskClassifier().fit(X, np.stack([X[:, 0] > 0, X[:, 0] > -99], 1))
     with pytest.raises(NotFittedError):
         wrong.predict(X)

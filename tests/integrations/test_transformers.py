@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ranks import on_ranks
+from tagalong import select_groups
 
 if any(importlib.util.find_spec(name) is None for name in ("transformers", "accelerate")):
     pytest.skip("needs transformers and accelerate", allow_module_level=True)
@@ -123,18 +124,36 @@ def test_measured_steps_are_logged(tmp_path: Path) -> None:
     np.testing.assert_allclose(logged, metered.meter.affinity().history[:, 0, 1])
 
 
+def test_the_groups_are_kept_and_logged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tagalong")
+    metered = trainer(tmp_path)
+    assert metered.grouping is None
+    metered.train()
+    assert metered.grouping == select_groups(metered.meter.affinity(), 2)
+    assert str(metered.grouping) in caplog.messages
+    assert "network" not in capsys.readouterr().out
+
+
 def parallel(rank: int, folder: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, kind in (("plain", Trainer), ("metered", AffinityTrainer)):
         each = trained(Path(folder), kind, ddp_backend="gloo")
         found[name] = {key: value.clone() for key, value in each.model.state_dict().items()}
-    return found | {"affinity": each.meter.affinity().history, "wrapped": type(each.model_wrapped).__name__}
+    return found | {
+        "affinity": each.meter.affinity().history,
+        "grouping": each.grouping,
+        "wrapped": type(each.model_wrapped).__name__,
+    }
 
 
 def test_ddp_ranks_share_one_affinity_and_leave_no_trace(tmp_path: Path) -> None:
     ranks = on_ranks(2, tmp_path, parallel, str(tmp_path))
     np.testing.assert_array_equal(ranks[0]["affinity"], ranks[1]["affinity"])
     assert ranks[0]["affinity"].shape == (4, 3, 3)
+    assert ranks[0]["grouping"] == ranks[1]["grouping"]
+    assert ranks[0]["grouping"] is not None
     for found in ranks:
         assert found["wrapped"] == "DistributedDataParallel"
         assert machine.same(found["plain"], found["metered"])

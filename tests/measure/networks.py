@@ -36,7 +36,7 @@ class Network:
         shared: What the tasks share.
         losses: The losses of a batch, by task.
         around: Entered around every call of the closure, the meter's replays included.
-        named: Whether the meter has to be told the model.
+        named: Whether the meter needs `model`.
     """
 
     model: nn.Module

@@ -159,7 +159,7 @@ def test_missing_weights_are_named() -> None:
     model, closure = regression()
     meter = AffinityMeter(model.encoder, update="sgd", lr=0.1)
     meter(closure)
-    with pytest.raises(ValueError, match=r"no entry for \['c'\]"):
+    with pytest.raises(ValueError, match=r"`weights` must have an entry for every task, found none for 'c'"):
         meter.backward(weights={"a": 1.0, "b": 1.0})
 
 

@@ -27,6 +27,7 @@ def everything(rank: int, world: int) -> dict[str, Any]:
     found["sent"] = counted(rank, world)
     found["held out"] = held_out(rank, world)
     found["synchronised"] = with_synchronised_norm(rank, world)
+    found["reset"] = after_a_reset(rank, world)
     return found
 
 
@@ -115,6 +116,22 @@ def without_names(rank: int, world: int) -> tuple[Any, ...]:
     return affinity.tasks, affinity.mean[np.ix_(order, order)], dict(affinity.settings)
 
 
+def after_a_reset(rank: int, world: int) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+    """Tasks and histories before a reset and after it; the ranks agree on the names of tasks once more."""
+    inner = parallel.network()
+    model = inner if world == 1 else parallel.wrapped(inner)
+    meter = AffinityMeter(inner.encoder, lr=0.1, every=2)
+    histories = []
+    for _ in range(2):
+        meter.reset()
+        for batch in parallel.batches(rank, world):
+            meter(lambda batch=batch: parallel.losses(model, batch))
+        affinity = meter.affinity()
+        order = [affinity.tasks.index(t) for t in parallel.TASKS]
+        histories.append(affinity.history[:, order][:, :, order])
+    return affinity.tasks, *histories
+
+
 @pytest.fixture(scope="module", params=[2, 3])
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return on_ranks(request.param, tmp_path_factory.mktemp("ranks"), everything, request.param)
@@ -166,6 +183,15 @@ def test_ranks_agree_on_the_names_of_tasks(ranks: list[dict[str, Any]]) -> None:
         assert tasks == ("a", "c", "b")  # as the first rank has them, and then what only others have
         np.testing.assert_allclose(mean, without_names(0, 1)[1], rtol=1e-6, atol=1e-12)
         assert settings["unconnected"] == []
+
+
+def test_ranks_that_are_reset_measure_the_same_again(ranks: list[dict[str, Any]]) -> None:
+    _, expected, _ = after_a_reset(0, 1)
+    for found in ranks:
+        tasks, before, after = found["reset"]
+        assert tasks == ("a", "c", "b")
+        np.testing.assert_array_equal(before, after)
+        np.testing.assert_allclose(after, expected, rtol=1e-6, atol=1e-12)
 
 
 def test_held_out_losses_of_all_ranks_equal_those_of_one_process(ranks: list[dict[str, Any]]) -> None:

@@ -60,9 +60,9 @@ def test_a_state_of_other_estimators_or_tasks_is_refused() -> None:
     meter = AffinityMeter(model.encoder, update="sgd", lr=0.1)
     meter(closure)
     state = copy.deepcopy(meter.state_dict())
-    with pytest.raises(ValueError, match="the same settings"):
+    with pytest.raises(ValueError, match="`state` must have the settings of the meter"):
         AffinityMeter(model.encoder, estimator="cosine").load_state_dict(state)
-    with pytest.raises(ValueError, match="of the tasks"):
+    with pytest.raises(ValueError, match="`state` must be of the tasks"):
         AffinityMeter(model.encoder, update="sgd", lr=0.1, tasks=["x", "y"]).load_state_dict(state)
 
 
@@ -89,7 +89,7 @@ def test_a_state_of_other_settings_is_refused(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("state", [None, {}, {"version": 1}, {"version": 2}])
 def test_what_is_no_state_is_refused(state: Any) -> None:
     model, _ = regression()
-    with pytest.raises(ValueError, match="is not a state"):
+    with pytest.raises(ValueError, match=r"`state` must come from AffinityMeter.state_dict"):
         AffinityMeter(model.encoder, update="sgd", lr=0.1).load_state_dict(state)
 
 

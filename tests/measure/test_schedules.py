@@ -95,7 +95,7 @@ def test_nonsense_intervals_are_refused(every: object) -> None:
 
 
 def test_nonsense_schedules_are_refused() -> None:
-    with pytest.raises(ValueError, match="`part` must be one of"):
+    with pytest.raises(ValueError, match="`part` must be 'first', 'middle', 'last' or two fractions"):
         Window(100, "end")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="from < to"):
         Window(100, (0.5, 0.2))

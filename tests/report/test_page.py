@@ -17,7 +17,7 @@ from made_up_run import made_up_affinity, make_run
 from seen_page import HOSTILE
 
 import tagalong.report
-from tagalong.group import select_groups
+from tagalong.group import select_groups_by_budget
 from tagalong.report import write_report
 from tagalong.report.page.document import as_script
 from tagalong.study import Cost, Outcome, Results, read_run
@@ -99,11 +99,11 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[li
     (tmp_path / "groupings.json").write_text(json.dumps(document))
     solved: list[list[int]] = []
 
-    def counted(scores: Any, *, budgets: list[int], **options: Any) -> Any:
+    def counted(scores: Any, budgets: list[int], **options: Any) -> Any:
         solved.append(budgets)
-        return select_groups(scores, budgets=budgets, **options | {"solver": "search", "time_limit": 0.5})
+        return select_groups_by_budget(scores, budgets, **options | {"solver": "search", "time_limit": 0.5})
 
-    monkeypatch.setattr("tagalong.study.finished_run.select_groups", counted)
+    monkeypatch.setattr("tagalong.study.finished_run.select_groups_by_budget", counted)
     return tmp_path, solved
 
 
@@ -210,7 +210,9 @@ def test_the_report_is_given_its_data_and_neither_solves_nor_trains() -> None:
                 taken |= {name.name for name in node.names}
     rooms = {name.split(".")[1] for name in taken if name.startswith("tagalong.")}
     assert rooms <= {"_version", "affinity", "disclaimer", "errors", "files", "group", "rendering", "study"}
-    assert not {"tagalong.group.select_groups", "tagalong.study.Study"} & taken
+    assert (
+        not {"tagalong.group.select_groups", "tagalong.group.select_groups_by_budget", "tagalong.study.Study"} & taken
+    )
     assert not {name for name in taken if name.split(".")[0] in ("torch", "tagalong_paper")}
 
 

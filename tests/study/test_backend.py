@@ -195,7 +195,7 @@ def test_a_lab_that_ends_in_an_error_keeps_what_it_has(tmp_path):
 def test_a_lab_is_refused_before_a_problem_is_loaded(tmp_path):
     check_lab(tmp_path / "new")
     assert not (tmp_path / "new").exists()
-    with pytest.raises(ValueError, match="`executor` must be one of"):
+    with pytest.raises(ValueError, match="`executor` must be a known executor"):
         check_lab(tmp_path, executor="sequential")
     with pytest.raises(ValueError, match="`device` must be"):
         check_lab(tmp_path, device="abacus")

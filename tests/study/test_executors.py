@@ -202,12 +202,14 @@ def test_a_gpu_beyond_those_there_are_is_refused(monkeypatch):
 
 def test_unknown_executors_and_devices_are_refused(tmp_path):
     with pytest.raises(
-        ValueError, match=r"`executor` must be one of 'serial', .*found 'procesess'; did you mean 'proc"
+        ValueError, match=r"`executor` must be a known executor, found 'procesess'; did you mean 'processes'\?"
     ):
         make_executor("procesess")
     for wrong in (3, "processes:", "processes:-1", "processes:two"):
-        with pytest.raises(ValueError, match="`executor` must be one of"):
+        with pytest.raises(ValueError, match="`executor` must be a known executor, found "):
             make_executor(wrong)
+    with pytest.raises(ValueError, match=r"; there are serial, processes, ray$"):
+        make_executor(3)
     with pytest.raises(ValueError, match="`workers` must be a whole number from 1, found 0"):
         make_executor("processes:0")
     assert make_executor("processes:3")._workers == 3

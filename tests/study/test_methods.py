@@ -276,19 +276,21 @@ def test_rescaling_the_losses_of_a_task_changes_no_grouping(five, tmp_path, name
 
 
 def test_unknown_methods_are_refused_with_the_closest_name():
-    with pytest.raises(ValueError, match=r"`methods` must be among 'mtl', .*found 'tga'; did you mean 'tag'\?"):
+    with pytest.raises(ValueError, match=r"`methods` must be a known method, found 'tga'; did you mean 'tag'\?"):
         make_method("tga")
     with pytest.raises(ValueError, match=r"found 'tagg\+uw'; did you mean 'tag\+uw'\?"):
         make_method("tagg+uw")
+    with pytest.raises(ValueError, match=r"there are mtl, stl, .*, tag\+pcgrad, mtl-wide2, mtl-big2, mgda"):
+        make_method("zzz")
 
 
 def test_options_that_a_method_does_not_take_are_refused():
-    with pytest.raises(ValueError, match=r"`options`: 'random' takes samples, exact, overlap; found sample"):
+    with pytest.raises(ValueError, match=r"`options`: 'random' takes samples, exact, overlap, found sample"):
         make_method("random", {"random": {"sample": 3}})
-    with pytest.raises(ValueError, match=r"`options`: 'stl' takes no options; found every"):
+    with pytest.raises(ValueError, match=r"`options`: 'stl' takes no options, found every"):
         make_method("stl", {"stl": {"every": 3}})
     for name in ("mtl-wide2", "mtl-big2", "mgda"):
-        with pytest.raises(ValueError, match=rf"`options`: '{name}' takes no options; found every"):
+        with pytest.raises(ValueError, match=rf"`options`: '{name}' takes no options, found every"):
             make_method(name, {name: {"every": 5}})
     problem = small_problem()
     assert "'tag' takes average, trim" in make_method("tag", {"tag": {"evry": 3}}).problems(problem)[0]
@@ -306,7 +308,7 @@ def test_optimal_refuses_too_many_tasks_before_training():
 
 @pytest.fixture(autouse=True)
 def _same_methods_afterwards(monkeypatch):
-    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    monkeypatch.setattr(registry._methods, "entries", dict(registry._methods.entries))
 
 
 def test_own_methods_are_known_by_name(five):

@@ -145,5 +145,5 @@ def test_broken_estimators_are_told_what_is_wrong(estimator: Any, sentence: str)
 
 
 def test_an_unknown_name_is_refused_as_a_meter_does() -> None:
-    with pytest.raises(ValueError, match="`estimator` must be one or several of"):
+    with pytest.raises(ValueError, match="`name` must be a known estimator"):
         check_estimator("no such estimator")

@@ -165,7 +165,7 @@ def test_executors_of_ones_own_keep_them_too(executor: Any) -> None:
         (HidesErrors(), r"an error in one chunk reaches the caller: .* must say what went wrong \('no such task'\)"),
         (StopsOnce(), "`stop` may be called at any time, twice: raised AttributeError"),
         (StartsOnce(), "it can be started again: raised RuntimeError: the cluster is gone"),
-        (HasNoMap(), "it has `start`, `map` and `stop`: raised ValueError: `executor` must be one of"),
+        (HasNoMap(), "it has `start`, `map` and `stop`: raised InvalidInput: `executor` must be a known executor"),
     ],
 )
 def test_broken_executors_are_told_what_is_wrong(executor: Any, sentence: str) -> None:

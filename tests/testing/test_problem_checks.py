@@ -191,6 +191,6 @@ def test_few_inputs_that_repeat_by_chance_are_no_overlap() -> None:
 
 
 def test_an_unknown_name_is_a_broken_promise_that_lists_the_known_ones() -> None:
-    with pytest.raises(BrokenPromises, match="it can be loaded: raised ValueError: `name` must be a problem, one of"):
+    with pytest.raises(BrokenPromises, match="it can be loaded: raised InvalidInput: `name` must be a known problem"):
         check_problem("face")
     assert load_problem("faces", size="small").names

@@ -187,12 +187,12 @@ class _Answer:
 
 def _select(file: Path, table: ScoreTable, budgets: Sequence[float], options: dict[str, Any], quiet: bool) -> _Answer:
     """Selects groups, showing progress; Ctrl-C ends the search with the best so far."""
-    from tagalong.group import select_groups
+    from tagalong.group import select_groups_by_budget
 
     with InterruptRequest() as interrupt, spinner(f"choosing networks for {len(table.tasks)} tasks", quiet):
         try:
             with name_arguments(scores=str(file)):
-                found = select_groups(table.scores, budgets=budgets, stop=interrupt.received, **options)
+                found = select_groups_by_budget(table.scores, budgets, stop=interrupt.received, **options)
         except TimeoutError:
             if not interrupt.received():
                 raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,51 +26,10 @@ from .stability import Served, stability
 RESAMPLES = ((12, 100), (40, 20))  # up to so many tasks, so many resamples; none above
 
 
-@overload
 def select_groups(
     scores: Any,
     budget: float,
     *,
-    objective: Literal["max", "min"] = ...,
-    allow_single: bool | None = ...,
-    max_size: int | None = ...,
-    cost: Cost | None = ...,
-    max_cost: float | None = ...,
-    must_link: Iterable[Iterable[str]] = ...,
-    cannot_link: Iterable[Iterable[str]] = ...,
-    weights: Mapping[str, float] | None = ...,
-    complete: Complete = ...,
-    solver: SolverName = ...,
-    time_limit: float | None = ...,
-    seed: int = ...,
-    resamples: int | None = ...,
-    stop: Callable[[], bool] | None = ...,
-) -> Grouping: ...
-@overload
-def select_groups(
-    scores: Any,
-    *,
-    budgets: Iterable[float],
-    objective: Literal["max", "min"] = ...,
-    allow_single: bool | None = ...,
-    max_size: int | None = ...,
-    cost: Cost | None = ...,
-    max_cost: float | None = ...,
-    must_link: Iterable[Iterable[str]] = ...,
-    cannot_link: Iterable[Iterable[str]] = ...,
-    weights: Mapping[str, float] | None = ...,
-    complete: Complete = ...,
-    solver: SolverName = ...,
-    time_limit: float | None = ...,
-    seed: int = ...,
-    resamples: int | None = ...,
-    stop: Callable[[], bool] | None = ...,
-) -> dict[float, Grouping]: ...
-def select_groups(
-    scores: Any,
-    budget: float | None = None,
-    *,
-    budgets: Iterable[float] | None = None,
     objective: Literal["max", "min"] = "max",
     allow_single: bool | None = None,
     max_size: int | None = None,
@@ -85,7 +44,7 @@ def select_groups(
     seed: int = 0,
     resamples: int | None = None,
     stop: Callable[[], bool] | None = None,
-) -> Grouping | dict[float, Grouping]:
+) -> Grouping:
     """Chooses the networks to train: at most `budget` of them, each task served by one, helpers where they help.
 
     A task scores in a network the mean affinity onto it of the other tasks trained there, or what a table of
@@ -103,7 +62,6 @@ def select_groups(
         scores: an `Affinity`; a square array or data frame [source, target]; results of whole groups
             `{frozenset: {task: value}}`; or a list of `Candidate`.
         budget: how many networks (1 is one for all tasks); with `cost` or candidates, their total cost.
-        budgets: several budgets at once, instead of `budget`: the work is shared.
         objective: "max" if large scores are good, "min" for losses.
         allow_single: whether a network may train one task alone, scored by the diagonal. None: yes for held-out
             affinity and tables that hold single-task results, no otherwise.
@@ -128,7 +86,7 @@ def select_groups(
             had passed: with the best found, its bound, and the resamples made so far.
 
     Returns:
-        A `Grouping`; with `budgets`, one for each.
+        The grouping. For several budgets, see `select_groups_by_budget`.
 
     Raises:
         ValueError: with every problem of the input.
@@ -140,13 +98,81 @@ def select_groups(
         network  serves  helped by  score
               1  0, 1                  10
               2  2       0              1
-        >>> {k: grouping.value for k, grouping in select_groups(affinity, budgets=[1, 2]).items()}
+    """
+    groupings = select_groups_by_budget(
+        scores,
+        (budget,),
+        objective=objective,
+        allow_single=allow_single,
+        max_size=max_size,
+        cost=cost,
+        max_cost=max_cost,
+        must_link=must_link,
+        cannot_link=cannot_link,
+        weights=weights,
+        complete=complete,
+        solver=solver,
+        time_limit=time_limit,
+        seed=seed,
+        resamples=resamples,
+        stop=stop,
+    )
+    (grouping,) = groupings.values()
+    return grouping
+
+
+def select_groups_by_budget(
+    scores: Any,
+    budgets: Iterable[float],
+    *,
+    objective: Literal["max", "min"] = "max",
+    allow_single: bool | None = None,
+    max_size: int | None = None,
+    cost: Cost | None = None,
+    max_cost: float | None = None,
+    must_link: Iterable[Iterable[str]] = (),
+    cannot_link: Iterable[Iterable[str]] = (),
+    weights: Mapping[str, float] | None = None,
+    complete: Complete = None,
+    solver: SolverName = "auto",
+    time_limit: float | None = None,
+    seed: int = 0,
+    resamples: int | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> dict[float, Grouping]:
+    """Chooses the networks to train for each of several budgets; faster than one `select_groups` after another.
+
+    Args:
+        scores: see `select_groups`.
+        budgets: numbers of networks, or total costs; see `budget` of `select_groups`.
+        objective: see `select_groups`, as for everything below.
+        allow_single: whether a network may train one task alone.
+        max_size: how many tasks a network may train.
+        cost: of one network given its tasks.
+        max_cost: what a single network may cost.
+        must_link: sets of tasks served by the same network.
+        cannot_link: sets of tasks of which no network trains two.
+        weights: how much each task counts in the sum.
+        complete: how a table of results is completed.
+        solver: how to solve the problem.
+        time_limit: seconds, for all budgets together.
+        seed: of random numbers.
+        resamples: of the history of an affinity; all budgets share them.
+        stop: ends the call early once it returns True.
+
+    Returns:
+        A grouping for each budget.
+
+    Raises:
+        ValueError: with every problem of the input.
+
+    Example:
+        >>> groupings = select_groups_by_budget([[0, 5, 1], [5, 0, 0], [0, 0, 0]], [1, 2])
+        >>> {budget: grouping.value for budget, grouping in groupings.items()}
         {1: 5.5, 2: 11.0}
     """
-    if (budget is None) == (budgets is None):
-        raise ValueError("`budget` or `budgets` must be given, and not both; write budget=3 or budgets=[1, 2, 3]")
     request = Request(
-        budgets=(budget,) if budget is not None else read_budgets(budgets),
+        budgets=read_budgets(budgets),
         objective=objective,
         allow_single=allow_single,
         max_size=max_size,
@@ -166,7 +192,7 @@ def select_groups(
     groupings = _select(read, request)
     if isinstance(scores, Affinity) and len(scores.steps):
         groupings = _with_stability(scores, read, request, groupings)
-    return groupings[0] if budgets is None else dict(zip(request.budgets, groupings, strict=True))
+    return dict(zip(request.budgets, groupings, strict=True))
 
 
 def _select(scores: Scores, request: Request) -> list[Grouping]:

@@ -1,4 +1,4 @@
-"""Where people already train. Each part needs its own package, and is imported only when asked for.
+"""Adapters for other training libraries; each needs its own package, so import the module that you use.
 
 - `tagalong.integrations.lightning`: `AffinityCallback` for Lightning's Trainer.
 - `tagalong.integrations.sklearn`: `GroupedMultiTaskRegressor` and `GroupedMultiTaskClassifier` for arrays.

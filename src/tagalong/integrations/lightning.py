@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tagalong.errors import missing_package
-from tagalong.group import select_groups
+from tagalong.group import Grouping
 from tagalong.measure import AffinityMeter
 
+from .final_grouping import check_budget, select_final_groups
 from .model_parts import part_of
 
 try:
@@ -19,29 +21,32 @@ except ImportError as error:
     raise missing_package(__name__, "lightning", "tagalong[lightning]") from error
 
 TaskLosses = Callable[[Any, Any], Mapping[str, Any]]
+log = logging.getLogger(__name__)
 
 
 class AffinityCallback(Callback):
-    """Measures before training steps; the training itself stays bit for bit as it was.
+    """Measures affinities before training steps; the training itself stays bit for bit the same.
 
-    Automatic and manual optimisation, accumulation (calls are micro-batches), mixed precision and data parallelism
-    are the trainer's, and the callback follows them. What was measured goes into checkpoints and comes back.
+    Automatic and manual optimisation, gradient accumulation (each micro-batch is one call of the meter), mixed
+    precision and data parallelism all work. The state of the meter is saved in checkpoints and restored from them.
 
     Args:
         task_losses: Computes ``{task: loss}`` from the module and a batch: a function, or the name of the module's
             method. It runs several times in a measured step, so it should not call ``self.log``.
         shared: The part of the module that tasks share: its name, or a function of the module.
         path: Where to write the affinity at the end; by default ``affinity.json`` in the trainer's folder.
-        budget: Into how many networks to group the tasks at the end, printed; None: no groups.
-        log: Whether every measured step goes to the trainer's loggers, as
+        budget: How many networks the tasks are grouped into at the end; None: no groups are selected.
+        log: Whether every measured step is sent to the trainer's loggers, as
             ``lookahead onto target/source``, with the estimator's name first.
         options: For the `AffinityMeter`: `every`, `estimator`, `tasks`, …
 
     Attributes:
-        meter: The meter, from the start of training on.
+        meter: The meter; None before training starts.
+        grouping: The groups selected at the end of training; None before that, and if none could be selected.
     """
 
     meter: AffinityMeter | None = None
+    grouping: Grouping | None = None
 
     def __init__(
         self,
@@ -54,10 +59,11 @@ class AffinityCallback(Callback):
         **options: Any,
     ) -> None:
         self._task_losses, self._shared = task_losses, shared
-        self._path, self._budget, self._log, self._options = path, budget, log, options
+        self._path, self._budget, self._log, self._options = path, check_budget(budget), log, options
         self._state: dict[str, Any] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.grouping = None
         shared = part_of(pl_module, self._shared, "shared")
         held = {id(p) for p in (shared.parameters() if hasattr(shared, "parameters") else shared)}
         optimizers = [o for o in trainer.optimizers if any(id(p) in held for g in o.param_groups for p in g["params"])]
@@ -65,7 +71,7 @@ class AffinityCallback(Callback):
         self.meter = AffinityMeter(shared, optimizers, **({"model": pl_module, "scaler": scaler} | self._options))
         if self._state:
             self.meter.load_state_dict(self._state)
-            self._state = {}  # another fit begins anew
+            self._state = {}  # the next fit starts from scratch
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         assert self.meter is not None
@@ -76,23 +82,25 @@ class AffinityCallback(Callback):
             with trainer.precision_plugin.train_step_context():
                 return losses_of(batch)
 
-        if self.meter.aside(closure) and self._log and self.meter.measured:
+        if self.meter.measure_only(closure) and self._log and self.meter.measured:
             for logger in trainer.loggers:
                 logger.log_metrics(self.meter.latest().metrics(), step=trainer.global_step)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.meter is None or not self.meter.measured or not trainer.is_global_zero:
+        if self.meter is None or not self.meter.measured:
             return
+        self.grouping = select_final_groups(self.meter, self._budget)
+        if trainer.is_global_zero:
+            self._save_affinity(Path(self._path or Path(trainer.default_root_dir) / "affinity.json"))
+            if self.grouping is not None:
+                log.info("%s", self.grouping)
+
+    def _save_affinity(self, path: Path) -> None:
+        assert self.meter is not None
         affinity = self.meter.affinity()
-        path = Path(self._path or Path(trainer.default_root_dir) / "affinity.json")
         path.parent.mkdir(parents=True, exist_ok=True)
         affinity.save(path)
-        print(affinity, f"affinity written to {path}", sep="\n")
-        if self._budget is not None:
-            try:
-                print(select_groups(affinity, min(self._budget, len(affinity.tasks))))
-            except ValueError as error:  # pairs that were never measured, say: no reason to fail a finished training
-                print(f"no groups: {error}")
+        log.info("%s\naffinity written to %s", affinity, path)
 
     def state_dict(self) -> dict[str, Any]:
         return self._state if self.meter is None else self.meter.state_dict()

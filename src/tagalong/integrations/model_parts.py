@@ -1,4 +1,4 @@
-"""The parts of a model that integrations ask for by name."""
+"""Parts of a model by name."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from torch import nn
 
+from tagalong.errors import InvalidInput
+
 
 def part_of(model: nn.Module, wanted: str | Callable[[Any], Any], argument: str) -> Any:
-    """An attribute of `model` by its (dotted) name, or what a function makes of it."""
+    """Returns an attribute of `model` by its (dotted) name, or what a function of the model returns."""
     if callable(wanted):
         return wanted(model)
     try:
         return attrgetter(wanted)(model)
     except AttributeError as error:
-        raise ValueError(
-            f"`{argument}`={wanted!r} is no attribute of {type(model).__name__}; name one, such as 'encoder', or pass "
-            "a function of the model."
-        ) from error
+        expected = f"must be the name of an attribute of {type(model).__name__}, such as 'encoder'"
+        raise InvalidInput(argument, expected, repr(wanted), "or pass a function of the model") from error

@@ -1,4 +1,4 @@
-"""Grouped multi-task networks with the manners of scikit-learn: `fit`, `predict`, `score`, and no loop to write."""
+"""Grouped multi-task networks as estimators of scikit-learn, with `fit`, `predict` and `score`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
-from tagalong.errors import missing_package, name_problems, noted, refuse
+from tagalong.errors import InvalidInput, collect, missing_package, name_problems, raise_problems
 from tagalong.learn import MLP, Problem, Recipe, Task, is_missing
 from tagalong.study import Best, Results, Study
 
@@ -37,7 +37,7 @@ FLOATS = (np.float64, np.float32)  # networks are trained in the precision of th
 
 
 class GroupedMultiTask(BaseEstimator):
-    """Fits by a study: several ways of grouping are trained, and the networks of the verdict predict."""
+    """Trains several ways of grouping in a study, and predicts with the networks that the verdict recommends."""
 
     _numeric: bool  # whether labels are numbers, not classes
 
@@ -127,8 +127,8 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
         lr: its learning rate.
         weight_decay: as the optimiser understands it.
         batch_size: rows of a step.
-        epochs: at most so many.
-        patience: training stops when the validation loss has not improved for so many epochs.
+        epochs: the maximum number of epochs.
+        patience: the number of epochs without improvement of the validation loss after which training stops.
         validation_fraction: of the rows, that decide when to stop and which grouping is the best.
         test_fraction: of the rows, that judge it.
         options: by method, for example `{"tag": {"every": 1}}`.
@@ -163,7 +163,7 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
         return [Task(name, kind="regression") for name in labels], labels
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Values in the units of `y`: [rows, tasks], or [rows] if `y` was so."""
+        """Returns values in the units of `y`: [rows, tasks], or [rows] if `y` was one-dimensional."""
         return _side_by_side(list(self._predicted(X).values()), self._flat)
 
     def score(self, X: Any, y: Any) -> float:
@@ -206,16 +206,16 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
         return tasks, codes
 
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities [rows, classes]: a list with one array for each task, or one array if `y` was flat."""
+        """Returns probabilities [rows, classes]: one array per task in a list, or one array for one-dimensional `y`."""
         found = [_of_every_class(outputs) for outputs in self._predicted(X).values()]
         return found[0] if self._flat else found
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable classes: [rows, tasks], or [rows] if `y` was so."""
+        """Returns the most probable classes: [rows, tasks], or [rows] if `y` was one-dimensional."""
         return _side_by_side(list(self._likeliest(X).values()), self._flat)
 
     def score(self, X: Any, y: Any) -> float:
-        """The share of right classes where labels are known; the mean over tasks."""
+        """The accuracy where labels are known; the mean over tasks."""
         return _mean_score(_accuracy, _columns_of(y, numeric=False)[0], self._likeliest(X))
 
     def _likeliest(self, X: Any) -> Columns:
@@ -248,31 +248,33 @@ def _compare(
         What was found, and the networks to use: those of the verdict, or of the method that the estimator chooses.
     """
     problems = _problems(estimator)
-    recipe = noted(problems, _recipe, estimator)
-    problem = noted(problems, _problem, estimator, inputs, tasks, targets, recipe, seeds[0])
-    study = noted(problems, partial(Study, executor=estimator.executor, device=estimator.device), problem, out)
-    asked = _asked(estimator, seeds[1])
+    recipe = collect(problems, _recipe, estimator)
+    problem = collect(problems, _problem, estimator, inputs, tasks, targets, recipe, seeds[0])
+    study = collect(problems, partial(Study, executor=estimator.executor, device=estimator.device), problem, out)
+    request = _request(estimator, seeds[1])
     if problem is not None and study is not None:
-        noted(problems, partial(study.check, **asked))
-    refuse(problems)
-    results = study.run(**asked)
+        collect(problems, partial(study.check, **request))
+    raise_problems(problems)
+    results = study.run(**request)
     return results, study.best(*_choice(results, estimator.choose))
 
 
-def _problems(estimator: Any) -> list[str]:
+def _problems(estimator: Any) -> list[InvalidInput]:
     problems = []
     val, test = estimator.validation_fraction, estimator.test_fraction
     if not (val > 0 and test > 0 and val + test < 1):
-        found = f"{val!r} and {test!r}"
-        problems.append(f"`validation_fraction` and `test_fraction` must leave rows to each part, found {found}")
+        expected = "and `test_fraction` must be positive and leave rows to learn from"
+        problems.append(InvalidInput("validation_fraction", expected, f"{val!r} and {test!r}"))
     methods = [str(getattr(method, "name", method)) for method in _listed(estimator.methods)]
     choices = dict.fromkeys([VERDICT, "mtl", *(name for name in methods if name != "random")])  # which has no groups
     if estimator.choose not in choices:
-        problems.append(f"`choose` must be one of {', '.join(map(repr, choices))}, found {estimator.choose!r}")
+        expected = f"must be one of {', '.join(map(repr, choices))}"
+        problems.append(InvalidInput("choose", expected, repr(estimator.choose)))
     sizes = _listed(estimator.hidden_sizes)
     if not sizes or not all(isinstance(size, Integral) and int(size) > 0 for size in sizes):
-        found = repr(estimator.hidden_sizes)
-        problems.append(f"`hidden_sizes` must be a list of whole numbers from 1, found {found}")
+        problems.append(
+            InvalidInput("hidden_sizes", "must be a list of positive integers", repr(estimator.hidden_sizes))
+        )
     return problems
 
 
@@ -295,7 +297,7 @@ def _problem(
     )
 
 
-def _asked(estimator: Any, first: int) -> dict[str, Any]:
+def _request(estimator: Any, first: int) -> dict[str, Any]:
     budgets, seeds = _plain(estimator.budgets), _plain(estimator.seeds)
     return {
         "methods": estimator.methods,
@@ -315,12 +317,12 @@ def _choice(results: Results, choose: str) -> tuple[str | None, int | None]:
 
 
 def _listed(value: Any) -> list[Any]:
-    """The entries of a list; none where something else was given."""
+    """Returns the entries of a list; an empty list for anything else."""
     return [] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of numpy, as searches over parameters draw them, as Python has them."""
+    """Converts numbers of numpy, which parameter searches draw, to Python's."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -336,13 +338,13 @@ def _columns_of(y: Any, numeric: bool) -> tuple[Columns, bool]:
     if array.ndim == 1:
         return {str(getattr(y, "name", None) or 0): array}, True
     names = [str(name) for name in (y.columns if hasattr(y, "columns") else range(array.shape[1]))]
-    refuse(name_problems(tuple(names), "the columns of `y`"))
+    raise_problems([InvalidInput("", problem) for problem in name_problems(tuple(names), "the columns of `y`")])
     return dict(zip(names, array.T, strict=True)), False
 
 
 def _coded_classes(labels: Columns) -> tuple[dict[str, NDArray[Any]], Columns]:
     """The classes of each task, and their numbers with NaN where a label is missing."""
-    problems: list[str] = []
+    problems: list[InvalidInput] = []
     classes, codes = {}, {}
     for name, column in labels.items():
         here = _labelled(column)
@@ -352,8 +354,9 @@ def _coded_classes(labels: Columns) -> tuple[dict[str, NDArray[Any]], Columns]:
         codes[name] = np.full(len(column), np.nan)
         codes[name][here] = numbers
         if len(classes[name]) < 2:
-            problems.append(f"`y`: {name!r} must have at least two classes, found {len(classes[name])} class")
-    refuse(problems)
+            expected = f"{name!r} must have at least two classes"
+            problems.append(InvalidInput("`y`:", expected, str(len(classes[name]))))
+    raise_problems(problems)
     return classes, codes
 
 
@@ -378,17 +381,17 @@ def _of_every_class(outputs: NDArray[Any]) -> NDArray[Any]:
 def _mean_score(score: Callable[..., float], labels: Columns, found: Columns) -> float:
     """The mean over tasks of a score of labels and predictions, each on the rows where it has labels."""
     if len(labels) != len(found):
-        raise ValueError(f"`y` must have {len(found)} columns, as in `fit`, found {len(labels)}")
+        raise InvalidInput("y", f"must have {len(found)} columns, as in the call of fit", str(len(labels)))
     scores = []
     for column, predicted in zip(labels.values(), found.values(), strict=True):
         here = _labelled(column)
         if here.any():
             scores.append(score(column[here], predicted[here]))
     if not scores:
-        raise ValueError("`y` must have labels to score, found all missing")
+        raise InvalidInput("y", "must have labels to score", "none")
     return float(np.mean(scores))
 
 
 def _accuracy(labels: NDArray[Any], found: NDArray[Any]) -> float:
-    """The share of equal ones; as objects, since arrays of text would be cut to one length."""
+    """The share of correct predictions; compared as objects, since numpy cuts arrays of text to one length."""
     return float(np.mean(labels.astype(object) == found.astype(object)))

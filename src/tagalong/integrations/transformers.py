@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from torch import nn
 
 from tagalong.errors import missing_package
 from tagalong.files import open_atomic
+from tagalong.group import Grouping
 from tagalong.measure import AffinityMeter
 
+from .final_grouping import check_budget, select_final_groups
 from .model_parts import part_of
 
 try:
@@ -22,34 +25,39 @@ except ImportError as error:
     raise missing_package(__name__, "transformers", "tagalong[transformers]") from error
 
 FILE = "affinity_meter.pt"
+log = logging.getLogger(__name__)
 
 
 class AffinityMixin:
-    """Measures before training steps; to be named before `Trainer` in a class of one's own.
+    """Measures affinities before training steps; put it before `Trainer` among the bases of your own class.
 
-    The training itself stays bit for bit as it was. Accumulation (calls are micro-batches), mixed precision and data
-    parallelism are the trainer's; what was measured goes into its checkpoints and comes back with
-    `resume_from_checkpoint`.
+    The training itself stays bit for bit the same. Gradient accumulation (each micro-batch is one call of the meter),
+    mixed precision and data parallelism all work. The state of the meter is saved in the trainer's checkpoints and
+    restored by `resume_from_checkpoint`.
 
     Args:
         task_losses: Computes ``{task: loss}`` from the model and a batch of inputs. It runs several times in a
             measured step.
         shared: The part of the model that tasks share: its name, or a function of the model.
+        budget: How many networks the tasks are grouped into at the end; None: no groups are selected.
         log_affinity: Whether every measured step is logged, as ``lookahead onto target/source``, with the estimator's
             name first.
         meter_options: For the `AffinityMeter`: `every`, `estimator`, `tasks`, …
 
     Attributes:
-        meter: The meter, from the first training step on.
+        meter: The meter; None before the first training step.
+        grouping: The groups selected at the end of training; None before that, and if none could be selected.
     """
 
     meter: AffinityMeter | None = None
+    grouping: Grouping | None = None
 
     def __init__(
         self,
         *arguments: Any,
         task_losses: Callable[[nn.Module, Any], Mapping[str, Any]],
         shared: str | Callable[[Any], Any] = "encoder",
+        budget: int | None = 2,
         log_affinity: bool = True,
         meter_options: Mapping[str, Any] | None = None,
         **options: Any,
@@ -57,13 +65,18 @@ class AffinityMixin:
         super().__init__(*arguments, **options)
         self._task_losses, self._shared, self._log_affinity = task_losses, shared, log_affinity
         self._meter_options, self._resumed = meter_options or {}, None
+        self._budget = check_budget(budget)
         self.add_callback(_SaveMeter(self))  # type: ignore[attr-defined]
 
     def train(self: Any, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
         found = resume_from_checkpoint
         self._resumed = get_last_checkpoint(self.args.output_dir) if found is True else found or None
-        self.meter = None
-        return super().train(resume_from_checkpoint, *arguments, **options)  # type: ignore[misc]
+        self.meter = self.grouping = None
+        output = super().train(resume_from_checkpoint, *arguments, **options)  # type: ignore[misc]
+        self.grouping = select_final_groups(self.meter, self._budget)
+        if self.grouping is not None and self.is_world_process_zero():
+            log.info("%s", self.grouping)
+        return output
 
     def training_step(self: Any, model: nn.Module, inputs: Any, *arguments: Any, **options: Any) -> Any:
         if self.meter is None:
@@ -75,7 +88,7 @@ class AffinityMixin:
             with self.compute_loss_context_manager():
                 return self._task_losses(model, inputs)  # type: ignore[no-any-return]
 
-        if self.meter.aside(closure) and self._log_affinity and self.meter.measured:
+        if self.meter.measure_only(closure) and self._log_affinity and self.meter.measured:
             self.log(self.meter.latest().metrics())
         return super().training_step(model, inputs, *arguments, **options)  # type: ignore[misc]
 

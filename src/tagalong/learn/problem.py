@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from tagalong.errors import name_problems, named, refuse
+from tagalong.errors import counted, name_problems, named, refuse
 from tagalong.tabular import TableSource
 
 from .arrays import fields_from_arrays
@@ -20,6 +20,8 @@ from .recipe import Recipe
 from .rows import Rows, Split
 from .tables import fields_from_table
 from .task import Kind, Task
+
+SHOWN_TASKS = 6  # by `repr`, which must stay readable for problems with hundreds of tasks
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,14 @@ class Problem:
         scales: for regression tasks the (mean, standard deviation) that targets were standardised with.
         table: how rows of a table become inputs, where the problem came from one.
         notes: what a report should say about the data.
+
+    Example:
+        >>> import numpy as np
+        >>> inputs, ages = np.random.default_rng(0).normal(size=(100, 4)), np.arange(100.0)
+        >>> Problem.from_arrays(inputs, {"age": ages, "adult": ages >= 18}, ["age", "adult"], name="people")
+        Problem 'people'
+        2 tasks: age (regression), adult (binary)
+        rows: 70 train, 10 val, 20 test; inputs of shape (4,)
     """
 
     name: str
@@ -250,6 +260,15 @@ class Problem:
             split=split,
             seed=seed,
         )
+
+    def __repr__(self) -> str:
+        tasks = [f"{task.name} ({task.kind})" for task in self.tasks[:SHOWN_TASKS]]
+        if len(self.tasks) > SHOWN_TASKS:
+            tasks.append(f"and {len(self.tasks) - SHOWN_TASKS} more")
+        rows = ", ".join(f"{len(split):,} {part}" for part, split in self.splits.items())
+        train = self.train
+        inputs = f"inputs of shape {tuple(train.inputs.shape[1:])}" if isinstance(train, Split) else "read from files"
+        return f"Problem {self.name!r}\n{counted(len(self.tasks), 'task')}: {', '.join(tasks)}\nrows: {rows}; {inputs}"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from .estimators import Lookahead as Lookahead
 from .estimators import Observed as Observed
 from .estimators import Quantity as Quantity
 from .estimators import estimator_names as estimator_names
-from .estimators import find_estimator as find_estimator
+from .estimators import make_estimator as make_estimator
 from .estimators import register_estimator as register_estimator
 from .meter import AffinityMeter as AffinityMeter
 from .schedules import About as About

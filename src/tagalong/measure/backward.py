@@ -20,7 +20,7 @@ class TrainingGradient:
     Attributes:
         losses: What the last call of the closure returned.
         capture: The sum of the task gradients of that call, if it was measured.
-        wanted: Whether anyone asks for it; before the first time it is not worth the memory.
+        wanted: Whether `backward` has been called before; until then, keeping the sum is not worth the memory.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -34,7 +34,7 @@ class TrainingGradient:
 
     def backward(self, weights: Mapping[str, float | Tensor] | None, extra: Tensor | None) -> None:
         if self.losses is None:
-            raise RuntimeError("`backward` needs the losses of a call of the meter, once each: call the meter first.")
+            raise RuntimeError("`backward` needs the losses of a call of the meter, once each: call the meter first")
         losses = self._finite_losses()
         given = self._given() if weights is None else weights
         factors = dict.fromkeys(losses, 1.0) if given is None else given
@@ -109,7 +109,7 @@ class TaskGram:
 
     Attributes:
         found: That of the last call with its tasks, if it was measured.
-        wanted: Whether anyone asks for it; before the first time it is not worth the memory.
+        wanted: Whether `gram` has been called before; until then, keeping the matrix is not worth the memory.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -127,9 +127,9 @@ class TaskGram:
         if self.found is not None and set(losses) <= set(self.found[0]):
             at = [self.found[0].index(task) for task in losses]
             return self.found[1][at][:, at]
-        return self._computed(losses)
+        return self._compute(losses)
 
-    def _computed(self, losses: dict[str, Tensor]) -> Tensor:
+    def _compute(self, losses: dict[str, Tensor]) -> Tensor:
         parameters = self._setup.trainable()
         tasks, steps = list(losses), Steps({}, [])
         gradients = TaskGradients(losses, parameters, scale=self._setup.scale())

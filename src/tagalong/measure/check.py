@@ -15,7 +15,7 @@ from tagalong.rendering import TextTable
 
 from .clock import Stopwatch
 from .closure import Stage, raise_all
-from .distributed import Replicas, agreed_tasks, settling
+from .distributed import Replicas, agree_on_tasks, is_learning_static_graph
 from .gradients import rows_bytes
 from .history import unconnected_pairs
 from .isolation import Replayer, without_caches
@@ -26,7 +26,7 @@ from .setup import Setup
 
 @dataclass(frozen=True)
 class Check:
-    """What a dry step found; `print` it.
+    """The report of a dry step; `print` it.
 
     Attributes:
         tasks: Task names.
@@ -68,8 +68,8 @@ def dry_step(
     schedule: Schedule,
     wrapper: DistributedDataParallel | None = None,
 ) -> Check:
-    """Measures one step without recording it; everything is as before afterwards."""
-    if settling(wrapper):
+    """Measures one step without recording it, and restores everything."""
+    if is_learning_static_graph(wrapper):
         raise_all(["a static graph is being learnt in its first two steps; check after them."])
     main, held, replicas = setup.stage(closure, Replayer(), verify=True, wrapper=wrapper), None, setup.replicas(wrapper)
     with without_caches():
@@ -78,7 +78,7 @@ def dry_step(
             if held_out is not None:
                 held = setup.stage(held_out, Replayer(), verify=True, held_out=True, wrapper=wrapper)
                 held.run()
-            names = agreed_tasks(tasks, main, replicas)
+            names = agree_on_tasks(tasks, main, replicas)
             measure = partial(_measure, setup, names, main, held, schedule, replicas)
             touched = measure(verify=True)
             ratio = _ratio(setup, main, closure, lambda: measure(verify=False))
@@ -119,7 +119,7 @@ def _measure(
 def _ratio(
     setup: Setup, main: Stage, closure: Callable[[], Any], measure: Callable[[], object], repeats: int = 3
 ) -> float:
-    """Seconds of a measurement over those of a plain step; the best of a few, since anything may get in the way."""
+    """Time of a measurement divided by that of a plain step; the best of a few, since timings are noisy."""
     plain, measuring = [], []
     for _ in range(repeats):
         main.to_start()

@@ -41,7 +41,7 @@ class Stopwatch:
 class TrainingClock:
     """How long training and measuring have taken, from the calls of the meter alone.
 
-    Measurements are read late, when they are long over, so that nobody waits for the device.
+    Timings are read late, long after the work is done, so that training does not wait for the device.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class TrainingClock:
         self._over: list[Stopwatch] = []
 
     def tick(self) -> None:
-        """A call begins, and with it the step before it ends."""
+        """Starts the timing of a call, and ends that of the call before."""
         now = time.perf_counter()
         if self._last is not None:
             self._total += now - self._last

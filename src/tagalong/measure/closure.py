@@ -1,4 +1,4 @@
-"""The user's closure: running it and running it again, the losses it returned, and whether both can be trusted."""
+"""The user's closure: running and replaying it, reading its losses, and checking that they can be measured."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ UNREACHED = (
 
 
 class ClosureError(ValueError):
-    """The closure (or what the meter was told about it) cannot be measured.
+    """The losses of a closure cannot be measured.
 
     Attributes:
-        problems: One sentence per problem; all that could be found in one look.
+        problems: One sentence per problem; all that were found.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -45,18 +45,18 @@ def raise_all(problems: Sequence[str]) -> None:
 
 
 class Stage:
-    """A closure to `run` once, which remembers the surroundings before and after.
+    """A closure that is run once and can be replayed; keeps the state of modules and generators before and after.
 
     Args:
         closure: What to run.
         models: Modules whose state is protected; found by watching if there are none.
         replayer: Runs it again.
-        what: How errors call it.
+        what: What error messages call it.
         graph: Whether its losses will be differentiated; if not, no activations are kept.
         verify: Whether to find out what it writes.
 
     Attributes:
-        what: How errors call it.
+        what: What error messages call it.
         returned: What the closure returned, untouched.
         losses: The same, read.
         written: Names of what the closure wrote and nothing puts back.
@@ -98,19 +98,19 @@ class Stage:
         self.losses = TaskLosses.read(self.returned, self.what)
 
     def replay(self) -> TaskLosses:
-        """The closure once more, from the same random numbers, buffers and modes as the first time."""
+        """Runs the closure once more, from the same random numbers, buffers and modes as the first time."""
         return TaskLosses.read(self._again(), self.what)
 
     def _again(self) -> Any:
         return self._replayer.run(self._closure, self._modules, self._randomness)
 
     def to_start(self) -> None:
-        """Everything as it was before the closure ran."""
+        """Restores everything as it was before the closure ran."""
         self._modules.restore()
         self._randomness.restore()
 
     def to_end(self) -> None:
-        """Everything as the closure's first run left it."""
+        """Restores everything as the closure's first run left it."""
         self._modules_after.restore()
         self._randomness_after.restore()
 
@@ -151,7 +151,7 @@ class TaskLosses:
 
     @classmethod
     def read(cls, returned: Any, what: str = "closure") -> TaskLosses:
-        """Takes apart what a closure returned; a task whose loss is None is missing."""
+        """Reads what a closure returned; a task whose loss is None is missing."""
         read = cls()
         if not isinstance(returned, Mapping):
             read.problems.append(_not_a_mapping(returned, what))
@@ -203,7 +203,7 @@ class TaskLosses:
 
 def _not_a_mapping(returned: Any, what: str) -> str:
     found = f"a tensor of shape {tuple(returned.shape)}" if isinstance(returned, Tensor) else type(returned).__name__
-    return f"the {what} must return a dict {{task name: scalar loss}}, one entry per task, got {found}."
+    return f"the {what} must return a dict {{task name: scalar loss}}, one entry per task, found {found}."
 
 
 def _is_weight(weight: Any) -> bool:
@@ -245,7 +245,7 @@ def sign_problems(values: Sequence[float], tasks: Sequence[str], what: str = "cl
 
 
 def structure_problems(stage: Stage, setup: Setup, tasks: Sequence[str]) -> Iterable[str]:
-    """What the graph of the losses and the modules behind them give away."""
+    """Problems that show in the graph of the losses and in the modules that computed them."""
     what, found = stage.what, reach(stage.losses.losses.values(), stage.began)
     shared = {id(p) for p in setup.trainable()}
     if len(tasks) < 2:
@@ -315,7 +315,7 @@ def _same(first: Tensor | None, again: Tensor | None) -> bool:
 
 @dataclass
 class Reach:
-    """The leaves that some losses depend on, and what of their graph gets in a replay's way.
+    """The leaves that some losses depend on, and what in their graph prevents a replay.
 
     Attributes:
         leaves: By id.

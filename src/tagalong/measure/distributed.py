@@ -54,8 +54,8 @@ class Replicas:
         if not self.alone:
             self._together(lambda: dist.all_reduce(message, group=self.group))
 
-    def gathered(self, item: T) -> list[T]:
-        """What every rank has to say, in the order of ranks; any small Python value, so not for every step."""
+    def gather(self, item: T) -> list[T]:
+        """Gathers a small Python object from every rank, in the order of ranks; too slow for every step."""
         if self.alone:
             return [item]
         found: list[T | None] = [None] * self.size
@@ -69,7 +69,7 @@ class Replicas:
         return float(message.item())
 
     def home(self, values: Tensor) -> Tensor:
-        """`values` where they can be sent from: losses of a rank without any lie on the CPU."""
+        """Moves `values` to the device that messages are sent from: a rank without losses has them on the CPU."""
         return values if self.alone else values.to(self._device)
 
     @staticmethod
@@ -80,7 +80,7 @@ class Replicas:
             raise RuntimeError(_LEFT) from error
 
 
-UNEVEN = (
+UNEVEN_BATCHES = (
     "the model is inside its `join` context, which lets ranks have unequal numbers of batches; a rank that has run out "
     "cannot take part in a measurement. Give every rank the same number (DistributedSampler(..., drop_last=True), say) "
     "and leave `join` out."
@@ -120,29 +120,29 @@ def _holds(module: nn.Module, wanted: set[int]) -> bool:
     return any(id(p) in wanted for p in module.parameters())
 
 
-def uneven(wrapper: DistributedDataParallel | None) -> bool:
-    """Whether ranks may run out of batches at different times."""
+def has_uneven_batches(wrapper: DistributedDataParallel | None) -> bool:
+    """Whether ranks may have different numbers of batches."""
     return wrapper is not None and bool(wrapper._join_config.enable)
 
 
-def settling(wrapper: DistributedDataParallel | None) -> bool:
-    """Whether a static graph is still being learnt, when a further forward pass would be learnt with it."""
+def is_learning_static_graph(wrapper: DistributedDataParallel | None) -> bool:
+    """Whether the wrapper is still learning its static graph, so that a replay would become part of it."""
     if wrapper is None or not wrapper.static_graph:
         return False
     return not (wrapper._static_graph_delay_allreduce_enqueued and wrapper._has_rebuilt_buckets)
 
 
-def counts_unused(wrapper: DistributedDataParallel | None) -> bool:
+def tracks_unused_parameters(wrapper: DistributedDataParallel | None) -> bool:
     """Whether the backward pass to come expects the parameters that the *last* forward pass used."""
     return wrapper is not None and wrapper.find_unused_parameters and not wrapper.static_graph
 
 
-def synchronised_norms(modules: Iterable[nn.Module]) -> bool:
-    """Whether a gradient is a conversation between ranks, in which all must take part."""
+def has_synchronised_norms(modules: Iterable[nn.Module]) -> bool:
+    """Whether computing a gradient needs communication between ranks, in which all must take part."""
     return any(isinstance(module, nn.SyncBatchNorm) for module in modules)
 
 
-_ELSEWHERE = "the closure cannot be measured on another rank; the error there tells why."
+_ELSEWHERE = "the closure cannot be measured on another rank; see the error there."
 _UNEQUAL = (
     "ranks have called the meter different numbers of times. Give every rank the same number of batches "
     "(DistributedSampler(..., drop_last=True), say) and call the meter for each of them."
@@ -150,8 +150,8 @@ _UNEQUAL = (
 
 
 @dataclass
-class Found:
-    """What a closure gave on this rank.
+class LocalLosses:
+    """The losses of one closure on this rank.
 
     Attributes:
         losses: As returned.
@@ -165,8 +165,8 @@ class Found:
 
 
 @dataclass
-class Told:
-    """Losses of one closure as all ranks see them.
+class AgreedLosses:
+    """The losses of one closure, averaged over ranks.
 
     Attributes:
         losses: This rank's; among several ranks, without those that do not count.
@@ -181,12 +181,12 @@ class Told:
     values: list[float]
 
 
-def agreed_tasks(given: tuple[str, ...] | None, main: Stage, replicas: Replicas) -> tuple[str, ...]:
-    """The names of all tasks: those given, or else those that the closure of any rank returned."""
+def agree_on_tasks(given: tuple[str, ...] | None, main: Stage, replicas: Replicas) -> tuple[str, ...]:
+    """Returns the names of all tasks: those given, or else those that the closure of any rank returned."""
     here = [name for name in main.returned if isinstance(name, str)] if isinstance(main.returned, Mapping) else []
     if replicas.alone:
         return given or tuple(here)
-    everyone = replicas.gathered((given, here))
+    everyone = replicas.gather((given, here))
     different = {names for names, _ in everyone if names is not None}
     if len(different) > 1:
         raise_all([f"`tasks` differ between ranks: {sorted(different)}; name the same, in the same order."])
@@ -194,13 +194,13 @@ def agreed_tasks(given: tuple[str, ...] | None, main: Stage, replicas: Replicas)
     return different.pop() if different else task_names(found) if found else ()
 
 
-def agreed_losses(
-    found: Sequence[Found], tasks: Sequence[str], problems: Sequence[str], call: int, replicas: Replicas
-) -> list[Told]:
-    """One collective; raises, on every rank, if a closure of any rank cannot be measured.
+def agree_on_losses(
+    found: Sequence[LocalLosses], tasks: Sequence[str], problems: Sequence[str], call: int, replicas: Replicas
+) -> list[AgreedLosses]:
+    """Averages losses over ranks in one collective; raises on every rank if a closure of any rank has a problem.
 
     Args:
-        found: What the closures gave on this rank.
+        found: The losses of the closures on this rank.
         tasks: All task names.
         problems: What is wrong on this rank.
         call: How often the meter was called before.
@@ -208,7 +208,7 @@ def agreed_losses(
     """
     if replicas.alone:
         raise_all(problems)
-        return [Told(here.losses, here.values, torch.ones_like(here.values), here.numbers) for here in found]
+        return [AgreedLosses(here.losses, here.values, torch.ones_like(here.values), here.numbers) for here in found]
     call %= 1 << 20  # squares stay exact
     weights = [replicas.home(_weights(here, tasks)) for here in found]
     own = [torch.where(w > 0, replicas.home(here.values), 0.0) * w for here, w in zip(found, weights, strict=True)]
@@ -222,27 +222,29 @@ def agreed_losses(
     if squares.item() - 2 * call * calls.item() + replicas.size * call * call:  # Σ (a rank's calls − mine)²
         raise_all([_UNEQUAL])
     return [
-        Told(_counted(here, w, tasks), total / all_weights, w / all_weights, (total / all_weights).tolist())
+        AgreedLosses(
+            _losses_that_count(here, w, tasks), total / all_weights, w / all_weights, (total / all_weights).tolist()
+        )
         for here, w, total, all_weights in zip(found, weights, sums, sums[len(found) :], strict=False)
     ]
 
 
-def raise_everywhere(problems: Iterable[str], replicas: Replicas) -> None:
+def raise_on_all_ranks(problems: Iterable[str], replicas: Replicas) -> None:
     """Raises on every rank if there are problems on any."""
     here = list(problems)
-    elsewhere = sum(replicas.gathered(len(here)))
+    elsewhere = sum(replicas.gather(len(here)))
     raise_all(here)
     if elsewhere:
         raise_all([_ELSEWHERE])
 
 
-def _weights(here: Found, tasks: Sequence[str]) -> Tensor:
+def _weights(here: LocalLosses, tasks: Sequence[str]) -> Tensor:
     """What each loss counts among ranks; 0 where it is missing."""
     given = [torch.as_tensor(here.losses.weights.get(task, 0.0)).to(here.values) for task in tasks]
     return torch.where(here.values.isnan(), 0.0, torch.stack(given)) if given else here.values
 
 
-def _counted(here: Found, weights: Tensor, tasks: Sequence[str]) -> TaskLosses:
+def _losses_that_count(here: LocalLosses, weights: Tensor, tasks: Sequence[str]) -> TaskLosses:
     """The losses that count: a NaN, differentiated, would spoil the sum over ranks even with a share of 0."""
     counted = {task for task, weight in zip(tasks, weights.tolist(), strict=True) if weight > 0}
     return TaskLosses({t: x for t, x in here.losses.losses.items() if t in counted}, here.losses.weights)

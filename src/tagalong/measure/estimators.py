@@ -1,4 +1,4 @@
-"""What is computed of a measured step: the estimators of affinity, and the registry for one's own."""
+"""Estimators of affinity, and their registry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from tagalong.plugins import find_plugins, load_plugins
+from tagalong.errors import InvalidInput, collect, raise_problems
+from tagalong.plugins import Registry, load_plugins
 
 Quantity = Literal["after", "slopes", "inner", "kernel_inner", "gram"]
 """What of `Observed` an estimator may need."""
@@ -17,9 +18,9 @@ Quantity = Literal["after", "slopes", "inner", "kernel_inner", "gram"]
 
 @dataclass
 class Observed:
-    """What one measured step saw. Rows are sources i, columns targets j; Δθ_i is the step on task i.
+    """The quantities of one measured step. Rows are sources i, columns targets j; Δθ_i is the step on task i.
 
-    Only the quantities that some estimator needs are there.
+    Quantities that no estimator needs are None.
 
     Attributes:
         before: L_j(θ), one number per target.
@@ -39,15 +40,15 @@ class Observed:
 
 
 class Estimator(ABC):
-    """One way to turn what a step showed into affinities.
+    """Computes affinities from the quantities of a measured step.
 
-    Subclass it, `register_estimator` an instance, and name it in ``AffinityMeter(estimator=...)``.
+    Subclass it, register the class with `register_estimator`, and name it in ``AffinityMeter(estimator=...)``.
 
     Attributes:
-        name: What users call it.
+        name: What users write.
         needs: The quantities of `Observed` that it reads.
         ratio: Whether it divides by the target's loss, which must then be positive.
-        of_steps: Whether it looks at steps Δθ, so that the null step and the learning rate matter.
+        of_steps: Whether it uses steps Δθ, so that the null step and the learning rate matter.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Estimator(ABC):
 
     @abstractmethod
     def __call__(self, seen: Observed) -> Tensor:
-        """Affinities, sources × targets."""
+        """Returns affinities, sources × targets."""
 
 
 class Lookahead(Estimator):
@@ -103,12 +104,16 @@ class Cosine(Estimator):
         return found
 
 
-SHIPPED = ("lookahead", "gradient", "cosine", "cosine_kernels")
-_registry: dict[str, Estimator] = {}
-
-
-def register_estimator(estimator: Estimator) -> None:
+def register_estimator(name: str, estimator: Estimator | type[Estimator]) -> None:
     """Makes an estimator known by its name.
+
+    Args:
+        name: what users write; the estimator's own.
+        estimator: the estimator, or its class. Other packages can declare one in the entry point group
+            "tagalong.estimators" instead.
+
+    Raises:
+        InvalidInput: the name or the estimator cannot be used.
 
     Example:
         >>> class Drop(Estimator):
@@ -116,56 +121,58 @@ def register_estimator(estimator: Estimator) -> None:
         ...     name, needs, ratio = "drop", frozenset({"after"}), False
         ...     def __call__(self, seen):
         ...         return seen.before - seen.after
-        >>> register_estimator(Drop())
+        >>> register_estimator("drop", Drop)
         >>> "drop" in estimator_names()
         True
     """
-    _registry[estimator.name] = estimator
+    _estimators.register(name, estimator)
 
 
 def estimator_names() -> list[str]:
     """The names of all estimators, those of other packages included."""
-    theirs: dict[str, object] = load_plugins("estimators", SHIPPED)  # some are functions, for the leaderboard alone
-    return sorted({*_registry, *(name for name, made in theirs.items() if _is_estimator(made))})
+    added: dict[str, object] = load_plugins("estimators", _estimators.entries)
+    # Other packages may also declare functions in this group, for the leaderboard alone.
+    return sorted([*_estimators.entries, *(name for name, made in added.items() if _is_estimator(made))])
 
 
-def find_estimator(name: str) -> Estimator:
+def make_estimator(name: str) -> Estimator:
     """The estimator of this name.
 
+    Raises:
+        InvalidInput: no estimator has this name; suggests the closest one.
+        PluginError: the package that brings it is broken.
+
     Example:
-        >>> sorted(find_estimator("lookahead").needs)
+        >>> sorted(make_estimator("lookahead").needs)
         ['after']
     """
-    (found,) = resolve_estimators(name)
-    return found
+    return _estimators.find(name)
 
 
 def resolve_estimators(chosen: str | Estimator | Iterable[str | Estimator]) -> list[Estimator]:
     """Estimators by name or as they are; raises one error that lists every unknown name."""
     items = [chosen] if isinstance(chosen, str | Estimator) or not isinstance(chosen, Iterable) else list(chosen)
-    resolved = [(item, item if isinstance(item, Estimator) else _by_name(item)) for item in items]
-    unknown = [item for item, estimator in resolved if estimator is None]
-    if unknown or not items:
-        raise ValueError(f"`estimator` must be one or several of {estimator_names()}, got {unknown or items}.")
-    found = [estimator for _, estimator in resolved if estimator is not None]
+    if not items:
+        raise InvalidInput("estimator", "must name at least one estimator", repr(chosen))
+    problems: list[InvalidInput] = []
+    found = [item if isinstance(item, Estimator) else collect(problems, _find, item) for item in items]
+    raise_problems(problems)
     names = [estimator.name for estimator in found]
     if len(set(names)) < len(names):
-        raise ValueError(f"`estimator` names one twice: {names}.")
+        raise InvalidInput("estimator", "must not name one twice", repr(names))
     return found
 
 
-def _by_name(name: object) -> Estimator | None:
-    if not isinstance(name, str):
-        return None
-    if name in _registry:
-        return _registry[name]
-    plugin = find_plugins("estimators", SHIPPED).get(name)
-    if plugin is None:
-        return None
-    made = plugin.load()
+def _find(name: str) -> Estimator:
+    return _estimators.find(name, "estimator")
+
+
+def _convert(name: str, made: object) -> Estimator:
     if not _is_estimator(made):
-        raise plugin.broken(f"a meter needs an Estimator, found {type(made).__name__}")
-    estimator: Estimator = made() if isinstance(made, type) else made
+        raise InvalidInput("", "must be an Estimator", type(made).__name__)
+    estimator: Estimator = made() if isinstance(made, type) else made  # type: ignore[assignment]
+    if estimator.name != name:
+        raise InvalidInput("", f"must have the name {name!r}", repr(estimator.name))
     return estimator
 
 
@@ -173,5 +180,8 @@ def _is_estimator(made: object) -> bool:
     return isinstance(made, Estimator) or (isinstance(made, type) and issubclass(made, Estimator))
 
 
-for _estimator in (Lookahead(), Gradient(), Cosine(), Cosine(kernels_only=True)):
-    register_estimator(_estimator)
+_estimators: Registry[Estimator] = Registry(
+    "estimators",
+    _convert,
+    {estimator.name: estimator for estimator in (Lookahead(), Gradient(), Cosine(), Cosine(kernels_only=True))},
+)

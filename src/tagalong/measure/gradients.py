@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tagalong.errors import InvalidInput
+
 from .distributed import Replicas
 from .isolation import copies
 from .step_rules import Piece, split
@@ -124,7 +126,7 @@ class TaskGradients:
                 raise
             raise RuntimeError(
                 "torch.compile gave away buffers that a second gradient needs; put "
-                "`torch._functorch.config.donated_buffer = False` before the first call of the compiled model."
+                "`torch._functorch.config.donated_buffer = False` before the first call of the compiled model"
             ) from error
 
 
@@ -132,16 +134,17 @@ def _dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
     if gradient is None:
         return torch.zeros_like(parameter)
     if gradient.layout != torch.strided:
-        raise ValueError(sparse_sentence(f"shape {tuple(parameter.shape)}"))
+        raise sparse_gradients(f"shape {tuple(parameter.shape)}")
     if gradient.stride() != parameter.stride():
         return torch.empty_like(parameter).copy_(gradient)
     return gradient
 
 
-def sparse_sentence(name: str) -> str:
-    return (
-        f"`shared` holds an embedding with sparse gradients ({name}), which the meter does not measure; "
-        "make it with sparse=False, or leave it out of `shared`."
+def sparse_gradients(name: str) -> InvalidInput:
+    return InvalidInput(
+        "shared",
+        f"holds an embedding with sparse gradients ({name}), which the meter does not measure",
+        hint="make it with sparse=False, or leave it out of `shared`",
     )
 
 
@@ -208,7 +211,7 @@ def gradient_matrices(
         for block, matrix in zip(blocks, matrices, strict=True):
             values = [piece.of(found[piece.index]) for piece in block.pieces]
             torch._foreach_copy_(block.views(matrix[row], parameters), values)
-        del found, values  # or two gradients would be there beside the rows while the next is computed
+        del found, values  # or memory would hold two gradients and the rows while the next one is computed
         if not own:
             gradients.add_up([matrix[row] for matrix in matrices])
     return matrices
@@ -253,10 +256,12 @@ def plan_blocks(parameters: Sequence[Tensor], rows: int, limit: float, steps: St
     room = max(1, int(limit // (rows * dtype.itemsize)))
     held = fits(parameters, rows, limit)
     if not held and not steps.separable:
-        raise ValueError(
-            f"the gradients of all tasks need more than `gradient_memory` ({limit:.0f} bytes), and this optimiser is "
-            "not known to step each tensor by itself, so they cannot be worked on in blocks; raise "
-            "`gradient_memory`, or use update='sgd' or estimator='lookahead'."
+        raise InvalidInput(
+            "gradient_memory",
+            "is less than the gradients of all tasks need, and they cannot be worked on in blocks, since this "
+            "optimiser may not step each tensor by itself",
+            f"{limit:.0f} bytes",
+            "raise `gradient_memory`, or use `update='sgd'` or `estimator='lookahead'`",
         )
     longest = room if steps.elementwise else max(p.numel() for p in parameters)
     order = sorted(range(len(parameters)), key=lambda i: (str(parameters[i].device), parameters[i].dim() < 2))

@@ -1,4 +1,4 @@
-"""Everything a meter has measured so far, read from the device when it is asked for."""
+"""Everything a meter has measured so far; read from the device only when needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong.affinity import Affinity
-from tagalong.errors import name_problems, named, refuse
+from tagalong.errors import InvalidInput, name_problems, named, raise_problems
 
 from .estimators import Estimator
 
@@ -21,10 +21,10 @@ Mask = NDArray[np.bool_]
 
 
 class Ledger:
-    """The records of all estimators, and what was learnt of the tasks on the way.
+    """The records of all estimators, and what is known about the tasks.
 
-    The last reading stays on the device until it is needed or the next one comes, so that training does not
-    wait for it.
+    The last reading stays on the device until it is needed or the next one comes, so that training does not wait for
+    it.
 
     Attributes:
         tasks: Task names, None before they are known.
@@ -92,7 +92,7 @@ class Ledger:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         tasks = state["tasks"]
         if self.tasks is not None and tasks is not None and tuple(tasks) != self.tasks:
-            raise ValueError(f"this state is of the tasks {tasks}, the meter of {list(self.tasks)}.")
+            raise InvalidInput("state", f"must be of the tasks {list(self.tasks)}", str(list(tasks)))
         self.tasks = self.tasks if tasks is None else tuple(tasks)
         self._measured, self._waiting = int(state["measured"]), None
         self.source_counts = dict(state["source_counts"])
@@ -178,7 +178,7 @@ class Reading:
     estimators: Sequence[Estimator]
     sources: Sequence[str]
     targets: Sequence[str]
-    estimates: Arriving
+    estimates: HostCopy
     with_null: bool
     idle: bool
     lr: float
@@ -251,8 +251,8 @@ class Entry:
     skipped: dict[str, Mask]
 
 
-class Arriving:
-    """Starts a copy to the host; whatever is launched before `numbers` is asked for runs in the meantime."""
+class HostCopy:
+    """Starts a copy to the host, which runs in parallel with what is launched before `numbers` is called."""
 
     def __init__(self, values: Tensor) -> None:
         self._here = values.detach()
@@ -274,11 +274,11 @@ class Arriving:
 
 def task_names(tasks: Sequence[str]) -> tuple[str, ...]:
     names = named(tasks)
-    refuse(name_problems(names))
+    raise_problems([InvalidInput("", problem) for problem in name_problems(names)])
     return names
 
 
 def unconnected_pairs(touched: Mapping[str, set[int]]) -> list[tuple[str, str]]:
-    """Pairs of tasks that no shared parameter serves both of."""
+    """Returns the pairs of tasks that have no shared parameter in common."""
     names = list(touched)
     return [(a, b) for k, a in enumerate(names) for b in names[k + 1 :] if not touched[a] & touched[b]]

@@ -109,7 +109,7 @@ class ModuleState:
     their last hidden state, DistributedDataParallel whether buffers were synchronised.
 
     Args:
-        writes: Told of every module, to find out what else of it is written.
+        writes: Watches every module for writes that are not undone.
 
     Attributes:
         compiled: Whether torch.compile met modules that it kept from being saved here.

@@ -1,4 +1,4 @@
-"""A measured step: its losses are agreed on and checked, its steps observed, and affinities of all pairs read off."""
+"""A measured step: ranks agree on its losses, the closures are checked, and affinities of all pairs are computed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,17 @@ from .closure import (
     sign_problems,
     structure_problems,
 )
-from .distributed import Found, Replicas, Told, agreed_losses, raise_everywhere, synchronised_norms
+from .distributed import (
+    AgreedLosses,
+    LocalLosses,
+    Replicas,
+    agree_on_losses,
+    has_synchronised_norms,
+    raise_on_all_ranks,
+)
 from .estimators import Observed
 from .gradients import Capture, TaskGradients, fits
-from .history import Arriving, Reading
+from .history import HostCopy, Reading
 from .observation import Scene, observe
 from .setup import Setup
 from .step_rules import Piece
@@ -76,17 +83,17 @@ class Measurement:
         self.capture = Capture() if keep_training_gradient and replicas.alone else None
 
     def run(self) -> Reading | None:
-        """The affinities of this step, or None where no loss is there to measure."""
+        """Returns the affinities of this step, or None if there is no loss to measure."""
         stages = [self._main] if self._held_out is None else [self._main, self._held_out]
-        told, own = self._agreed(stages)
-        main, looked = told[0], told[-1]
+        agreed, own = self._agree_on_losses(stages)
+        main, looked = agreed[0], agreed[-1]
         sources = [t for t, v in zip(self._tasks, main.values, strict=True) if np.isfinite(v)]
         targets = [t for t, v in zip(self._tasks, looked.values, strict=True) if np.isfinite(v)]
         if not sources or not targets or not self._parameters:  # `shared` may be frozen for a while
             self._warn_if_diverged(main)
             return None
         if self._verify:
-            raise_everywhere([p for s in stages for p in repeat_problems(s, self._tasks)], self._replicas)
+            raise_on_all_ranks([p for s in stages for p in repeat_problems(s, self._tasks)], self._replicas)
             self._main.to_end()
             self._warn_if_beyond_models()
         scene = self._scene(main, looked, list(self._choose(sources)), targets, own)
@@ -103,22 +110,24 @@ class Measurement:
                 _warn_if_unseen(scene, seen.after)
         return self._reading(scene, seen, main, looked)
 
-    def _agreed(self, stages: Sequence[Stage]) -> tuple[list[Told], TaskGradients | None]:
-        """The losses as all ranks see them, and gradients of which a first one may be under way already."""
+    def _agree_on_losses(self, stages: Sequence[Stage]) -> tuple[list[AgreedLosses], TaskGradients | None]:
+        """Returns the losses averaged over ranks, and gradients, the first of which may already be computed."""
         values = [stage.losses.values(self._tasks) for stage in stages]
-        arriving = [Arriving(found) for found in values]
+        arriving = [HostCopy(found) for found in values]
         own = self._launched() if self._may_launch() else None
-        found = [Found(s.losses, v, a.numbers().tolist()) for s, v, a in zip(stages, values, arriving, strict=True)]
+        found = [
+            LocalLosses(s.losses, v, a.numbers().tolist()) for s, v, a in zip(stages, values, arriving, strict=True)
+        ]
         problems = [p for stage, here in zip(stages, found, strict=True) for p in self._problems(stage, here.numbers)]
-        return agreed_losses(found, self._tasks, problems, self._call, self._replicas), own
+        return agree_on_losses(found, self._tasks, problems, self._call, self._replicas), own
 
-    def _reading(self, scene: Scene, seen: Observed, main: Told, looked: Told) -> Reading:
+    def _reading(self, scene: Scene, seen: Observed, main: AgreedLosses, looked: AgreedLosses) -> Reading:
         return Reading(
             self._tasks,
             self._setup.estimators,
             scene.sources,
             scene.targets,
-            Arriving(torch.stack([e(seen).to(scene.before) for e in self._setup.estimators])),
+            HostCopy(torch.stack([e(seen).to(scene.before) for e in self._setup.estimators])),
             with_null=scene.null,
             idle=scene.steps.idle,
             lr=scene.steps.lr if self._setup.per_lr and self._setup.of_steps else 1.0,
@@ -142,11 +151,11 @@ class Measurement:
             return here
         if not self._verify and all(task in self._known for task in scene.sources):
             return {}
-        everywhere = self._replicas.gathered(here)
+        everywhere = self._replicas.gather(here)
         return {task: set().union(*(there.get(task, set()) for there in everywhere)) for task in here}
 
     def _may_launch(self) -> bool:
-        """Whether a first gradient may be on its way while the host waits for the losses, which may be NaN."""
+        """Whether to compute a first gradient while the host waits for the losses, which may be NaN."""
         on_cuda = bool(self._parameters) and self._parameters[0].device.type == "cuda"
         simple = self._replicas.alone and self._setup.scaler is None and not torch.is_anomaly_enabled()
         return on_cuda and simple and not self._verify
@@ -177,7 +186,7 @@ class Measurement:
             yield from structure_problems(stage, self._setup, self._tasks)
 
     def _scene(
-        self, main: Told, looked: Told, chosen: list[str], targets: list[str], own: TaskGradients | None
+        self, main: AgreedLosses, looked: AgreedLosses, chosen: list[str], targets: list[str], own: TaskGradients | None
     ) -> Scene:
         steps = self._setup.steps(self._parameters)
         own = own or self._own_gradients(main)
@@ -203,18 +212,20 @@ class Measurement:
         """Whether n² slopes can be summed over ranks in place of n held-out gradients; cosines need their norms."""
         return self._held_out is not None and not self._replicas.alone and self._setup.needs <= {"after", "slopes"}
 
-    def _own_gradients(self, told: Told | None) -> TaskGradients:
+    def _own_gradients(self, agreed: AgreedLosses | None) -> TaskGradients:
         weights = self._setup.task_weights(self._tasks)
-        return self._gradients(self._main, told, weights=weights, capture=self.capture)
+        return self._gradients(self._main, agreed, weights=weights, capture=self.capture)
 
-    def _gradients(self, stage: Stage, told: Told | None, **options: Any) -> TaskGradients:
+    def _gradients(self, stage: Stage, agreed: AgreedLosses | None, **options: Any) -> TaskGradients:
         return TaskGradients(
-            stage.losses.losses if told is None else told.losses.losses,
+            stage.losses.losses if agreed is None else agreed.losses.losses,
             self._parameters,
             scale=self._setup.scale(),
-            shares=None if told is None or self._replicas.alone else dict(zip(self._tasks, told.share, strict=True)),
+            shares=None
+            if agreed is None or self._replicas.alone
+            else dict(zip(self._tasks, agreed.share, strict=True)),
             replicas=self._replicas,
-            conversing=not self._replicas.alone and synchronised_norms(stage.modules()),
+            conversing=not self._replicas.alone and has_synchronised_norms(stage.modules()),
             guard=stage.settled,
             **options,
         )
@@ -233,7 +244,7 @@ class Measurement:
                 stacklevel=5,
             )
 
-    def _warn_if_diverged(self, main: Told) -> None:
+    def _warn_if_diverged(self, main: AgreedLosses) -> None:
         returned = main.losses.losses
         if returned and all(np.isnan(v) for v in main.values) and len(returned) == len(self._tasks):
             warnings.warn(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 import torch
@@ -11,18 +13,28 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from tagalong.affinity import Affinity, named_values
+from tagalong.errors import InvalidInput, collect, raise_problems
+from tagalong.plugins import unknown_name
 
 from .backward import TaskGram, TrainingGradient
 from .check import Check, dry_step
 from .clock import Stopwatch, TrainingClock
 from .closure import Stage, raise_all
-from .distributed import UNEVEN, Replicas, WrapperSearch, agreed_tasks, counts_unused, settling, uneven
+from .distributed import (
+    UNEVEN_BATCHES,
+    Replicas,
+    WrapperSearch,
+    agree_on_tasks,
+    has_uneven_batches,
+    is_learning_static_graph,
+    tracks_unused_parameters,
+)
 from .estimators import Cosine, Estimator, resolve_estimators
 from .history import Ledger, Reading, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Measurement
 from .schedules import Schedule, as_schedule
-from .setup import Shared, Update, Weights, make_setup
+from .setup import Setup, Shared, Update, Weights, make_setup
 
 Log = Callable[[dict[str, float], int], Any]
 T = TypeVar("T")
@@ -46,9 +58,10 @@ class AffinityMeter:
         optimizer: The optimiser (or several) that trains them.
         model: Module(s) whose buffers and modes are protected. Without it, the modules that the closure calls
             are found while they are called; needed with torch.compile.
-        every: Measure at every so many calls, at those of a schedule, or ``"auto"`` (see `max_overhead`).
-        estimator: ``"lookahead"`` (the paper's), ``"gradient"`` (to first order, cheaper), ``"cosine"`` (of
-            gradients), ``"cosine_kernels"`` (without biases and norms), one's own, or a list of them.
+        every: The interval between measured calls, a schedule, or ``"auto"`` (see `max_overhead`).
+        estimator: ``"lookahead"`` (the paper's), ``"gradient"`` (its first-order approximation, cheaper),
+            ``"cosine"`` (between gradients), ``"cosine_kernels"`` (without biases and norms), an estimator of your
+            own, or a list of these.
         update: ``"optimizer"``, the step that the optimiser with its present state would take on the task's
             gradient, or ``"sgd"``, the paper's plain −lr·g. By default the optimiser's if there is one.
         lr: Learning rate of ``update="sgd"``; by default the optimiser's.
@@ -62,8 +75,8 @@ class AffinityMeter:
         gradient_memory: Bytes for task gradients held together by ``"gradient"`` and ``"cosine"``; above it
             they are worked on in blocks of parameters, at the price of further backward passes.
         seed: For what is drawn at random (ties among round-robin sources).
-        log: Is told the values of every measured step, at once: a function of metrics and step, or anything with
-            such a method ``log``.
+        log: Receives the values of every measured step: a function of metrics and step, or an object with a method
+            ``log(metrics, step)``.
 
     Example:
         >>> import torch
@@ -96,41 +109,33 @@ class AffinityMeter:
         seed: int = 0,
         log: Log | Logger | None = None,
     ) -> None:
-        collect = _Problems()
-        estimators = collect(lambda: resolve_estimators(estimator))
-        schedule = collect(lambda: as_schedule(every, max_overhead))
-        ledger = collect(lambda: Ledger(tasks))
-        log_values = collect(lambda: _as_log(log))
-        setup = collect(
-            lambda: make_setup(
-                shared,
-                optimizer,
-                model=model,
-                estimators=estimators or [Cosine()],
-                update=update,
-                lr=lr,
-                per_lr=per_lr,
-                weights=weights,
-                scaler=scaler,
-                process_group=process_group,
-                gradient_memory=gradient_memory,
-            )
+        problems: list[InvalidInput] = []
+        estimators = collect(problems, resolve_estimators, estimator)
+        make = partial(
+            make_setup,
+            shared,
+            optimizer,
+            model=model,
+            estimators=estimators or [Cosine()],
+            update=update,
+            lr=lr,
+            per_lr=per_lr,
+            weights=weights,
+            scaler=scaler,
+            process_group=process_group,
+            gradient_memory=gradient_memory,
         )
-        collect.done()
-        assert setup is not None
-        assert schedule is not None
-        assert ledger is not None
-        self._setup, self._schedule, self._ledger, self._seed = setup, schedule, ledger, seed
-        self._log = log_values
-        self._calls = 0
-        self._held_out: bool | None = None
-        self._readings = 0
+        self._unused_schedule: Schedule = collect(problems, as_schedule, every, max_overhead)
+        self._given_tasks: tuple[str, ...] | None = None if tasks is None else collect(problems, task_names, tasks)
+        self._log: Log | None = collect(problems, _as_log, log)
+        self._setup: Setup = collect(problems, make)
+        raise_problems(problems)
+        self._seed = seed
         self._replayer = Replayer()
-        self._clock = TrainingClock()
         self._training = TrainingGradient(self._setup)
         self._gram = TaskGram(self._setup)
         self._search = WrapperSearch()
-        self._postponed = False
+        self.reset()
 
     def __call__(self, closure: Callable[[], T], held_out: Callable[[], Any] | None = None) -> T:
         """Runs `closure`, measures if it is due, and returns what it returned, graph alive.
@@ -144,23 +149,24 @@ class AffinityMeter:
         """
         if not callable(closure):
             raise TypeError(
-                f"the meter takes a function that computes the losses, got {type(closure).__name__}; it must be able "
-                "to compute them again: meter(lambda: task_losses(model, batch))."
+                f"the meter takes a function that computes the losses, found {type(closure).__name__}; it must be able "
+                "to compute them again: meter(lambda: task_losses(model, batch))"
             )
         call = self._begin(held_out)
         returned = self._measure(closure, held_out, call) if self._due(call) else closure()
         self._training.losses = returned
         return returned
 
-    def aside(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool:
-        """Measures, if it is due, beside a training step that somebody else runs (a trainer's callback, say).
+    def measure_only(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool:
+        """Measures if it is due, where a trainer runs the training step itself and does not need the losses.
 
-        Nothing stays of the closure's own run either: buffers, modes and random numbers are those of before. Where
-        no measurement is due the closure does not run at all, so a measured step costs one more forward pass.
+        The closure leaves no trace at all: buffers, modes and random numbers are restored to what they were before.
+        It runs only when a measurement is due, so a measured step costs one more forward pass than a call of the
+        meter.
 
         Args:
             closure: As for a call of the meter.
-            held_out: Likewise.
+            held_out: As for a call of the meter.
 
         Returns:
             Whether this call was measured.
@@ -169,11 +175,11 @@ class AffinityMeter:
         due = self._due(call)
         if due:
             with without_caches():
-                self._measure(closure, held_out, call, aside=True)
+                self._measure(closure, held_out, call, measure_only=True)
         return due
 
     def affinity(self, estimator: str | None = None) -> Affinity:
-        """Who helps whom so far, with error bars.
+        """Returns the affinities measured so far, with error bars.
 
         Args:
             estimator: Which one, where the meter has several; by default the first.
@@ -181,7 +187,7 @@ class AffinityMeter:
         return self._affinity(estimator)
 
     def latest(self, estimator: str | None = None) -> Affinity:
-        """The affinity of the last measured step alone, for loggers; whatever the length of the history, quick.
+        """Returns the affinity of the last measured step alone, for loggers; fast, however long the history is.
 
         Args:
             estimator: Which one, where the meter has several; by default the first.
@@ -202,7 +208,7 @@ class AffinityMeter:
         self._training.backward(weights, extra)
 
     def gram(self) -> Tensor:
-        """Inner products of the task gradients of the last call, ⟨g_i, g_j⟩ over the shared parameters.
+        """Returns inner products of the task gradients of the last call, ⟨g_i, g_j⟩ over the shared parameters.
 
         Its rows are the losses that the call returned, in their order, without missing ones and without weights:
         what aggregators of gradients (TorchJD's weightings) work on. At a measured call the gradients are there
@@ -210,17 +216,40 @@ class AffinityMeter:
         they are computed. Call it before the backward pass, which frees the graph.
         """
         if self._training.losses is None:
-            raise RuntimeError("`gram` needs the losses of a call of the meter: call the meter first.")
+            raise RuntimeError("`gram` needs the losses of a call of the meter: call the meter first")
         if not self._setup.replicas(self._wrapper()).alone:
             raise RuntimeError(
-                "`gram` is of one process; under data parallelism sum your own gradients over ranks, or use "
-                "process_group=None for this rank's."
+                "`gram` works in a single process only; under data parallelism, average gradients yourself, or make "
+                "the meter with process_group=None to get the matrix of this rank"
             )
         return self._gram.of(self._training.losses)
 
     def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check:
-        """One dry step that says what would be measured and what it would cost; leaves no trace at all."""
+        """Tries one step and reports what would be measured and what it would cost; leaves no trace at all."""
         return dry_step(self._setup, self._ledger.tasks, closure, held_out, self._schedule, self._wrapper())
+
+    def reset(self) -> None:
+        """Forgets everything measured so far and starts over, with the settings of the constructor.
+
+        The history, all counters, the position in the schedule and the clock behind `overhead` start from zero; task
+        names that were not given to the constructor are found again. A training step that is under way is not
+        disturbed: `backward` and `gram` still work for the last call. Under data parallelism, reset the meters of all
+        ranks at the same step, since they must agree on when to measure.
+
+        Example:
+            >>> encoder, x = torch.nn.Linear(3, 2), torch.ones(4, 3)
+            >>> meter = AffinityMeter(encoder, lr=0.1, every=1)
+            >>> losses = meter(lambda: {"a": encoder(x)[:, 0].pow(2).mean(), "b": encoder(x)[:, 1].pow(2).mean()})
+            >>> meter.reset()
+            >>> meter.calls, meter.measured, meter.tasks
+            (0, 0, None)
+        """
+        self._schedule = copy.deepcopy(self._unused_schedule)
+        self._ledger = Ledger(self._given_tasks)
+        self._clock = TrainingClock()
+        self._calls = self._readings = 0
+        self._held_out: bool | None = None
+        self._postponed = False
 
     @property
     def tasks(self) -> tuple[str, ...] | None:
@@ -229,12 +258,12 @@ class AffinityMeter:
 
     @property
     def calls(self) -> int:
-        """How often the meter was called."""
+        """The number of calls of the meter."""
         return self._calls
 
     @property
     def measured(self) -> int:
-        """At how many of these calls something was measured."""
+        """The number of calls at which something was measured."""
         return self._ledger.measured
 
     @property
@@ -244,11 +273,11 @@ class AffinityMeter:
 
     @property
     def unconnected(self) -> list[tuple[str, str]]:
-        """Pairs of tasks that no shared parameter serves both of: a step on one cannot help the other."""
+        """Pairs of tasks that have no shared parameter in common, so that a step on one cannot help the other."""
         return self._ledger.unconnected
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a run needs to go on measuring where it stopped; safe for ``torch.load(weights_only=True)``."""
+        """Returns everything needed to resume measuring; safe for ``torch.load(weights_only=True)``."""
         return {
             "version": 1,
             "settings": self._quantities(),
@@ -260,14 +289,16 @@ class AffinityMeter:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where the meter that gave `state` stopped; settings are the constructor's business."""
+        """Resumes from the state of another meter, which must have been made with the same settings."""
         needed = {"version", "settings", "calls", "held_out", "ledger", "schedule", "clock"}
         if not isinstance(state, Mapping) or not needed <= set(state) or state["version"] != 1:
-            raise ValueError("this is not a state that `AffinityMeter.state_dict` of this version gave.")
+            raise InvalidInput("state", "must come from AffinityMeter.state_dict() of this version")
         if state["settings"] != self._quantities():
-            raise ValueError(
-                f"this state was measured with {state['settings']}, the meter has {self._quantities()}; make it with "
-                "the same settings, or the affinities before and after would be different quantities."
+            raise InvalidInput(
+                "state",
+                f"must have the settings of the meter, {self._quantities()}",
+                str(state["settings"]),
+                "with other settings, the affinities before and after would be different quantities",
             )
         self._ledger.load_state_dict(state["ledger"])
         self._calls, self._held_out = int(state["calls"]), state["held_out"]
@@ -279,46 +310,48 @@ class AffinityMeter:
         return f"AffinityMeter({names}; {self.measured} of {self._calls} calls measured, tasks={self.tasks})"
 
     def _begin(self, held_out: object) -> int:
-        """The number of the call that begins; what the last one left for `backward` and `gram` is forgotten."""
-        self._same_kind(held_out)
+        """Starts a call and returns its number; `backward` and `gram` of the last call are no longer possible."""
+        self._check_held_out(held_out)
         call, self._calls = self._calls, self._calls + 1
         self._clock.tick()
         self._training.forget()
         self._gram.forget()
         return call
 
-    def _same_kind(self, held_out: object) -> None:
+    def _check_held_out(self, held_out: object) -> None:
         if self._held_out is not None and self._held_out != (held_out is not None):
-            raise ValueError(
-                "`held_out` must be given at every call or at none: affinities onto training and held-out losses "
-                "are different quantities; use two meters."
+            raise InvalidInput(
+                "held_out",
+                "must be given at every call or at none: affinities onto training and held-out losses are different "
+                "quantities",
+                hint="use two meters",
             )
         self._held_out = held_out is not None
 
     def _due(self, call: int) -> bool:
-        """Whether to measure now; what falls into the first steps of a static graph is made up for after them."""
+        """Whether to measure now; measurements due in the first steps of a static graph are postponed."""
         if not (self._schedule.due(call) or self._postponed):
             return False
         wrapper = self._wrapper()
-        if uneven(wrapper):
-            raise_all([UNEVEN])
-        self._postponed = settling(wrapper)
+        if has_uneven_batches(wrapper):
+            raise_all([UNEVEN_BATCHES])
+        self._postponed = is_learning_static_graph(wrapper)
         return not self._postponed
 
     def _wrapper(self) -> DistributedDataParallel | None:
-        if self._verifying():
+        if self._must_verify():
             self._search.look(self._setup.models, self._setup.parameters)
         return self._search.found
 
-    def _verifying(self) -> bool:
+    def _must_verify(self) -> bool:
         """Whether to check the closure: at the first reading, and after 10, 100, … since closures change."""
         return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
 
     def _measure(
-        self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int, *, aside: bool = False
+        self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int, *, measure_only: bool = False
     ) -> T:
-        """Runs the closure and measures; the state is then as that run left it, or with `aside` as it found it."""
-        verify, wrapper = self._verifying(), self._search.found
+        """Runs the closure and measures; keeps the state that this run left, or with `measure_only` the one before."""
+        verify, wrapper = self._must_verify(), self._search.found
         main = self._setup.stage(closure, self._replayer, verify=verify, wrapper=wrapper)
         main.run()
         watch = Stopwatch(self._setup.parameters[0].device)
@@ -329,16 +362,16 @@ class AffinityMeter:
                 held.run()
             measurement = self._measurement(main, held, verify, call, replicas)
             reading = measurement.run()
-            if held is not None and counts_unused(wrapper):
+            if held is not None and tracks_unused_parameters(wrapper):
                 main.replay()  # the backward pass to come is this closure's, not the held-out one's
         finally:
             if held is not None:
                 held.to_start()
-            (main.to_start if aside else main.to_end)()
+            (main.to_start if measure_only else main.to_end)()
         if reading is not None:
             self._readings += 1
             self._post(call, reading, measurement)
-            self._tell(call)
+            self._send_to_log(call)
         self._clock.measured(watch)
         if self._schedule.clocked:
             slowest = replicas.largest  # ranks must agree on when to measure next
@@ -346,7 +379,7 @@ class AffinityMeter:
         return main.returned  # type: ignore[no-any-return]
 
     def _measurement(self, main: Stage, held: Stage | None, verify: bool, call: int, replicas: Replicas) -> Measurement:
-        tasks = agreed_tasks(self._ledger.tasks, main, replicas) if verify else self._ledger.tasks or ()
+        tasks = agree_on_tasks(self._ledger.tasks, main, replicas) if verify else self._ledger.tasks or ()
         if self._ledger.tasks is None and tasks and not main.losses.problems:
             self._ledger.tasks = task_names(tasks)
         return Measurement(
@@ -372,7 +405,7 @@ class AffinityMeter:
         if not (reading.finite and reading.overflowed()):
             self._training.capture = measurement.capture
 
-    def _tell(self, call: int) -> None:
+    def _send_to_log(self, call: int) -> None:
         if self._log is None or self._ledger.tasks is None:
             return
         self._ledger.settle()  # loggers want steps in order, so this one cannot wait for the next reading
@@ -386,11 +419,11 @@ class AffinityMeter:
         names = [e.name for e in self._setup.estimators]
         name = names[0] if estimator is None else estimator
         if name not in names:
-            raise ValueError(f"`estimator` must be one of those measured, {names}, got {estimator!r}.")
+            raise unknown_name("estimator", "estimator of this meter", estimator, names)
         if not self.measured:
             raise RuntimeError(
                 f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, "
-                "and see `every`."
+                "and see `every`"
             )
         return self._ledger.affinity(name, self._settings(name), last=last)
 
@@ -422,27 +455,6 @@ def _as_log(log: Log | Logger | None) -> Log | None:
     """
     found = getattr(log, "log", log)
     if found is not None and not callable(found):
-        raise TypeError(
-            f"`log` must be a function of metrics and step, or have such a method `log`, got {type(log).__name__}."
-        )
+        expected = "must be a function of metrics and step, or an object with a method log(metrics, step)"
+        raise InvalidInput("log", expected, type(log).__name__)
     return found
-
-
-class _Problems:
-    """Tries one thing after another, and raises what went wrong with any of them at the end."""
-
-    def __init__(self) -> None:
-        self._errors: list[ValueError | TypeError] = []
-
-    def __call__(self, make: Callable[[], T]) -> T | None:
-        try:
-            return make()
-        except (ValueError, TypeError) as error:
-            self._errors.append(error)
-            return None
-
-    def done(self) -> None:
-        if len(self._errors) == 1:
-            raise self._errors[0]
-        if self._errors:
-            raise ValueError("the meter cannot be made:\n" + "\n".join(f"- {error}" for error in self._errors))

@@ -1,4 +1,4 @@
-"""When to measure: at fixed intervals, in a window, a number of times, or within a share of the time."""
+"""When to measure: at fixed intervals, in a window, a number of times, or within a time budget."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal
 
+from tagalong.errors import InvalidInput
+
 
 class Schedule(ABC):
     """Decides at which calls of the meter a measurement is due, and of which source tasks.
 
     Attributes:
-        clocked: Whether `timed` is to be called after every measurement.
+        clocked: Whether `timed` must be called after every measurement.
     """
 
     clocked = False
@@ -25,27 +27,27 @@ class Schedule(ABC):
         """Whether call number `call` (from 0) is measured."""
 
     def choose(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
-        """The source tasks to measure, out of those `present`; `counts` says how often each was."""
+        """Returns the source tasks to measure, out of those `present`; `counts` says how often each was measured."""
         return present
 
     def overhead(self, ratio: float) -> float:
-        """Seconds of measuring per second of plain training, if measuring once takes `ratio` plain steps."""
+        """Returns seconds of measuring per second of plain training, if one measurement takes `ratio` plain steps."""
         return ratio * self.share
 
     @property
     def share(self) -> float:
-        """The share of calls that are measured; all of them unless a schedule knows better."""
+        """The share of calls that are measured; 1 unless a schedule overrides it."""
         return 1.0
 
     def timed(self, call: int, measuring: float, plain: float) -> None:
-        """Told after a measurement: its seconds, and those of a plain step on average."""
+        """Receives, after a measurement, the seconds it took and those of an average plain step."""
         raise TypeError(f"{type(self).__name__} does not look at the clock")
 
     def state_dict(self) -> dict[str, Any]:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict` gave."""
+        """Restores what `state_dict` returned."""
         return
 
 
@@ -88,10 +90,10 @@ class Window(Schedule):
         self, steps: int, part: Literal["first", "middle", "last"] | tuple[float, float] = "first", every: int = 1
     ) -> None:
         if isinstance(part, str) and part not in self.PARTS:
-            raise ValueError(f"`part` must be one of {list(self.PARTS)} or two fractions, got {part!r}.")
+            raise InvalidInput("part", "must be 'first', 'middle', 'last' or two fractions", repr(part))
         low, high = self.PARTS[part] if isinstance(part, str) else part
         if not 0 <= low < high <= 1:
-            raise ValueError(f"`part` must be two fractions 0 ≤ from < to ≤ 1, got {(low, high)}.")
+            raise InvalidInput("part", "must be two fractions 0 ≤ from < to ≤ 1", repr((low, high)))
         self.steps = _positive("steps", steps)
         self.first, self.end = round(low * self.steps), round(high * self.steps)
         self.every = _positive("every", every)
@@ -126,11 +128,11 @@ class About(Schedule):
 
 
 class Auto(Schedule):
-    """As often as fits into a share of the training time.
+    """Measures as often as `max_overhead` allows.
 
-    The first call is measured, so that a closure that cannot be measured fails at once; its time, with kernels
-    still warming up, does not count. From the second measurement on the interval follows from the clock, so
-    the measured calls are not the same from run to run.
+    The first call is measured, so that a closure that cannot be measured fails at once; its time does not count,
+    since kernels are still warming up. From the second measurement on, the interval depends on measured times, so the
+    measured calls differ from run to run.
 
     Args:
         max_overhead: Seconds of measuring per second of plain training.
@@ -141,7 +143,8 @@ class Auto(Schedule):
 
     def __init__(self, max_overhead: float = 0.1) -> None:
         if not is_number(max_overhead) or not max_overhead > 0:
-            raise ValueError(f"`max_overhead` must be positive, e.g. 0.1 for a tenth more time, got {max_overhead!r}.")
+            expected = "must be a positive number, such as 0.1 for 10 % more time"
+            raise InvalidInput("max_overhead", expected, repr(max_overhead))
         self.max_overhead = float(max_overhead)
         self._next = 0
 
@@ -165,13 +168,13 @@ class Auto(Schedule):
 
 
 class RoundRobin(Schedule):
-    """Only `sources` source tasks at each measured step, those measured least so far.
+    """Measures only `sources` source tasks at each measured step, those measured least so far.
 
-    Carries the same information per FLOP as measuring all tasks at once, spread evenly over the training.
+    This gives the same information per FLOP as measuring all tasks at once, spread evenly over the training.
 
     Args:
         every: Interval in calls, or another schedule.
-        sources: How many source tasks a measured step looks at.
+        sources: The number of source tasks of a measured step.
 
     Example:
         >>> RoundRobin(every=5).choose(["a", "b"], {"a": 1, "b": 0}, seed=0)
@@ -207,14 +210,14 @@ class RoundRobin(Schedule):
 
 
 def as_schedule(every: int | str | Schedule, max_overhead: float) -> Schedule:
-    """A schedule from what users pass as `every`; a copy, since schedules may remember things."""
+    """Returns a schedule from what users pass as `every`; a copy, since schedules may have state."""
     if isinstance(every, Schedule):
         return copy.deepcopy(every)
     if isinstance(every, str) and every == "auto":
         return Auto(max_overhead)
     if isinstance(every, Integral) and not isinstance(every, bool):
         return Every(int(every))
-    raise ValueError(f"`every` must be a number of calls, 'auto' or a schedule, got {every!r}.")
+    raise InvalidInput("every", "must be a positive integer, 'auto' or a schedule", repr(every))
 
 
 def is_number(value: object) -> bool:
@@ -223,5 +226,5 @@ def is_number(value: object) -> bool:
 
 def _positive(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+        raise InvalidInput(name, "must be a positive integer", repr(value))
     return int(value)

@@ -12,15 +12,15 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
-from tagalong.errors import refuse
+from tagalong.errors import InvalidInput, raise_problems
 
 from .closure import Closure, Stage
 from .distributed import Replicas
 from .estimators import Estimator, Quantity
-from .gradients import sparse_sentence
+from .gradients import sparse_gradients
 from .isolation import Replayer, compiled
 from .schedules import is_number
-from .steps import Steps, accepted, check_ownership, optimizer_steps, sgd_steps
+from .steps import Steps, check_ownership, optimizer_steps, read_optimizers, sgd_steps
 
 Shared = nn.Module | Tensor | Iterable[Tensor | nn.Module]
 Weights = Mapping[str, float | Tensor] | Callable[[], Mapping[str, float | Tensor]]
@@ -105,7 +105,8 @@ def check_weights(given: Mapping[str, float | Tensor], tasks: Iterable[str]) -> 
     tasks = list(tasks)
     missing = [task for task in tasks if task not in given]
     if missing:
-        raise ValueError(f"`weights` has no entry for {missing}; give every task a weight, got {sorted(given)}.")
+        found = f"none for {', '.join(map(repr, missing))}"
+        raise InvalidInput("weights", "must have an entry for every task", found)
     return {task: w.detach() if isinstance(w, Tensor) else float(w) for task, w in given.items()}
 
 
@@ -120,14 +121,15 @@ def make_setup(
     **rest: Any,
 ) -> Setup:
     """Checks the arguments against each other, before any training."""
-    refuse(list(_argument_problems(model=model, lr=lr, **rest)))
+    raise_problems(list(_argument_problems(model=model, lr=lr, **rest)))
     models = [] if model is None else [model] if isinstance(model, nn.Module) else list(model)
     if not models and isinstance(shared, nn.Module) and compiled(shared.modules()):
-        raise ValueError(
-            "`shared` is compiled by torch.compile, whose modules cannot be watched; pass `model=` with all modules "
-            "that the closure calls, so that the meter knows which buffers to protect."
+        raise InvalidInput(
+            "shared",
+            "is compiled by torch.compile, whose modules cannot be watched",
+            hint="pass `model` with all modules that the closure calls, so that the meter can protect their buffers",
         )
-    optimizers = accepted(optimizer)
+    optimizers = read_optimizers(optimizer)
     setup = Setup(shared_parameters(shared), models, optimizers, estimators, _update(update, optimizers), lr, **rest)
     _check_update(setup)
     return setup
@@ -135,32 +137,33 @@ def make_setup(
 
 def _argument_problems(
     *, model: Any, lr: Any, per_lr: Any, weights: Any, scaler: Any, process_group: Any, gradient_memory: Any
-) -> Iterable[str]:
+) -> Iterable[InvalidInput]:
     modules = [model] if isinstance(model, nn.Module) else model
     if modules is not None and not (
         isinstance(modules, list | tuple) and all(isinstance(m, nn.Module) for m in modules)
     ):
-        yield f"`model` must be a Module or a list of them, got {type(model).__name__}."
+        yield InvalidInput("model", "must be a Module or a list of Modules", type(model).__name__)
     if lr is not None and not (is_number(lr) and 0 < lr < float("inf")):
-        yield f"`lr` is the positive learning rate of update='sgd', got {lr!r}."
+        yield InvalidInput("lr", "must be a positive number", repr(lr))
     if not isinstance(per_lr, bool):
-        yield f"`per_lr` must be True or False, got {per_lr!r}."
+        yield InvalidInput("per_lr", "must be True or False", repr(per_lr))
     if weights is not None and not callable(weights):
         if not isinstance(weights, Mapping):
-            yield f"`weights` must map tasks to numbers, or be a function that does, got {type(weights).__name__}."
+            expected = "must be a mapping from tasks to numbers, or a function that returns one"
+            yield InvalidInput("weights", expected, type(weights).__name__)
         elif bad := [t for t, w in weights.items() if not isinstance(w, Tensor) and not (is_number(w) and w == w)]:
-            yield f"`weights` of {bad} are not numbers."
+            yield InvalidInput("weights", "must be numbers", ", ".join(f"{weights[t]!r} for {t!r}" for t in bad))
     if scaler is not None and not hasattr(scaler, "get_scale"):
-        yield f"`scaler` must be a torch.amp.GradScaler, got {type(scaler).__name__}."
+        yield InvalidInput("scaler", "must be a torch.amp.GradScaler", type(scaler).__name__)
     if process_group != "auto" and isinstance(process_group, str):
-        yield f"`process_group` must be 'auto', a process group or None, got {process_group!r}."
+        yield InvalidInput("process_group", "must be 'auto', a process group or None", repr(process_group))
     if not (is_number(gradient_memory) and gradient_memory > 0):
-        yield f"`gradient_memory` must be a positive number of bytes, got {gradient_memory!r}."
+        yield InvalidInput("gradient_memory", "must be a positive number of bytes", repr(gradient_memory))
 
 
 def _update(update: str | None, optimizers: Sequence[Optimizer]) -> Update:
     if update not in (None, "sgd", "optimizer"):
-        raise ValueError(f"`update` must be 'sgd', 'optimizer' or None, got {update!r}.")
+        raise InvalidInput("update", "must be 'sgd', 'optimizer' or None", repr(update))
     if update is None:
         return "optimizer" if optimizers else "sgd"
     return update  # type: ignore[return-value]
@@ -170,19 +173,20 @@ def _check_update(setup: Setup) -> None:
     if not setup.of_steps:
         return
     if setup.lr is not None and setup.update == "optimizer":
-        raise ValueError(
-            f"`lr` is the positive learning rate of update='sgd', got {setup.lr!r} with update={setup.update!r}; "
-            "drop `lr` or pass update='sgd'."
+        raise InvalidInput(
+            "lr", "must be given with `update='sgd'` only", repr(setup.lr), "leave out `lr`, or pass `update='sgd'`"
         )
     if not setup.optimizers and (setup.update == "optimizer" or setup.lr is None):
-        raise ValueError(
-            "a step needs a size: pass `optimizer` (whose step is then looked ahead), or update='sgd' with `lr`; "
-            "only estimator='cosine' needs neither."
+        raise InvalidInput(
+            "",
+            "a step needs a size",
+            hint="pass `optimizer`, whose step is then looked ahead, or `update='sgd'` with `lr`; only "
+            "`estimator='cosine'` needs neither",
         )
     if setup.optimizers and setup.lr is None:
         check_ownership(setup.trainable(), setup.optimizers)
     if setup.per_lr:
-        _ = setup.steps(setup.trainable()).lr  # says so now if there are several
+        _ = setup.steps(setup.trainable()).lr  # raises if there are several
 
 
 def shared_parameters(shared: Shared) -> list[Tensor]:
@@ -192,15 +196,16 @@ def shared_parameters(shared: Shared) -> list[Tensor]:
     """
     found = {id(p): p for p in _walk(shared)}
     if not found:
-        raise ValueError(
-            "`shared` holds no parameters; pass the module that the tasks share (model.encoder) or its parameters."
+        raise InvalidInput(
+            "shared",
+            "holds no parameters",
+            hint="pass the module that tasks share (model.encoder) or its parameters",
         )
     parameters = list(found.values())
-    problems = [problem for p in parameters for problem in _parameter_problems(p)]
-    if problems:
-        raise ValueError("; ".join(dict.fromkeys(problems)))
+    problems = {problem.args: problem for p in parameters for problem in _parameter_problems(p)}
+    raise_problems(list(problems.values()))
     if not any(p.requires_grad for p in parameters):
-        raise ValueError("`shared` holds only frozen parameters (requires_grad=False); none of them can be stepped.")
+        raise InvalidInput("shared", "holds only frozen parameters (requires_grad=False); none of them can be stepped")
     return parameters
 
 
@@ -214,27 +219,31 @@ def _walk(shared: Shared) -> Iterable[Tensor]:
         for item in shared:
             yield from _walk(item)
     else:
-        raise TypeError(
-            f"`shared` must be a Module or an iterable of Parameters, found {type(shared).__name__} in it; "
-            "pass model.encoder or model.encoder.parameters() (not named_parameters())."
+        raise InvalidInput(
+            "shared",
+            "must be a Module or an iterable of Parameters",
+            type(shared).__name__,
+            "pass model.encoder or model.encoder.parameters() (not named_parameters())",
         )
 
 
-def _parameter_problems(parameter: Tensor) -> Iterable[str]:
+def _parameter_problems(parameter: Tensor) -> Iterable[InvalidInput]:
     if not parameter.is_leaf:
-        yield "`shared` holds a tensor that is computed from others; pass the Parameters themselves"
+        expected = "holds a tensor that is computed from others"
+        yield InvalidInput("shared", expected, hint="pass the Parameters themselves")
     if parameter.is_complex():
-        yield "`shared` holds complex parameters, which the meter does not measure; leave them out"
+        expected = "holds complex parameters, which the meter does not measure"
+        yield InvalidInput("shared", expected, hint="leave them out")
     if isinstance(parameter, UninitializedParameter):
-        yield "`shared` holds a lazy parameter without a shape; run the model once before making the meter"
+        expected = "holds a lazy parameter without a shape"
+        yield InvalidInput("shared", expected, hint="run the model once before making the meter")
     if hasattr(parameter, "device_mesh") or getattr(parameter, "_fsdp_flattened", False):
-        yield (
-            "`shared` holds sharded parameters (FSDP); the meter needs whole ones: measure on a replica that is "
-            "not sharded, or with DistributedDataParallel"
-        )
+        expected = "holds sharded parameters (FSDP), and the meter needs whole ones"
+        hint = "measure on a replica that is not sharded, or with DistributedDataParallel"
+        yield InvalidInput("shared", expected, hint=hint)
 
 
 def _refuse_sparse(module: nn.Module) -> None:
     for name, part in module.named_modules():
         if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse:
-            raise ValueError(sparse_sentence(name or type(part).__name__))
+            raise sparse_gradients(name or type(part).__name__)

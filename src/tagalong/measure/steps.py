@@ -1,4 +1,4 @@
-"""The step that a user's optimisers would take on one task's gradient; those that cannot be asked are refused."""
+"""The step that the user's optimisers would take on one task's gradient, and which optimisers are supported."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer, SparseAdam
+
+from tagalong.errors import InvalidInput, raise_problems
 
 from .step_rules import AdamRule, GenericRule, Piece, PlainSgd, SgdRule, StepRule
 
@@ -52,9 +54,8 @@ class Steps:
     def lr(self) -> float:
         if len(self._rates) != 1:
             found = f"several: {self._rates}" if self._rates else "none"
-            raise ValueError(
-                f"`per_lr` divides by the learning rate, but the shared parameters have {found}; pass per_lr=False."
-            )
+            expected = f"divides by the learning rate, but the shared parameters have {found}"
+            raise InvalidInput("per_lr", expected, hint="pass `per_lr=False`")
         return self._rates[0]
 
     def add(
@@ -81,9 +82,8 @@ def sgd_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], lr:
     rates: list[float] = []
     for optimizer, group, indices in _owned(parameters, optimizers):
         if not _rates(group):
-            raise ValueError(
-                f"`optimizer` ({type(optimizer).__name__}) has no learning rate; pass `lr` for update='sgd'."
-            )
+            name = type(optimizer).__name__
+            raise InvalidInput("optimizer", f"({name}) has no learning rate", hint="pass `lr` for `update='sgd'`")
         rules[PlainSgd(group["lr"])] = indices
         rates += _rates(group)
     return Steps(rules, rates)
@@ -140,23 +140,21 @@ def _owned(
     return owned
 
 
-def accepted(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
-    """One, several or no optimisers as a list; raises one error with every reason against them."""
+def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
+    """Returns one, several or no optimisers as a list; raises one error that lists why any cannot be used."""
     if optimizer is None:
         return []
     given: object = optimizer
     optimizers: list[Any] = [given] if isinstance(given, Optimizer) or not isinstance(given, Iterable) else list(given)
-    optimizers = [_unwrapped(o) for o in optimizers]
+    optimizers = [_unwrap(o) for o in optimizers]
     wrong = [type(o).__name__ for o in optimizers if not isinstance(o, Optimizer)]
     if wrong:
-        raise TypeError(f"`optimizer` must be a torch.optim.Optimizer or several of them, got {', '.join(wrong)}.")
-    problems = [problem for o in optimizers for problem in _problems(o)]
-    if problems:
-        raise ValueError(" ".join(problems))
+        raise InvalidInput("optimizer", "must be a torch.optim.Optimizer or several of them", ", ".join(wrong))
+    raise_problems([problem for o in optimizers for problem in _problems(o)])
     return optimizers
 
 
-def _unwrapped(optimizer: Any) -> Any:
+def _unwrap(optimizer: Any) -> Any:
     """The optimiser itself, where accelerate, Fabric or Lightning have put a wrapper of their own around it.
 
     Only theirs, which take the same steps: others wrap an optimiser to step differently.
@@ -166,20 +164,23 @@ def _unwrapped(optimizer: Any) -> Any:
     return optimizer
 
 
-def _problems(optimizer: Optimizer) -> Iterable[str]:
+def _problems(optimizer: Optimizer) -> Iterable[InvalidInput]:
     name = type(optimizer).__name__
     if isinstance(optimizer, LBFGS):
-        yield (
-            "`optimizer` is LBFGS, which evaluates the loss several times within one step; use update='sgd' with a "
-            "learning rate `lr` and without `optimizer`."
+        yield InvalidInput(
+            "optimizer",
+            "is LBFGS, which evaluates the loss several times within one step",
+            hint="use `update='sgd'` with a learning rate `lr` and without `optimizer`",
         )
     if isinstance(optimizer, SparseAdam):
-        yield (
-            "`optimizer` is SparseAdam, which takes sparse gradients only; leave the sparse embeddings out of "
-            "`shared` and pass the optimiser of the dense parameters."
+        yield InvalidInput(
+            "optimizer",
+            "is SparseAdam, which takes sparse gradients only",
+            hint="leave the sparse embeddings out of `shared` and pass the optimiser of the dense parameters",
         )
     if any(group.get("differentiable") for group in optimizer.param_groups):
-        yield f"`optimizer` ({name}) has differentiable=True, which ties its step to the graph; make it with False."
+        expected = f"({name}) has differentiable=True, which ties its step to the graph"
+        yield InvalidInput("optimizer", expected, hint="make it with differentiable=False")
 
 
 def check_ownership(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
@@ -187,12 +188,14 @@ def check_ownership(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer
     held = [{id(p) for group in o.param_groups for p in group["params"]} for o in optimizers]
     owners = [sum(id(p) in ids for ids in held) for p in parameters]
     if max(owners) > 1:
-        raise ValueError(
-            f"`optimizer`: {sum(n > 1 for n in owners)} shared parameters are held by more than one optimiser, so "
-            "their step is not defined; pass the one that moves them."
+        raise InvalidInput(
+            "optimizer",
+            f"is ambiguous: {sum(n > 1 for n in owners)} shared parameters are held by more than one optimiser",
+            hint="pass the one that moves them",
         )
     if max(owners) == 0:
-        raise ValueError(
-            "`optimizer` holds none of the shared parameters, so its step would move nothing; pass the optimiser "
-            "that trains `shared`, or update='sgd' with a learning rate `lr`."
+        raise InvalidInput(
+            "optimizer",
+            "holds none of the shared parameters, so its step would move nothing",
+            hint="pass the optimiser that trains `shared`, or `update='sgd'` with a learning rate `lr`",
         )

@@ -16,3 +16,4 @@ from .registry import Known as Known
 from .registry import known_problems as known_problems
 from .registry import load_problem as load_problem
 from .registry import problem_names as problem_names
+from .registry import register_problem as register_problem

@@ -1,4 +1,4 @@
-"""The problems that come with the package, and those that other packages offer."""
+"""Problems by name: ours, those of users, and those of other packages."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tagalong.errors import closest, is_installed
+from tagalong.errors import InvalidInput, closest, is_installed
 from tagalong.learn import Problem
-from tagalong.plugins import Plugin, find_plugins, load_plugins
+from tagalong.plugins import Registry
 from tagalong.progress import Progress
 
 from .faces_problem import faces
@@ -24,23 +24,41 @@ DEMO_TASKS = {
 }
 
 
-def known_problems() -> tuple[Known, ...]:
-    """All problems, those of other packages last.
+def register_problem(name: str, problem: Callable[..., Problem] | Known) -> None:
+    """Makes a problem known by its name.
 
-    A package offers a problem through the entry point group "tagalong.problems": the name of the problem, and a
-    function that makes it, or a `Known`. See `tagalong.plugins`.
+    Args:
+        name: what users write.
+        problem: a function that makes the problem from its options, or a `Known` of this name. Other packages can
+            declare one in the entry point group "tagalong.problems" instead.
+
+    Raises:
+        InvalidInput: the name or the problem cannot be used.
+
+    Example:
+        >>> def coins(rows=50):
+        ...     '''Tossed coins.'''
+        ...     return Problem.from_arrays([[i] for i in range(rows)], [i % 2 for i in range(rows)], ["heads"])
+        >>> register_problem("coins", coins)
+        >>> load_problem("coins", rows=40).names
+        ('heads',)
     """
-    return (*SHIPPED, *load_plugins("problems", _shipped_names(), read=_known).values())
+    _problems.register(name, problem)
 
 
-def problem_names() -> tuple[str, ...]:
-    """The names of all problems.
+def known_problems() -> tuple[Known, ...]:
+    """All problems, those of other packages last; any of these that are broken are left out, with a warning."""
+    return tuple(_problems.load().values())
+
+
+def problem_names() -> list[str]:
+    """The names of all problems, those of other packages included.
 
     Example:
         >>> problem_names()[:3]
-        ('nhanes', 'faces', 'qm9')
+        ['nhanes', 'faces', 'qm9']
     """
-    return tuple(known.name for known in known_problems())
+    return [known.name for known in known_problems()]
 
 
 def load_problem(name: str, *, progress: Progress | None = None, **options: Any) -> Problem:
@@ -48,28 +66,19 @@ def load_problem(name: str, *, progress: Progress | None = None, **options: Any)
 
     Args:
         name: see `problem_names`.
-        progress: is told how far it is, if loading takes long.
+        progress: receives progress updates, if loading takes long.
         **options: of the problem.
 
     Raises:
-        ValueError: no problem has this name, or the package that brings it is broken.
-        ImportError: it needs a package that is not there; says how to install it.
+        InvalidInput: no problem has this name; suggests the closest one.
+        PluginError: the package that brings it is broken.
+        ImportError: it needs a package that is not installed; says how to install it.
 
     Example:
         >>> load_problem("faces", rows=500, pixels=8).names[:2]
         ('5_o_Clock_Shadow', 'Black_Hair')
     """
-    for known in SHIPPED:
-        if known.name == name:
-            return known.load(progress, **options)
-    theirs = find_plugins("problems", _shipped_names())
-    if name in theirs:
-        return _known(theirs[name]).load(progress, **options)
-    names = problem_names()
-    listed = ", ".join(map(repr, names))
-    near = closest(name, names)
-    hint = f"; {near}" if near.startswith("did") else ""
-    raise ValueError(f"`name` must be a problem, one of {listed}, found {name!r}{hint}")
+    return _problems.find(name).load(progress, **options)
 
 
 @dataclass(frozen=True)
@@ -105,18 +114,18 @@ class Known:
         """Makes the problem.
 
         Args:
-            progress: is told how far it is, if that takes long.
+            progress: receives progress updates, if that takes long.
             **options: of the problem.
 
         Raises:
-            ValueError: an option that it does not have.
+            InvalidInput: it does not have one of the options.
         """
         make = self.function or getattr(importlib.import_module(self.module), self.name)
         allowed = inspect.signature(make).parameters
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in allowed.values()):
             for option in options:
                 if option not in allowed:
-                    raise ValueError(f"`{option}` is no option of {self.name!r}; {closest(option, allowed)}")
+                    raise InvalidInput(option, f"is not an option of {self.name!r}", hint=closest(option, allowed))
         watched = {"progress": progress} if "progress" in allowed else {}
         problem: Problem = make(**options, **watched)
         return problem
@@ -151,16 +160,14 @@ SHIPPED = (
 )
 
 
-def _shipped_names() -> set[str]:
-    return {known.name for known in SHIPPED}
-
-
-def _known(plugin: Plugin) -> Known:
-    made = plugin.load()
+def _convert(name: str, made: Any) -> Known:
     if isinstance(made, Known):
-        if made.name != plugin.name:
-            raise plugin.broken(f"its record is of a problem named {made.name!r}")
+        if made.name != name:
+            raise InvalidInput("", f"must have the name {name!r}", repr(made.name))
         return made
     if not callable(made):
-        raise plugin.broken(f"it must be a function or a Known, found {type(made).__name__}")
-    return Known(plugin.name, (inspect.getdoc(made) or plugin.value).split("\n")[0], function=made)
+        raise InvalidInput("", "must be a function or a Known", type(made).__name__)
+    return Known(name, (inspect.getdoc(made) or name).split("\n")[0], function=made)
+
+
+_problems: Registry[Known] = Registry("problems", _convert, {known.name: known for known in SHIPPED})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import multiprocessing
 import os
 import re
@@ -23,6 +22,7 @@ import torch
 
 from tagalong.files import write_atomic
 from tagalong.learn import Diverged, Job, Problem, Trained, train, train_many
+from tagalong.plugins import unknown_name
 
 from .store import Packed, pack
 
@@ -64,6 +64,7 @@ def make_executor(executor: str | Executor) -> Executor:
     """The executor of this name, or the one given; "processes:4" has four workers.
 
     Raises:
+        InvalidInput: no executor has this name; suggests the closest one.
         ImportError: with the line to install what the executor needs.
     """
     if executor == "serial":
@@ -73,9 +74,7 @@ def make_executor(executor: str | Executor) -> Executor:
     if executor == "ray":
         return Ray()
     if isinstance(executor, str) or not isinstance(executor, Executor):
-        close = difflib.get_close_matches(str(executor), NAMES, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"`executor` must be one of {', '.join(map(repr, NAMES))}, found {executor!r}{hint}")
+        raise unknown_name("executor", "executor", executor, NAMES)
     return executor
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from tagalong.affinity import Affinity
 from tagalong.disclaimer import disclaimer
 from tagalong.files import DocumentError, read_document, write_document
-from tagalong.group import Grouping, select_groups
+from tagalong.group import Grouping, select_groups_by_budget
 
 from .records import GROUPINGS, Label
 from .results import Results
@@ -113,7 +113,7 @@ def _solved(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Group
     kept = Solved.of(run.folder, affinity, missing, options) if n > QUICK else None
     if kept is not None and (found := kept.read()):
         return found
-    chosen = select_groups(affinity, budgets=missing, resamples=resamples, **options)
+    chosen = select_groups_by_budget(affinity, missing, resamples=resamples, **options)
     solved = {int(k): grouping for k, grouping in chosen.items()}
     if kept is not None:
         kept.write(solved)

@@ -15,7 +15,7 @@ import numpy as np
 from tagalong.affinity import Affinity
 from tagalong.errors import listed, name_problems, named, noted, refuse
 from tagalong.files import write_atomic
-from tagalong.group import Group, select_groups
+from tagalong.group import Group, select_groups, select_groups_by_budget
 
 from .records import TOGETHER, Label
 from .relative_losses import Losses, Reference, Subset, relative_table
@@ -87,8 +87,7 @@ class Plan:
             reference: Reference = "alone" if method == "hoa" else "together"
             table = relative_table(self.deciding(method), self.tasks, self.seeds, losses, reference)
             complete: Literal["pairs"] | None = "pairs" if method == "hoa" else None
-            found = select_groups(table, budgets=[budget], complete=complete, objective="min")
-            groupings[method, budget] = found[budget].groups
+            groupings[method, budget] = select_groups(table, budget, complete=complete, objective="min").groups
         return replace(self, groupings=groupings)
 
     def to_csv(self, path: str | Path) -> Path:
@@ -177,7 +176,7 @@ def plan(
     for method in MEASURED:
         if method in made.methods:
             (measured,) = (one for one in given if _method_of(one) == method)
-            found = select_groups(measured.only(names), budgets=made.budgets)
+            found = select_groups_by_budget(measured.only(names), made.budgets)
             groupings |= {(method, int(budget)): grouping.groups for budget, grouping in found.items()}
     return replace(made, groupings=groupings)
 

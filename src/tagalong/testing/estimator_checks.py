@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tagalong.affinity import Affinity
-from tagalong.measure import AffinityMeter, Estimator, Observed, Quantity, find_estimator
+from tagalong.measure import AffinityMeter, Estimator, Observed, Quantity, make_estimator
 
 from .promises import Promises, expect, name_of, reseeded
 
@@ -61,7 +61,7 @@ def check_estimator(estimator: str | Estimator | Callable[[nn.Module], Estimator
 def _maker(estimator: str | Estimator | Callable[[nn.Module], Estimator]) -> Make:
     """Fresh ones each time: what an estimator remembers of one run must not help it in the next."""
     if isinstance(estimator, str | Estimator):
-        found = copy.deepcopy(find_estimator(estimator) if isinstance(estimator, str) else estimator)
+        found = copy.deepcopy(make_estimator(estimator) if isinstance(estimator, str) else estimator)
         return lambda model: copy.deepcopy(found)
     return estimator
 
@@ -314,7 +314,7 @@ def _check_together(make: Make, plain: Affinity) -> None:
     together = _Run(make, others=others).steps().meter
     _expect_close(together.affinity(name).mean, plain.mean, f"beside {', '.join(others)} its affinities")
     for other in others:
-        found = find_estimator(other)
+        found = make_estimator(other)
         alone = _Run(lambda model, found=found: found).steps().meter.affinity()  # type: ignore[misc]
         _expect_close(together.affinity(other).mean, alone.mean, f"beside it the affinities of {other!r}")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tagalong.affinity import Affinity
-from tagalong.group import select_groups
+from tagalong.group import select_groups_by_budget
 from tagalong.study import Lab
 
 from ..affinities import EQUATION_1, between_tasks, every_step, pooled
@@ -81,7 +81,7 @@ def _gains(bench: Bench, lab: Lab, found: dict[str, Affinity], usual: np.ndarray
     """By schedule and seed, how much of random groups' total over all budgets is gone, in percent."""
     gains = {}
     for name, affinity in found.items():
-        groupings = select_groups(affinity, budgets=bench.budgets, resamples=0)
+        groupings = select_groups_by_budget(affinity, bench.budgets, resamples=0)
         sums = np.sum([grouping_totals(lab, g.groups, bench.seeds) for g in groupings.values()], axis=0)
         gains[name] = (100 * (usual - sums) / usual).tolist()
     return gains

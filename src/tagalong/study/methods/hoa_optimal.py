@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tagalong.group import select_groups
+from tagalong.group import select_groups_by_budget
 from tagalong.learn import Problem
 
 from ..relative_losses import relative_losses
@@ -32,7 +32,7 @@ class Hoa(Method):
         jobs = {seed: [lab.job(subset, seed) for subset in subsets] for seed in seeds}
         lab.networks((job for some in jobs.values() for job in some), "all pairs", diverged=True)
         table = relative_losses(lab, subsets, seeds, part="val", reference="alone")
-        groupings = select_groups(table, budgets=budgets, complete="pairs", objective="min")
+        groupings = select_groups_by_budget(table, budgets, complete="pairs", objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
         return Decision.pooled(choices, seeds, {seed: lab.cost(some) for seed, some in jobs.items()})
 
@@ -72,7 +72,7 @@ class Optimal(Method):
         subsets = list(dict.fromkeys([*lab.subsets(largest=self.max_size), frozenset(lab.problem.names)]))
         jobs = {seed: [lab.job(subset, seed) for subset in subsets] for seed in seeds}
         lab.networks((job for some in jobs.values() for job in some), "all subsets", diverged=True)
-        groupings = select_groups(self.table(lab, subsets, seeds), budgets=budgets, objective="min")
+        groupings = select_groups_by_budget(self.table(lab, subsets, seeds), budgets, objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
         return Decision.pooled(choices, seeds, {seed: lab.cost(some) for seed, some in jobs.items()})
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 
 from tagalong.affinity import Affinity
-from tagalong.group import select_groups
+from tagalong.group import select_groups, select_groups_by_budget
 from tagalong.learn import Problem
 from tagalong.measure import AffinityMeter
 
@@ -72,7 +72,7 @@ class Measured(Method):
         affinity: Affinity = reduce(Affinity.merge, (found for found, _ in measured.values()))
         if self.average != "mean":
             affinity = affinity.averaged(self.average, self.trim)
-        groupings = select_groups(affinity, budgets=budgets, **self.select)
+        groupings = select_groups_by_budget(affinity, budgets, **self.select)
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
         return Decision.pooled(choices, seeds, {seed: cost for seed, (_, cost) in measured.items()}, affinity)
 

