@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tagalong.learn import MLP, Diverged, Job, Problem, Recipe, Task, Trained, build_network, train, train_many
-from tagalong.learn.batched import Together
-from tagalong.learn.memory import bytes_of
+from tagalong.learn.batched import BatchedTraining
+from tagalong.learn.memory import bytes_per_network
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
@@ -88,7 +88,7 @@ def test_widths_and_seeds_may_be_mixed() -> None:
 def test_little_memory_gives_the_same_in_more_chunks(networks: int) -> None:
     problem = make_problem(MLP_WITH_DROPOUT, epochs=4)
     jobs = all_jobs(problem)
-    each = bytes_of(problem, build_network(problem, problem.names, 0), torch.device("cpu"))
+    each = bytes_per_network(problem, build_network(problem, problem.names, 0), torch.device("cpu"))
     few = trained_together(problem, jobs, memory=networks * each)
     for job, trained in trained_together(problem, jobs).items():
         assert_same(few[job], trained)
@@ -101,7 +101,7 @@ def test_it_makes_no_difference_when_stopped_networks_are_dropped(
     problem = make_problem(CNN_WITH_BATCHNORM, images, lr=0.02)
     jobs = all_jobs(problem)[:9]
     usual = trained_together(problem, jobs)
-    monkeypatch.setattr("tagalong.learn.batched.WORTH_DROPPING", share)
+    monkeypatch.setattr("tagalong.learn.batched.DROP_SHARE", share)
     for job, trained in trained_together(problem, jobs).items():
         assert_same(trained, usual[job])
 
@@ -109,7 +109,7 @@ def test_it_makes_no_difference_when_stopped_networks_are_dropped(
 def test_networks_that_do_not_fit_after_all_are_trained_in_halves(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Crowded(Together):
+    class Crowded(BatchedTraining):
         def __init__(self, problem: Problem, jobs: list[Job], device: torch.device) -> None:
             if len(jobs) > 4:
                 raise torch.OutOfMemoryError
@@ -118,7 +118,7 @@ def test_networks_that_do_not_fit_after_all_are_trained_in_halves(
     problem = make_problem(MLP_WITH_DROPOUT, epochs=2)
     jobs = all_jobs(problem)
     roomy = trained_together(problem, jobs)
-    monkeypatch.setattr("tagalong.learn.batched.Together", Crowded)
+    monkeypatch.setattr("tagalong.learn.batched.BatchedTraining", Crowded)
     counts: list[int] = []
     for job, trained in trained_together(problem, jobs, progress=counts.append).items():
         assert_same(trained, roomy[job])
@@ -227,6 +227,6 @@ def test_memory_of_a_network_grows_with_its_batch_and_its_weights() -> None:
     large = replace(small, recipe=Recipe(batch_size=70))
     network = build_network(small, small.names, 0)
     wide = build_network(small, small.names, 0, width=20)
-    assert bytes_of(small, network, cpu) < bytes_of(large, network, cpu)
+    assert bytes_per_network(small, network, cpu) < bytes_per_network(large, network, cpu)
     weights = sum(parameter.numel() for parameter in wide.parameters()) * 8
-    assert bytes_of(small, wide, cpu) > 8 * weights
+    assert bytes_per_network(small, wide, cpu) > 8 * weights

@@ -11,7 +11,7 @@ import torch
 from learn_small import TASKS, encoder, same, small_problem
 
 from tagalong.learn import Job, Problem, Recipe, Trained, train
-from tagalong.learn.recipe import UNSAID
+from tagalong.learn.recipe import KEY_DEFAULTS
 
 RULES = ["uw", "pcgrad", "pcgrad-uw", "gradnorm", "mgda", "gradvac", "excess-mtl", "dwa", "famo", "torchjd:Random"]
 
@@ -74,9 +74,9 @@ def test_a_learning_rate_lowered_by_windows_resumes_exactly(tmp_path: Path) -> N
 def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     problem, path = small_problem(), tmp_path / "a.pt"
     stop_after_one_epoch(problem, Job(TASKS), path)
-    with pytest.raises(ValueError, match=r"`checkpoint` .*a.pt must be of this training, .*seed=1.*found .*seed=0"):
+    with pytest.raises(ValueError, match=r"`checkpoint` .*a.pt must belong to this training, .*seed=1.*found .*seed=0"):
         train(problem, Job(TASKS, seed=1), checkpoint=path)
-    with pytest.raises(ValueError, match="must be of this training"):
+    with pytest.raises(ValueError, match="must belong to this training"):
         train(small_problem(Recipe(lr=0.1)), Job(TASKS), checkpoint=path)
     with pytest.raises(ValueError, match=r"with a meter, found .* without a meter"):
         train(problem, Job(TASKS), checkpoint=path, meter={})
@@ -92,7 +92,7 @@ def test_a_checkpoint_goes_on_where_recipes_have_got_a_setting_that_changes_noth
 ) -> None:
     problem, path = small_problem(), tmp_path / "a.pt"
     stop_after_one_epoch(problem, Job(TASKS), path)
-    monkeypatch.setitem(UNSAID, "warm_up", 0)
+    monkeypatch.setitem(KEY_DEFAULTS, "warm_up", 0)
     later = replace(problem, recipe=LaterRecipe(**asdict(problem.recipe)))
     epochs: list[int] = []
     assert_equal(train(later, Job(TASKS), checkpoint=path, progress=epochs.append), train(problem, Job(TASKS)))

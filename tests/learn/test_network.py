@@ -6,7 +6,7 @@ from learn_small import TASKS, encoder, same, small_problem
 from torch import nn
 
 from tagalong.learn import MLP, Network, Problem, build_network, outputs_on
-from tagalong.learn.network import evaluating
+from tagalong.learn.network import evaluation_mode
 
 
 def test_initial_weights_follow_from_the_seed_and_the_task_s_name() -> None:
@@ -62,19 +62,19 @@ def test_evaluation_draws_nothing() -> None:
 
 def test_frozen_parts_keep_their_mode() -> None:
     network = nn.Sequential(nn.BatchNorm1d(3).eval(), nn.Dropout())
-    with evaluating(network):
+    with evaluation_mode(network):
         assert not any(part.training for part in network.modules())
     assert [part.training for part in network.modules()] == [True, False, True]
 
 
 def test_a_task_may_be_called_encoder() -> None:
     network = Network(nn.Dropout(0.5), [nn.Linear(4, 1)], ["encoder"])
-    assert network.draws["encoder"]
+    assert network.random_parts["encoder"]
 
 
 @pytest.mark.parametrize("layer", [nn.Linear(4, 2), nn.BatchNorm1d(4), nn.ReLU()])
 def test_known_layers_are_not_seeded_for(layer: nn.Module) -> None:
-    assert not Network(layer, [nn.Linear(4, 1)], ["a"]).draws["encoder"]
+    assert not Network(layer, [nn.Linear(4, 1)], ["a"]).random_parts["encoder"]
 
 
 def test_lazy_layers_get_their_weights_from_the_seed() -> None:
@@ -94,8 +94,8 @@ def test_a_module_given_is_copied_with_its_weights() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: nn.Flatten(0), r"`encoder` must give a tensor \[rows, features, …\], found \[8\] for 2 rows"),
-        (lambda: nn.LSTM(4, 3), r"must give a tensor .*found tuple"),
+        (lambda: nn.Flatten(0), r"`encoder` must return a tensor \[rows, features, …\], found \[8\] for 2 rows"),
+        (lambda: nn.LSTM(4, 3), r"must return a tensor .*found tuple"),
     ],
 )
 def test_an_encoder_of_the_wrong_shape_is_explained(make: object, message: str) -> None:

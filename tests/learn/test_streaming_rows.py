@@ -11,22 +11,23 @@ import pytest
 import torch
 from learn_small import TASKS, encoder, same, small_problem
 
+from tagalong.errors import InvalidInput
 from tagalong.learn import (
     Batch,
     Job,
     Problem,
-    ReadRows,
     Recipe,
     Rows,
     Split,
+    StreamedRows,
     Task,
-    data_problems,
+    check_data,
     label_summary,
     train,
     train_many,
     why_not_batched,
 )
-from tagalong.learn.streaming_rows import AHEAD
+from tagalong.learn.streaming_rows import PREFETCHED
 from tagalong.study import Study
 
 
@@ -48,9 +49,9 @@ class Shelf:
         return self.split.contents()
 
 
-def on_the_shelf(rows: Rows) -> ReadRows:
+def on_the_shelf(rows: Rows) -> StreamedRows:
     assert isinstance(rows, Split)
-    return ReadRows(Shelf(rows), rows.tasks, at_once=5, threads=3)
+    return StreamedRows(Shelf(rows), rows.tasks, at_once=5, threads=3)
 
 
 def read_problem(problem: Problem) -> Problem:
@@ -59,7 +60,7 @@ def read_problem(problem: Problem) -> Problem:
 
 
 def shelf(rows: Rows) -> Shelf:
-    assert isinstance(rows, ReadRows)
+    assert isinstance(rows, StreamedRows)
     assert isinstance(rows.reader, Shelf)
     return rows.reader
 
@@ -112,7 +113,7 @@ def test_little_is_read_ahead_and_nothing_when_nobody_asks() -> None:
     batches = rows.batches(torch.arange(40).split(4), (0, 0))
     next(batches)
     batches.close()  # type: ignore[attr-defined]
-    assert len(shelf(rows).asked) <= 4 * (AHEAD + 1)
+    assert len(shelf(rows).asked) <= 4 * (PREFETCHED + 1)
 
 
 def test_a_reader_s_error_reaches_the_caller() -> None:
@@ -123,7 +124,7 @@ def test_a_reader_s_error_reaches_the_caller() -> None:
     split = small_problem().train
     assert isinstance(split, Split)
     with pytest.raises(OSError, match="the disk is gone"):
-        ReadRows(Broken(split), split.tasks).batch(torch.arange(3))
+        StreamedRows(Broken(split), split.tasks).batch(torch.arange(3))
 
 
 class Kept:
@@ -167,10 +168,10 @@ def test_workers_and_summaries_take_them() -> None:
     problem = read_problem(small_problem())
     again = pickle.loads(pickle.dumps(problem.train))
     torch.testing.assert_close(again.batch(torch.arange(4)), problem.train.batch(torch.arange(4)), equal_nan=True)
-    assert data_problems(problem) == []
-    assert data_problems(
-        replace(problem, val=on_the_shelf(Split(torch.zeros(0, 4), {t: torch.zeros(0) for t in TASKS})))
-    )
+    check_data(problem)
+    empty = on_the_shelf(Split(torch.zeros(0, 4), {t: torch.zeros(0) for t in TASKS}))
+    with pytest.raises(InvalidInput, match="`val` must have rows, found none"):
+        check_data(replace(problem, val=empty))
     summary = label_summary(problem.only(["age", "weight"]))
     assert summary.tasks[0].labels == {"train": 41, "val": 24, "test": 24}
 

@@ -24,7 +24,7 @@ from tagalong.learn import (
     Task,
     Training,
     build_network,
-    derived,
+    derive_seed,
     train,
 )
 from tagalong.learn.randomness import batches
@@ -62,9 +62,9 @@ def test_a_training_driven_epoch_by_epoch_is_that_of_train() -> None:
     problem = small_problem(make=encoder(dropout=0.3, norm=True))
     with torch.random.fork_rng(devices=[]):
         training = Training(problem, Job(TASKS, seed=2))
-        while not training.over:
+        while not training.finished:
             training.run_epoch()
-        found = training.finished()
+        found = training.result()
     expected = train(problem, Job(TASKS, seed=2))
     assert found.state is not None
     assert expected.state is not None
@@ -136,7 +136,7 @@ def test_a_loss_of_zero_is_not_taken_for_missing_labels(missing: float, held_out
     problem = replace(problem, tasks=(Task("age", "custom", loss=flat), *problem.tasks[1:]))
     sources, targets = [], []
     for step, rows in enumerate(batches(0, 0, 41, 8)):
-        draw = torch.Generator().manual_seed(derived(0, "held out", step))
+        draw = torch.Generator().manual_seed(derive_seed(0, "held out", step))
         looked_at = (problem.val, torch.randperm(24, generator=draw)[:8]) if held_out else (problem.train, rows)
         for found, (split, some) in ((sources, (problem.train, rows)), (targets, looked_at)):
             found.append([torch.isfinite(split.targets[task][some]).any().item() for task in TASKS])
@@ -168,7 +168,7 @@ def test_affinity_is_that_of_equation_1(held_out: bool) -> None:
     affinity = train(problem, Job(TASKS), meter={"every": 1000, "held_out": held_out}).affinity
     assert affinity is not None
     first = batches(0, 0, 41, 8)[0]
-    draw = torch.Generator().manual_seed(derived(0, "held out", 0))
+    draw = torch.Generator().manual_seed(derive_seed(0, "held out", 0))
     looked_at = (problem.val, torch.randperm(24, generator=draw)[:8]) if held_out else (problem.train, first)
     network = build_network(problem, TASKS, 0)
     sources = losses_by_hand(problem, network, problem.train, first)
@@ -229,8 +229,8 @@ def test_what_cannot_be_trained_is_refused_at_once() -> None:
         train(problem, Job(("age", "height"), width=0))
     assert "`job.tasks` must be some of 'age', 'weight', 'ill', found 'height'" in str(error.value)
     assert "`job.width` must be a positive number, found 0" in str(error.value)
-    assert "`recipe.amp` 'fp16' needs a GPU" in str(error.value)
-    with pytest.raises(ValueError, match="in the order of the problem, each once"):
+    assert "`recipe.amp` must be 'bf16' or None on a CPU, found 'fp16'" in str(error.value)
+    with pytest.raises(ValueError, match="in the order of the problem, without duplicates"):
         train(small_problem(), Job(("ill", "age")))
     with pytest.raises(ValueError, match="found none"):
         train(small_problem(), Job(()))
@@ -238,7 +238,7 @@ def test_what_cannot_be_trained_is_refused_at_once() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ValueError, match="`device` must be one that this machine has, found cuda"):
+    with pytest.raises(ValueError, match="CUDA is not available; use `device='cpu'`"):
         train(small_problem(), Job(TASKS), device="cuda")
 
 

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from tagalong.errors import closest, name_problems, noted, refuse
 
-from .arrays import Prepare, assemble, encoder_problems, input_dtype, scaled
+from .arrays import Prepare, assemble, check_encoder, input_dtype, scaled
 from .network import Encoder
 from .preparation import NumberColumn, Table, load_array, read_inputs
 from .recipe import Recipe
-from .splitting import PARTS, RowNumbers, are_shares, choose_parts, group_labels, share_problems
+from .splitting import PARTS, RowNumbers, are_shares, check_shares, choose_parts, group_labels
 from .table_reading import LARGEST, Column, Columns, read_columns
 from .targets import Target, by_name, coded_classes, read_target, with_error
 from .task import Kind, Task
@@ -121,7 +121,9 @@ def _split(columns: Columns, name: str | None, split: Sequence[Any]) -> Sequence
 def _too_few(columns: Columns, split: Sequence[Any] | None, groups: NDArray[Any] | None) -> list[str]:
     if split is None or not are_shares(split):
         return []
-    return share_problems(split, columns.rows, groups, ("`path`", "`group_column`"))
+    problems: list[str] = []
+    noted(problems, check_shares, split, columns.rows, groups, ("`path`", "`group_column`"))
+    return problems
 
 
 @dataclass(frozen=True)
@@ -254,7 +256,8 @@ def _from_file(
         return scaled(torch.zeros(0, 1), targets), problems
     if len(raw) != columns.rows:
         problems.append(f"`features_file` must have {columns.rows} rows as the table has, found {len(raw)}")
-    return scaled(raw, targets, input_dtype(array, raw)), problems + encoder_problems(raw, encoder)
+    noted(problems, check_encoder, raw, encoder)
+    return scaled(raw, targets, input_dtype(array, raw)), problems
 
 
 def _notes(columns: Columns, roles: Roles, table: Table) -> list[str]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tagalong.errors import name_problems, noted, refuse
 from tagalong.files import CACHE
-from tagalong.learn import Mapped, Problem, Recipe, Scaling, Split, Task, data_problems, derived
+from tagalong.learn import MappedTensor, Problem, Recipe, Scaling, Split, Task, check_data, derive_seed
 from tagalong.problems import FACE_ATTRIBUTES, FACES_RECIPES, PAPER_RECIPE, CelebANet
 from tagalong.progress import Progress
 
@@ -99,7 +99,7 @@ def celeba(
         table=Scaling((3, chosen["pixels"], chosen["pixels"]), "uint8"),
         notes=_notes(found, chosen["pixels"]),
     )
-    refuse(data_problems(problem))
+    check_data(problem)
     return problem
 
 
@@ -126,7 +126,7 @@ class Listed(NamedTuple):
         """About so many, from each part alike; all if there are no more."""
         if rows is None or rows >= len(self.names):
             return self
-        random = np.random.default_rng(derived(seed, "celeba"))
+        random = np.random.default_rng(derive_seed(seed, "celeba"))
         kept = []
         for part in range(3):
             there = np.flatnonzero(self.parts == part)
@@ -148,7 +148,7 @@ def _read(folder: Path, wanted: Sequence[str]) -> Listed:
 
 def _split(part: int, found: Listed, decoded: Cache, wanted: Sequence[str]) -> Split:
     first, after = np.searchsorted(found.parts, [part, part + 1]).tolist()
-    inputs = Mapped.open(decoded.path, decoded.key, first, after - first)
+    inputs = MappedTensor.open(decoded.path, decoded.key, first, after - first)
     labels = torch.from_numpy(found.labels[first:after].astype(np.float32))
     return Split(inputs, {name: labels[:, column].contiguous() for column, name in enumerate(wanted)})
 
