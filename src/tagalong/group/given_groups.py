@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tagalong.errors import refuse
+from tagalong.errors import is_number, refuse
 
 from .grouping import FORMAT, Group, Grouping, GroupingFileError, Option, read_yaml
 from .posing import components
 from .problem import indices
 from .request import Cost, Request, Units, read_links
-from .scores import Candidate, Complete, Scores, group_name, is_number, read_scores
+from .scores import Candidate, Complete, Scores, group_name, read_scores
 
 Written = Group | frozenset[str]
 SAME = 1e-9  # of the larger value: what counts as equal

@@ -7,7 +7,7 @@ import numpy as np
 from .posing import Posed
 from .problem import Floats, Problem
 from .request import Request
-from .solvers import MOST_LISTED, MOST_PAIRWISE, best_split, listed_values, served_values
+from .solvers import MAX_LISTED, MAX_PAIRWISE, best_split, listed_values, served_values
 
 
 def explain_infeasible(posed: Posed, request: Request, budget: float) -> ValueError:
@@ -32,7 +32,7 @@ def explain_infeasible(posed: Posed, request: Request, budget: float) -> ValueEr
 
 def _smallest_limit(posed: Posed, budget: float) -> float | None:
     networks = posed.networks
-    if networks is None or posed.problem.n > MOST_LISTED:
+    if networks is None or posed.problem.n > MAX_LISTED:
         return None
     limits = np.unique(networks.cost)
     low, high = 0, len(limits)
@@ -48,10 +48,10 @@ def _cheapest(problem: Problem) -> float:
     if not problem.serves_all:
         return float("inf")
     if problem.networks is None:
-        if problem.n > MOST_PAIRWISE:
+        if problem.n > MAX_PAIRWISE:
             return -1.0
         worth = np.where(np.isfinite(served_values(problem)), -1.0, -np.inf)
-    elif problem.n > MOST_LISTED:
+    elif problem.n > MAX_LISTED:
         return -1.0
     else:
         costs, table = listed_values(problem, np.zeros(len(problem.networks.cost)))

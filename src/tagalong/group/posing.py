@@ -15,7 +15,7 @@ import numpy as np
 from .problem import Bools, Floats, Ints, Limits, Networks, Problem, bits_of, indices
 from .request import Request, Units
 from .scores import Scores
-from .solvers import MOST_LISTED, all_networks, solve_search
+from .solvers import MAX_LISTED, all_networks, solve_search
 
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of networks for which the plain problem is searched
 QUICK = Limits(kicks=5)
@@ -62,7 +62,7 @@ def pose(scores: Scores, request: Request) -> Posed:
     if _is_plain(scores, request):
         scale = _largest(pairs)
         return Posed(replace(bare, scores=pairs / scale), tuple(_counts(request, n)), scale, request.sign, units)
-    if n > MOST_LISTED and not scores.given:
+    if n > MAX_LISTED and not scores.given:
         return _posed_pool(replace(bare, scores=pairs), scores, request, units)
     networks = _groups(replace(bare, scores=pairs), scores, request, units)
     return _posed_networks(bare, networks, scores, request, units)
@@ -145,9 +145,9 @@ def _candidates(scores: Scores, request: Request, units: Units) -> Networks:
 
 def _groups(problem: Problem, scores: Scores, request: Request, units: Units) -> Networks:
     """Every group one by one, with its own cost, and with the results given for it."""
-    if problem.n > MOST_LISTED:
+    if problem.n > MAX_LISTED:
         raise ValueError(
-            f"given results of larger groups need at most {MOST_LISTED} tasks, found {problem.n}; "
+            f"given results of larger groups need at most {MAX_LISTED} tasks, found {problem.n}; "
             "leave some out, or list the networks as Candidates"
         )
     names = scores.tasks

@@ -12,10 +12,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tagalong.errors import counted, refuse
+from tagalong.errors import counted, is_number, refuse
 
 from .problem import Floats, Ints
-from .scores import Scores, group_name, is_number
+from .scores import Scores, group_name
 
 Cost = float | Mapping[Any, float] | Callable[[frozenset[str]], float]
 SolverName = Literal["auto", "exact", "lp", "columns", "milp", "search"]

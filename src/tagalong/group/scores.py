@@ -7,17 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
-from numbers import Real
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
 from tagalong.affinity import Affinity
-from tagalong.errors import name_problems, refuse
+from tagalong.errors import is_number, name_problems, refuse
 
 from .problem import Floats
-from .solvers import MOST_LISTED
+from .solvers import MAX_LISTED
 
 
 @dataclass(frozen=True, init=False)
@@ -241,9 +240,9 @@ def _completed_candidates(scores: Scores, costs: bool) -> Scores:
     names, listed = scores.tasks, scores.listed or ()
     if len(names) < 3:
         return scores
-    if len(names) > MOST_LISTED:
+    if len(names) > MAX_LISTED:
         raise ValueError(
-            f"`complete='pairs'` needs at most {MOST_LISTED} tasks where networks have their own costs, found "
+            f"`complete='pairs'` needs at most {MAX_LISTED} tasks where networks have their own costs, found "
             f"{len(names)}; leave some out, or give results without costs and `cost`"
         )
     sizes = [math.nan] if costs else sorted({entry.cost for entry in listed if len(entry.trains) == 2})
@@ -333,16 +332,6 @@ def _need_all_pairs(names: tuple[str, ...], matrix: Floats) -> None:
     if missing:
         some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         raise ValueError(f"`complete='pairs'` needs the results of all pairs, found none of {some}")
-
-
-def is_number(value: Any) -> bool:
-    """Whether this is a finite number, and not a truth value."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer beyond all doubles
-        return False
 
 
 def group_name(group: Any) -> str:
