@@ -1,4 +1,4 @@
-"""Training in one plain loop, row by row, with optimisers written out: what the trainer must equal in float64."""
+"""A plain training loop, row by row, with explicit optimisers: a reference for the trainer in float64."""
 
 import copy
 import math

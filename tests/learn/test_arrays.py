@@ -32,7 +32,7 @@ def test_kinds_are_guessed(data) -> None:
     assert [len(split) for split in problem.splits.values()] == [140, 20, 40]
 
 
-def test_few_rows_of_whole_numbers_are_regression() -> None:
+def test_few_rows_of_integers_are_regression() -> None:
     labels = np.arange(30) % 8
     assert Problem.from_arrays(np.eye(30), labels, ["count"]).task("count").kind == "regression"
 
@@ -85,7 +85,7 @@ def test_two_values_of_any_kind_are_a_binary_task(values) -> None:
         assert "'ill': 'yes' counts as 1, 'no' as 0" in problem.notes
 
 
-def test_text_and_odd_numbers_become_classes_in_their_order() -> None:
+def test_texts_and_arbitrary_integers_become_classes_in_sorted_order() -> None:
     texts = ["red", "green", "blue"] * 30
     numbers = [10, 20, 5] * 30
     problem = Problem.from_arrays(np.eye(90), {"t": texts, "n": numbers}, ["t", Task("n", "multiclass", classes=3)])
@@ -148,12 +148,12 @@ def test_the_default_encoder_fits(data) -> None:
     assert {name: tuple(out.shape) for name, out in outputs.items()} == {"a": (20, 1), "c": (20, 4)}
 
 
-def test_same_seed_same_split_other_seed_another(data) -> None:
+def test_the_split_depends_on_the_seed(data) -> None:
     first, again, other = (Problem.from_arrays(*data, ["a", "b", "c"], seed=seed).fingerprint for seed in (1, 1, 2))
     assert first == again != other
 
 
-def test_a_rare_class_is_in_every_part_if_a_few_draws_can_do_it() -> None:
+def test_a_rare_class_is_in_every_part_if_a_few_draws_allow_it() -> None:
     labels = np.zeros(100)
     labels[:6] = 1
     for seed in range(5):
@@ -165,7 +165,7 @@ def test_a_rare_class_is_in_every_part_if_a_few_draws_can_do_it() -> None:
     assert any("only one class" in warning for warning in label_summary(problem).warnings)
 
 
-def test_all_problems_come_at_once(data) -> None:
+def test_all_problems_are_reported_at_once(data) -> None:
     inputs, labels = data
     inputs[3, 2], inputs[4, 2], inputs[0, 0] = np.nan, np.inf, np.nan
     labels[:, 0], labels[:, 1] = np.nan, 7
@@ -244,7 +244,7 @@ def test_invalid_input_raises_an_error_with_one_sentence(data, change, message) 
         ),
     ],
 )
-def test_wrong_columns_of_a_frame_are_named(data, column, message) -> None:
+def test_invalid_columns_of_a_data_frame_are_named(data, column, message) -> None:
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"x": np.arange(200.0), "city": column})
     assert problems_of(frame, data[1], ["a", "b", "c"]) == [message]
@@ -269,7 +269,7 @@ def test_a_part_without_labels_and_a_class_missing_in_train_raise_an_error(data)
     ]
 
 
-def test_given_rows_are_checked() -> None:
+def test_given_parts_are_checked() -> None:
     with pytest.raises(ValueError, match=re.escape("`split`: test must be row numbers from 0 to 9, found 4 … 40")):
         read_parts(([0, 1], [2, 3], [4, 40]), 10)
     with pytest.raises(ValueError, match="must contain each row at most once, found 1 repeated"):
@@ -296,7 +296,7 @@ def test_every_row_is_in_one_part_and_sizes_are_the_shares(rows, shares, seed) -
 
 
 @given(groups=st.lists(st.integers(0, 12), min_size=10, max_size=120), shares=shares, seed=st.integers(0, 99))
-def test_groups_never_straddle_and_sizes_are_off_by_two_groups_at_most(groups, shares, seed) -> None:
+def test_groups_stay_in_one_part_and_sizes_are_off_by_at_most_two_groups(groups, shares, seed) -> None:
     labels = np.array(groups)
     assume(len(set(groups)) >= 3)
     parts = split_rows(len(labels), shares, labels, seed)
@@ -315,7 +315,7 @@ def test_groups_are_kept_for_error_bars(data) -> None:
     assert sum(map(len, found)) == 50 == len(set.union(*found))
 
 
-def test_label_summary_counts_as_a_loop_does_and_warns_of_pairs_that_share_few_rows(data) -> None:
+def test_label_summary_equals_a_plain_loop_and_warns_of_pairs_with_few_shared_rows(data) -> None:
     inputs, labels = data
     labels[:160, 0], labels[150:, 1] = np.nan, np.nan
     split = (np.r_[0:100, 160:190], np.r_[100:120, 190:195, 149], np.r_[120:149, 195:200])
@@ -347,7 +347,7 @@ def test_large_numbers_that_differ_little_keep_their_differences(data) -> None:
     assert Problem.from_arrays(whole, labels, ["a", "b", "c"]).train.inputs.unique().numel() == 140
 
 
-def test_numbers_too_large_to_be_squared_are_refused(data) -> None:
+def test_numbers_too_large_to_be_squared_raise_an_error(data) -> None:
     inputs, labels = data
     assert problems_of(inputs * 1e300, labels[:, 0], ["a"])[0].startswith("`inputs` must be at most 1e+150 in size")
     (found,) = problems_of(inputs, labels[:, 0] * 1e300, ["a"])

@@ -63,7 +63,7 @@ def test_losses_that_are_not_finite_change_nothing() -> None:
     assert not has_stalled(np.full(40, np.nan))
 
 
-def test_a_training_lowers_its_rate_and_ends_with_it() -> None:
+def test_training_lowers_the_rate_and_stops_at_the_lowest() -> None:
     recipe = replace(RECIPE, lr=0.5, batch_size=8, epochs=30, window=24)
     free = train(small_problem(recipe), Job(TASKS))
     assert len(free.curve) == 30
@@ -75,7 +75,7 @@ def test_a_training_lowers_its_rate_and_ends_with_it() -> None:
     assert (constant.curve[-1] != free.curve[-1]).all()
 
 
-def test_any_schedule_ends_at_the_lowest_rate_trained_together_or_alone() -> None:
+def test_every_schedule_stops_at_the_lowest_rate_trained_together_or_alone() -> None:
     recipe = Recipe("sgd", lr=0.1, batch_size=8, epochs=9, schedule="step", period=2, lowest_lr=0.03)
     problem = small_problem(recipe)
     jobs = [Job(("age",)), Job(TASKS)]

@@ -28,7 +28,7 @@ def problem_of(inputs: torch.Tensor) -> Problem:
     return replace(made, train=replace(made.train, inputs=inputs))
 
 
-def test_it_holds_the_rows_of_the_file_and_what_comes_of_it_is_plain(file: Path) -> None:
+def test_a_mapped_tensor_has_the_rows_of_its_file_and_results_are_plain_tensors(file: Path) -> None:
     rows = MappedTensor.open(file, "key", 10, 20)
     assert torch.equal(torch.as_tensor(np.load(file)[10:30]), rows)
     chosen = torch.tensor([3, 0, 3])

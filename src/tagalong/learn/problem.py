@@ -137,32 +137,32 @@ class Problem:
         split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
         seed: int = 0,
     ) -> Problem:
-        """Makes a problem from a table.
+        """A problem from a table.
 
-        A cell is missing if it is empty, NA, N/A, NaN, null, "?" or "."; rows without a label are skipped for that
-        task. Numbers are standardised; missing ones are replaced by the median of the train rows, and a second input
-        marks where. A categorical column becomes one input for each of the 50 most frequent levels of the train rows,
-        and one for all others. Columns without a name are left out.
+        Missing cells are empty, NA, N/A, NaN, null, "?" or "."; a missing label is left out of its task. A feature
+        column of numbers with missing values is filled with the median of the train rows and gets a second input that
+        says where; numbers are standardised. A categorical column becomes one input per level (the 50 most frequent of
+        the train rows) and one for all else. Columns without a name are left out.
 
         Args:
-            path: a CSV file (commas, semicolons, tabs or bars), a DataFrame, or a mapping of names to columns.
-            targets: the columns to predict, by name (their kind is guessed, see `kinds`) or as `Task`.
+            path: of a CSV file (commas, semicolons, tabs or bars), or a DataFrame, or columns by name.
+            targets: the columns to be learnt, by name (their kind is guessed, see `kinds`) or as `Task`.
             features: the columns to learn from; None: all that have no other role.
-            ignore: columns to leave out.
-            categorical: feature columns to encode as one-hot.
-            kinds: the kinds of targets given by name: "binary", "multiclass" or "regression".
-            errors: the error measures of targets given by name, see `Task.error`.
-            split_column: a column that holds train, val or test for each row.
-            group_column: rows with the same value in this column stay in the same part.
+            ignore: columns that are not learnt from.
+            categorical: feature columns that are one-hot.
+            kinds: of targets given by name: "binary", "multiclass" or "regression".
+            errors: of targets given by name: see `Task.error`.
+            split_column: holds train, val or test for each row.
+            group_column: rows with the same value never straddle a split.
             features_file: an npy or npz file with the inputs of each row, instead of feature columns.
-            name: the name of the problem; None: the name of the file.
-            recipe: how to train; None: the default recipe.
+            name: of the problem; None: the file's.
+            recipe: how to train.
             encoder: see `Problem`; None: two hidden layers.
             split: shares of train, validation and test, or three arrays of row numbers.
-            seed: the seed of the split.
+            seed: of the split.
 
         Raises:
-            InvalidInput: lists everything that is wrong with the table.
+            ValueError: lists everything that is wrong with the table.
         """
         fields = fields_from_table(
             path,
