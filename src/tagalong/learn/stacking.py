@@ -212,7 +212,7 @@ class PairLosses:
 
 @dataclass(frozen=True)
 class _Family:
-    """Tasks with the same loss, and the pairs of a network and such a task.
+    """Tasks with the same loss, and the pairs of a network and one of these tasks.
 
     Attributes:
         tasks: the members of the family.

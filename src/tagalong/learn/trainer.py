@@ -238,9 +238,7 @@ class Training:
     def run_epoch(self) -> None:
         """Trains on every row once, then validates."""
         start = time.perf_counter()
-        reseed(
-            derive_seed(self.job.seed, "epoch", self.epoch)
-        )  # for layers that draw random numbers without our knowledge
+        reseed(derive_seed(self.job.seed, "epoch", self.epoch))  # for layers that are not known to be random
         parts = batches(self.job.seed, self.epoch, len(self.rows), self.recipe.batch_size)
         for inputs, targets in self.rows.batches(parts, (self.job.seed, self.epoch)):
             self.step(inputs, targets)
@@ -411,18 +409,18 @@ class StepMeter:
         held_out = self._held_out_losses if self._held_out else None
         if not self._gaps:
             return self.meter(lambda: training.losses(inputs, targets), held_out)
-        first: dict[str, Tensor] = {}
+        losses: dict[str, Tensor] = {}
         labelled: list[str] = []
 
         def losses_with_labels() -> dict[str, Tensor]:
             found = training.losses_and_labels(inputs, targets)
-            if not first:
-                first.update({task: loss for task, (loss, _) in found.items()})
+            if not losses:  # the first call, without a lookahead step
+                losses.update({task: loss for task, (loss, _) in found.items()})
                 labelled.extend(_labelled(found))
             return {task: found[task][0] for task in labelled}
 
         self.meter(losses_with_labels, held_out)
-        return first  # unlike what the meter returns, with the tasks that have no labels in this batch
+        return losses  # unlike what the meter returns, with the tasks that have no labels in this batch
 
     def affinity(self) -> Affinity:
         """Returns the measured affinity; its settings include the overhead, measuring time per training time."""

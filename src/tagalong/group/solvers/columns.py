@@ -125,10 +125,10 @@ class _ColumnGeneration:
     def _find_paying(self, dual: Dual, earning: float) -> Bools:
         """Returns sets with a surplus of more than `earning`; if there are none, this proves a bound."""
         sets = self.pricing.find(PricingQuery(dual.tasks, dual.network + earning), self.node_budget, self.limits)
-        dearer = Dual(dual.tasks, dual.network + earning)
-        bound = dearer.bound(self.networks)
+        raised = Dual(dual.tasks, dual.network + earning)
+        bound = raised.bound(self.networks)
         if not len(sets) and (self.dual is None or bound < self.dual.bound(self.networks)):
-            self.bound, self.dual = min(bound, self.bound), dearer
+            self.bound, self.dual = min(bound, self.bound), raised
         return sets
 
     @property

@@ -148,7 +148,7 @@ def _cards(run: Run, label: Label, groups: Sequence[Group]) -> Html:
 def _card(run: Run, number: int, group: Group, changes: dict[str, TaskChange], together: bool) -> Html:
     helpers = [tag("span", task, class_="chip helper") for task in sorted(group.helpers)]
     rows = [_task(run, changes[task], together) for task in run.results.problem.tasks if task in group.serves]
-    numbers = ["test error", "loss"] if _errors_known(run) else ["test loss", "change"]
+    numbers = ["test error", "loss change"] if _errors_known(run) else ["test loss", "change"]
     columns = ["serves", *(numbers[:1] if together else numbers)]
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
     return tag(

@@ -74,7 +74,7 @@ const nearby = new IntersectionObserver(
 );
 const waiting = new Map();
 
-// Draws a plot when it comes near the window; returns the function that redraws it. Calls `drawn` once, at the first time.
+// Draws a plot when it comes near the window; returns a function that redraws it. `drawn` is called the first time.
 function plot(id, build, drawn = () => {}) {
   const place = find(id);
   if (!place) return () => {};
