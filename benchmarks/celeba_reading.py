@@ -30,7 +30,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from markdown import progress, table
-from tagalong.learn import Job, Mapped, Problem, Recipe, Split, Task, train
+from tagalong.learn import Job, MappedTensor, Problem, Recipe, Split, Task, train
 from tagalong_paper.celeba.cache import Cache, cores
 from tagalong_paper.celeba.decode import decode
 from tagalong_paper.celeba.files import find_images
@@ -147,7 +147,7 @@ def training(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
         some[:] = random.integers(0, 256, some.shape, dtype=np.uint8)
     del file
     labels = torch.from_numpy(random.integers(0, 2, rows).astype(np.float32))
-    inputs = Mapped.open(path, "random")
+    inputs = MappedTensor.open(path, "random")
     few = Split(
         torch.from_numpy(np.array([[0], [255]], np.uint8)).view(2, 1, 1, 1).expand(2, 3, 64, 64), {"a": labels[:2]}
     )

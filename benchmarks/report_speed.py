@@ -25,7 +25,7 @@ from playwright.sync_api import sync_playwright
 from tagalong.report import write_report
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "report"))
-from made_up_run import make_run
+from fake_run import make_run
 
 DRAWN = """() => [...document.querySelectorAll('.plot')]
     .filter((plot) => plot.getBoundingClientRect().top < innerHeight)

@@ -48,7 +48,7 @@ def measure(problem: Problem, seed: int, settings: Mapping[str, Any], every: int
     start = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
         training = Training(problem, Job(problem.names, seed), meter=meter)
-        while not training.over:
+        while not training.finished:
             training.run_epoch()
     mean, stderr = {}, {}
     for name in ESTIMATORS:
@@ -103,7 +103,7 @@ def measure_joint(problem: Problem, seed: int, every: int) -> Measured:
     start = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
         training = _Joint(problem, seed, every)
-        while not training.over:
+        while not training.finished:
             training.run_epoch()
     gains = np.sort(np.stack(training.gains), axis=0)
     cut = round(0.05 * len(gains))

@@ -11,7 +11,7 @@ from tagalong.rendering import columns
 from tagalong.study.text import tasks_table
 
 sys.path.append(str(Path(__file__).parent / "report"))
-from made_up_run import make_run
+from fake_run import make_run
 
 TASKS = ("age", "年齢", "poids 😀", "वज़न", "ta\N{COMBINING ACUTE ACCENT}lla", "体重と身長と年齢と血圧と血糖値と脂質")
 

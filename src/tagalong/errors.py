@@ -7,7 +7,7 @@ import importlib.util
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 Spelling = Callable[[str], str]
@@ -205,8 +205,33 @@ def closest(name: str, known: Iterable[str]) -> str:
     return f"there are {', '.join(known[:20])}" + (f" and {len(known) - 20} more" if len(known) > 20 else "")
 
 
-def from_zero(value: object) -> bool:
-    """Whether this is a finite number from 0."""
+def is_number(value: object) -> bool:
+    """Whether this is a finite number, and not a truth value.
+
+    Example:
+        >>> is_number(0.5), is_number(float("nan")), is_number(True)
+        (True, False, False)
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond all doubles
+        return False
+
+
+def is_positive_integer(value: object) -> bool:
+    """Whether this is an integer, numpy's included, and at least 1.
+
+    Example:
+        >>> is_positive_integer(3), is_positive_integer(0), is_positive_integer(1.0)
+        (True, False, False)
+    """
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def is_nonnegative(value: object) -> bool:
+    """Whether this is a finite number of at least 0."""
     return isinstance(value, Real) and 0 <= float(value) < math.inf
 
 

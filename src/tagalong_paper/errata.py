@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tagalong.group import select_groups
-from tagalong.learn import Capacity, parameters_of
+from tagalong.learn import Capacity, count_parameters
 from tagalong.problems import load_problem
 
 from .printed import (
@@ -285,7 +285,7 @@ def setting() -> list[Erratum]:
 def paper_capacities() -> list[Capacity]:
     """The paper's CelebA network at 2×, 3× and 4× the channels, with all nine heads."""
     problem = load_problem("faces", rows=100, size="full")
-    sizes = {times: parameters_of(problem, problem.names, times) for times in (1.0, 2.0, 3.0, 4.0)}
+    sizes = {times: count_parameters(problem, problem.names, times) for times in (1.0, 2.0, 3.0, 4.0)}
     return [Capacity("channels", times, times, size, size / sizes[1.0]) for times, size in sizes.items() if times > 1]
 
 

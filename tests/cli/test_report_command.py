@@ -9,7 +9,7 @@ import pytest
 from terminal import Terminal, environment
 
 sys.path.append(str(Path(__file__).parents[1] / "report"))
-from made_up_run import make_run
+from fake_run import make_run
 
 TASKS = ("age", "ill", "tall")
 

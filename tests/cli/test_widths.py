@@ -17,7 +17,7 @@ from tagalong.cli.messages import print_error
 from tagalong_paper import EXPERIMENTS
 
 sys.path.append(str(Path(__file__).parents[1] / "report"))
-from made_up_run import make_run
+from fake_run import make_run
 
 TASKS = ("age", "ill", "a_task_with_a_name_that_is_longer_than_anybody_would_like_to_type_it", "tall", "thin \x1b[2J")
 HELP = ["", "demo", "problems", "run", "report", "predict", "group", "plan", "verdict", "paper"]

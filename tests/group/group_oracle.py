@@ -1,4 +1,4 @@
-"""The slow obvious way: try every set of networks."""
+"""A slow reference: tries every set of networks."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""Certificates of many tasks: checked without looking at every group, and refused when they promise too much."""
+"""Certificates of many tasks are checked without enumerating all groups, and fail if prices are too low."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def planted(n: int, noise: float, groups: int) -> Floats:
 
 
 @pytest.mark.parametrize(("n", "groups", "singles"), [(20, 3, True), (26, 4, False), (40, 7, False)])
-def test_certificates_beyond_all_groups_hold_and_no_cheaper_ones_do(n: int, groups: int, singles: bool) -> None:
+def test_certificates_of_many_tasks_hold_and_lower_prices_do_not(n: int, groups: int, singles: bool) -> None:
     matrix, names = planted(n, 0.5, groups), list(map(str, range(n)))
     grouping = select_groups(matrix, groups, allow_single=singles)
     certificate = grouping.certificate
@@ -31,7 +31,7 @@ def test_certificates_beyond_all_groups_hold_and_no_cheaper_ones_do(n: int, grou
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_group_that_earns_too_much_is_passed_over(seed: int) -> None:
+def test_every_group_with_too_much_surplus_is_checked(seed: int) -> None:
     random, n = np.random.default_rng(seed), 8
     scores, prices = random.standard_normal((n, n)), random.normal(0.5, 0.3, n)
     largest, network = n - seed % 4, float(random.uniform(0.2, 1.5))

@@ -1,4 +1,4 @@
-"""Column generation: the same optima without a table of all sets, and bounds that hold wherever it ends."""
+"""Column generation finds the same optima without a table of all sets, with valid bounds wherever it stops."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from tagalong.group import select_groups
-from tagalong.group.problem import Limits, Problem, is_whole, membership, solution_value
-from tagalong.group.solvers.columns import Pricing, Question, Work, solve_columns
+from tagalong.group.problem import Limits, Problem, membership, solution_value, splits_no_link
+from tagalong.group.solvers.columns import NodeBudget, Pricing, PricingQuery, solve_columns
 from tagalong.group.solvers.local_search import solve_search
 from tagalong.group.solvers.served_sets import served_values
 
@@ -67,7 +67,7 @@ def test_column_generation_equals_the_dynamic_programme(
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_problems_are_solved_as_by_the_dynamic_programme(seed: int) -> None:
+def test_random_problems_equal_the_dynamic_programme(seed: int) -> None:
     n = 8 + seed % 3
     matrix = np.random.default_rng(seed).standard_normal((n, n))
     for budget in (2, 3, 5):
@@ -80,7 +80,7 @@ def test_random_problems_are_solved_as_by_the_dynamic_programme(seed: int) -> No
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("links", [(), (0b11,), (0b1000010, 0b10101)])
-def test_pricing_finds_exactly_the_sets_that_pay(seed: int, links: tuple[int, ...]) -> None:
+def test_pricing_finds_exactly_the_sets_worth_more_than_their_prices(seed: int, links: tuple[int, ...]) -> None:
     n = 7
     problem = problem_of(n, seed, singles=bool(seed % 2), largest=n - seed % 4, links=links)
     random = np.random.default_rng(seed)
@@ -89,19 +89,19 @@ def test_pricing_finds_exactly_the_sets_that_pay(seed: int, links: tuple[int, ..
         prices[membership(np.array([link]), n)[0]] = random.uniform(-0.5, 0.5)
     sets = np.arange(1, 2**n)
     earned = served_values(problem)[1:] - membership(sets, n) @ prices
-    paying = sets[(earned > least + 1e-9) & is_whole(sets, problem.links)]
+    paying = sets[(earned > least + 1e-9) & splits_no_link(sets, problem.links)]
     pricing, found = Pricing(problem), {}
     for every in (True, False):
-        rows = pricing.find(Question(prices, least, every), Work(float("inf")), Limits())
+        rows = pricing.find(PricingQuery(prices, least, every), NodeBudget(float("inf")), Limits())
         found[every] = set((rows @ (1 << np.arange(n))).tolist())
     assert found[True] == set(paying.tolist())
     assert found[False] <= found[True]
     if len(paying):
-        assert int(sets[np.where(is_whole(sets, problem.links), earned, -np.inf).argmax()]) in found[False]
+        assert int(sets[np.where(splits_no_link(sets, problem.links), earned, -np.inf).argmax()]) in found[False]
 
 
 @pytest.mark.parametrize("nodes", [0, 1_000, 20_000, 10**9])
-def test_bounds_hold_wherever_the_work_ends(nodes: int) -> None:
+def test_bounds_hold_for_any_number_of_nodes(nodes: int) -> None:
     for seed in range(6):
         problem = problem_of(11, seed, singles=False, largest=11)
         best = solve_columns(problem, [3], Limits())[0]
@@ -110,7 +110,7 @@ def test_bounds_hold_wherever_the_work_ends(nodes: int) -> None:
         assert solution_value(problem, found.choices) <= found.bound + 1e-12
 
 
-def test_little_work_still_gives_what_the_search_finds() -> None:
+def test_few_nodes_still_give_the_result_of_the_search() -> None:
     scores = planted(28, 1.0, 5)
     np.fill_diagonal(scores, -np.inf)
     problem = Problem(28, scores / 4, None, tuple(1 << i for i in range(28)), 28)
@@ -122,7 +122,7 @@ def test_little_work_still_gives_what_the_search_finds() -> None:
 
 
 @pytest.mark.parametrize(("n", "noise", "groups"), [(26, 0.3, 4), (26, 0.5, 4), (30, 0.5, 5), (40, 0.5, 7)])
-def test_structured_problems_beyond_the_table_are_proven(n: int, noise: float, groups: int) -> None:
+def test_structured_problems_too_large_for_the_table_are_proven(n: int, noise: float, groups: int) -> None:
     matrix = planted(n, noise, groups)
     grouping = select_groups(matrix, groups)
     assert grouping.solver == "columns"
@@ -133,7 +133,7 @@ def test_structured_problems_beyond_the_table_are_proven(n: int, noise: float, g
     assert grouping.certificate.bound(groups) == pytest.approx(grouping.value, abs=1e-6)
 
 
-def test_a_fractional_programme_is_closed_by_the_integer_one() -> None:
+def test_a_fractional_optimum_is_closed_by_the_integer_programme() -> None:
     loose = 0
     for seed in range(8):
         matrix = np.round(np.random.default_rng(seed).standard_normal((8, 8)), 1)

@@ -1,4 +1,4 @@
-"""Scores of any size: near the smallest and the largest doubles the answer is that of ordinary ones."""
+"""Scores of any size, near the smallest and largest doubles, give the same groups as ordinary ones."""
 
 from itertools import combinations
 from typing import Any
@@ -55,7 +55,7 @@ def assert_scaled(found: Grouping, plain: Grouping, power: int) -> None:
 @example(matrix=np.arange(25.0).reshape(5, 5) % 7, power=-1074, form="array", objective="max")
 @example(matrix=np.arange(25.0).reshape(5, 5) % 7, power=1015, form="results", objective="min")
 @settings(max_examples=80, deadline=None)
-def test_a_power_of_two_changes_no_grouping(matrix: Floats, power: int, form: str, objective: Any) -> None:
+def test_scaling_by_a_power_of_two_changes_no_grouping(matrix: Floats, power: int, form: str, objective: Any) -> None:
     plain = select_groups(FORMS[form](matrix), 2, objective=objective)
     assert_scaled(select_groups(FORMS[form](np.ldexp(matrix, power)), 2, objective=objective), plain, power)
 
@@ -73,7 +73,7 @@ def test_a_power_of_two_changes_no_grouping(matrix: Floats, power: int, form: st
         {"allow_single": True, "weights": {"1": 3.0, "4": 0.1}},
     ],
 )
-def test_every_solver_takes_scores_of_any_size(power: int, options: Any) -> None:
+def test_every_solver_accepts_scores_of_any_size(power: int, options: Any) -> None:
     matrix = np.random.default_rng(0).integers(-9, 10, (5, 5)).astype(np.float64)
     plain = select_groups(matrix, 3, **options)
     assert_scaled(select_groups(np.ldexp(matrix, power), 3, **options), plain, power)
@@ -88,7 +88,7 @@ def test_too_many_groups_to_list_are_searched_at_any_size() -> None:
 
 @pytest.mark.parametrize("size", [1e-310, 1e-300, 1e-20, 1e300])
 @pytest.mark.parametrize("seed", range(5))
-def test_tiny_and_huge_scores_give_what_enumeration_gives(size: float, seed: int) -> None:
+def test_tiny_and_huge_scores_equal_enumeration(size: float, seed: int) -> None:
     matrix = np.random.default_rng(seed).standard_normal((5, 5))
     best = best_by_enumeration(networks_of(matrix, lambda _: 1), 5, 2)
     assert select_groups(matrix * size, 2).value == pytest.approx(best * size, rel=1e-9, abs=0)
@@ -96,7 +96,7 @@ def test_tiny_and_huge_scores_give_what_enumeration_gives(size: float, seed: int
 
 @given(matrix=WHOLE, powers=st.lists(st.integers(-900, 900), min_size=5, max_size=5))
 @settings(max_examples=40, deadline=None)
-def test_weights_may_make_up_for_the_size_of_scores(matrix: Floats, powers: list[int]) -> None:
+def test_weights_may_compensate_for_the_size_of_scores(matrix: Floats, powers: list[int]) -> None:
     weights = {str(task): float(np.ldexp(1.0, -power)) for task, power in enumerate(powers)}
     plain, found = select_groups(matrix, 2), select_groups(np.ldexp(matrix, powers), 2, weights=weights)
     assert (found.groups, found.value, found.ties) == (plain.groups, plain.value, plain.ties)
@@ -126,7 +126,7 @@ def test_certificates_hold_at_any_size(matrix: Floats, power: int, solver: Any, 
 
 
 @pytest.mark.parametrize("power", [-1000, 0, 1015])
-def test_a_certificate_that_asks_too_little_is_refused_at_any_size(power: int) -> None:
+def test_a_certificate_with_too_low_prices_fails_at_any_size(power: int) -> None:
     matrix = np.array([[0, 2.0, 1.0], [1.0, 0, 1.0], [1.0, 1.0, 0]])
     prices = {"a": 1.0, "b": 2.0, "c": 1.0}
     assert check_certificate(np.ldexp(matrix, power), list("abc"), _times(prices, power))
@@ -147,7 +147,7 @@ def test_a_huge_diagonal_that_is_not_used_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("form", sorted(FORMS))
-def test_scores_whose_sum_is_no_double_are_refused(form: str) -> None:
+def test_scores_whose_sum_overflows_raise_an_error(form: str) -> None:
     scores = FORMS[form](np.full((5, 5), 1e308))
     sentence = r"^`scores` must add up to less than 9e\+307 over all tasks, found up to 1e\+308 for one of 5; divide"
     with pytest.raises(ValueError, match=sentence):
@@ -159,7 +159,7 @@ def test_scores_whose_sum_is_no_double_are_refused(form: str) -> None:
         select_groups(FORMS[form](np.full((5, 5), 1e300)), 2, weights={names[0]: 1e10})
 
 
-def test_budgets_in_huge_units_are_taken() -> None:
+def test_budgets_in_huge_units_are_accepted() -> None:
     matrix = np.random.default_rng(0).random((16, 16))
     found, plain = select_groups(matrix, 3e15, cost=lambda _: 1e15), select_groups(matrix, 3, cost=lambda _: 1)
     assert (found.value, found.options) == (plain.value, plain.options)

@@ -1,4 +1,4 @@
-"""Costs by group and forbidden pairs with more tasks than groups can be listed for."""
+"""Costs by group and forbidden pairs with too many tasks to list all groups."""
 
 from typing import Any
 
@@ -29,12 +29,12 @@ OPTIONS: list[tuple[float, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("budget", "options"), OPTIONS)
 @pytest.mark.parametrize("seed", range(4))
-def test_groups_worth_considering_come_close_to_all_groups(
+def test_searching_promising_groups_comes_close_to_searching_all(
     monkeypatch: pytest.MonkeyPatch, budget: float, options: dict[str, Any], seed: int
 ) -> None:
     scores = matrix(9, seed)
     exact = select_groups(scores, budget, **options)
-    monkeypatch.setattr("tagalong.group.problem_building.MOST_LISTED", 5)
+    monkeypatch.setattr("tagalong.group.problem_building.MAX_LISTED", 5)
     found = select_groups(scores, budget, **options)
     assert_valid(found, 9)
     assert (found.solver, found.status) == ("search", "feasible")
@@ -46,7 +46,7 @@ def test_groups_worth_considering_come_close_to_all_groups(
 
 
 @pytest.mark.parametrize("n", [16, 40])
-def test_many_tasks_keep_to_their_costs_and_links(n: int) -> None:
+def test_many_tasks_satisfy_costs_and_links(n: int) -> None:
     scores, apart = matrix(n, 0), [("0", "1"), ("3", "4", "5")]
     options: Any = {"cost": encoder_and_heads, "max_cost": 2.0, "cannot_link": apart, "must_link": [("6", "7")]}
     grouping = select_groups(scores, 10.0, **options)
@@ -60,11 +60,11 @@ def test_many_tasks_keep_to_their_costs_and_links(n: int) -> None:
     assert grouping == select_groups(scores, 10.0, **options)
 
 
-def test_what_is_not_found_is_not_called_impossible() -> None:
+def test_a_failed_search_is_not_reported_as_infeasible() -> None:
     with pytest.raises(ValueError, match="found no networks within the `budget` of 1 that serve all tasks"):
         select_groups(matrix(16, 0), 1, cannot_link=[("0", "1")])
 
 
-def test_a_budget_below_every_cost_is_refused() -> None:
+def test_a_budget_below_every_cost_raises_an_error() -> None:
     with pytest.raises(ValueError, match=r"found no networks within the `budget` of 0\.5"):
         select_groups(matrix(16, 0), 0.5, cost=encoder_and_heads)

@@ -1,4 +1,4 @@
-"""What is said to be proven is: programmes agree, certificates hold, bounds are bounds."""
+"""Proofs are valid: solvers agree, certificates hold, and bounds are not exceeded."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def test_a_certificate_with_links_holds_with_them() -> None:
     assert not check_certificate(matrix, names(9), grouping.certificate)
 
 
-def test_a_certificate_that_promises_too_much_is_refused() -> None:
+def test_a_certificate_with_too_low_prices_fails() -> None:
     matrix = random_matrix(10, 1)
     grouping = select_groups(matrix, 3, solver="lp")
     assert grouping.certificate is not None
@@ -89,7 +89,7 @@ def test_a_certificate_holds_for_the_groups_it_was_made_for() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_cheap_bound_is_never_below_the_optimum(seed: int) -> None:
+def test_the_simple_bound_is_never_below_the_optimum(seed: int) -> None:
     random = np.random.default_rng(seed)
     n = int(random.integers(3, 11))
     matrix = random.standard_normal((n, n)) + (random.random((n, n)) < 0.3) * 2
@@ -128,7 +128,7 @@ def test_planted_groups_of_many_tasks_are_found_with_a_bound() -> None:
     assert grouping.value == pytest.approx(score_of(matrix, grouping))
 
 
-def test_search_keeps_links_and_sizes() -> None:
+def test_search_satisfies_links_and_sizes() -> None:
     matrix, _ = planted(30, 3, 0.5)
     linked = {"0", "7", "19"}
     grouping = select_groups(matrix, 6, max_size=7, must_link=[linked])
@@ -155,7 +155,7 @@ def test_a_time_limit_returns_the_best_found_with_its_bound() -> None:
     assert quick.value == pytest.approx(score_of(matrix, quick))
 
 
-def test_budgets_together_equal_budgets_one_by_one() -> None:
+def test_solving_budgets_together_equals_solving_them_one_by_one() -> None:
     matrix = random_matrix(9, 5)
     together = select_groups_by_budget(matrix, range(1, 10))
     assert together == {budget: select_groups(matrix, budget) for budget in range(1, 10)}

@@ -1,4 +1,4 @@
-"""Somebody stops a solve, or the clock does: the best found comes back with its bound."""
+"""A solve that is stopped, or runs out of time, returns the best choice found with its bound."""
 
 import threading
 from typing import Any
@@ -9,7 +9,7 @@ from group_oracle import Floats, assert_valid, score_of
 
 from tagalong.affinity import Affinity
 from tagalong.group import select_groups
-from tagalong.group.solvers.local_search import packed
+from tagalong.group.solvers.local_search import pack_units
 
 
 class After:
@@ -43,7 +43,7 @@ def test_a_stopped_solve_returns_the_best_found_with_its_bound(solver: Any, n: i
         assert grouping.status == "optimal"
 
 
-def test_stop_is_asked_in_the_callers_thread() -> None:
+def test_stop_is_called_in_the_thread_of_the_caller() -> None:
     threads = set()
 
     def stop() -> bool:
@@ -54,7 +54,7 @@ def test_stop_is_asked_in_the_callers_thread() -> None:
     assert threads == {threading.get_ident()}
 
 
-def test_stopping_ends_the_resamples_too() -> None:
+def test_stopping_also_ends_the_resamples() -> None:
     history = np.random.default_rng(0).standard_normal((50, 4, 4))
     affinity = Affinity.from_history(history, list("abcd"))
     stop = After(40)
@@ -82,14 +82,14 @@ def test_stop_must_be_callable() -> None:
     ],
 )
 def test_units_are_packed_whenever_they_fit(sizes: list[int], places: int, room: int, fits: bool) -> None:
-    place = packed(sizes, places, room)
+    place = pack_units(sizes, places, room)
     assert (place is not None) == fits
     if place is not None:
         assert np.bincount(place, weights=sizes, minlength=places).max() <= room
 
 
 @pytest.mark.parametrize("solver", ["exact", "lp", "search"])
-def test_tight_packings_are_found_and_impossible_ones_refused(solver: Any) -> None:
+def test_tight_packings_are_found_and_impossible_ones_raise_an_error(solver: Any) -> None:
     links = [("0", "1", "2"), ("3", "4", "5"), ("6", "7"), ("8", "9"), ("10", "11")]
     grouping = select_groups(matrix(12), 2, solver=solver, max_size=6, must_link=links)
     assert sorted(len(group.serves) for group in grouping.groups) == [6, 6]

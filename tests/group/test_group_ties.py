@@ -1,4 +1,4 @@
-"""Among equal values: the fewest groups, then the smallest, then the first by name."""
+"""Ties go to the fewest groups, then to the smallest, then to the first by name."""
 
 from itertools import combinations
 from typing import Any
@@ -65,7 +65,7 @@ def test_all_equal_affinities_give_one_group(value: float) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [(0.3, 0.1 + 0.2), (0.1 + 0.2, 0.3)])
-def test_equal_helpers_come_by_name_whatever_their_last_bit(first: float, second: float) -> None:
+def test_equal_helpers_are_chosen_by_name_despite_rounding(first: float, second: float) -> None:
     assert first != second
     grouping = select_groups([[0, 5, first], [5, 0, second], [0, 0, 0]], 2)
     assert [sorted(group.trains) for group in grouping.groups] == [["0", "1"], ["0", "2"]]
@@ -74,7 +74,7 @@ def test_equal_helpers_come_by_name_whatever_their_last_bit(first: float, second
     assert "2 other groupings are just as good" in str(grouping)
 
 
-def test_values_closer_than_a_tie_take_the_fewest_groups() -> None:
+def test_values_closer_than_a_tie_give_the_fewest_groups() -> None:
     matrix = np.full((4, 4), 0.1)
     matrix[0, 1] += 1e-12
     assert len(select_groups(matrix, 4).groups) == 1
@@ -82,7 +82,7 @@ def test_values_closer_than_a_tie_take_the_fewest_groups() -> None:
     assert len(select_groups(matrix, 4).groups) > 1
 
 
-def test_with_costs_the_fewest_groups_win_too() -> None:
+def test_the_fewest_groups_also_win_with_costs() -> None:
     same: Any = {"a": 1.0, "b": 1.0}
     candidates = [Candidate({"a"}, {"a": 1.0}, 0.5), Candidate({"b"}, {"b": 1.0}, 0.5), Candidate({"a", "b"}, same, 2)]
     with pytest.raises(ValueError, match="collection of names"):
@@ -104,9 +104,7 @@ def test_the_linear_programme_leaves_out_redundant_groups() -> None:
     singles=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
-def test_solvers_with_prices_choose_the_same_of_equal_choices(
-    matrix: Floats, data: st.DataObject, singles: bool
-) -> None:
+def test_solvers_with_prices_break_ties_in_the_same_way(matrix: Floats, data: st.DataObject, singles: bool) -> None:
     n = len(matrix)
     options: Any = {"allow_single": singles, "max_size": data.draw(st.integers(2, n))}
     budget = data.draw(st.integers(-(-n // options["max_size"]), n))
@@ -119,7 +117,7 @@ def test_solvers_with_prices_choose_the_same_of_equal_choices(
             assert set(found.ties) == set(exact.ties)
 
 
-def test_ties_of_many_tasks_are_listed_too() -> None:
+def test_ties_of_many_tasks_are_also_listed() -> None:
     place = np.arange(26) % 4
     matrix = (place[:, None] == place).astype(float)
     matrix[:, 25] = matrix[25] = 0.0

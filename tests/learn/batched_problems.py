@@ -1,4 +1,4 @@
-"""Small problems for training many networks at once, and what "the same network" means."""
+"""Small problems for training many networks at once, and comparisons of trained networks."""
 
 import itertools
 from collections.abc import Callable, Sequence

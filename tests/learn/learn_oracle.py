@@ -1,4 +1,4 @@
-"""Training in one plain loop, row by row, with optimisers written out: what the trainer must equal in float64."""
+"""A plain training loop, row by row, with explicit optimisers: a reference for the trainer in float64."""
 
 import copy
 import math
@@ -8,34 +8,34 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tagalong.learn import Problem, Recipe, Task, derived
+from tagalong.learn import Problem, Recipe, Task, derive_seed
 
 
 def slow_train(problem: Problem, names: tuple[str, ...], seed: int) -> dict[str, Any]:
     """Validation losses after every epoch, the epoch of the best ones, the best weights, and the number of steps."""
     recipe = problem.recipe
     tasks = [task for task in problem.tasks if task.name in names]
-    torch.manual_seed(derived(seed, "encoder"))
+    torch.manual_seed(derive_seed(seed, "encoder"))
     encoder = problem.encoder().double()
     features = encoder.eval()(problem.train.inputs[:2]).shape[1]
     encoder.train()
     heads = {}
     for task in tasks:
-        torch.manual_seed(derived(seed, "head", task.name))
+        torch.manual_seed(derive_seed(seed, "head", task.name))
         heads[task.name] = nn.Linear(features, 1).double()
     parameters = [p for module in (encoder, *heads.values()) for p in module.parameters()]
     memory: list[dict[str, Any]] = [{} for _ in parameters]
     curve, best_epoch, best_loss, best, steps = [], -1, math.inf, None, 0
     for epoch in range(recipe.epochs):
         order = torch.randperm(
-            len(problem.train), generator=torch.Generator().manual_seed(derived(seed, "rows", epoch))
+            len(problem.train), generator=torch.Generator().manual_seed(derive_seed(seed, "rows", epoch))
         ).tolist()
         batches = [order[start : start + recipe.batch_size] for start in range(0, len(order), recipe.batch_size)]
         if len(batches[-1]) == 1:
             last = batches.pop()
             batches[-1] += last
         for batch in batches:
-            torch.manual_seed(derived(seed, "masks", "encoder", steps))
+            torch.manual_seed(derive_seed(seed, "masks", "encoder", steps))
             features = slow_forward(encoder, problem.train.inputs[batch])
             total = torch.zeros((), dtype=torch.float64)
             for task in tasks:

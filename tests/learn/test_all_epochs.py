@@ -40,7 +40,7 @@ def test_networks_trained_together_equal_those_trained_alone(keep: str) -> None:
     assert epochs == {5} if keep == "last" else len(epochs) > 1
 
 
-def test_last_weights_that_diverged_are_no_network() -> None:
+def test_last_weights_that_diverged_are_not_returned() -> None:
     recipe = replace(OVERFITTING, lr=1e200, patience=None, keep="last")
     with pytest.raises(Diverged, match=r"diverged before the last epoch; lower `recipe.lr`"):
         train(small_problem(recipe), Job(TASKS))
@@ -48,7 +48,7 @@ def test_last_weights_that_diverged_are_no_network() -> None:
         list(train_many(small_problem(recipe), [Job(("age",)), Job(("age", "ill"))]))
 
 
-def test_an_early_look_ends_with_its_own_last_epoch() -> None:
+def test_a_job_with_fewer_epochs_keeps_the_weights_of_its_last() -> None:
     problem = small_problem(replace(OVERFITTING, patience=None, keep="last"))
     looks = [
         train(problem, Job(TASKS, epochs=3)),
@@ -57,8 +57,10 @@ def test_an_early_look_ends_with_its_own_last_epoch() -> None:
     assert [look.best_epoch for look in looks] == [2, 2, 2]
 
 
-def test_contradictions_are_refused() -> None:
-    with pytest.raises(ValueError, match="needs `patience` None, found 10"):
+def test_contradictory_settings_raise_an_error() -> None:
+    with pytest.raises(
+        ValueError, match="`patience` must be None with `keep='last'`, which trains all epochs, found 10"
+    ):
         Recipe(keep="last")
     with pytest.raises(ValueError, match="`keep` must be one of 'best', 'last', found 'first'"):
         Recipe(keep="first", patience=None)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tagalong.learn import MLP, Job, Problem, Task, build_network, label_summary, read_preparation
-from tagalong.learn.splitting import given_parts, split_rows
+from tagalong.learn.splitting import read_parts, split_rows
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     return inputs, labels
 
 
-def refused(*arguments, **options) -> list[str]:
-    with pytest.raises(ValueError, match=r"must|lacks") as caught:
+def problems_of(*arguments, **options) -> list[str]:
+    with pytest.raises(ValueError, match=r"must|has class") as caught:
         Problem.from_arrays(*arguments, **options)
     return str(caught.value).removeprefix("several problems:\n").split("\n")
 
@@ -32,7 +32,7 @@ def test_kinds_are_guessed(data) -> None:
     assert [len(split) for split in problem.splits.values()] == [140, 20, 40]
 
 
-def test_few_rows_of_whole_numbers_are_regression() -> None:
+def test_few_rows_of_integers_are_regression() -> None:
     labels = np.arange(30) % 8
     assert Problem.from_arrays(np.eye(30), labels, ["count"]).task("count").kind == "regression"
 
@@ -52,7 +52,7 @@ def test_inputs_and_regression_targets_are_standardised_with_train_rows_only(dat
     assert set(problem.scales) == {"a"}
 
 
-def test_raw_rows_are_prepared_as_the_train_rows_were_after_a_journey_through_json(data) -> None:
+def test_a_preparation_read_from_json_prepares_raw_rows_alike(data) -> None:
     inputs, labels = data
     split = (np.arange(100), np.arange(100, 150), np.arange(150, 200))
     problem = Problem.from_arrays(inputs, labels, ["a", "b", "c"], split=split)
@@ -85,7 +85,7 @@ def test_two_values_of_any_kind_are_a_binary_task(values) -> None:
         assert "'ill': 'yes' counts as 1, 'no' as 0" in problem.notes
 
 
-def test_text_and_odd_numbers_become_classes_in_their_order() -> None:
+def test_texts_and_arbitrary_integers_become_classes_in_sorted_order() -> None:
     texts = ["red", "green", "blue"] * 30
     numbers = [10, 20, 5] * 30
     problem = Problem.from_arrays(np.eye(90), {"t": texts, "n": numbers}, ["t", Task("n", "multiclass", classes=3)])
@@ -148,12 +148,12 @@ def test_the_default_encoder_fits(data) -> None:
     assert {name: tuple(out.shape) for name, out in outputs.items()} == {"a": (20, 1), "c": (20, 4)}
 
 
-def test_same_seed_same_split_other_seed_another(data) -> None:
+def test_the_split_depends_on_the_seed(data) -> None:
     first, again, other = (Problem.from_arrays(*data, ["a", "b", "c"], seed=seed).fingerprint for seed in (1, 1, 2))
     assert first == again != other
 
 
-def test_a_rare_class_is_in_every_part_if_a_few_draws_can_do_it() -> None:
+def test_a_rare_class_is_in_every_part_if_a_few_draws_allow_it() -> None:
     labels = np.zeros(100)
     labels[:6] = 1
     for seed in range(5):
@@ -165,24 +165,24 @@ def test_a_rare_class_is_in_every_part_if_a_few_draws_can_do_it() -> None:
     assert any("only one class" in warning for warning in label_summary(problem).warnings)
 
 
-def test_all_problems_come_at_once(data) -> None:
+def test_all_problems_are_reported_at_once(data) -> None:
     inputs, labels = data
     inputs[3, 2], inputs[4, 2], inputs[0, 0] = np.nan, np.inf, np.nan
     labels[:, 0], labels[:, 1] = np.nan, 7
-    assert refused(inputs, labels, ["a", "b", "c"]) == [
+    assert problems_of(inputs, labels, ["a", "b", "c"]) == [
         "`inputs` must be finite, found NaN or inf in column 0 (1 rows), 2 (2 rows); fill them in or leave them out",
         "`targets`: 'a' must have labels, found all 200 missing; leave the task out",
         "`targets`: 'b' must vary, found 7 wherever it is known; leave the task out",
     ]
 
 
-def test_rows_that_do_not_match_are_named(data) -> None:
+def test_different_numbers_of_rows_raise_an_error(data) -> None:
     inputs, labels = data
-    assert refused(inputs, labels[:150], ["a", "b", "c"], groups=[1, 2]) == [
-        "`targets`: 'a' must have 200 rows as `inputs` has, found 150",
-        "`targets`: 'b' must have 200 rows as `inputs` has, found 150",
-        "`targets`: 'c' must have 200 rows as `inputs` has, found 150",
-        "`groups` must be one label per row [200], found the shape [2]",
+    assert problems_of(inputs, labels[:150], ["a", "b", "c"], groups=[1, 2]) == [
+        "`targets`: 'a' must have 200 rows, like `inputs`, found 150",
+        "`targets`: 'b' must have 200 rows, like `inputs`, found 150",
+        "`targets`: 'c' must have 200 rows, like `inputs`, found 150",
+        "`groups` must have the shape [200], one label per row, found [2]",
     ]
 
 
@@ -191,16 +191,16 @@ def test_rows_that_do_not_match_are_named(data) -> None:
     [
         ({"tasks": []}, "`tasks` must name at least one task, found none"),
         ({"tasks": ["a", "b", "a"]}, "`tasks` must be distinct, found more than once: 'a'; rename them"),
-        ({"tasks": ["a", "b"]}, "`targets` must be [rows, 2], a column for each task, found the shape [200, 3]"),
+        ({"tasks": ["a", "b"]}, "`targets` must have the shape [rows, 2], one column per task, found [200, 3]"),
         ({"targets": {"a": np.arange(200)}}, "`targets` must have every task, found none for 'b', 'c'"),
         ({"split": (0.5, 0.5)}, "`split` must be three positive shares (train, validation, test), found (0.5, 0.5)"),
         ({"split": (0.5, 0.2, 0.2)}, "`split` must be shares that sum to 1, found (0.5, 0.2, 0.2) with sum 0.9"),
         ({"split": ([0], [1])}, "`split` must be three arrays of row numbers (train, validation, test), found 2"),
-        ({"groups": [0, 1] * 100}, "`groups` must hold at least 3 groups to be split, found 2"),
+        ({"groups": [0, 1] * 100}, "`groups` must have at least 3 groups, one for each part, found 2"),
         ({"groups": [None, *range(199)]}, "`groups` must have a label for every row, found 1 missing"),
         (
             {"inputs": np.zeros((200, 3, 4, 4))},
-            "`encoder` must be given for inputs [rows, 3, 4, 4], found none; only flat ones have a default",
+            "`encoder` must be given for inputs [rows, 3, 4, 4], found None; the default encoder needs flat inputs",
         ),
         (
             {"inputs": np.full((200, 3, 4, 4), np.nan), "encoder": torch.nn.Flatten()},
@@ -228,10 +228,10 @@ def test_rows_that_do_not_match_are_named(data) -> None:
         ),
     ],
 )  # fmt: skip
-def test_wrong_input_is_refused_with_one_sentence(data, change, message) -> None:
+def test_invalid_input_raises_an_error_with_one_sentence(data, change, message) -> None:
     settings = {"inputs": data[0], "targets": data[1], "tasks": ["a", "b", "c"], **change}
     inputs, targets, tasks = (settings.pop(name) for name in ("inputs", "targets", "tasks"))
-    assert refused(inputs, targets, tasks, **settings) == [message]
+    assert problems_of(inputs, targets, tasks, **settings) == [message]
 
 
 @pytest.mark.parametrize(
@@ -244,41 +244,44 @@ def test_wrong_input_is_refused_with_one_sentence(data, change, message) -> None
         ),
     ],
 )
-def test_wrong_columns_of_a_frame_are_named(data, column, message) -> None:
+def test_invalid_columns_of_a_data_frame_are_named(data, column, message) -> None:
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"x": np.arange(200.0), "city": column})
-    assert refused(frame, data[1], ["a", "b", "c"]) == [message]
+    assert problems_of(frame, data[1], ["a", "b", "c"]) == [message]
 
 
 @pytest.mark.parametrize("rows", [1, 9])
-def test_too_few_rows_are_refused_and_nothing_else_is_said(data, rows) -> None:
-    message = f"`inputs` must have at least 10 rows to be split in three, found {rows}"
-    assert refused(data[0][:rows], data[1][:rows], ["a", "b", "c"]) == [message]
+def test_too_few_rows_are_the_only_problem_reported(data, rows) -> None:
+    message = f"`inputs` must have at least 10 rows for three parts, found {rows}"
+    assert problems_of(data[0][:rows], data[1][:rows], ["a", "b", "c"]) == [message]
 
 
-def test_a_class_or_labels_that_a_part_lacks_are_refused(data) -> None:
+def test_a_part_without_labels_and_a_class_missing_in_train_raise_an_error(data) -> None:
     inputs, labels = data
     labels[:150, 1], labels[150:, 1] = np.arange(150) % 2, np.nan
     labels[:, 2] = np.arange(200) % 3
     labels[180, 2] = 9
     split = (np.arange(100), np.arange(100, 150), np.arange(150, 200))
-    assert refused(inputs, labels, ["a", "b", "c"], split=split) == [
+    assert problems_of(inputs, labels, ["a", "b", "c"], split=split) == [
         "`split`: 'b' must have labels in test, found none",
-        "`split`: 'c' has the class 9 in test that train lacks; leave those rows out or merge the class",
+        "`split`: 'c' has class 9 in test, which does not occur in train; "
+        "leave those rows out or merge the class with another",
     ]
 
 
-def test_given_rows_are_checked() -> None:
+def test_given_parts_are_checked() -> None:
     with pytest.raises(ValueError, match=re.escape("`split`: test must be row numbers from 0 to 9, found 4 … 40")):
-        given_parts(([0, 1], [2, 3], [4, 40]), 10)
-    with pytest.raises(ValueError, match="must hold each row once, found 1 rows again"):
-        given_parts(([0, 1], [1, 3], [4, 5]), 10)
+        read_parts(([0, 1], [2, 3], [4, 40]), 10)
+    with pytest.raises(ValueError, match="must contain each row at most once, found 1 repeated"):
+        read_parts(([0, 1], [1, 3], [4, 5]), 10)
     with pytest.raises(ValueError, match="val must have rows, found none"):
-        given_parts(([0, 1], np.array([], dtype=int), [4, 5]), 10)
-    with pytest.raises(ValueError, match="must not straddle the parts of `split`, found 1 that do, such as 'ann'"):
-        given_parts(([0, 1], [2], [3]), 4, np.array(["ann", "bob", "cy", "ann"]))
+        read_parts(([0, 1], np.array([], dtype=int), [4, 5]), 10)
+    with pytest.raises(
+        ValueError, match="must each be in one part of `split` only, found 1 in several parts, such as 'ann'"
+    ):
+        read_parts(([0, 1], [2], [3]), 4, np.array(["ann", "bob", "cy", "ann"]))
     masks = [np.arange(10) % 3 == part for part in range(3)]
-    assert [part.tolist() for part in given_parts(masks, 10)] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
+    assert [part.tolist() for part in read_parts(masks, 10)] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
 
 
 shares = st.tuples(*[st.floats(0.005, 1)] * 3).map(lambda drawn: tuple(share / sum(drawn) for share in drawn))
@@ -293,7 +296,7 @@ def test_every_row_is_in_one_part_and_sizes_are_the_shares(rows, shares, seed) -
 
 
 @given(groups=st.lists(st.integers(0, 12), min_size=10, max_size=120), shares=shares, seed=st.integers(0, 99))
-def test_groups_never_straddle_and_sizes_are_off_by_two_groups_at_most(groups, shares, seed) -> None:
+def test_groups_stay_in_one_part_and_sizes_are_off_by_at_most_two_groups(groups, shares, seed) -> None:
     labels = np.array(groups)
     assume(len(set(groups)) >= 3)
     parts = split_rows(len(labels), shares, labels, seed)
@@ -312,7 +315,7 @@ def test_groups_are_kept_for_error_bars(data) -> None:
     assert sum(map(len, found)) == 50 == len(set.union(*found))
 
 
-def test_label_summary_counts_as_a_loop_does_and_warns_of_pairs_that_share_few_rows(data) -> None:
+def test_label_summary_equals_a_plain_loop_and_warns_of_pairs_with_few_shared_rows(data) -> None:
     inputs, labels = data
     labels[:160, 0], labels[150:, 1] = np.nan, np.nan
     split = (np.r_[0:100, 160:190], np.r_[100:120, 190:195, 149], np.r_[120:149, 195:200])
@@ -344,21 +347,23 @@ def test_large_numbers_that_differ_little_keep_their_differences(data) -> None:
     assert Problem.from_arrays(whole, labels, ["a", "b", "c"]).train.inputs.unique().numel() == 140
 
 
-def test_numbers_too_large_to_be_squared_are_refused(data) -> None:
+def test_numbers_too_large_to_be_squared_raise_an_error(data) -> None:
     inputs, labels = data
-    assert refused(inputs * 1e300, labels[:, 0], ["a"])[0].startswith("`inputs` must be at most 1e+150 in size")
-    (found,) = refused(inputs, labels[:, 0] * 1e300, ["a"])
+    assert problems_of(inputs * 1e300, labels[:, 0], ["a"])[0].startswith("`inputs` must be at most 1e+150 in size")
+    (found,) = problems_of(inputs, labels[:, 0] * 1e300, ["a"])
     assert found.startswith("`targets`: 'a' must be at most 1e+150 in size")
-    assert refused(inputs, labels[:, 0] * 1e-310, ["a"]) == ["`split`: 'a' must vary in train, found one value"]
+    assert problems_of(inputs, labels[:, 0] * 1e-310, ["a"]) == [
+        "`split`: 'a' must have more than one value in train, found one"
+    ]
     larger = Problem.from_arrays(inputs * 1e100, labels, ["a", "b", "c"])
     assert torch.allclose(larger.train.inputs, Problem.from_arrays(inputs, labels, ["a", "b", "c"]).train.inputs)
     with pytest.raises(ValueError, match="`rows` must be near the rows learnt from, found 1e"):
         Problem.from_arrays(inputs, labels, ["a", "b", "c"]).table.inputs(np.full((1, 4), 1e100))
 
 
-def test_dates_are_no_numbers(data) -> None:
+def test_dates_are_not_read_as_numbers(data) -> None:
     inputs, _ = data
     dates = np.datetime64("2020-01-01", "ns") + np.arange(200) * np.timedelta64(1, "D")
     dates[3] = np.datetime64("NaT")
-    (found,) = refused(inputs, {"when": dates}, ["when"])
+    (found,) = problems_of(inputs, {"when": dates}, ["when"])
     assert "'when' must have at most 50 different texts, found 199" in found

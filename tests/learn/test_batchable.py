@@ -1,4 +1,4 @@
-"""What can be batched is found out by trying; shipped problems must be."""
+"""A trial shows what can be batched; all shipped problems can."""
 
 import pytest
 import torch
@@ -21,21 +21,21 @@ def test_plain_networks_can_be_batched() -> None:
     assert why_not_batched(make_problem(CNN_WITH_BATCHNORM, images)) is None
 
 
-def test_trying_leaves_no_trace() -> None:
+def test_the_trial_changes_nothing() -> None:
     problem = make_problem(MLP_WITH_DROPOUT)
     before = torch.get_rng_state()
     why_not_batched(problem)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_rules_and_float16_are_named() -> None:
+def test_the_reason_names_rules_and_float16() -> None:
     problem = make_problem(MLP_WITH_DROPOUT)
     jobs = [Job(("size",), rule="uw"), Job(("size",), rule="pcgrad"), Job(("ill",))]
     assert "rule 'pcgrad', 'uw'" in str(why_not_batched(problem, jobs))
     assert "'bf16' can be batched" in str(why_not_batched(make_problem(MLP_WITH_DROPOUT, amp="fp16")))
 
 
-def test_a_loss_that_branches_on_values_is_found() -> None:
+def test_a_loss_that_branches_on_values_is_detected() -> None:
     def loss(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (out.squeeze(1) - target).square() if out.mean() > 0 else (out.squeeze(1) - target).abs()
 
@@ -44,7 +44,7 @@ def test_a_loss_that_branches_on_values_is_found() -> None:
     assert why_not_batched(problem, [Job(("b",))]) is None, "only the tasks asked for count"
 
 
-def test_a_layer_that_branches_in_evaluation_alone_is_found() -> None:
+def test_a_layer_that_branches_only_in_evaluation_is_detected() -> None:
     class Careful(nn.Module):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             return inputs if self.training or inputs.mean() > 0 else inputs.clamp(min=0)
@@ -53,7 +53,7 @@ def test_a_layer_that_branches_in_evaluation_alone_is_found() -> None:
     assert str(reason).startswith("vmap: ")
 
 
-def test_a_buffer_that_is_replaced_instead_of_changed_is_found() -> None:
+def test_a_buffer_that_is_replaced_instead_of_changed_is_detected() -> None:
     class Counting(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -75,7 +75,7 @@ def test_random_layers_draw_once_for_all_networks() -> None:
     assert why_not_batched(make_problem(Layers(lambda: nn.Linear(6, 4), Noisy))) is None
 
 
-def test_layers_that_remember_outside_their_buffers_are_found() -> None:
+def test_layers_with_state_outside_their_buffers_are_detected() -> None:
     class Growing(nn.Module):
         calls = 0
 
@@ -86,7 +86,7 @@ def test_layers_that_remember_outside_their_buffers_are_found() -> None:
     assert "differ" in str(why_not_batched(make_problem(Layers(lambda: nn.Linear(6, 4), Growing))))
 
 
-def test_weights_shared_between_heads_are_found() -> None:
+def test_weights_shared_between_heads_are_detected() -> None:
     shared = nn.Linear(8, 1).double()
     tasks = [Task("a", kind="regression", head=lambda features: shared), Task("b", head=lambda features: shared)]
     assert "share weights" in str(why_not_batched(make_problem(MLP_WITH_DROPOUT, tasks=tasks)))

@@ -1,4 +1,4 @@
-"""Networks trained together are the networks trained one by one."""
+"""Networks trained together equal those trained one by one."""
 
 import itertools
 import logging
@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tagalong.learn import MLP, Diverged, Job, Problem, Recipe, Task, Trained, build_network, train, train_many
-from tagalong.learn.batched import Together
-from tagalong.learn.memory import bytes_of
+from tagalong.learn.batched import BatchedTraining
+from tagalong.learn.memory import bytes_per_network
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
@@ -85,31 +85,31 @@ def test_widths_and_seeds_may_be_mixed() -> None:
 
 
 @pytest.mark.parametrize("networks", [1, 2, 5])
-def test_little_memory_gives_the_same_in_more_chunks(networks: int) -> None:
+def test_results_do_not_depend_on_memory(networks: int) -> None:
     problem = make_problem(MLP_WITH_DROPOUT, epochs=4)
     jobs = all_jobs(problem)
-    each = bytes_of(problem, build_network(problem, problem.names, 0), torch.device("cpu"))
+    each = bytes_per_network(problem, build_network(problem, problem.names, 0), torch.device("cpu"))
     few = trained_together(problem, jobs, memory=networks * each)
     for job, trained in trained_together(problem, jobs).items():
         assert_same(few[job], trained)
 
 
 @pytest.mark.parametrize("share", [0.0, 2.0])
-def test_it_makes_no_difference_when_stopped_networks_are_dropped(
+def test_results_do_not_depend_on_when_stopped_networks_are_dropped(
     share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = make_problem(CNN_WITH_BATCHNORM, images, lr=0.02)
     jobs = all_jobs(problem)[:9]
     usual = trained_together(problem, jobs)
-    monkeypatch.setattr("tagalong.learn.batched.WORTH_DROPPING", share)
+    monkeypatch.setattr("tagalong.learn.batched.DROP_SHARE", share)
     for job, trained in trained_together(problem, jobs).items():
         assert_same(trained, usual[job])
 
 
-def test_networks_that_do_not_fit_after_all_are_trained_in_halves(
+def test_a_chunk_that_runs_out_of_memory_is_split(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Crowded(Together):
+    class Crowded(BatchedTraining):
         def __init__(self, problem: Problem, jobs: list[Job], device: torch.device) -> None:
             if len(jobs) > 4:
                 raise torch.OutOfMemoryError
@@ -118,7 +118,7 @@ def test_networks_that_do_not_fit_after_all_are_trained_in_halves(
     problem = make_problem(MLP_WITH_DROPOUT, epochs=2)
     jobs = all_jobs(problem)
     roomy = trained_together(problem, jobs)
-    monkeypatch.setattr("tagalong.learn.batched.Together", Crowded)
+    monkeypatch.setattr("tagalong.learn.batched.BatchedTraining", Crowded)
     counts: list[int] = []
     for job, trained in trained_together(problem, jobs, progress=counts.append).items():
         assert_same(trained, roomy[job])
@@ -126,7 +126,7 @@ def test_networks_that_do_not_fit_after_all_are_trained_in_halves(
     assert [record.message.split()[0] for record in caplog.records] == ["15", "7", "8"]
 
 
-def test_networks_come_as_their_chunk_is_finished_and_progress_counts_them() -> None:
+def test_networks_are_yielded_when_their_chunk_is_finished_and_progress_counts_them() -> None:
     problem = make_problem(MLP_WITH_DROPOUT, epochs=4)
     jobs = all_jobs(problem, seeds=(0, 1))
     counts: list[int] = []
@@ -139,7 +139,7 @@ def test_networks_come_as_their_chunk_is_finished_and_progress_counts_them() -> 
     assert counts[-1] == len(jobs)
 
 
-def test_time_is_shared_out_by_steps() -> None:
+def test_training_time_is_shared_in_proportion_to_steps() -> None:
     problem = make_problem(MLP_WITH_DROPOUT)
     found = list(train_many(problem, all_jobs(problem)))
     rates = [trained.seconds / trained.steps for trained in found]
@@ -147,7 +147,7 @@ def test_time_is_shared_out_by_steps() -> None:
     assert rates[0] > 0
 
 
-def test_random_numbers_outside_are_left_alone() -> None:
+def test_global_random_numbers_are_not_changed() -> None:
     problem = make_problem(MLP_WITH_DROPOUT, epochs=2)
     before = torch.get_rng_state()
     networks = train_many(problem, all_jobs(problem))
@@ -155,7 +155,7 @@ def test_random_numbers_outside_are_left_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_diverging_network_disturbs_no_other_and_is_named_at_the_end() -> None:
+def test_a_diverging_network_does_not_affect_others_and_is_reported_at_the_end() -> None:
     def explosive(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (out.squeeze(1) - target).square() * torch.where(out.squeeze(1).isfinite(), torch.inf, torch.nan)
 
@@ -180,7 +180,7 @@ def test_a_diverging_network_disturbs_no_other_and_is_named_at_the_end() -> None
         assert_same(trained, train(problem, job))
 
 
-def test_mixed_precision_is_batched_and_near_to_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_mixed_precision_is_batched_and_close_to_training_alone(caplog: pytest.LogCaptureFixture) -> None:
     problem = make_problem(
         MLP(6, (12, 8)), lambda rows, generator: torch.randn(rows, 6, generator=generator), epochs=3, amp="bf16"
     )
@@ -191,7 +191,7 @@ def test_mixed_precision_is_batched_and_near_to_alone(caplog: pytest.LogCaptureF
     assert not caplog.records
 
 
-def test_other_rules_are_trained_one_by_one_and_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_rules_are_trained_one_by_one_and_this_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     problem = make_problem(MLP_WITH_DROPOUT, epochs=2)
     jobs = [Job(("size", "ill"), rule="gradnorm"), Job(("size", "sort"), rule="gradnorm"), *all_jobs(problem)[:3]]
     with caplog.at_level(logging.INFO):
@@ -202,7 +202,9 @@ def test_other_rules_are_trained_one_by_one_and_it_is_said(caplog: pytest.LogCap
     ]
 
 
-def test_layers_that_cannot_be_batched_are_trained_one_by_one_and_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_layers_that_cannot_be_batched_are_trained_one_by_one_and_this_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Branching(nn.Module):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             return inputs if inputs.sum() > 0 else -inputs
@@ -215,7 +217,7 @@ def test_layers_that_cannot_be_batched_are_trained_one_by_one_and_it_is_said(cap
     assert "4 networks of small are trained one by one: vmap: " in caplog.records[0].message
 
 
-def test_wrong_jobs_are_refused_before_any_training() -> None:
+def test_invalid_jobs_raise_an_error_before_any_training() -> None:
     problem = make_problem(MLP_WITH_DROPOUT)
     with pytest.raises(ValueError, match=r"(?s)several problems.*found 'colour'.*found none"):
         train_many(problem, [Job(("size", "colour")), Job(())])
@@ -227,6 +229,6 @@ def test_memory_of_a_network_grows_with_its_batch_and_its_weights() -> None:
     large = replace(small, recipe=Recipe(batch_size=70))
     network = build_network(small, small.names, 0)
     wide = build_network(small, small.names, 0, width=20)
-    assert bytes_of(small, network, cpu) < bytes_of(large, network, cpu)
+    assert bytes_per_network(small, network, cpu) < bytes_per_network(large, network, cpu)
     weights = sum(parameter.numel() for parameter in wide.parameters()) * 8
-    assert bytes_of(small, wide, cpu) > 8 * weights
+    assert bytes_per_network(small, wide, cpu) > 8 * weights

@@ -1,4 +1,4 @@
-"""Layers, heads and targets of many kinds give the same together as alone."""
+"""Layers, heads and targets of many kinds give the same results together as alone."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def test_layers_equal_those_of_networks_alone(name: str, caplog: pytest.LogCaptu
     assert not caplog.records
 
 
-def test_embeddings_of_whole_numbers_equal_those_of_networks_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_embeddings_of_integers_equal_those_of_networks_alone(caplog: pytest.LogCaptureFixture) -> None:
     encoder = Layers(lambda: nn.Embedding(5, 3, padding_idx=0), nn.Flatten, lambda: nn.Linear(12, 6), nn.ReLU)
     problem = make_problem(lambda: encoder().double(), words, epochs=3)
     check_some(problem, all_jobs(problem))
@@ -51,7 +51,7 @@ def test_dense_targets_with_some_elements_missing_equal_those_alone() -> None:
     check_some(problem, all_jobs(problem), every=1)
 
 
-def test_parts_that_do_not_train_stay_as_they_are() -> None:
+def test_frozen_parts_do_not_change() -> None:
     def encoder() -> nn.Module:
         made = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
         made[0].requires_grad_(False)

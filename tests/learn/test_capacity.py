@@ -6,7 +6,7 @@ import pytest
 from learn_small import TASKS, small_problem
 from torch import nn
 
-from tagalong.learn import MLP, Job, Recipe, capacities, parameters_of, train, width_for
+from tagalong.learn import MLP, Job, Recipe, capacities, count_parameters, train, width_for
 
 
 def mlp(features: int, layers: tuple[int, ...], heads: int) -> int:
@@ -16,11 +16,11 @@ def mlp(features: int, layers: tuple[int, ...], heads: int) -> int:
 
 def test_parameters_are_those_of_encoder_and_heads() -> None:
     problem = small_problem(make=MLP(4, (32, 16)))
-    assert parameters_of(problem, TASKS) == mlp(4, (32, 16), 3)
-    assert parameters_of(problem, ("ill",), 2) == mlp(4, (64, 32), 1)
+    assert count_parameters(problem, TASKS) == mlp(4, (32, 16), 3)
+    assert count_parameters(problem, ("ill",), 2) == mlp(4, (64, 32), 1)
 
 
-def test_capacities_are_the_paper_s() -> None:
+def test_capacities_equal_those_of_the_paper() -> None:
     problem = small_problem(make=MLP(4, (64, 64)))
     once = mlp(4, (64, 64), 3)
     found = capacities(problem)
@@ -38,13 +38,13 @@ def test_capacities_are_the_paper_s() -> None:
     assert str(found[0]).startswith("2× channels: width 2, 3.")
 
 
-def test_a_width_can_be_trained() -> None:
+def test_a_wider_network_can_be_trained() -> None:
     problem = small_problem(Recipe(epochs=2), make=MLP(4, (16, 16)))
-    width = width_for(problem, TASKS, 2 * parameters_of(problem, TASKS))
-    assert train(problem, Job(TASKS, width=width)).parameters == parameters_of(problem, TASKS, width)
+    width = width_for(problem, TASKS, 2 * count_parameters(problem, TASKS))
+    assert train(problem, Job(TASKS, width=width)).parameters == count_parameters(problem, TASKS, width)
 
 
-def test_an_encoder_that_does_not_grow_is_refused() -> None:
+def test_an_encoder_that_does_not_grow_raises_an_error() -> None:
     problem = small_problem(make=lambda width=1: nn.Linear(4, 3))
     with pytest.raises(ValueError, match="`encoder` must grow with `width`"):
         capacities(problem)

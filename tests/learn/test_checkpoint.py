@@ -1,4 +1,4 @@
-"""A training killed after any epoch goes on to the numbers of an undisturbed one."""
+"""A training that is killed after any epoch and resumed equals an uninterrupted one."""
 
 import logging
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +11,7 @@ import torch
 from learn_small import TASKS, encoder, same, small_problem
 
 from tagalong.learn import Job, Problem, Recipe, Trained, train
-from tagalong.learn.recipe import UNSAID
+from tagalong.learn.recipe import KEY_DEFAULTS
 
 RULES = ["uw", "pcgrad", "pcgrad-uw", "gradnorm", "mgda", "gradvac", "excess-mtl", "dwa", "famo", "torchjd:Random"]
 
@@ -20,7 +20,7 @@ class Killed(BaseException):
     pass
 
 
-def killed_after_every_epoch(
+def train_killed_after_every_epoch(
     problem: Problem, job: Job, path: Path, meter: dict[str, Any] | None, device: str = "cpu"
 ) -> Trained:
     def kill(epoch: int) -> None:
@@ -46,10 +46,12 @@ def assert_equal(first: Trained, second: Trained) -> None:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("meter", [None, {"every": 3}, {"every": 2, "held_out": True, "estimator": "gradient"}])
-def test_resumed_training_equals_undisturbed(tmp_path: Path, optimizer: Any, meter: dict[str, Any] | None) -> None:
+def test_resumed_training_equals_uninterrupted_training(
+    tmp_path: Path, optimizer: Any, meter: dict[str, Any] | None
+) -> None:
     recipe = Recipe(optimizer, lr=0.02, batch_size=8, epochs=4, schedule="cosine")
     problem = small_problem(recipe, make=encoder(dropout=0.3, norm=True))
-    resumed = killed_after_every_epoch(problem, Job(TASKS, seed=2), tmp_path / "run" / "a.pt", meter)
+    resumed = train_killed_after_every_epoch(problem, Job(TASKS, seed=2), tmp_path / "run" / "a.pt", meter)
     assert_equal(train(problem, Job(TASKS, seed=2), meter=meter), resumed)
     assert (resumed.affinity is None) == (meter is None)
     assert list((tmp_path / "run").iterdir()) == []
@@ -59,7 +61,7 @@ def test_resumed_training_equals_undisturbed(tmp_path: Path, optimizer: Any, met
 def test_every_rule_resumes_exactly(tmp_path: Path, rule: str) -> None:
     problem = small_problem(missing=0.7)
     job = Job(TASKS, rule=rule)
-    assert_equal(train(problem, job), killed_after_every_epoch(problem, job, tmp_path / "a.pt", None))
+    assert_equal(train(problem, job), train_killed_after_every_epoch(problem, job, tmp_path / "a.pt", None))
 
 
 def test_a_learning_rate_lowered_by_windows_resumes_exactly(tmp_path: Path) -> None:
@@ -68,15 +70,15 @@ def test_a_learning_rate_lowered_by_windows_resumes_exactly(tmp_path: Path) -> N
     undisturbed = train(problem, Job(TASKS))
     lowered = train(small_problem(replace(recipe, schedule="constant")), Job(TASKS))
     assert (undisturbed.curve[-1] != lowered.curve[-1]).any(), "the rate should have been lowered here"
-    assert_equal(undisturbed, killed_after_every_epoch(problem, Job(TASKS), tmp_path / "a.pt", None))
+    assert_equal(undisturbed, train_killed_after_every_epoch(problem, Job(TASKS), tmp_path / "a.pt", None))
 
 
-def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_training_raises_an_error(tmp_path: Path) -> None:
     problem, path = small_problem(), tmp_path / "a.pt"
     stop_after_one_epoch(problem, Job(TASKS), path)
-    with pytest.raises(ValueError, match=r"`checkpoint` .*a.pt must be of this training, .*seed=1.*found .*seed=0"):
+    with pytest.raises(ValueError, match=r"`checkpoint` .*a.pt must belong to this training, .*seed=1.*found .*seed=0"):
         train(problem, Job(TASKS, seed=1), checkpoint=path)
-    with pytest.raises(ValueError, match="must be of this training"):
+    with pytest.raises(ValueError, match="must belong to this training"):
         train(small_problem(Recipe(lr=0.1)), Job(TASKS), checkpoint=path)
     with pytest.raises(ValueError, match=r"with a meter, found .* without a meter"):
         train(problem, Job(TASKS), checkpoint=path, meter={})
@@ -87,19 +89,19 @@ class LaterRecipe(Recipe):
     warm_up: int = 0
 
 
-def test_a_checkpoint_goes_on_where_recipes_have_got_a_setting_that_changes_nothing(
+def test_a_checkpoint_is_valid_after_recipes_get_a_new_setting_that_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem, path = small_problem(), tmp_path / "a.pt"
     stop_after_one_epoch(problem, Job(TASKS), path)
-    monkeypatch.setitem(UNSAID, "warm_up", 0)
+    monkeypatch.setitem(KEY_DEFAULTS, "warm_up", 0)
     later = replace(problem, recipe=LaterRecipe(**asdict(problem.recipe)))
     epochs: list[int] = []
     assert_equal(train(later, Job(TASKS), checkpoint=path, progress=epochs.append), train(problem, Job(TASKS)))
     assert epochs[0] == 2
 
 
-def test_a_broken_checkpoint_is_left_aside_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_checkpoint_is_ignored_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     problem, path = small_problem(), tmp_path / "a.pt"
     stop_after_one_epoch(problem, Job(TASKS), path)
     path.write_bytes(path.read_bytes()[:100])

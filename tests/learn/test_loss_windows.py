@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from learn_small import TASKS, small_problem
 
 from tagalong.learn import Job, Recipe, train, train_many, why_not_batched
-from tagalong.learn.recipe import LossWindows, stalled
+from tagalong.learn.recipe import LossWindows, has_stalled
 
 RECIPE = Recipe("sgd", lr=1.0, batch_size=4, epochs=9, patience=None, schedule="windows", window=64)
 
@@ -35,13 +35,13 @@ def rates_by_hand(losses: list[float], epochs: list[int], first: int = 16) -> li
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), slope=st.floats(-0.01, 0.003))
-def test_rates_are_those_of_the_published_rule(seed: int, slope: float) -> None:
+def test_learning_rates_equal_the_published_rule(seed: int, slope: float) -> None:
     random = np.random.default_rng(seed)
     losses = (2 + slope * np.arange(300) + 0.2 * random.normal(size=300)).tolist()
     epochs = [step // 30 for step in range(300)]
     windows, rates = LossWindows(RECIPE), []
     for loss, epoch in zip(losses, epochs, strict=True):
-        windows.see(loss, epoch)
+        windows.add_loss(loss, epoch)
         rates.append(windows.rate)
     assert rates == rates_by_hand(losses, epochs)
 
@@ -49,21 +49,21 @@ def test_rates_are_those_of_the_published_rule(seed: int, slope: float) -> None:
 def test_a_loss_that_rises_lowers_the_rate_and_one_that_falls_does_not() -> None:
     rising, falling = LossWindows(RECIPE), LossWindows(RECIPE)
     for step in range(200):
-        rising.see(float(step), epoch=2)
-        falling.see(-float(step), epoch=2)
+        rising.add_loss(float(step), epoch=2)
+        falling.add_loss(-float(step), epoch=2)
     assert rising.rate == 0.5**4, "after 17 steps, 33 more, 65 more and 65 more"
     assert falling.rate == 1.0
     untouched = LossWindows(RECIPE)
     for step in range(200):
-        untouched.see(float(step), epoch=1)
+        untouched.add_loss(float(step), epoch=1)
     assert untouched.rate == 1.0
 
 
 def test_losses_that_are_not_finite_change_nothing() -> None:
-    assert not stalled(np.full(40, np.nan))
+    assert not has_stalled(np.full(40, np.nan))
 
 
-def test_a_training_lowers_its_rate_and_ends_with_it() -> None:
+def test_training_lowers_the_rate_and_stops_at_the_lowest() -> None:
     recipe = replace(RECIPE, lr=0.5, batch_size=8, epochs=30, window=24)
     free = train(small_problem(recipe), Job(TASKS))
     assert len(free.curve) == 30
@@ -75,7 +75,7 @@ def test_a_training_lowers_its_rate_and_ends_with_it() -> None:
     assert (constant.curve[-1] != free.curve[-1]).all()
 
 
-def test_any_schedule_ends_at_the_lowest_rate_trained_together_or_alone() -> None:
+def test_every_schedule_stops_at_the_lowest_rate_trained_together_or_alone() -> None:
     recipe = Recipe("sgd", lr=0.1, batch_size=8, epochs=9, schedule="step", period=2, lowest_lr=0.03)
     problem = small_problem(recipe)
     jobs = [Job(("age",)), Job(TASKS)]
@@ -85,18 +85,21 @@ def test_any_schedule_ends_at_the_lowest_rate_trained_together_or_alone() -> Non
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"schedule": "window"}, "`schedule` must be one of 'constant', 'cosine', 'step', 'windows'"),
-        ({"window": 0}, "`window` must be a whole number from 1, found 0"),
-        ({"lowest_lr": -1.0}, "`lowest_lr` must be a number from 0, found -1.0"),
-        ({"lowest_lr": 0.1, "keep": "last"}, "`keep` 'last' means after all epochs and needs `lowest_lr` 0"),
+        ({"window": 0}, "`window` must be a positive integer, found 0"),
+        ({"lowest_lr": -1.0}, "`lowest_lr` must be a non-negative number, found -1.0"),
+        (
+            {"lowest_lr": 0.1, "keep": "last"},
+            "`lowest_lr` must be 0 with `keep='last'`, which trains all epochs, found 0.1",
+        ),
     ],
 )
-def test_wrong_settings_are_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_settings_raise_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         replace(RECIPE, **changes)
 
 
-def test_networks_with_rates_of_their_own_are_not_batched() -> None:
+def test_networks_with_separate_learning_rates_are_not_batched() -> None:
     assert "at its own steps" in str(why_not_batched(small_problem(RECIPE)))

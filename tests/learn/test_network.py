@@ -1,4 +1,4 @@
-"""Networks of one seed share what they have in common, and any encoder will do."""
+"""Networks with the same seed share initial weights and masks; any encoder can be used."""
 
 import pytest
 import torch
@@ -6,10 +6,10 @@ from learn_small import TASKS, encoder, same, small_problem
 from torch import nn
 
 from tagalong.learn import MLP, Network, Problem, build_network, outputs_on
-from tagalong.learn.network import evaluating
+from tagalong.learn.network import evaluation_mode
 
 
-def test_initial_weights_follow_from_the_seed_and_the_task_s_name() -> None:
+def test_initial_weights_depend_on_the_seed_and_the_name_of_the_task() -> None:
     problem = small_problem()
     everything, pair = build_network(problem, TASKS, 5), build_network(problem, ("ill", "age"), 5)
     assert pair.tasks == ("age", "ill")
@@ -19,7 +19,7 @@ def test_initial_weights_follow_from_the_seed_and_the_task_s_name() -> None:
     assert not same(everything.encoder.state_dict(), build_network(problem, TASKS, 6).encoder.state_dict())
 
 
-def test_building_draws_nothing_global_and_moves_no_statistics() -> None:
+def test_building_changes_neither_global_random_numbers_nor_statistics() -> None:
     before = torch.get_rng_state()
     network = build_network(small_problem(make=encoder(dropout=0.5, norm=True)), TASKS, 0)
     assert torch.equal(before, torch.get_rng_state())
@@ -31,7 +31,7 @@ def masks(network: Network, step: int) -> torch.Tensor:
     return network.at_step(step)(torch.ones(8, 4, dtype=torch.float64))["ill"]
 
 
-def test_masks_follow_from_the_step_and_the_part_whatever_is_beside() -> None:
+def test_masks_depend_only_on_the_step_and_the_part() -> None:
     problem = small_problem(make=encoder(dropout=0.5))
     alone, beside = build_network(problem, ("ill",), 0), build_network(problem, TASKS, 0)
     assert torch.equal(masks(alone, 3), masks(beside, 3))
@@ -39,7 +39,7 @@ def test_masks_follow_from_the_step_and_the_part_whatever_is_beside() -> None:
     assert not torch.equal(masks(alone, 3), masks(alone, 4))
 
 
-def test_heads_draw_masks_of_their_own() -> None:
+def test_heads_have_separate_masks() -> None:
     problem = small_problem()
 
     def head(task: object, features: int) -> nn.Module:
@@ -50,7 +50,7 @@ def test_heads_draw_masks_of_their_own() -> None:
     assert torch.equal(masks(alone, 3), masks(beside, 3))
 
 
-def test_evaluation_draws_nothing() -> None:
+def test_evaluation_draws_no_random_numbers() -> None:
     network = build_network(small_problem(make=encoder(dropout=0.5)), TASKS, 0).at_step(3)
     before = torch.get_rng_state()
     inputs = torch.ones(8, 4, dtype=torch.float64)
@@ -62,29 +62,29 @@ def test_evaluation_draws_nothing() -> None:
 
 def test_frozen_parts_keep_their_mode() -> None:
     network = nn.Sequential(nn.BatchNorm1d(3).eval(), nn.Dropout())
-    with evaluating(network):
+    with evaluation_mode(network):
         assert not any(part.training for part in network.modules())
     assert [part.training for part in network.modules()] == [True, False, True]
 
 
 def test_a_task_may_be_called_encoder() -> None:
     network = Network(nn.Dropout(0.5), [nn.Linear(4, 1)], ["encoder"])
-    assert network.draws["encoder"]
+    assert network.random_parts["encoder"]
 
 
 @pytest.mark.parametrize("layer", [nn.Linear(4, 2), nn.BatchNorm1d(4), nn.ReLU()])
-def test_known_layers_are_not_seeded_for(layer: nn.Module) -> None:
-    assert not Network(layer, [nn.Linear(4, 1)], ["a"]).draws["encoder"]
+def test_layers_known_to_be_deterministic_are_not_seeded(layer: nn.Module) -> None:
+    assert not Network(layer, [nn.Linear(4, 1)], ["a"]).random_parts["encoder"]
 
 
-def test_lazy_layers_get_their_weights_from_the_seed() -> None:
+def test_weights_of_lazy_layers_depend_on_the_seed() -> None:
     problem = small_problem(make=lambda: nn.Sequential(nn.LazyLinear(5), nn.Tanh()))
     first, second = build_network(problem, TASKS, 0), build_network(problem, TASKS, 0)
     assert same(first.state_dict(), second.state_dict())
     assert first.encoder[0].weight.shape == (5, 4)
 
 
-def test_a_module_given_is_copied_with_its_weights() -> None:
+def test_a_module_is_copied_with_its_weights() -> None:
     module = nn.Linear(4, 5)
     network = build_network(small_problem(make=module), TASKS, 0)
     assert torch.equal(network.encoder.weight, module.weight.double())
@@ -94,8 +94,8 @@ def test_a_module_given_is_copied_with_its_weights() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: nn.Flatten(0), r"`encoder` must give a tensor \[rows, features, …\], found \[8\] for 2 rows"),
-        (lambda: nn.LSTM(4, 3), r"must give a tensor .*found tuple"),
+        (lambda: nn.Flatten(0), r"`encoder` must return a tensor \[rows, features, …\], found \[8\] for 2 rows"),
+        (lambda: nn.LSTM(4, 3), r"must return a tensor .*found tuple"),
     ],
 )
 def test_an_encoder_of_the_wrong_shape_is_explained(make: object, message: str) -> None:
@@ -103,7 +103,7 @@ def test_an_encoder_of_the_wrong_shape_is_explained(make: object, message: str) 
         build_network(small_problem(make=make), TASKS, 0)  # type: ignore[arg-type]
 
 
-def test_widening_needs_a_width() -> None:
+def test_widening_needs_a_width_argument() -> None:
     with pytest.raises(ValueError, match=r"`encoder` must have a `width` argument"):
         build_network(small_problem(make=lambda: nn.Linear(4, 5)), TASKS, 0, width=2)
     with pytest.raises(ValueError, match=r"found a module"):

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from tagalong import MLP, Problem, Task
-from tagalong.learn import ReadRows
+from tagalong.learn import StreamedRows
 
 
 def test_a_problem_is_shown_in_three_lines() -> None:
@@ -33,6 +33,6 @@ def test_rows_in_files_are_not_read_to_be_shown() -> None:
         def __len__(self) -> int:
             return 5
 
-    rows = ReadRows(Unread(), ("a",))  # type: ignore[arg-type]
+    rows = StreamedRows(Unread(), ("a",))  # type: ignore[arg-type]
     made = Problem("files", (Task("a"),), rows, rows, rows, MLP(3, (4,)))
     assert repr(made).splitlines()[1:] == ["1 task: a (binary)", "rows: 5 train, 5 val, 5 test; read from files"]

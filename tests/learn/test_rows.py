@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tagalong.learn import Job, Mapped, Problem, Recipe, Task, train
+from tagalong.learn import Job, MappedTensor, Problem, Recipe, Task, train
 
 ROWS = 60
 
@@ -28,8 +28,8 @@ def problem_of(inputs: torch.Tensor) -> Problem:
     return replace(made, train=replace(made.train, inputs=inputs))
 
 
-def test_it_holds_the_rows_of_the_file_and_what_comes_of_it_is_plain(file: Path) -> None:
-    rows = Mapped.open(file, "key", 10, 20)
+def test_a_mapped_tensor_has_the_rows_of_its_file_and_results_are_plain_tensors(file: Path) -> None:
+    rows = MappedTensor.open(file, "key", 10, 20)
     assert torch.equal(torch.as_tensor(np.load(file)[10:30]), rows)
     chosen = torch.tensor([3, 0, 3])
     for made in (rows[2:5], rows.index_select(0, chosen), rows.float() + 1, rows.split(4)[0]):
@@ -37,35 +37,35 @@ def test_it_holds_the_rows_of_the_file_and_what_comes_of_it_is_plain(file: Path)
     assert rows.to("cpu") is rows
 
 
-def test_writing_to_it_leaves_the_file_alone(file: Path) -> None:
+def test_writing_to_a_mapped_tensor_leaves_the_file_unchanged(file: Path) -> None:
     before = file.read_bytes()
-    Mapped.open(file, "key").zero_()
+    MappedTensor.open(file, "key").zero_()
     assert file.read_bytes() == before
 
 
-def test_pickles_and_copies_are_the_place_not_the_content(file: Path) -> None:
-    rows = Mapped.open(file, "key", 10, 20)
+def test_pickles_and_copies_hold_the_path_not_the_content(file: Path) -> None:
+    rows = MappedTensor.open(file, "key", 10, 20)
     stored = pickle.dumps(rows)
     assert len(stored) < 400
     for again in (pickle.loads(stored), copy.deepcopy(rows)):
-        assert isinstance(again, Mapped)
+        assert isinstance(again, MappedTensor)
         assert torch.equal(again, rows)
         assert (again.path, again.key, again.first) == (str(file), "key", 10)
 
 
-def test_a_file_that_is_gone_or_cut_off_is_named(file: Path) -> None:
-    stored = pickle.dumps(Mapped.open(file, "key"))
+def test_a_missing_or_truncated_file_raises_an_error_with_its_name(file: Path) -> None:
+    stored = pickle.dumps(MappedTensor.open(file, "key"))
     file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(ValueError, match=r"rows\.npy must be a whole npy file, found a part of one; delete it"):
+    with pytest.raises(ValueError, match=r"rows\.npy must be a complete npy file, found a part of one; delete it"):
         pickle.loads(stored)
     file.unlink()
     with pytest.raises(ValueError, match=r"rows\.npy must be a file .* found none"):
         pickle.loads(stored)
 
 
-def test_a_fingerprint_takes_the_key_and_the_rows_instead_of_reading(file: Path) -> None:
+def test_a_fingerprint_uses_the_key_and_the_rows_instead_of_reading(file: Path) -> None:
     def fingerprint(key: str, first: int = 0, path: Path = file) -> str:
-        return problem_of(Mapped.open(path, key, first, 40)).fingerprint
+        return problem_of(MappedTensor.open(path, key, first, 40)).fingerprint
 
     other = file.with_name("other.npy")
     np.save(other, np.zeros_like(np.load(file)))
@@ -73,8 +73,8 @@ def test_a_fingerprint_takes_the_key_and_the_rows_instead_of_reading(file: Path)
     assert len({fingerprint("a"), fingerprint("b"), fingerprint("a", first=1)}) == 3
 
 
-def test_networks_learn_from_it_what_they_learn_from_memory(file: Path) -> None:
-    inputs = Mapped.open(file, "key", 5, 50)
+def test_training_on_a_mapped_tensor_equals_training_in_memory(file: Path) -> None:
+    inputs = MappedTensor.open(file, "key", 5, 50)
     mapped, plain = problem_of(inputs), problem_of(inputs.clone())
     assert type(plain.train.inputs) is torch.Tensor
     first, second = (train(problem, Job(problem.names)) for problem in (mapped, plain))

@@ -1,4 +1,4 @@
-"""Error measures against definitions written out pair by pair and threshold by threshold."""
+"""Error measures equal slow implementations of their definitions."""
 
 import math
 from collections.abc import Callable
@@ -66,7 +66,7 @@ def test_scores_that_differ_by_rounding_are_ties(error: str) -> None:
     assert found(error, rows) == found(error, [(0.3 if score < 1 else score, label) for score, label in rows])
 
 
-def test_areas_equal_scikit_learn_s() -> None:
+def test_areas_equal_those_of_scikit_learn() -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     draw = torch.Generator().manual_seed(0)
     scores = torch.randn(200, generator=draw).round(decimals=1)
@@ -80,13 +80,13 @@ def test_areas_equal_scikit_learn_s() -> None:
     ("name", "expected"),
     [("mae", 10 * (1 + 3) / 2), ("rmse", 10 * math.sqrt((1 + 9) / 2)), ("r2", (1 + 9) / 2), ("loss", 7.0)],
 )
-def test_errors_of_regression_are_in_the_data_s_units(name: str, expected: float) -> None:
+def test_errors_of_regression_are_in_the_units_of_the_data(name: str, expected: float) -> None:
     outputs, targets = torch.tensor([[1.0], [1.0], [5.0]]), torch.tensor([2.0, 4.0, torch.nan])
     task = Task("age", "regression", error=name)
     assert error_of(task, outputs, targets, (50.0, 10.0), 7.0) == pytest.approx(expected)
 
 
-def test_own_errors_see_complete_rows_in_the_data_s_units() -> None:
+def test_custom_errors_get_complete_rows_in_the_units_of_the_data() -> None:
     def loss(outputs: torch.Tensor, targets: torch.Tensor) -> float:  # its name must not be taken for "loss"
         assert outputs.flatten().tolist() == [60.0]
         assert targets.tolist() == [70.0]
@@ -109,7 +109,7 @@ def test_multiclass_and_dense_targets_are_compared_element_by_element() -> None:
 
 
 @pytest.mark.parametrize("task", [Task("a"), Task("a", error="auroc"), Task("a", "regression", error="r2")])
-def test_no_labels_no_error(task: Task) -> None:
+def test_the_error_without_labels_is_nan(task: Task) -> None:
     assert math.isnan(error_of(task, torch.zeros(3, 1), torch.full((3,), torch.nan), None, 0.0))
 
 

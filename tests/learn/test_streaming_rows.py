@@ -1,4 +1,4 @@
-"""Rows read from files batch by batch: the numbers of rows in memory, and never more than a few batches held."""
+"""Streamed rows give the same results as rows in memory, and only a few batches are held."""
 
 import pickle
 import weakref
@@ -11,27 +11,28 @@ import pytest
 import torch
 from learn_small import TASKS, encoder, same, small_problem
 
+from tagalong.errors import InvalidInput
 from tagalong.learn import (
     Batch,
     Job,
     Problem,
-    ReadRows,
     Recipe,
     Rows,
     Split,
+    StreamedRows,
     Task,
-    data_problems,
+    check_data,
     label_summary,
     train,
     train_many,
     why_not_batched,
 )
-from tagalong.learn.streaming_rows import AHEAD
+from tagalong.learn.streaming_rows import PREFETCHED
 from tagalong.study import Study
 
 
-class Shelf:
-    """Reads rows of a split one by one, and notes what was asked for."""
+class RecordingReader:
+    """Reads rows of a split one by one, and records what was read."""
 
     def __init__(self, split: Split) -> None:
         self.split, self.tasks = split, split.tasks
@@ -48,25 +49,25 @@ class Shelf:
         return self.split.contents()
 
 
-def on_the_shelf(rows: Rows) -> ReadRows:
+def streamed(rows: Rows) -> StreamedRows:
     assert isinstance(rows, Split)
-    return ReadRows(Shelf(rows), rows.tasks, at_once=5, threads=3)
+    return StreamedRows(RecordingReader(rows), rows.tasks, at_once=5, threads=3)
 
 
 def read_problem(problem: Problem) -> Problem:
-    parts = {part: on_the_shelf(rows) for part, rows in problem.splits.items()}
+    parts = {part: streamed(rows) for part, rows in problem.splits.items()}
     return replace(problem, **parts)
 
 
-def shelf(rows: Rows) -> Shelf:
-    assert isinstance(rows, ReadRows)
-    assert isinstance(rows.reader, Shelf)
+def reader_of(rows: Rows) -> RecordingReader:
+    assert isinstance(rows, StreamedRows)
+    assert isinstance(rows.reader, RecordingReader)
     return rows.reader
 
 
 @pytest.mark.parametrize("rule", ["plain", "uw", "gradnorm"])
 @pytest.mark.parametrize("meter", [None, {"every": 3}, {"every": 2, "held_out": True}])
-def test_networks_are_those_of_rows_in_memory(rule: str, meter: dict[str, object] | None) -> None:
+def test_networks_equal_those_trained_in_memory(rule: str, meter: dict[str, object] | None) -> None:
     held = small_problem(make=encoder(dropout=0.3, norm=True))
     job = Job(TASKS[:2], seed=3, rule=rule)
     expected, found = (train(problem, job, meter=meter) for problem in (held, read_problem(held)))
@@ -82,14 +83,14 @@ def test_networks_are_those_of_rows_in_memory(rule: str, meter: dict[str, object
         np.testing.assert_allclose(found.affinity.history, expected.affinity.history, rtol=1e-9)
 
 
-def test_chance_follows_from_seed_epoch_and_row_whatever_tasks_are_trained() -> None:
+def test_augmentation_depends_only_on_seed_epoch_and_row() -> None:
     def draws(job: Job) -> dict[str, list[int | None]]:
         problem = read_problem(small_problem(Recipe(batch_size=8, epochs=2)))
         train(problem, job)
         found: dict[str, list[int | None]] = {}
         for part, rows in problem.splits.items():
             # Threads ask in any order.
-            found[part] = sorted((draw for _, _, draw in shelf(rows).asked), key=str)
+            found[part] = sorted((draw for _, _, draw in reader_of(rows).asked), key=str)
         return found
 
     one, other, again = draws(Job(("age",), 1)), draws(Job(TASKS, 1)), draws(Job(("age",), 2))
@@ -100,30 +101,30 @@ def test_chance_follows_from_seed_epoch_and_row_whatever_tasks_are_trained() -> 
     assert set(one["val"]) == set(one["test"]) == {None}
 
 
-def test_only_what_is_trained_is_read() -> None:
+def test_only_trained_tasks_are_read() -> None:
     problem = read_problem(small_problem())
     train(problem, Job(("age", "ill")))
     for rows in problem.splits.values():
-        assert {tasks for _, tasks, _ in shelf(rows).asked} <= {(), ("age", "ill")}
+        assert {tasks for _, tasks, _ in reader_of(rows).asked} <= {(), ("age", "ill")}
 
 
-def test_little_is_read_ahead_and_nothing_when_nobody_asks() -> None:
-    rows = on_the_shelf(small_problem().train)
+def test_few_batches_are_prefetched_and_none_without_a_consumer() -> None:
+    rows = streamed(small_problem().train)
     batches = rows.batches(torch.arange(40).split(4), (0, 0))
     next(batches)
     batches.close()  # type: ignore[attr-defined]
-    assert len(shelf(rows).asked) <= 4 * (AHEAD + 1)
+    assert len(reader_of(rows).asked) <= 4 * (PREFETCHED + 1)
 
 
-def test_a_reader_s_error_reaches_the_caller() -> None:
-    class Broken(Shelf):
+def test_an_error_in_a_reader_reaches_the_caller() -> None:
+    class Broken(RecordingReader):
         def read(self, row: int, tasks: Sequence[str], draw: int | None) -> Batch:
             raise OSError("the disk is gone")
 
     split = small_problem().train
     assert isinstance(split, Split)
     with pytest.raises(OSError, match="the disk is gone"):
-        ReadRows(Broken(split), split.tasks).batch(torch.arange(3))
+        StreamedRows(Broken(split), split.tasks).batch(torch.arange(3))
 
 
 class Kept:
@@ -148,7 +149,7 @@ def test_outputs_are_kept_only_for_errors_that_need_them(error: str, held: bool)
     assert (loss.most > 3) == held  # 24 rows in fives; the last outputs live until the next come
 
 
-def test_many_networks_are_trained_one_by_one_to_the_same_numbers() -> None:
+def test_many_networks_are_trained_one_by_one_with_the_same_results() -> None:
     problem = read_problem(small_problem())
     assert why_not_batched(problem) == "rows are read from files, batch by batch"
     jobs = [Job(("age",)), Job(("age", "ill"))]
@@ -156,31 +157,31 @@ def test_many_networks_are_trained_one_by_one_to_the_same_numbers() -> None:
         np.testing.assert_array_equal(trained.curve, train(problem, trained.job).curve)
 
 
-def test_the_fingerprint_follows_the_contents() -> None:
+def test_the_fingerprint_depends_on_the_contents() -> None:
     problem = small_problem()
     assert read_problem(problem).fingerprint == read_problem(problem).fingerprint
     assert read_problem(small_problem(count=40)).fingerprint != read_problem(problem).fingerprint
     assert read_problem(problem).only(["age"]).fingerprint != read_problem(problem).fingerprint
 
 
-def test_workers_and_summaries_take_them() -> None:
+def test_streamed_rows_can_be_pickled_checked_and_summarised() -> None:
     problem = read_problem(small_problem())
     again = pickle.loads(pickle.dumps(problem.train))
     torch.testing.assert_close(again.batch(torch.arange(4)), problem.train.batch(torch.arange(4)), equal_nan=True)
-    assert data_problems(problem) == []
-    assert data_problems(
-        replace(problem, val=on_the_shelf(Split(torch.zeros(0, 4), {t: torch.zeros(0) for t in TASKS})))
-    )
+    check_data(problem)
+    empty = streamed(Split(torch.zeros(0, 4), {t: torch.zeros(0) for t in TASKS}))
+    with pytest.raises(InvalidInput, match="`val` must have rows, found none"):
+        check_data(replace(problem, val=empty))
     summary = label_summary(problem.only(["age", "weight"]))
     assert summary.tasks[0].labels == {"train": 41, "val": 24, "test": 24}
 
 
-def test_a_study_runs_and_goes_on(tmp_path: Path, one_thread: None) -> None:
+def test_a_study_runs_and_resumes(tmp_path: Path, one_thread: None) -> None:
     problem = read_problem(small_problem(Recipe(lr=0.02, batch_size=8, epochs=2), missing=0.0))
     run: Callable[[], object] = lambda: Study(problem, tmp_path / "run", device="cpu").run(  # noqa: E731
         ["mtl", "stl", "tag", "hoa"], budgets=[2], seeds=2
     )
     first = str(run())
-    shelf(problem.train).asked.clear()
+    reader_of(problem.train).asked.clear()
     assert str(run()) == first
-    assert len(shelf(problem.train).asked) < len(problem.train), "trained again"
+    assert len(reader_of(problem.train).asked) < len(problem.train), "trained again"

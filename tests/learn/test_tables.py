@@ -166,7 +166,7 @@ def test_inputs_may_come_from_a_file_beside_the_table(frame, tmp_path) -> None:
     ]
     np.save(tmp_path / "images.npy", np.zeros((ROWS, 3, 4, 4)))
     assert refused(frame, targets=["ill"], features_file=tmp_path / "images.npy") == [
-        "`encoder` must be given for inputs [rows, 3, 4, 4], found none; only flat ones have a default"
+        "`encoder` must be given for inputs [rows, 3, 4, 4], found None; the default encoder needs flat inputs"
     ]
     missing = tmp_path / "none.npz"
     assert refused(frame, targets=["ill"], features_file=missing) == [
@@ -238,7 +238,7 @@ def test_infinite_features_and_missing_groups_are_refused(frame) -> None:
 
 
 def test_one_row_is_too_few(frame) -> None:
-    assert refused(frame[:1], **SETTINGS) == ["`data` must have at least 10 rows to be split in three, found 1"]
+    assert refused(frame[:1], **SETTINGS) == ["`data` must have at least 10 rows for three parts, found 1"]
 
 
 @pytest.mark.parametrize(

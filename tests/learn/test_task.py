@@ -1,4 +1,4 @@
-"""Losses per row, missing labels masked, and tasks that cannot be."""
+"""Losses of rows, masked labels, and errors for invalid tasks."""
 
 import math
 
@@ -13,7 +13,7 @@ from tagalong.learn import Job, Problem, Recipe, Task, build_network, mean_loss,
 from tagalong.learn.scoring import scores_on
 
 
-def test_losses_of_rows_leave_missing_labels_out() -> None:
+def test_row_losses_skip_missing_labels() -> None:
     outputs, targets = torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0.0, torch.nan, 1.0])
     losses, present = Task("age", "regression").row_losses(outputs, targets)
     assert losses.tolist() == [1.0, 0.0, 4.0]
@@ -58,7 +58,7 @@ def test_a_dense_row_is_the_mean_over_its_labels() -> None:
     assert present.tolist() == [1.0, 0.0]
 
 
-def test_an_own_loss_per_row_needs_all_labels_of_the_row() -> None:
+def test_a_custom_loss_per_row_needs_all_labels_of_the_row() -> None:
     task = Task("pose", "custom", loss=lambda out, goal: (out - goal).square().sum(1))
     losses, present = task.row_losses(torch.ones(2, 3), torch.tensor([[0.0, 0.0, 0.0], [0.0, torch.nan, 0.0]]))
     assert losses.tolist() == [3.0, 0.0]
@@ -68,7 +68,7 @@ def test_an_own_loss_per_row_needs_all_labels_of_the_row() -> None:
 @pytest.mark.parametrize("loss", [nn.MSELoss(), lambda out, goal: (out - goal[:, None]).square()])
 def test_a_loss_of_the_wrong_shape_is_explained(loss: object) -> None:
     task = Task("age", "custom", loss=loss)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"task 'age': `loss` must give a value per row.*reduction='none'"):
+    with pytest.raises(ValueError, match=r"task 'age': `loss` must return a value per row.*reduction='none'"):
         task.row_losses(torch.ones(4, 2), torch.ones(4) if not isinstance(loss, nn.MSELoss) else torch.ones(4, 2))
 
 
@@ -94,26 +94,29 @@ def test_a_score_has_the_loss_of_every_row() -> None:
     [
         ({"name": ""}, ["`name` must be a non-empty string"]),
         ({"kind": "ranking"}, ["`kind` must be one of 'binary', 'multiclass', 'regression', 'custom'"]),
-        ({"kind": "multiclass", "weight": -1}, ["`classes` must be a number from 2", "`weight` must be a positive"]),
-        ({"kind": "custom"}, ["a custom task needs `loss`"]),
-        ({"error": "mae", "outputs": 2}, ["`error` must be one of", "`outputs` of a binary task must be 1, found 2"]),
+        (
+            {"kind": "multiclass", "weight": -1},
+            ["`classes` must be an integer of at least 2", "`weight` must be a positive"],
+        ),
+        ({"kind": "custom"}, ["`loss` is required for a custom task"]),
+        ({"error": "mae", "outputs": 2}, ["`error` must be one of", "`outputs` must be 1 for a binary task, found 2"]),
         ({"class_weights": [1, 2, 3], "weight": math.nan}, ["`class_weights` must be 2 numbers", "`weight` must be"]),
-        ({"class_weights": [1, -2]}, ["`class_weights` must be numbers from 0"]),
-        ({"kind": "regression", "outputs": 0}, ["`outputs` must be a whole number from 1, found 0"]),
+        ({"class_weights": [1, -2]}, ["`class_weights` must not be negative"]),
+        ({"kind": "regression", "outputs": 0}, ["`outputs` must be a positive integer, found 0"]),
     ],
 )
-def test_tasks_that_cannot_be_are_refused_with_all_problems(arguments: dict, messages: list[str]) -> None:
-    with pytest.raises(ValueError, match=r"must be|needs") as error:
+def test_invalid_tasks_raise_an_error_with_all_problems(arguments: dict, messages: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"must|is required") as error:
         Task(**{"name": "ill", **arguments})
     assert all(message in str(error.value) for message in messages)
 
 
-def test_tasks_are_equal_and_can_be_counted() -> None:
+def test_tasks_are_comparable_and_hashable() -> None:
     assert Task("ill", class_weights=[1, 2]) == Task("ill", class_weights=(1.0, 2.0))
     assert len({Task("ill", class_weights=[1, 2]), Task("ill", class_weights=(1.0, 2.0))}) == 1
 
 
-def test_a_loss_of_ones_own_may_hold_tensors_of_the_precision_trained_in() -> None:
+def test_a_custom_loss_may_hold_tensors_of_the_training_precision() -> None:
     weights = torch.tensor([1.0, 2.0, 3.0])
 
     def loss(outputs, targets):
@@ -128,6 +131,6 @@ def test_a_loss_of_ones_own_may_hold_tensors_of_the_precision_trained_in() -> No
     assert together.test["a"].loss == pytest.approx(alone.test["a"].loss, rel=1e-5)
 
 
-def test_a_head_that_cannot_even_be_compared_with_the_targets_is_explained() -> None:
+def test_outputs_that_do_not_broadcast_with_targets_are_explained() -> None:
     with pytest.raises(ValueError, match=r"targets \[4\], found \[4, 3\] from outputs \[4, 3\]"):
         Task("a", kind="regression", outputs=3).row_losses(torch.zeros(4, 3), torch.zeros(4))

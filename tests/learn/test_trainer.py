@@ -1,4 +1,4 @@
-"""The trainer equals the plain loop, stops and remembers as the paper's protocol says, and leaves no trace."""
+"""The trainer equals the plain loop, follows the protocol of the paper, and has no side effects."""
 
 import copy
 import pickle
@@ -24,7 +24,7 @@ from tagalong.learn import (
     Task,
     Training,
     build_network,
-    derived,
+    derive_seed,
     train,
 )
 from tagalong.learn.randomness import batches
@@ -58,13 +58,13 @@ def test_trainer_equals_the_plain_loop(recipe: Recipe, make: Any, tasks: tuple[s
         torch.testing.assert_close(trained.state[name], value, rtol=1e-8, atol=1e-10)
 
 
-def test_a_training_driven_epoch_by_epoch_is_that_of_train() -> None:
+def test_training_epoch_by_epoch_equals_train() -> None:
     problem = small_problem(make=encoder(dropout=0.3, norm=True))
     with torch.random.fork_rng(devices=[]):
         training = Training(problem, Job(TASKS, seed=2))
-        while not training.over:
+        while not training.finished:
             training.run_epoch()
-        found = training.finished()
+        found = training.result()
     expected = train(problem, Job(TASKS, seed=2))
     assert found.state is not None
     assert expected.state is not None
@@ -136,7 +136,7 @@ def test_a_loss_of_zero_is_not_taken_for_missing_labels(missing: float, held_out
     problem = replace(problem, tasks=(Task("age", "custom", loss=flat), *problem.tasks[1:]))
     sources, targets = [], []
     for step, rows in enumerate(batches(0, 0, 41, 8)):
-        draw = torch.Generator().manual_seed(derived(0, "held out", step))
+        draw = torch.Generator().manual_seed(derive_seed(0, "held out", step))
         looked_at = (problem.val, torch.randperm(24, generator=draw)[:8]) if held_out else (problem.train, rows)
         for found, (split, some) in ((sources, (problem.train, rows)), (targets, looked_at)):
             found.append([torch.isfinite(split.targets[task][some]).any().item() for task in TASKS])
@@ -161,14 +161,14 @@ def stepped(network: Network, loss: torch.Tensor, lr: float) -> Network:
 
 
 @pytest.mark.parametrize("held_out", [False, True])
-def test_affinity_is_that_of_equation_1(held_out: bool) -> None:
+def test_affinity_equals_equation_1(held_out: bool) -> None:
     """In the first step, with SGD: one minus the ratio of losses after and before a step on the source alone."""
     recipe = Recipe("sgd", lr=0.1, weight_decay=0, batch_size=8, epochs=1)
     problem = small_problem(recipe, make=encoder(dropout=0.3, norm=True), missing=0.0)
     affinity = train(problem, Job(TASKS), meter={"every": 1000, "held_out": held_out}).affinity
     assert affinity is not None
     first = batches(0, 0, 41, 8)[0]
-    draw = torch.Generator().manual_seed(derived(0, "held out", 0))
+    draw = torch.Generator().manual_seed(derive_seed(0, "held out", 0))
     looked_at = (problem.val, torch.randperm(24, generator=draw)[:8]) if held_out else (problem.train, first)
     network = build_network(problem, TASKS, 0)
     sources = losses_by_hand(problem, network, problem.train, first)
@@ -180,7 +180,7 @@ def test_affinity_is_that_of_equation_1(held_out: bool) -> None:
         np.testing.assert_allclose(affinity.mean[i], expected, rtol=1e-6, atol=1e-12)
 
 
-def test_nothing_global_is_drawn() -> None:
+def test_global_random_numbers_are_not_changed() -> None:
     def states() -> list[Any]:
         return [torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()]  # noqa: NPY002
 
@@ -189,7 +189,7 @@ def test_nothing_global_is_drawn() -> None:
     assert states() == before
 
 
-def test_the_caller_s_random_numbers_change_nothing() -> None:
+def test_global_random_numbers_do_not_affect_training() -> None:
     def noisy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return (outputs[:, 0] - targets + 0.1 * torch.randn_like(targets)).square()
 
@@ -202,7 +202,7 @@ def test_the_caller_s_random_numbers_change_nothing() -> None:
     np.testing.assert_array_equal(*curves)
 
 
-def test_diverging_says_so_and_what_it_took(tmp_path: Path) -> None:
+def test_divergence_raises_an_error_with_the_cost(tmp_path: Path) -> None:
     problem = small_problem(Recipe("sgd", lr=1e200, batch_size=8, epochs=30, patience=2))
     with pytest.raises(Diverged, match=r"age, ill with seed 7 diverged.*lower `recipe.lr`") as raised:
         train(problem, Job(("age", "ill"), seed=7), checkpoint=tmp_path / "a.pt")
@@ -223,26 +223,26 @@ def test_mixed_precision_trains_in_bf16_on_the_cpu() -> None:
     assert all(value.dtype == torch.float32 for value in (mixed.state or {}).values())
 
 
-def test_what_cannot_be_trained_is_refused_at_once() -> None:
+def test_invalid_jobs_raise_an_error_at_once() -> None:
     problem = small_problem(Recipe(amp="fp16"))
     with pytest.raises(ValueError, match="several problems") as error:
         train(problem, Job(("age", "height"), width=0))
     assert "`job.tasks` must be some of 'age', 'weight', 'ill', found 'height'" in str(error.value)
     assert "`job.width` must be a positive number, found 0" in str(error.value)
-    assert "`recipe.amp` 'fp16' needs a GPU" in str(error.value)
-    with pytest.raises(ValueError, match="in the order of the problem, each once"):
+    assert "`recipe.amp` must be 'bf16' or None on a CPU, found 'fp16'" in str(error.value)
+    with pytest.raises(ValueError, match="in the order of the problem, without duplicates"):
         train(small_problem(), Job(("ill", "age")))
     with pytest.raises(ValueError, match="found none"):
         train(small_problem(), Job(()))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ValueError, match="`device` must be one that this machine has, found cuda"):
+def test_a_missing_gpu_raises_an_error() -> None:
+    with pytest.raises(ValueError, match="CUDA is not available; use `device='cpu'`"):
         train(small_problem(), Job(TASKS), device="cuda")
 
 
-def test_batchnorm_meets_no_single_row() -> None:
+def test_no_batch_has_a_single_row() -> None:
     assert [len(rows) for rows in batches(0, 0, 41, 8)] == [8, 8, 8, 8, 9]
     train(small_problem(make=encoder(norm=True)), Job(TASKS))
 
@@ -280,7 +280,7 @@ def test_a_transformer_over_words_learns() -> None:
     np.testing.assert_array_equal(trained.curve, train(problem, Job(("many", "first"))).curve)
 
 
-def test_a_dense_task_beside_a_single_label_learns() -> None:
+def test_a_dense_task_and_a_single_label_are_learnt_together() -> None:
     """Where is it bright, pixel by pixel (with unknown pixels), and is the image bright at all?"""
     draw = torch.Generator().manual_seed(0)
     images = torch.rand(40, 1, 6, 6, generator=draw)

@@ -1,4 +1,4 @@
-"""On a GPU: mixed precision with every kind of rule, a meter, resuming, and the numbers of the CPU."""
+"""On a GPU: mixed precision with every kind of rule, a meter, resuming, and the same results as on the CPU."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from learn_small import TASKS, encoder, small_problem
-from test_checkpoint import assert_equal, killed_after_every_epoch
+from test_checkpoint import assert_equal, train_killed_after_every_epoch
 
 from tagalong.learn import Job, Recipe, train
 
@@ -17,7 +17,7 @@ JUMPY = ("mgda", "graddrop")  # a last digit decides which gradients count at al
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_gpu_gives_the_cpu_s_numbers(rule: str) -> None:
+def test_results_on_the_gpu_equal_those_on_the_cpu(rule: str) -> None:
     if rule == "graddrop":
         pytest.skip("draws on the device")
     problem = small_problem(make=encoder(norm=True))
@@ -47,10 +47,10 @@ def test_resuming_on_the_gpu_is_exact(rule: str, tmp_path: Path) -> None:
     )
     job = Job(TASKS, rule=rule)
     undisturbed = train(problem, job, device="cuda")
-    assert_equal(undisturbed, killed_after_every_epoch(problem, job, tmp_path / "a.pt", None, device="cuda"))
+    assert_equal(undisturbed, train_killed_after_every_epoch(problem, job, tmp_path / "a.pt", None, device="cuda"))
 
 
-def test_nothing_global_is_drawn_on_the_gpu() -> None:
+def test_global_random_numbers_on_the_gpu_are_not_changed() -> None:
     before = torch.cuda.get_rng_state()
     train(small_problem(make=encoder(dropout=0.3)), Job(TASKS, rule="graddrop"), device="cuda")
     assert torch.equal(before, torch.cuda.get_rng_state())

@@ -14,7 +14,7 @@ from torch.nn.functional import interpolate
 
 from tagalong import Study
 from tagalong.cli import main
-from tagalong.learn import Mapped, Problem, parameters_of, why_not_batched
+from tagalong.learn import MappedTensor, Problem, count_parameters, why_not_batched
 from tagalong.problems import FACE_ATTRIBUTES, PAPER_RECIPE, load_problem
 from tagalong.problems.faces_drawing import draw_attributes
 from tagalong_paper import open_bench
@@ -53,7 +53,7 @@ def test_it_is_the_paper_s_network_recipe_and_tasks(full: Problem) -> None:
     assert full.recipe == PAPER_RECIPE
     assert full.train.inputs.shape[1:] == (3, 64, 64)
     # 3·9·64 + two of 64·9·64, three BatchNorms of 2·64, nine heads of 14,400·2 + 2
-    assert parameters_of(full, full.names) == 1728 + 2 * 36864 + 3 * 128 + 9 * 28802
+    assert count_parameters(full, full.names) == 1728 + 2 * 36864 + 3 * 128 + 9 * 28802
 
 
 def test_images_are_resized_as_the_published_code_does() -> None:
@@ -100,8 +100,8 @@ def test_some_rows_are_drawn_from_each_part_by_seed(data: Path, full: Problem) -
 
 
 def test_images_stay_in_their_file(full: Problem) -> None:
-    assert all(isinstance(split.inputs, Mapped) for split in full.splits.values())
-    assert all(isinstance(split.inputs, Mapped) for split in full.only(FACE_ATTRIBUTES[:2]).splits.values())
+    assert all(isinstance(split.inputs, MappedTensor) for split in full.splits.values())
+    assert all(isinstance(split.inputs, MappedTensor) for split in full.only(FACE_ATTRIBUTES[:2]).splits.values())
     sent = cloudpickle.dumps(full)  # as to workers, which map the file themselves
     assert len(sent) < 100_000
     assert torch.equal(cloudpickle.loads(sent).train.inputs, full.train.inputs)

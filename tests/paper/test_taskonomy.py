@@ -12,7 +12,7 @@ from PIL import Image
 from taskonomy_small import HOLE, LISTS, view_arrays, view_file, write_taskonomy, write_view
 
 from tagalong.cli import main
-from tagalong.learn import Problem, ReadRows, why_not_batched
+from tagalong.learn import Problem, StreamedRows, why_not_batched
 from tagalong.problems import load_problem
 from tagalong_paper.taskonomy import TASKONOMY_RECIPE, images, taskonomy
 
@@ -31,7 +31,7 @@ def data(written: Path, tmp_path: Path) -> Path:
 
 
 def one(problem: Problem, row: int, draw: int | None = None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    assert isinstance(problem.train, ReadRows)
+    assert isinstance(problem.train, StreamedRows)
     return problem.train.reader.read(row, problem.names, draw)
 
 
@@ -284,7 +284,7 @@ def test_worker_processes_get_a_reader_that_counts(data: Path, caplog: pytest.Lo
     here.batch(torch.arange(2))
     there = pickle.loads(pickle.dumps(here))
     there.batch(torch.arange(2))
-    assert isinstance(there, ReadRows)
+    assert isinstance(there, StreamedRows)
     assert there.reader.damaged == {str(broken)}  # type: ignore[attr-defined]
     assert len(caplog.records) == 1
 

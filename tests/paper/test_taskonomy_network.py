@@ -9,7 +9,7 @@ import torch
 from taskonomy_small import write_taskonomy
 from torch import nn
 
-from tagalong.learn import Job, build_network, capacities, parameters_of, train
+from tagalong.learn import Job, build_network, capacities, count_parameters, train
 from tagalong_paper.taskonomy import Decoders, Xception, taskonomy
 from tagalong_paper.taskonomy.problem import TASKS, absolute_error, rotated_error
 
@@ -136,5 +136,5 @@ def test_networks_share_initial_weights_by_seed_and_capacities_can_be_counted(tm
         for first, second in zip(mine.parameters(), other.parameters(), strict=True):
             assert torch.equal(first, second)
     found = capacities(problem, times=[2.0])
-    assert found[0].parameters == parameters_of(problem, problem.names, 2.0)
+    assert found[0].parameters == count_parameters(problem, problem.names, 2.0)
     assert found[1].reached == pytest.approx(2, rel=0.05)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from tagalong.learn import Job, parameters_of, train, train_many, why_not_batched
+from tagalong.learn import Job, count_parameters, train, train_many, why_not_batched
 from tagalong.problems import DEMO_TASKS, FACE_ATTRIBUTES, PAPER_RECIPE, CelebANet, faces
 from tagalong.problems.faces_drawing import HAIR, draw_attributes, draw_faces, mislabelled
 
@@ -113,8 +113,8 @@ def test_the_full_size_is_the_paper_s_network_and_recipe() -> None:
     assert full.recipe == PAPER_RECIPE
     assert (full.recipe.rate(14), full.recipe.rate(15)) == (5e-4, 2.5e-4)
     # 3·9·64 + two of 64·9·64, three BatchNorms of 2·64, nine heads of 14,400·2 + 2
-    assert parameters_of(full, full.names) == 1728 + 2 * 36864 + 3 * 128 + 9 * 28802
-    assert parameters_of(full, ()) == parameters_of(full, full.names) - 9 * 28802
+    assert count_parameters(full, full.names) == 1728 + 2 * 36864 + 3 * 128 + 9 * 28802
+    assert count_parameters(full, ()) == count_parameters(full, full.names) - 9 * 28802
 
 
 def test_the_paper_s_networks_can_be_trained_together() -> None:

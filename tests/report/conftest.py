@@ -3,30 +3,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_run import make_run
-from seen_page import HOSTILE, Seen
+from browser_page import HOSTILE, BrowserPage
+from fake_run import make_run
 
 from tagalong.report import write_report
 
 
 @pytest.fixture(scope="session")
 def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a run whose tasks have the worst of names."""
+    """The page of a run whose tasks have names with HTML and TeX."""
     folder = tmp_path_factory.mktemp("runs") / "hostile"
     make_run(folder, HOSTILE)
     return write_report(folder)
 
 
 @pytest.fixture
-def see(browser: Any) -> Iterator[Callable[..., Seen]]:
-    """Opens pages; none of them may complain or ask the network for anything."""
-    opened: list[Seen] = []
+def open_page(browser: Any) -> Iterator[Callable[..., BrowserPage]]:
+    """Opens pages, and fails if any of them reports errors or requests anything from the network."""
+    opened: list[BrowserPage] = []
 
-    def open_page(file: Path, **context: Any) -> Seen:
-        opened.append(Seen(browser, file, **context))
+    def open_file(file: Path, **context: Any) -> BrowserPage:
+        opened.append(BrowserPage(browser, file, **context))
         return opened[-1]
 
-    yield open_page
-    for seen in opened:
-        seen.context.close()
-    assert [complaint for seen in opened for complaint in seen.complaints] == []
+    yield open_file
+    for page in opened:
+        page.context.close()
+    assert [complaint for page in opened for complaint in page.complaints] == []

@@ -9,7 +9,7 @@ from tagalong import Affinity
 from tagalong.report import affinity_heatmap, affinity_over_training
 
 NAN = float("nan")
-ODD = ["<script>alert(1)</script>", "<b>x</b>", "a & b", "$x$", "%{x}", "2020-01-01"]
+UNUSUAL_NAMES = ["<script>alert(1)</script>", "<b>x</b>", "a & b", "$x$", "%{x}", "2020-01-01"]
 
 
 def layers(figure: Any) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def test_small_numbers_are_written_in_powers_of_a_thousand() -> None:
     assert layers(figure)["sure"].zmax == pytest.approx(400)
 
 
-def test_columns_can_be_centred_on_their_own_level() -> None:
+def test_columns_can_be_centred_on_the_mean_onto_their_target() -> None:
     shifted = example().mean - np.array([100.0, 0.0, 0.0])
     figure = affinity_heatmap(Affinity.from_matrix(shifted, example().tasks), centre="target")
     found = layers(figure)
@@ -83,7 +83,7 @@ def test_columns_can_be_centred_on_their_own_level() -> None:
     assert "from the mean onto age" in found["sure"].hovertext[1][0]
 
 
-def test_noise_common_to_all_sources_cancels_around_the_level_of_a_target() -> None:
+def test_noise_common_to_all_sources_cancels_around_the_mean_onto_a_target() -> None:
     rng = np.random.default_rng(0)
     own = np.array([[0, 1, 1], [1, 0, -1], [-1, -1, 0]])
     history = own + rng.normal(size=(200, 1, 3)) * 50 + rng.normal(size=(200, 3, 3)) * 0.1
@@ -93,21 +93,21 @@ def test_noise_common_to_all_sources_cancels_around_the_level_of_a_target() -> N
     assert np.isfinite(layers(around_level)["sure"].z).sum() == 6
 
 
-def test_two_heat_maps_beside_each_other_have_one_unit_and_one_scale() -> None:
+def test_two_heat_maps_that_are_compared_share_unit_and_scale() -> None:
     large, small = (Affinity.from_matrix(np.array([[9, 2], [-4, 9]]) * size, ["age", "ill"]) for size in (1e-3, 1e-6))
-    one, other = affinity_heatmap(large, beside=small), affinity_heatmap(small, beside=large)
+    one, other = affinity_heatmap(large, compare_with=small), affinity_heatmap(small, compare_with=large)
     for figure in (one, other):
         assert layers(figure)["sure"].zmax == pytest.approx(4)
         assert "10⁻³" in layers(figure)["sure"].colorbar.title.text
     assert layers(one)["sure"].text[1][0] == layers(affinity_heatmap(large))["sure"].text[1][0] == "-4.00"
     assert layers(other)["sure"].z[1][0] == pytest.approx(-0.004)
-    with pytest.raises(TypeError, match="`beside` must be an Affinity, found list"):
-        affinity_heatmap(large, beside=[[1]])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="`compare_with` must be an Affinity, found list"):
+        affinity_heatmap(large, compare_with=[[1]])  # type: ignore[arg-type]
 
 
 def test_task_names_are_shown_literally() -> None:
-    n = len(ODD)
-    figure = affinity_heatmap(Affinity.from_matrix(np.ones((n, n)), ODD), title="<i>R&D</i>")
+    n = len(UNUSUAL_NAMES)
+    figure = affinity_heatmap(Affinity.from_matrix(np.ones((n, n)), UNUSUAL_NAMES), title="<i>R&D</i>")
     assert figure.layout.xaxis.ticktext[1] == "&lt;b&gt;x&lt;/b&gt;"
     assert figure.layout.title.text.startswith("&lt;i&gt;R&amp;D&lt;/i&gt;<br>")
     shown = [*figure.layout.xaxis.ticktext, *layers(figure)["sure"].hovertext[0]]
@@ -115,7 +115,7 @@ def test_task_names_are_shown_literally() -> None:
     assert "<script" not in figure.to_html(include_plotlyjs=False, full_html=False).split("Plotly.newPlot")[1]
 
 
-def test_names_are_places_not_coordinates() -> None:
+def test_names_are_labels_not_coordinates() -> None:
     figure = affinity_heatmap(Affinity.from_matrix(np.ones((2, 2)), ["7", "2020-01-01"]))
     assert figure.layout.xaxis.tickvals == (0, 1)
     assert figure.data[0].x is None
@@ -129,11 +129,11 @@ def test_numbers_are_left_out_of_many_small_cells() -> None:
 
 
 @pytest.mark.parametrize("matrix", [np.zeros((2, 2)), np.full((2, 2), NAN), np.array([[1.0]])])
-def test_matrices_without_any_colour_draw(matrix: Any) -> None:
+def test_matrices_without_positive_or_negative_values_are_drawn(matrix: Any) -> None:
     assert affinity_heatmap(Affinity.from_matrix(matrix)).data[0].zmax == 1.0
 
 
-def test_unknown_centre_is_named() -> None:
+def test_an_unknown_centre_raises_an_error() -> None:
     with pytest.raises(ValueError, match=r"`centre` must be .* found 'mean'"):
         affinity_heatmap(example(), centre="mean")  # type: ignore[arg-type]
 
@@ -143,7 +143,7 @@ def test_torch_and_pandas_are_not_needed_and_plotly_only_when_something_is_drawn
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_figures_take_affinities_only() -> None:
+def test_figures_accept_only_affinities() -> None:
     for figure in (affinity_heatmap, affinity_over_training):
         with pytest.raises(TypeError, match=r"Affinity\.from_matrix"):
             figure(np.eye(3))  # type: ignore[arg-type]

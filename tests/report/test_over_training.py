@@ -45,7 +45,7 @@ def test_points_are_means_of_moving_windows() -> None:
     assert line.x[0] == pytest.approx(affinity.steps[:20].mean())
 
 
-def test_bands_are_one_standard_error_either_side() -> None:
+def test_bands_are_plus_minus_one_standard_error() -> None:
     affinity = example()
     figure = affinity_over_training(affinity, onto="ill", sources=["age"], smooth=100)
     mean, error = affinity.mean[0, 1], affinity.stderr[0, 1]
@@ -73,7 +73,7 @@ def test_six_panels_unless_asked_for_more() -> None:
     assert len(panels(affinity_over_training(affinity, onto=affinity.tasks))) == 8
 
 
-def test_of_many_sources_the_highest_stand_out() -> None:
+def test_of_many_sources_only_the_highest_are_coloured() -> None:
     figure = affinity_over_training(example(20, [f"t{i}" for i in range(16)]), onto="t0")
     assert len(lines(figure)) == 15
     assert len(bands(figure)) == 10
@@ -106,7 +106,7 @@ def test_round_robin_windows_are_wide_enough_for_every_source() -> None:
     assert "15 measured steps" in figure.layout.title.text
 
 
-def test_raw_and_relative_steps_lie_on_one_level() -> None:
+def test_raw_and_relative_steps_are_on_the_same_level() -> None:
     """Steps without all tasks are relative to the null step; the others hold momentum's term."""
     relative = np.arange(60) % 5 == 0
     history = np.full((60, 3, 3), 1.0) - 10.0 * ~relative[:, None, None]
@@ -135,20 +135,20 @@ def test_long_histories_stay_small() -> None:
     assert len(lines(affinity_over_training(example(2000), smooth=1))[0].x) <= 202
 
 
-def test_without_a_history_there_is_nothing_to_draw() -> None:
-    with pytest.raises(ValueError, match=r"`affinity` must have the history .* found none; measure with a meter"):
+def test_an_affinity_without_history_raises_an_error() -> None:
+    with pytest.raises(ValueError, match=r"`affinity` must have a history .* found none; measure with a meter"):
         affinity_over_training(Affinity.from_matrix(np.eye(2)))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"onto": "weight"}, r"`onto` must name tasks among 'age', 'ill', 'tall', found 'weight'"),
-        ({"sources": ["age", "x", "y"]}, r"`sources` must name tasks among .* found 'x', 'y'"),
-        ({"onto": []}, r"`onto` must name tasks .* found none"),
-        ({"smooth": 0}, r"`smooth` must be .* at least 1, found 0"),
+        ({"onto": "weight"}, r"`onto` must be tasks among 'age', 'ill', 'tall', found 'weight'"),
+        ({"sources": ["age", "x", "y"]}, r"`sources` must be tasks among .* found 'x', 'y'"),
+        ({"onto": []}, r"`onto` must be tasks .* found none"),
+        ({"smooth": 0}, r"`smooth` must be a positive integer.* found 0"),
     ],
 )
-def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_raise_an_error(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         affinity_over_training(example(), **arguments)

@@ -1,4 +1,4 @@
-"""The page as a file: what is in it, where it comes from, and how large it is."""
+"""The content and the size of the page."""
 
 import ast
 import json
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_run import made_up_affinity, make_run
-from seen_page import HOSTILE
+from browser_page import HOSTILE
+from fake_run import fake_affinity, make_run
 
 import tagalong.report
 from tagalong.group import select_groups_by_budget
@@ -29,14 +29,14 @@ def data_of(page: Path) -> dict:
     return json.loads(found[1])
 
 
-def test_the_page_has_everything(hostile_page: Path) -> None:
+def test_the_page_has_all_sections(hostile_page: Path) -> None:
     text = hostile_page.read_text(encoding="utf-8").partition('<script type="application/json"')[0]
     for part in ("networks", "affinity", "time", "budget", "worth", "search", "reading", "care", "obtained"):
         assert f'id="{part}"' in text
     for words in (
-        "Grouping is worth it", "In three networks", "tagalong run table.csv --targets &#x27;a b,c&#x27;",
+        "Grouping is worth it", "Use three networks", "tagalong run table.csv --targets &#x27;a b,c&#x27;",
         "tagalong report ", "optimizer adamw", "seeds 0 1 2", "torch 2.13.0", "693 (1% missing)", "drawn at random",
-        "not similarity of tasks, nor cause and effect", "gender: is_male", "steps of the optimiser",
+        "not similarity of tasks, nor cause and effect", "gender: is_male", "optimiser steps",
     ):  # fmt: skip
         assert words in text, words
 
@@ -54,7 +54,7 @@ class Tags(HTMLParser):
         self.handlers += [name for name, _ in attrs if name.startswith("on")]
 
 
-def test_no_name_of_a_task_is_markup(hostile_page: Path) -> None:
+def test_names_of_tasks_are_not_interpreted_as_html(hostile_page: Path) -> None:
     tags = Tags()
     tags.feed(hostile_page.read_text(encoding="utf-8"))
     assert tags.elements["script"] == 3
@@ -62,14 +62,14 @@ def test_no_name_of_a_task_is_markup(hostile_page: Path) -> None:
     assert tags.handlers == []
 
 
-def test_data_cannot_end_its_script() -> None:
+def test_data_cannot_close_the_script_element() -> None:
     text = as_script({"name": "</script><!--<script>\u2028"})
     assert "<" not in text
     assert "\u2028" not in text
     assert json.loads(text) == {"name": "</script><!--<script>\u2028"}
 
 
-def test_every_budget_is_there(hostile_page: Path) -> None:
+def test_every_budget_has_groups(hostile_page: Path) -> None:
     found = data_of(hostile_page)["budgets"]
     assert [entry["k"] for entry in found] == [1, 2, 3, 4, 5, 6]
     for entry in found:
@@ -77,10 +77,10 @@ def test_every_budget_is_there(hostile_page: Path) -> None:
         assert sorted(served) == sorted(HOSTILE)
         assert entry["value"] <= entry["bound"] * (1 + 1e-9)
     assert "resamples" in " ".join(found[1]["summary"])
-    assert "trained, it changed the test losses" in " ".join(found[1]["summary"])
+    assert "training these networks changed the test losses" in " ".join(found[1]["summary"])
 
 
-def test_budgets_that_the_run_asked_for_are_its_own(tmp_path: Path) -> None:
+def test_groupings_of_the_run_are_used_for_its_budgets(tmp_path: Path) -> None:
     make_run(tmp_path, ["a", "b", "c", "d"])
     run = read_run(tmp_path)
     budgets = run.all_budgets()
@@ -127,18 +127,18 @@ def _summaries(entries: list[dict]) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("change", ["affinity", "damage"])
-def test_what_was_solved_for_something_else_does_not_count(many: tuple[Path, list[list[int]]], change: str) -> None:
+def test_budgets_are_solved_again_after_a_change(many: tuple[Path, list[list[int]]], change: str) -> None:
     folder, solved = many
     read_run(folder).all_budgets()
     if change == "damage":
         (folder / "budgets.json").write_text("{")
     else:
-        made_up_affinity([f"t{i}" for i in range(14)], steps=30).save(folder / "affinity.json")
+        fake_affinity([f"t{i}" for i in range(14)], steps=30).save(folder / "affinity.json")
     read_run(folder).all_budgets()
     assert len(solved) == 2
 
 
-def test_the_page_does_without_affinities_and_settings(tmp_path: Path) -> None:
+def test_the_page_works_without_affinities_and_settings(tmp_path: Path) -> None:
     results = make_run(tmp_path, ["a", "b", "c"])
     for file in tmp_path.glob("*.json"):
         file.unlink()
@@ -149,7 +149,7 @@ def test_the_page_does_without_affinities_and_settings(tmp_path: Path) -> None:
     assert 'id="methods"' in text
 
 
-def test_what_is_not_known_of_networks_trained_elsewhere_leaves_no_hole(tmp_path: Path) -> None:
+def test_missing_values_of_networks_trained_elsewhere_are_left_out(tmp_path: Path) -> None:
     made = make_run(tmp_path, ["a", "b", "c"])
     assert "test error" in write_report(tmp_path).read_text(encoding="utf-8")
     records = [
@@ -166,8 +166,8 @@ def test_what_is_not_known_of_networks_trained_elsewhere_leaves_no_hole(tmp_path
     Results(records, problem=made.problem).save(tmp_path / "results.json")
     text = write_report(tmp_path).read_text(encoding="utf-8").partition("<script")[0]
     assert 'id="cost"' not in text
-    assert "optimiser in units" not in text
-    assert "What they cost is not known" in text
+    assert "Costs are optimiser steps" not in text
+    assert "Costs are not known" in text
     assert "test error" not in text
     assert re.search(r'<th scope="col">test loss</th>.*?<td>\d\.\d+</td>', text)
 
@@ -175,14 +175,14 @@ def test_what_is_not_known_of_networks_trained_elsewhere_leaves_no_hole(tmp_path
 def test_an_affinity_without_history_is_drawn(tmp_path: Path) -> None:
     make_run(tmp_path, ["a", "b", "c"])
     (tmp_path / "affinity-cs.json").unlink()
-    affinity = made_up_affinity(["a", "b", "c"], 5)
+    affinity = fake_affinity(["a", "b", "c"], 5)
     type(affinity).from_matrix(affinity.mean, affinity.tasks).save(tmp_path / "affinity.json")
     found = data_of(write_report(tmp_path))
     assert [entry["average"] for entry in found["heatmaps"]] == ["mean"]
     assert found["time"] is None
 
 
-def test_the_page_tells_how_auto_searched(tmp_path: Path) -> None:
+def test_the_page_shows_how_auto_searched(tmp_path: Path) -> None:
     make_run(tmp_path, ["a", "<b>", "c"])
     page = write_report(tmp_path)
     text = page.read_text(encoding="utf-8").partition("<script")[0]
@@ -199,7 +199,7 @@ def test_the_page_needs_no_torch(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
-def test_the_report_is_given_its_data_and_neither_solves_nor_trains() -> None:
+def test_the_report_neither_solves_nor_trains() -> None:
     """`write_report` asks `tagalong.study` for the groups of every budget; nothing else in the room could find them."""
     taken = set()
     for file in Path(tagalong.report.__file__).parent.rglob("*.py"):
@@ -240,6 +240,6 @@ def test_damaged_groupings_are_named(tmp_path: Path, content: str, said: str) ->
         write_report(tmp_path)
 
 
-def test_folders_that_are_no_run_are_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not the folder of a finished run"):
         write_report(tmp_path)

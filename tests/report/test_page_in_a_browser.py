@@ -5,73 +5,73 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from seen_page import HOSTILE, Seen
+from browser_page import HOSTILE, BrowserPage
 
-See = Callable[..., Seen]
+OpenPage = Callable[..., BrowserPage]
 PLOTS = ("heatmap", "over-time", "budget-curve", "cost", "changes", "search-curve")
 PHONE = {"viewport": {"width": 375, "height": 800}, "has_touch": True, "is_mobile": True}
 
 
-def groups(seen: Seen) -> list[list[str]]:
-    cards = seen.page.locator("#budget-groups .card")
+def groups(opened: BrowserPage) -> list[list[str]]:
+    cards = opened.page.locator("#budget-groups .card")
     return [cards.nth(i).locator(".chip").all_text_contents() for i in range(cards.count())]
 
 
-def test_every_plot_is_drawn(hostile_page: Path, see: See) -> None:
-    seen = see(hostile_page)
+def test_every_plot_is_drawn(hostile_page: Path, open_page: OpenPage) -> None:
+    opened = open_page(hostile_page)
     for name in PLOTS:
-        assert seen.plotted(name).bounding_box()["height"] > 200
+        assert opened.drawn_plot(name).bounding_box()["height"] > 200
 
 
-def test_the_slider_changes_the_groups(hostile_page: Path, see: See) -> None:
-    seen = see(hostile_page)
-    slider = seen.page.locator("#budget-slider")
+def test_the_slider_changes_the_groups(hostile_page: Path, open_page: OpenPage) -> None:
+    opened = open_page(hostile_page)
+    slider = opened.page.locator("#budget-slider")
     slider.fill("1")
-    assert len(groups(seen)) == 1
-    assert sorted(groups(seen)[0]) == sorted(HOSTILE)
-    assert "1 network, total affinity" in seen.page.locator("#budget-summary").inner_text()
+    assert len(groups(opened)) == 1
+    assert sorted(groups(opened)[0]) == sorted(HOSTILE)
+    assert "1 network, total affinity" in opened.page.locator("#budget-summary").inner_text()
     slider.press("ArrowRight")
-    assert len(groups(seen)) == 2
-    assert seen.page.locator("#budget-k").inner_text() == "2"
+    assert len(groups(opened)) == 2
+    assert opened.page.locator("#budget-k").inner_text() == "2"
     assert slider.get_attribute("aria-valuetext") == "2 networks"
-    seen.page.locator("#budget-more").click()
-    assert len(groups(seen)) == 3
+    opened.page.locator("#budget-more").click()
+    assert len(groups(opened)) == 3
 
 
-def test_pointing_at_a_cell_shows_its_value(hostile_page: Path, see: See) -> None:
-    seen = see(hostile_page)
-    box = seen.plotted("heatmap").locator(".nsewdrag").bounding_box()
+def test_hovering_over_a_cell_shows_its_value(hostile_page: Path, open_page: OpenPage) -> None:
+    opened = open_page(hostile_page)
+    box = opened.drawn_plot("heatmap").locator(".nsewdrag").bounding_box()
     cell = box["width"] / len(HOSTILE)
-    seen.page.mouse.move(box["x"] + 1.5 * cell, box["y"] + 0.5 * cell)
-    seen.page.wait_for_selector("#heatmap .hoverlayer .hovertext")
-    shown = seen.page.locator("#heatmap .hoverlayer .hovertext").text_content()
+    opened.page.mouse.move(box["x"] + 1.5 * cell, box["y"] + 0.5 * cell)
+    opened.page.wait_for_selector("#heatmap .hoverlayer .hovertext")
+    shown = opened.page.locator("#heatmap .hoverlayer .hovertext").text_content()
     assert "→" in shown
     assert "±" in shown
     assert "60 values" in shown
 
 
-def test_switches_change_the_heat_map(hostile_page: Path, see: See) -> None:
-    seen = see(hostile_page)
-    numbers = seen.plotted("heatmap").locator(".heatmap-label")
+def test_switches_change_the_heat_map(hostile_page: Path, open_page: OpenPage) -> None:
+    opened = open_page(hostile_page)
+    numbers = opened.drawn_plot("heatmap").locator(".heatmap-label")
     before = numbers.all_text_contents()
-    seen.page.get_by_label("trimmed").check(force=True)
+    opened.page.get_by_label("trimmed").check(force=True)
     trimmed = numbers.all_text_contents()
-    seen.page.get_by_label("cosine of gradients").check(force=True)
+    opened.page.get_by_label("cosine of gradients").check(force=True)
     assert before != trimmed != numbers.all_text_contents()
 
 
-def test_a_task_can_be_chosen_over_time(hostile_page: Path, see: See) -> None:
-    seen = see(hostile_page)
-    legend = seen.plotted("over-time").locator(".legendtext")
+def test_a_task_can_be_chosen_over_time(hostile_page: Path, open_page: OpenPage) -> None:
+    opened = open_page(hostile_page)
+    legend = opened.drawn_plot("over-time").locator(".legendtext")
     assert HOSTILE[2] in legend.all_text_contents()
-    seen.page.locator("#time-task").select_option(label=HOSTILE[2])
+    opened.page.locator("#time-task").select_option(label=HOSTILE[2])
     assert HOSTILE[2] not in legend.all_text_contents()
 
 
-def test_the_table_sorts_both_ways(hostile_page: Path, see: See) -> None:
-    seen = see(hostile_page)
-    heading = seen.page.locator("#methods th", has_text="total loss")
-    losses = seen.page.locator("#methods tbody tr td:nth-child(6)")
+def test_the_table_sorts_both_ways(hostile_page: Path, open_page: OpenPage) -> None:
+    opened = open_page(hostile_page)
+    heading = opened.page.locator("#methods th", has_text="total loss")
+    losses = opened.page.locator("#methods tbody tr td:nth-child(6)")
 
     def shown() -> list[float]:
         return [float(text) for text in losses.all_text_contents()]
@@ -84,100 +84,100 @@ def test_the_table_sorts_both_ways(hostile_page: Path, see: See) -> None:
     assert shown() == sorted(shown(), reverse=True)
 
 
-def test_nothing_moves_when_a_plot_is_drawn(hostile_page: Path, see: See) -> None:
-    seen = see(hostile_page, viewport={"width": 1200, "height": 200})
+def test_nothing_moves_when_a_plot_is_drawn(hostile_page: Path, open_page: OpenPage) -> None:
+    opened = open_page(hostile_page, viewport={"width": 1200, "height": 200})
     places = "[...document.querySelectorAll('h2, table')].map((one) => one.getBoundingClientRect().top + scrollY)"
-    before = seen.page.evaluate(places)
-    assert seen.page.locator("#search-curve .main-svg").count() == 0
+    before = opened.page.evaluate(places)
+    assert opened.page.locator("#search-curve .main-svg").count() == 0
     for name in PLOTS:
-        seen.plotted(name)
-    assert seen.page.evaluate(places) == before
+        opened.drawn_plot(name)
+    assert opened.page.evaluate(places) == before
 
 
-def boxes(seen: Seen) -> tuple[dict[str, float], dict[str, float]]:
+def boxes(opened: BrowserPage) -> tuple[dict[str, float], dict[str, float]]:
     """Where the figure of costs and the table of methods are."""
-    return seen.plotted("cost").bounding_box(), seen.page.locator("#methods").bounding_box()
+    return opened.drawn_plot("cost").bounding_box(), opened.page.locator("#methods").bounding_box()
 
 
-def test_the_table_stands_beside_its_figure_where_there_is_room(hostile_page: Path, see: See) -> None:
-    wide = see(hostile_page, viewport={"width": 1280, "height": 900})
+def test_the_table_is_next_to_its_figure_on_wide_screens(hostile_page: Path, open_page: OpenPage) -> None:
+    wide = open_page(hostile_page, viewport={"width": 1280, "height": 900})
     figure, table = boxes(wide)
     assert table["x"] >= figure["x"] + figure["width"]
     assert abs(table["y"] - figure["y"]) < 100
     assert table["x"] + table["width"] <= 1280
     assert wide.page.evaluate("document.documentElement.scrollWidth") == 1280
-    figure, table = boxes(see(hostile_page, viewport={"width": 900, "height": 900}))
+    figure, table = boxes(open_page(hostile_page, viewport={"width": 900, "height": 900}))
     assert table["y"] >= figure["y"] + figure["height"]
 
 
-def test_on_paper_the_table_stands_below(hostile_page: Path, see: See) -> None:
-    seen = see(hostile_page, viewport={"width": 1280, "height": 900})
-    narrow = boxes(seen)[0]["width"]
-    seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    figure, table = boxes(seen)
+def test_the_table_is_below_its_figure_in_print(hostile_page: Path, open_page: OpenPage) -> None:
+    opened = open_page(hostile_page, viewport={"width": 1280, "height": 900})
+    narrow = boxes(opened)[0]["width"]
+    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    figure, table = boxes(opened)
     assert table["y"] >= figure["y"] + figure["height"]
     assert figure["width"] > narrow
 
 
-def test_hostile_names_are_shown_as_text(hostile_page: Path, see: See) -> None:
-    seen = see(hostile_page)
+def test_hostile_names_are_shown_as_text(hostile_page: Path, open_page: OpenPage) -> None:
+    opened = open_page(hostile_page)
     for name in PLOTS:
-        seen.plotted(name)
-    shown = seen.page.locator("body").inner_text()
+        opened.drawn_plot(name)
+    shown = opened.page.locator("body").inner_text()
     for name in HOSTILE:
         assert name in shown
-    assert seen.page.locator("main img, main script, main b").count() == 0
-    assert seen.page.locator("#heatmap .xtick").all_text_contents() != []
+    assert opened.page.locator("main img, main script, main b").count() == 0
+    assert opened.page.locator("#heatmap .xtick").all_text_contents() != []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_needs_no_sideways_scrolling(hostile_page: Path, see: See, scheme: str) -> None:
-    seen = see(hostile_page, **PHONE, color_scheme=scheme)
+def test_a_phone_needs_no_horizontal_scrolling(hostile_page: Path, open_page: OpenPage, scheme: str) -> None:
+    opened = open_page(hostile_page, **PHONE, color_scheme=scheme)
     for name in PLOTS:
-        seen.plotted(name)
-    for details in seen.page.locator("summary").all():
+        opened.drawn_plot(name)
+    for details in opened.page.locator("summary").all():
         details.click()
-    assert seen.page.evaluate("document.documentElement.scrollWidth") == 375
+    assert opened.page.evaluate("document.documentElement.scrollWidth") == 375
 
 
-def test_dark_mode_is_dark_and_follows_the_system(hostile_page: Path, see: See) -> None:
+def test_dark_mode_is_dark_and_follows_the_system(hostile_page: Path, open_page: OpenPage) -> None:
     from playwright.sync_api import expect
 
-    seen = see(hostile_page, color_scheme="dark")
-    seen.plotted("cost")
+    opened = open_page(hostile_page, color_scheme="dark")
+    opened.drawn_plot("cost")
 
     def brightness(style: str) -> int:
-        shown = seen.page.evaluate(style)
+        shown = opened.page.evaluate(style)
         return sum(int(part) for part in shown.removeprefix("rgb(").removesuffix(")").split(","))
 
     paper = "getComputedStyle(document.body).backgroundColor"
     ink = "getComputedStyle(document.querySelector('#cost .xtick text')).fill"
     assert brightness(paper) < 150
     assert brightness(ink) > 500
-    before = seen.page.evaluate(ink)
-    seen.page.emulate_media(color_scheme="light")
+    before = opened.page.evaluate(ink)
+    opened.page.emulate_media(color_scheme="light")
     assert brightness(paper) > 600
-    tick = seen.page.locator("#cost .xtick text").first
+    tick = opened.page.locator("#cost .xtick text").first
     expect(tick).not_to_have_css("fill", before, timeout=30_000)  # drawn anew when the browser tells of the change
     assert brightness(ink) < 300
 
 
-def test_it_prints_with_every_plot(hostile_page: Path, see: See) -> None:
-    seen = see(hostile_page, color_scheme="dark")
-    seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert all(seen.page.locator(f"#{name} .main-svg").count() for name in PLOTS)
-    seen.page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert seen.page.pdf().startswith(b"%PDF")
+def test_it_prints_with_every_plot(hostile_page: Path, open_page: OpenPage) -> None:
+    opened = open_page(hostile_page, color_scheme="dark")
+    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert all(opened.page.locator(f"#{name} .main-svg").count() for name in PLOTS)
+    opened.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert opened.page.pdf().startswith(b"%PDF")
 
 
-def test_everything_has_a_name_for_screen_readers(hostile_page: Path, see: See) -> None:
-    seen = see(hostile_page)
-    nameless: list[Any] = seen.page.evaluate(
+def test_everything_has_a_name_for_screen_readers(hostile_page: Path, open_page: OpenPage) -> None:
+    opened = open_page(hostile_page)
+    nameless: list[Any] = opened.page.evaluate(
         """() => [...document.querySelectorAll('input, select, button, [role=img], [role=region]')]
             .filter((one) => !(one.ariaLabel || one.labels?.length || one.textContent.trim()))
             .map((one) => one.outerHTML)"""
     )
     assert nameless == []
-    assert seen.page.locator("thead th:not([scope])").count() == 0
-    assert seen.page.locator("html[lang=en]").count() == 1
-    assert seen.page.locator("h1").count() == 1
+    assert opened.page.locator("thead th:not([scope])").count() == 0
+    assert opened.page.locator("html[lang=en]").count() == 1
+    assert opened.page.locator("h1").count() == 1

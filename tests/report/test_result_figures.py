@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from made_up_run import make_run
+from fake_run import make_run
 
 from tagalong import select_groups
 from tagalong.report import affinity_heatmap, cost_against_error, grouping_figure, task_changes
@@ -50,10 +50,10 @@ def test_changes_by_task_are_paired_by_seed(run: Run) -> None:
     changes = [a.test["age"].loss / b.test["age"].loss - 1 for a, b in zip(records, together, strict=True)]
     assert figure.data[0].x[0] == pytest.approx(100 * sum(changes) / 3)
     assert figure.layout.yaxis.ticktext == ("age", "&lt;b&gt;ill&lt;/b&gt;", "tall", "thin")
-    assert "mae: 10 together" in figure.data[0].hovertext[0]
+    assert "mae: 10 in one network for all tasks" in figure.data[0].hovertext[0]
 
 
-def test_unknown_methods_are_named(run: Run) -> None:
+def test_an_unknown_method_raises_an_error(run: Run) -> None:
     with pytest.raises(ValueError, match=r"`method` and `budget` must be in the results.*methods: mtl, oracle"):
         task_changes(run.results, "tag", 7)
 
@@ -67,7 +67,7 @@ def test_a_grouping_shows_who_is_served_and_who_helps(run: Run) -> None:
         grouping_figure([("a", "b")])  # type: ignore[arg-type]
 
 
-def test_groups_stand_together_in_the_heat_map(run: Run) -> None:
+def test_groups_are_next_to_each_other_in_the_heat_map(run: Run) -> None:
     assert run.affinity is not None
     figure = affinity_heatmap(run.affinity, grouping=run.groupings[2])
     assert figure.layout.xaxis.ticktext == ("&lt;b&gt;ill&lt;/b&gt;", "thin", "age", "tall")

@@ -13,7 +13,7 @@ from torch import nn
 
 from tagalong._version import NUMERICS, is_own
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, build_network
-from tagalong.learn.recipe import UNSAID
+from tagalong.learn.recipe import KEY_DEFAULTS
 from tagalong.measure import Cosine, Every, Window
 from tagalong.problems.celeba_net import Centred, Residual
 from tagalong.study.keys import Keys
@@ -330,7 +330,7 @@ def test_our_own_layers_are_known_by_name_and_settings(name):
 @pytest.mark.parametrize(("name", "draws"), [("tagalong_paper.celeba", False), ("tagalong_extras", True)])
 def test_our_own_layers_are_known_to_draw_nothing(name, draws):
     problem = replace(small_problem(), encoder=lambda: module(name, OURS).Scale(2))
-    assert build_network(problem, problem.names, 0).draws["encoder"] is draws
+    assert build_network(problem, problem.names, 0).random_parts["encoder"] is draws
 
 
 def subclasses(kind):
@@ -396,11 +396,11 @@ class LaterRecipe(Recipe):
 
 
 def test_a_later_setting_of_recipes_changes_keys_only_where_it_is_used(monkeypatch):
-    monkeypatch.setitem(UNSAID, "warm_up", 0)
+    monkeypatch.setitem(KEY_DEFAULTS, "warm_up", 0)
     given = {name: getattr(RECIPE, name) for name in RECIPE.__dataclass_fields__}
     assert key(small_problem(recipe=LaterRecipe(**given))) == key()
     assert key(small_problem(recipe=LaterRecipe(**given, warm_up=1))) != key()
-    monkeypatch.delitem(UNSAID, "warm_up")
+    monkeypatch.delitem(KEY_DEFAULTS, "warm_up")
     assert key(small_problem(recipe=LaterRecipe(**given))) != key(), "better trained again than taken for another"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tagalong.learn import Problem, ReadRows, Recipe, Split, Task
+from tagalong.learn import Problem, Recipe, Split, StreamedRows, Task
 from tagalong.problems import load_problem
 from tagalong.testing import BrokenPromises, check_problem
 
@@ -59,7 +59,7 @@ class Squares:
 
 
 def read_from_files(reader: type = Squares) -> Problem:
-    splits = [ReadRows(reader(start=start), ("up", "down"), threads=1) for start in (0, 100, 200)]
+    splits = [StreamedRows(reader(start=start), ("up", "down"), threads=1) for start in (0, 100, 200)]
     return replace(arrays(), train=splits[0], val=splits[1], test=splits[2], encoder=lambda: torch.nn.Linear(1, 4))
 
 

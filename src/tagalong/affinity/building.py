@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from tagalong.errors import InvalidInput, name_problems, named, raise_problems
+from tagalong.errors import InvalidInput, named, raise_problems, task_name_problems
 
 from .averaging import Average, Floats, Ints, averages
 from .bootstrap import standard_errors
@@ -200,7 +200,7 @@ class FieldChecker:
 
     def __init__(self, tasks: tuple[Any, ...]) -> None:
         self.n = len(tasks)
-        self.problems = [InvalidInput("", problem) for problem in name_problems(tasks)]
+        self.problems = task_name_problems(tasks)
 
     def add(self, argument: str, expected: str, found: str = "", hint: str = "") -> None:
         """Adds a problem."""

@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tagalong.errors import InvalidInput, raise_problems
+from tagalong.errors import InvalidInput, is_number, raise_problems
 
 from .grouping import FORMAT, Group, Grouping, GroupingFileError, Option, read_yaml
 from .problem import indices
 from .problem_building import components
 from .request import Cost, Request, Units, read_links
-from .scores import Candidate, Complete, Scores, group_name, is_number, read_scores
+from .scores import Candidate, Complete, Scores, group_name, read_scores
 
 GivenGroup = Group | frozenset[str]
 SAME = 1e-9  # relative tolerance of equal values

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tagalong.rendering import TextTable, join, table, tag
 
-from .solvers import MOST_TIES
+from .solvers import MAX_TIES
 
 if TYPE_CHECKING:
     from .grouping import Group, Grouping
@@ -46,7 +46,7 @@ def remarks(grouping: Grouping) -> list[str]:
     found = []
     if grouping.ties:
         count = len(grouping.ties)
-        number = f"{'at least ' if count == MOST_TIES else ''}{count} other grouping{'s are' if count > 1 else ' is'}"
+        number = f"{'at least ' if count == MAX_TIES else ''}{count} other grouping{'s are' if count > 1 else ' is'}"
         found.append(f"{number} just as good, for example:")
         found += [f"  {group}" for group in grouping.ties[0]]
     if grouping.resampled is not None:

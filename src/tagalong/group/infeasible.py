@@ -9,7 +9,7 @@ from tagalong.errors import InvalidInput
 from .problem import Floats, Problem
 from .problem_building import ScaledProblem
 from .request import Request
-from .solvers import MOST_LISTED, MOST_PAIRWISE, best_split, listed_values, served_values
+from .solvers import MAX_LISTED, MAX_PAIRWISE, best_split, listed_values, served_values
 
 
 def explain_infeasible(scaled: ScaledProblem, request: Request, budget: float) -> InvalidInput:
@@ -33,7 +33,7 @@ def explain_infeasible(scaled: ScaledProblem, request: Request, budget: float) -
 
 def _smallest_limit(scaled: ScaledProblem, budget: float) -> float | None:
     networks = scaled.networks
-    if networks is None or scaled.problem.n > MOST_LISTED:
+    if networks is None or scaled.problem.n > MAX_LISTED:
         return None
     limits = np.unique(networks.cost)
     low, high = 0, len(limits)
@@ -49,10 +49,10 @@ def _cheapest(problem: Problem) -> float:
     if not problem.serves_all:
         return float("inf")
     if problem.networks is None:
-        if problem.n > MOST_PAIRWISE:
+        if problem.n > MAX_PAIRWISE:
             return -1.0
         worth = np.where(np.isfinite(served_values(problem)), -1.0, -np.inf)
-    elif problem.n > MOST_LISTED:
+    elif problem.n > MAX_LISTED:
         return -1.0
     else:
         costs, table = listed_values(problem, np.zeros(len(problem.networks.cost)))

@@ -190,8 +190,8 @@ def membership(sets: Ints, n: int) -> Bools:
     return member
 
 
-def is_whole(sets: Ints, links: Sequence[int]) -> Bools:
-    """Which sets split no link."""
+def splits_no_link(sets: Ints, links: Sequence[int]) -> Bools:
+    """Returns whether each set contains every link entirely or not at all."""
     whole = np.ones(len(sets), dtype=bool)
     for link in links:
         if link & (link - 1):

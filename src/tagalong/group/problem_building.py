@@ -17,7 +17,7 @@ from tagalong.errors import InvalidInput
 from .problem import Bools, Floats, Ints, Limits, Networks, Problem, bits_of, indices
 from .request import Request, Units
 from .scores import Scores
-from .solvers import MOST_LISTED, all_networks, solve_search
+from .solvers import MAX_LISTED, all_networks, solve_search
 
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of networks to search the plain problem for
 QUICK = Limits(kicks=5)
@@ -66,7 +66,7 @@ def build_problem(scores: Scores, request: Request) -> ScaledProblem:
         return ScaledProblem(
             replace(bare, scores=pairs / scale), tuple(_counts(request, n)), scale, request.sign, units
         )
-    if n > MOST_LISTED and not scores.given:
+    if n > MAX_LISTED and not scores.given:
         return _build_from_pool(replace(bare, scores=pairs), scores, request, units)
     networks = _group_networks(replace(bare, scores=pairs), scores, request, units)
     return _build_from_networks(bare, networks, scores, request, units)
@@ -151,8 +151,8 @@ def _candidate_networks(scores: Scores, request: Request, units: Units) -> Netwo
 
 def _group_networks(problem: Problem, scores: Scores, request: Request, units: Units) -> Networks:
     """Returns every group with its own cost and the results given for it."""
-    if problem.n > MOST_LISTED:
-        expected = f"with results of larger groups must have at most {MOST_LISTED} tasks"
+    if problem.n > MAX_LISTED:
+        expected = f"with results of larger groups must have at most {MAX_LISTED} tasks"
         hint = "leave some out, or list the networks as Candidates"
         raise InvalidInput("scores", expected, str(problem.n), hint)
     names = scores.tasks

@@ -12,10 +12,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tagalong.errors import InvalidInput, counted, raise_problems
+from tagalong.errors import InvalidInput, counted, is_number, raise_problems
 
 from .problem import Floats, Ints
-from .scores import Scores, group_name, is_number
+from .scores import Scores, group_name
 
 Cost = float | Mapping[Any, float] | Callable[[frozenset[str]], float]
 SolverName = Literal["auto", "exact", "lp", "columns", "milp", "search"]

@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from tagalong.affinity import Affinity, square_matrix
-from tagalong.errors import InvalidInput, counted, name_problems, raise_problems
+from tagalong.errors import InvalidInput, counted, raise_problems, task_name_problems
 from tagalong.tabular import (
     DECIMAL_COMMA_HINT,
     ParsedTable,
@@ -99,7 +99,7 @@ class ScoreTable:
     def only(self, tasks: Iterable[str]) -> ScoreTable:
         """Returns the part of a square table for these tasks, or the groups among them."""
         names = tuple(tasks)
-        problems = [InvalidInput("", text) for text in name_problems(names)]
+        problems = task_name_problems(names)
         unknown = [repr(task) for task in names if task not in self.tasks]
         if unknown:
             expected = f"must be among {', '.join(map(repr, self.tasks))}"

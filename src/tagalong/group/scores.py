@@ -7,17 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
-from numbers import Real
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, is_number, raise_problems, task_name_problems
 
 from .problem import Floats
-from .solvers import MOST_LISTED
+from .solvers import MAX_LISTED
 
 
 @dataclass(frozen=True, init=False)
@@ -254,8 +253,8 @@ def _complete_candidates(scores: Scores, costs: bool) -> Scores:
     names, listed = scores.tasks, scores.candidates or ()
     if len(names) < 3:
         return scores
-    if len(names) > MOST_LISTED:
-        expected = f"needs at most {MOST_LISTED} tasks if networks have their own costs"
+    if len(names) > MAX_LISTED:
+        expected = f"needs at most {MAX_LISTED} tasks if networks have their own costs"
         hint = "leave some out, or pass results without costs and `cost`"
         raise InvalidInput("`complete='pairs'`", expected, str(len(names)), hint)
     sizes = [math.nan] if costs else sorted({entry.cost for entry in listed if len(entry.trains) == 2})
@@ -341,16 +340,6 @@ def _require_all_pairs(names: tuple[str, ...], matrix: Floats) -> None:
     if missing:
         some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         raise InvalidInput("`complete='pairs'`", "needs the results of all pairs", f"none for {some}")
-
-
-def is_number(value: Any) -> bool:
-    """Returns whether this is a finite number; booleans are not."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer beyond all doubles
-        return False
 
 
 def group_name(group: Any) -> str:

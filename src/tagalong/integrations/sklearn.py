@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, collect, missing_package, name_problems, raise_problems
+from tagalong.errors import InvalidInput, collect, missing_package, raise_problems, task_name_problems
 from tagalong.learn import MLP, Problem, Recipe, Task, is_missing
 from tagalong.study import Best, Results, Study
 
@@ -338,7 +338,7 @@ def _columns_of(y: Any, numeric: bool) -> tuple[Columns, bool]:
     if array.ndim == 1:
         return {str(getattr(y, "name", None) or 0): array}, True
     names = [str(name) for name in (y.columns if hasattr(y, "columns") else range(array.shape[1]))]
-    raise_problems([InvalidInput("", problem) for problem in name_problems(tuple(names), "the columns of `y`")])
+    raise_problems(task_name_problems(tuple(names), "the columns of `y`"))
     return dict(zip(names, array.T, strict=True)), False
 
 

@@ -1,4 +1,4 @@
-"""How the losses of a network become one gradient: the plain sum, GradNorm, and every rule of TorchJD, by name."""
+"""Balancing rules that combine the losses of a network: the plain sum, GradNorm, and all rules of TorchJD."""
 
 from __future__ import annotations
 
@@ -13,84 +13,86 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from tagalong.errors import InvalidInput
+
 from .network import Network
-from .randomness import drawing
+from .randomness import seeded_rng
 from .task import Task
 
-OWN = ("plain", "gradnorm", "gradnorm:ALPHA", "uw", "pcgrad", "pcgrad-uw")
-LOWEST, HIGHEST = 0.1, 10.0  # weights of GradNorm
-PER_TASK = ("shape", "n_tasks")  # arguments that say how many tasks there are, so nobody needs to give them
-FIXED_ROWS = ("Krum", "TrimmedMean")  # fail when rows are left out
+NAMES = ("plain", "gradnorm", "gradnorm:ALPHA", "uw", "pcgrad", "pcgrad-uw")
+MIN_WEIGHT, MAX_WEIGHT = 0.1, 10.0  # weights of GradNorm
+TASK_COUNT_ARGUMENTS = ("shape", "n_tasks")  # TorchJD's names for the number of tasks, which is filled in
+FIXED_ROWS = ("Krum", "TrimmedMean")  # aggregators that fail if gradients are left out
 Losses = Mapping[str, Tensor]
 
 
 class Balancer(Protocol):
-    """A rule: gives every parameter its gradient."""
+    """A rule that computes the gradient of every parameter from the losses of all tasks."""
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        """What the rule learns itself; the network's optimiser trains it."""
+        """The parameters of the rule itself, trained by the network's optimiser."""
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
-        """Adds to every `.grad` what this step's losses ask for."""
+        """Adds the gradients of this step's losses to every `.grad`."""
 
     def after_step(self, losses: Callable[[], Losses]) -> None:
-        """Told after the optimiser's step; `losses` computes them again, on the same batch."""
+        """Called after the optimiser's step; `losses` computes the losses again, on the same batch."""
 
     def after_epoch(self) -> None:
-        """Told when every row was seen once more."""
+        """Called after each epoch."""
 
     def weights(self) -> Mapping[str, float]:
-        """How much each task's loss counts now."""
+        """The current weight of each task's loss."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What changes while training."""
+        """The state that changes during training."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts it back."""
+        """Restores a state."""
 
 
 def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balancer:
-    """The rule of this name.
+    """Makes the rule of this name.
 
     Args:
         rule: "plain" (the sum), "uw" (Uncertainty Weights), "gradnorm" (with another α: "gradnorm:0.5"), "pcgrad", or
             any aggregator or scalarizer of TorchJD with the arguments it needs ("mgda", "torchjd:CAGrad(c=0.5)"). An
             aggregator's name with "-uw" weighs the losses by Uncertainty Weights first ("pcgrad-uw").
-        network: to be trained.
-        tasks: of the network, in its order.
+        network: the network to train.
+        tasks: its tasks, in its order.
 
     Raises:
-        ValueError: no such rule, or it does not fit this number of tasks.
-        ImportError: the rule needs a package that is not there; says which.
+        InvalidInput: there is no such rule, or it does not fit this number of tasks.
+        ImportError: the rule needs a package that is not installed.
     """
     if rule == "plain":
         return Plain(tasks)
     if rule.partition(":")[0] == "gradnorm":
         return GradNorm(network, tasks, _alpha(rule))
     name = rule.removeprefix("torchjd:").removesuffix("-uw")
-    call, kind = _named(rule, name)
+    call, kind = _find_kind(rule, name)
     like = next(network.parameters()).detach()
-    made = _make(call, kind, len(tasks), like)
+    module = _make(call, kind, len(tasks), like)
     weighs_first = rule.endswith("-uw")
     if not _is_aggregator(kind):
         if weighs_first:
-            raise ValueError(f"`rule` with '-uw' must be an aggregator's name such as 'pcgrad-uw', found {rule!r}")
-        return Scalarised(made, network, tasks)
-    weigher = Scalarised(_make(*_named("uw", "uw"), len(tasks), like), network, tasks) if weighs_first else None
-    return Aggregated(made, network, tasks, weigher, _takes_any_number(call, kind))
+            raise InvalidInput("rule", "with '-uw' must name an aggregator, such as 'pcgrad-uw'", repr(rule))
+        return ScalarizerRule(module, network, tasks)
+    weigher = ScalarizerRule(_make(*_find_kind("uw", "uw"), len(tasks), like), network, tasks) if weighs_first else None
+    return AggregatorRule(module, network, tasks, weigher, _takes_any_number(call, kind))
 
 
 def check_rule(rule: str, tasks: int = 2) -> None:
-    """Refuses, before any training, a rule that does not exist or does not fit so many tasks.
+    """Raises an error if a rule does not exist or does not fit this number of tasks.
 
     Example:
         >>> check_rule("gradnorm:0.5")
         >>> check_rule("gradnorm:much")
         Traceback (most recent call last):
-        ValueError: `rule` 'gradnorm:ALPHA' needs a number from 0, found 'gradnorm:much'
+        tagalong.errors.InvalidInput: `rule` must have a non-negative ALPHA in 'gradnorm:ALPHA', found 'gradnorm:much'
     """
     names = [str(number) for number in range(tasks)]
-    with drawing(0, "check"):
+    with seeded_rng(0, "check"):
         network = Network(nn.Linear(1, 1), [nn.Linear(1, 1) for _ in names], names)
     make_balancer(rule, network, [Task(name) for name in names])
 
@@ -103,34 +105,33 @@ def _alpha(rule: str) -> float:
     except ValueError:
         alpha = math.nan
     if not (math.isfinite(alpha) and alpha >= 0):
-        raise ValueError(f"`rule` 'gradnorm:ALPHA' needs a number from 0, found {rule!r}")
+        raise InvalidInput("rule", "must have a non-negative ALPHA in 'gradnorm:ALPHA'", repr(rule))
     return alpha
 
 
-def _named(rule: str, name: str) -> tuple[Call, type[nn.Module]]:
-    call = read_call(name)
+def _find_kind(rule: str, name: str) -> tuple[Call, type[nn.Module]]:
+    call = parse_call(name)
     kind = None if call is None else torchjd_kind(call.name)
     if call is None or kind is None:
-        known = ", ".join([*OWN, *sorted(torchjd_kinds())])
-        raise ValueError(
-            f"`rule` must be one of {known}, with arguments where needed ('CAGrad(c=0.5)'); found {rule!r}"
-        )
+        known = ", ".join([*NAMES, *sorted(torchjd_kinds())])
+        expected = f"must be one of {known}, with arguments where needed ('CAGrad(c=0.5)')"
+        raise InvalidInput("rule", expected, repr(rule))
     return call, kind
 
 
 class Rule:
-    """A rule that learns nothing and remembers nothing; others add to it.
+    """Base class: a rule without parameters and state.
 
-    Every rule balances the losses times the weights of their tasks. A task without labels in a batch has a loss of
-    exactly 0: it teaches nothing, and must not disturb what the rule does with the others.
+    Rules balance the losses after multiplying them by the weights of their tasks. A task without labels in a batch has
+    a loss of exactly 0; it must not change what the rule does with the others.
     """
 
     def __init__(self, tasks: Sequence[Task]) -> None:
-        self.given = {task.name: float(task.weight) for task in tasks}
+        self.task_weights = {task.name: float(task.weight) for task in tasks}
 
     def weighted(self, losses: Losses) -> Tensor:
-        """The losses times their tasks' weights, in the order of the tasks."""
-        return torch.stack([weight * losses[task] for task, weight in self.given.items()])
+        """Returns the losses times the weights of their tasks, in the order of the tasks."""
+        return torch.stack([weight * losses[task] for task, weight in self.task_weights.items()])
 
     def parameters(self) -> Iterable[nn.Parameter]:
         return ()
@@ -142,7 +143,7 @@ class Rule:
         return
 
     def weights(self) -> Mapping[str, float]:
-        return self.given
+        return self.task_weights
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -151,8 +152,8 @@ class Rule:
         return
 
 
-def _scaled(loss: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
-    """The loss as mixed precision wants it for the backward pass."""
+def _scale(loss: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
+    """Scales a loss for the backward pass, if training is in mixed precision."""
     return loss if scaler is None else scaler.scale(loss)
 
 
@@ -160,24 +161,25 @@ class Plain(Rule):
     """The weighted sum of losses."""
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
-        _scaled(self.weighted(losses).sum(), scaler).backward()
+        _scale(self.weighted(losses).sum(), scaler).backward()
 
 
 class GradNorm(Rule):
-    """Weights are moved until each task's gradient is as long as its pace of learning asks for.
+    """GradNorm: weights losses so that tasks that learn slowly get larger gradients (Chen et al. 2018).
 
-    With W the last shared kernel, G_i = ‖∇_W w_i·L_i‖ and r_i the loss ratio L_i(t)/L_i(0) divided by its mean over
-    tasks, weights descend Σ |G_i − mean(G)·r_i^α| (equation 2; the target is a constant) by their own Adam.
+    With W the last shared weight matrix, G_i = ‖∇_W w_i·L_i‖ and r_i the loss ratio L_i(t)/L_i(0) divided by its mean
+    over tasks, a separate Adam minimises Σ |G_i − mean(G)·r_i^α| over the weights (equation 2; mean(G)·r_i^α is treated
+    as a constant).
 
-    The paper renormalises weights to sum to the number of tasks and stops there; TAG's published code clips them to
-    [0.1, 10] first, as we do. L_i(0) is the first loss that a task shows. A task without labels in a batch is left out
-    of the means and keeps its weight but for the sum.
+    The paper only renormalises weights to sum to the number of tasks; we clip them to [0.1, 10] first, like TAG's
+    published code. L_i(0) is the first nonzero loss of a task. A task without labels in a batch is left out of the
+    means, and its weight changes only by the renormalisation.
 
     Args:
-        network: whose losses are weighted.
-        tasks: of the network.
-        alpha: how strongly slow tasks are pulled; the paper's and TAG's value for large problems is 1.5.
-        lr: of the weights.
+        network: the network to train.
+        tasks: its tasks.
+        alpha: how strongly slow tasks are favoured; the paper and TAG use 1.5 for large problems.
+        lr: the learning rate of the weights.
     """
 
     def __init__(self, network: Network, tasks: Sequence[Task], alpha: float = 1.5, lr: float = 0.025) -> None:
@@ -192,14 +194,14 @@ class GradNorm(Rule):
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
         values = self.weighted(losses)
         norms = None if self._kernel is None else self._norms(values, self._kernel, scaler)
-        _scaled((self._weights * values).sum(), scaler).backward()
+        _scale((self._weights * values).sum(), scaler).backward()
         if norms is not None:
             self._update(values.detach().to(norms.dtype), norms)
 
     def _norms(self, values: Tensor, kernel: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
         found = [
             torch.autograd.grad(value, kernel, retain_graph=True, allow_unused=True, materialize_grads=True)[0].norm()
-            for value in _scaled(values, scaler)
+            for value in _scale(values, scaler)
         ]
         return torch.stack(found) / (1.0 if scaler is None else scaler.get_scale())
 
@@ -213,11 +215,11 @@ class GradNorm(Rule):
         self._weights.grad = torch.where(there, (lengths - targets).sign() * norms, 0)
         before = self._weights.clone()
         self._optimizer.step()
-        moved = torch.where(there, self._weights, before).clamp(LOWEST, HIGHEST)
+        moved = torch.where(there, self._weights, before).clamp(MIN_WEIGHT, MAX_WEIGHT)
         self._weights.copy_(moved * (len(moved) / moved.sum()))
 
     def weights(self) -> Mapping[str, float]:
-        pairs = zip(self.given.items(), self._weights.tolist(), strict=True)
+        pairs = zip(self.task_weights.items(), self._weights.tolist(), strict=True)
         return {task: given * weight for (task, given), weight in pairs}
 
     def state_dict(self) -> dict[str, Any]:
@@ -231,26 +233,27 @@ class GradNorm(Rule):
 
 
 def _last_kernel(encoder: nn.Module) -> nn.Parameter | None:
-    """The last trained parameter with more than one dimension, or else the last one; None if nothing is trained."""
+    """Returns the last trainable parameter with more than one dimension, or else the last one; None without any."""
     trained = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
     kernels = [parameter for parameter in trained if parameter.dim() > 1]
     found = kernels or trained
     return found[-1] if found else None
 
 
-class Scalarised(Rule):
-    """A function of all losses is minimised; what the function itself learns, the network's optimiser trains.
+class ScalarizerRule(Rule):
+    """Minimises a function of all losses, a scalarizer of TorchJD; the network's optimiser trains its parameters.
 
-    Uncertainty Weights (Kendall et al. 2018) minimise Σ ½·exp(−s)·L + ½·s with a learnt s for each task, 0 at the
-    start. TAG's published code has L/exp(2s) + s, s clipped to [0.01, 10] and 1 at the start: the same weights but
-    for the factor ½, the start and the clipping.
+    Uncertainty Weights (Kendall et al. 2018) minimise Σ ½·exp(−s)·L + ½·s with a learnt s for each task, initially 0.
+    TAG's published code minimises L/exp(2s) + s, with s clipped to [0.01, 10] and initially 1: the same weights except
+    for the factor ½, the initial value and the clipping.
 
-    A task without labels in a batch counts with the loss it had last, gets no gradient and learns nothing.
+    For a task without labels in a batch, the scalarizer gets its last loss; neither the task's head nor its weight is
+    trained.
 
     Args:
-        scalarizer: of TorchJD.
-        network: whose losses they are.
-        tasks: of the network.
+        scalarizer: the scalarizer.
+        network: the network to train.
+        tasks: its tasks.
     """
 
     def __init__(self, scalarizer: nn.Module, network: Network, tasks: Sequence[Task]) -> None:
@@ -259,10 +262,10 @@ class Scalarised(Rule):
         self._scalarizer = scalarizer.to(device=like.device, dtype=like.dtype)
         self._seed = network.seed
         self._calls = 0
-        self._seen = like.new_ones(len(tasks)).detach()
+        self._last_losses = like.new_ones(len(tasks)).detach()
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        # FAMO has an `update`, and an optimiser of its own
+        # FAMO has its own optimiser, which `update` steps
         return () if hasattr(self._scalarizer, "update") else self._scalarizer.parameters()
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
@@ -270,11 +273,11 @@ class Scalarised(Rule):
         (self.coefficients(values.detach(), scaler) * values).sum().backward()
 
     def coefficients(self, values: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
-        """How much each loss counts (times the scaler's factor); what the scalarizer learns gets its gradient."""
+        """Returns the weight of each loss, times the scaler's factor; backpropagates to the scalarizer's parameters."""
         absent = values == 0
-        values = torch.where(absent, self._seen, values.to(self._seen.dtype)).requires_grad_()
-        self._seen = values.detach()
-        _scaled(self._total(self._scalarizer, values), scaler).backward()
+        values = torch.where(absent, self._last_losses, values.to(self._last_losses.dtype)).requires_grad_()
+        self._last_losses = values.detach()
+        _scale(self._total(self._scalarizer, values), scaler).backward()
         self._calls += 1
         assert values.grad is not None
         for parameter in self.parameters():
@@ -286,8 +289,8 @@ class Scalarised(Rule):
         update = getattr(self._scalarizer, "update", None)
         if update is not None:
             with torch.no_grad():
-                values = self.weighted(losses()).to(self._seen.dtype)
-            update(torch.where(values == 0, self._seen, values))
+                values = self.weighted(losses()).to(self._last_losses.dtype)
+            update(torch.where(values == 0, self._last_losses, values))
 
     def after_epoch(self) -> None:
         step = getattr(self._scalarizer, "step", None)  # DWA compares epochs
@@ -295,37 +298,40 @@ class Scalarised(Rule):
             step()
 
     def weights(self) -> Mapping[str, float]:
-        values = self._seen.clone().requires_grad_()
+        values = self._last_losses.clone().requires_grad_()
         with torch.enable_grad():
-            total = self._total(copy.deepcopy(self._scalarizer), values)  # a call changes some of them
+            total = self._total(copy.deepcopy(self._scalarizer), values)  # calling changes some scalarizers
         (slopes,) = torch.autograd.grad(total, values)
-        return {task: weight * slope for (task, weight), slope in zip(self.given.items(), slopes.tolist(), strict=True)}
+        return {
+            task: weight * slope
+            for (task, weight), slope in zip(self.task_weights.items(), slopes.tolist(), strict=True)
+        }
 
     def _total(self, scalarizer: nn.Module, values: Tensor) -> Tensor:
-        with drawing(self._seed, "balance", self._calls):
+        with seeded_rng(self._seed, "balance", self._calls):
             total: Tensor = scalarizer(values)
         return total
 
     def state_dict(self) -> dict[str, Any]:
-        return {"scalarizer": copy.deepcopy(self._scalarizer), "calls": self._calls, "seen": self._seen.clone()}
+        return {"scalarizer": copy.deepcopy(self._scalarizer), "calls": self._calls, "seen": self._last_losses.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._calls, self._seen = state["calls"], state["seen"].clone()
-        if any(True for _ in self.parameters()):  # the optimiser holds them, so they stay where they are
+        self._calls, self._last_losses = state["calls"], state["seen"].clone()
+        if any(True for _ in self.parameters()):  # keep these tensors: the optimiser refers to them
             self._scalarizer.load_state_dict(state["scalarizer"].state_dict())
         else:
             self._scalarizer = copy.deepcopy(state["scalarizer"])
 
 
-class Aggregated(Rule):
-    """Shared parameters get one combination of the tasks' gradients; each head gets its own task's gradient.
+class AggregatorRule(Rule):
+    """Combines the tasks' gradients of shared parameters with an aggregator of TorchJD; heads get their own task's.
 
     Args:
-        aggregator: of TorchJD.
-        network: whose gradients they are.
-        tasks: of the network.
-        weigher: weighs the losses first, as the published PCGrad run of TAG did with Uncertainty Weights.
-        any_number: whether the aggregator takes any number of gradients; then tasks without labels in a batch are
+        aggregator: the aggregator.
+        network: the network to train.
+        tasks: its tasks.
+        weigher: weighs the losses first, as TAG's published PCGrad run did with Uncertainty Weights.
+        any_number: whether the aggregator accepts any number of gradients; if so, tasks without labels in a batch are
             left out, otherwise their gradient is zero.
     """
 
@@ -334,7 +340,7 @@ class Aggregated(Rule):
         aggregator: nn.Module,
         network: Network,
         tasks: Sequence[Task],
-        weigher: Scalarised | None = None,
+        weigher: ScalarizerRule | None = None,
         any_number: bool = True,
     ) -> None:
         super().__init__(tasks)
@@ -354,36 +360,36 @@ class Aggregated(Rule):
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
         values = self.weighted(losses)
         if self._weigher is None:
-            values = _scaled(values, scaler)
+            values = _scale(values, scaler)
         else:
             values = self._weigher.coefficients(values.detach(), scaler) * values
         factor = 1.0 if scaler is None else scaler.get_scale()
         gradients = torch.stack([self._gradient(value, own) for value, own in zip(values, self._own, strict=True)])
-        combined = self._combined(gradients / factor) * factor
+        combined = self._combine(gradients / factor) * factor
         parts = combined.split([parameter.numel() for parameter in self._shared])
         for parameter, part in zip(self._shared, parts, strict=True):
             _add(parameter, part.view_as(parameter))
 
     def _gradient(self, value: Tensor, own: list[nn.Parameter]) -> Tensor:
-        """Of the shared parameters, in one row; the head's own are added where they belong."""
+        """Returns the gradient of the shared parameters as one row; adds the gradients of the head's own parameters."""
         wanted = [*self._shared, *own]
         found = torch.autograd.grad(value, wanted, retain_graph=True, allow_unused=True, materialize_grads=True)
         for parameter, gradient in zip(own, found[len(self._shared) :], strict=True):
             _add(parameter, gradient)
         return torch.cat([value.new_zeros(0), *(gradient.flatten() for gradient in found[: len(self._shared)])])
 
-    def _combined(self, gradients: Tensor) -> Tensor:
-        # too small to be squared in this precision: PCGrad divides by squared norms, MGDA would stop for a zero row
-        teaching = gradients.square().sum(1) >= torch.finfo(gradients.dtype).tiny
-        if not gradients.isfinite().all() or not teaching.any():
-            return gradients.sum(0)  # the scaler skips such a step; without one, training diverges and says so
-        with drawing(self._seed, "balance", self._calls):
-            combined: Tensor = self._aggregator(gradients[teaching] if self._any_number else gradients)
+    def _combine(self, gradients: Tensor) -> Tensor:
+        # leave out gradients whose square underflows: PCGrad divides by squared norms, MGDA fails for a zero row
+        usable = gradients.square().sum(1) >= torch.finfo(gradients.dtype).tiny
+        if not gradients.isfinite().all() or not usable.any():
+            return gradients.sum(0)  # the scaler skips this step; without one, training diverges and reports it
+        with seeded_rng(self._seed, "balance", self._calls):
+            combined: Tensor = self._aggregator(gradients[usable] if self._any_number else gradients)
         self._calls += 1
         return combined.detach()
 
     def weights(self) -> Mapping[str, float]:
-        return self.given if self._weigher is None else self._weigher.weights()
+        return self.task_weights if self._weigher is None else self._weigher.weights()
 
     def state_dict(self) -> dict[str, Any]:
         weigher = None if self._weigher is None else self._weigher.state_dict()
@@ -396,88 +402,87 @@ class Aggregated(Rule):
 
 
 def _add(parameter: nn.Parameter, gradient: Tensor) -> None:
-    # a fresh tensor: two parameters must not share one, and the caller's may be a view
+    # a new tensor: parameters must not share one, and the caller's may be a view
     parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad + gradient
 
 
 @dataclass(frozen=True)
 class Call:
-    """A name with arguments, as a rule spells it.
+    """A parsed call: a name with arguments.
 
     Example:
-        >>> read_call("CAGrad(c=0.5)")
-        Call(name='CAGrad', given=(), named={'c': 0.5})
+        >>> parse_call("CAGrad(c=0.5)")
+        Call(name='CAGrad', positional=(), keywords={'c': 0.5})
     """
 
     name: str
-    given: tuple[Any, ...] = ()
-    named: dict[str, Any] = field(default_factory=dict)
+    positional: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def lists(self) -> bool:
-        """Whether a value per task was given."""
-        return any(isinstance(value, list | tuple) for value in (*self.given, *self.named.values()))
+    def has_lists(self) -> bool:
+        """Whether an argument is a list, with one value per task."""
+        return any(isinstance(value, list | tuple) for value in (*self.positional, *self.keywords.values()))
 
 
-def read_call(text: str) -> Call | None:
-    """Reads a name and its arguments, which must be plain values, since nothing is evaluated; None if it is no call."""
+def parse_call(text: str) -> Call | None:
+    """Parses a name with literal arguments, without evaluating anything; returns None if the text is not a call."""
     name, bracket, rest = text.strip().partition("(")
     try:
         node = ast.parse(name.replace("-", "_") + bracket + rest, mode="eval").body
         if isinstance(node, ast.Name):
             return Call(node.id)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
-            return Call(node.func.id, tuple(map(ast.literal_eval, node.args)), named)
+            keywords = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+            return Call(node.func.id, tuple(map(ast.literal_eval, node.args)), keywords)
     except (SyntaxError, ValueError):
         return None
     return None
 
 
 def torchjd_kinds() -> dict[str, type[nn.Module]]:
-    """Every aggregator and scalarizer by its name in TorchJD; scalarizers, the cheaper ones, where both have one."""
+    """Returns all aggregators and scalarizers of TorchJD by name; if both have a name, the cheaper scalarizer."""
     try:
         from torchjd import aggregation, scalarization
     except ImportError as error:
-        raise ImportError("this balancing rule is TorchJD's; pip install torchjd") from error
+        raise ImportError("this balancing rule needs TorchJD; pip install torchjd") from error
     bases = ((aggregation, aggregation.Aggregator), (scalarization, scalarization.Scalarizer))
     return {
         name: kind
-        for room, base in bases
-        for name, kind in inspect.getmembers(room, inspect.isclass)
+        for module, base in bases
+        for name, kind in inspect.getmembers(module, inspect.isclass)
         if issubclass(kind, base) and not inspect.isabstract(kind) and not name.endswith("Aggregator")
     }
 
 
 def torchjd_kind(name: str) -> type[nn.Module] | None:
-    """The class of this name, however it is spelt: "nash-mtl" is `NashMTL`."""
-    plain = _letters(name)
-    return next((kind for known, kind in torchjd_kinds().items() if _letters(known) == plain), None)
+    """Returns the class of this name, ignoring case and hyphens: "nash-mtl" is `NashMTL`."""
+    wanted = _normalize(name)
+    return next((kind for known, kind in torchjd_kinds().items() if _normalize(known) == wanted), None)
 
 
 def _make(call: Call, kind: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
-    """An aggregator or scalarizer for so many tasks, after one that was tried out on them."""
+    """Makes an aggregator or scalarizer for a number of tasks, after a trial call of another one."""
     try:
         trial = _construct(call, kind, tasks, torch.empty(0))
-        with drawing(0, "trial"), torch.no_grad():
+        with seeded_rng(0, "trial"), torch.no_grad():
             rows = torch.rand(tasks, tasks + 1) + torch.eye(tasks, tasks + 1)
             trial(rows if _is_aggregator(kind) else rows[:, 0])
     except ImportError:
         raise
     except Exception as error:
         signature = str(inspect.signature(kind)).partition(" ->")[0]
-        raise ValueError(
-            f"`rule`: {kind.__name__}{signature} does not fit {tasks} tasks as written: {error}"
-        ) from error
+        message = f"{kind.__name__}{signature} cannot be used for {tasks} tasks: {error}"
+        raise InvalidInput("`rule`:", message) from error
     return _construct(call, kind, tasks, like)
 
 
 def _construct(call: Call, kind: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
     names = list(inspect.signature(kind).parameters)
-    per_task = {name: tasks for name in names if name in PER_TASK and name not in call.named}
-    skipped = per_task if not call.given else {}
-    named = {name: _tensor(value, like) for name, value in call.named.items()}
-    return kind(*(_tensor(value, like) for value in call.given), **skipped, **named)
+    task_counts = {name: tasks for name in names if name in TASK_COUNT_ARGUMENTS and name not in call.keywords}
+    filled_in = {} if call.positional else task_counts
+    keywords = {name: _tensor(value, like) for name, value in call.keywords.items()}
+    return kind(*(_tensor(value, like) for value in call.positional), **filled_in, **keywords)
 
 
 def _tensor(value: Any, like: Tensor) -> Any:
@@ -485,18 +490,18 @@ def _tensor(value: Any, like: Tensor) -> Any:
 
 
 def _is_aggregator(kind: type[nn.Module]) -> bool:
-    """Whether it combines gradients, not losses."""
+    """Returns whether a class combines gradients, not losses."""
     from torchjd.aggregation import Aggregator
 
     return issubclass(kind, Aggregator)
 
 
 def _takes_any_number(call: Call, kind: type[nn.Module]) -> bool:
-    """Whether an aggregator may see fewer gradients in one step than in another."""
+    """Returns whether an aggregator accepts a different number of gradients in each step."""
     from torchjd import Stateful
 
-    return not (issubclass(kind, Stateful) or call.lists or kind.__name__ in FIXED_ROWS)
+    return not (issubclass(kind, Stateful) or call.has_lists or kind.__name__ in FIXED_ROWS)
 
 
-def _letters(name: str) -> str:
+def _normalize(name: str) -> str:
     return name.replace("-", "").replace("_", "").lower()

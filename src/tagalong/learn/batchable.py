@@ -1,4 +1,4 @@
-"""Can networks be trained as one computation? A trial step shows whether that gives the same numbers."""
+"""Tests with a trial step whether networks can be trained as one computation, with the same numbers."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from .scoring import mean_loss
 from .stacking import Stack, Tensors
 from .trainer import Job
 
-ROWS_TRIED = 8
-AGREE = {torch.float64: 1e-6, torch.float32: 1e-2, torch.int64: 0.0}  # of the largest value; GPUs may use TF32
-COARSE, TINY = 0.1, 1e-12
+TRIAL_ROWS = 8
+# Tolerances relative to the largest value; GPUs may use TF32.
+TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-2, torch.int64: 0.0}
+LOW_PRECISION_TOLERANCE, ABSOLUTE_TOLERANCE = 0.1, 1e-12
 GRADIENT = "the gradient of "
 
 
 def why_not_batched(
     problem: Problem, jobs: Sequence[Job] | None = None, *, device: torch.device | str = "cpu"
 ) -> str | None:
-    """Why these networks would be trained one by one; None if `train_many` trains them together.
+    """Returns why these networks cannot be trained together; None if `train_many` does so.
 
     Args:
-        problem: what is learnt.
-        jobs: the networks; None: plain ones of any tasks.
-        device: where.
+        problem: the problem.
+        jobs: the networks; None: networks with the rule "plain", for any tasks.
+        device: where to train.
     """
     if not all(isinstance(split, Split) for split in problem.splits.values()):
         return "rows are read from files, batch by batch"
@@ -48,11 +49,11 @@ def why_not_batched(
 
 
 def _why_not(problem: Problem, tasks: Sequence[str], width: float, device: torch.device) -> str | None:
-    coarse = problem.recipe.amp is not None
+    low_precision = problem.recipe.amp is not None
     if problem.recipe.amp == "fp16":
         return "amp='fp16' scales the losses of each network by its own factor; 'bf16' can be batched"
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
-        warnings.simplefilter("error")  # layers that vmap can only loop over warn
+        warnings.simplefilter("error")  # vmap warns if it can only loop over a layer
         network = build_network(problem, tasks, 0, width).to(device).at_step(0)
         if _shares_weights(network):
             return "heads share weights with each other or with the encoder"
@@ -61,10 +62,11 @@ def _why_not(problem: Problem, tasks: Sequence[str], width: float, device: torch
         alone = [_step_alone(problem, network, place) for place in range(2)]
         try:
             together = _step_together(problem, network)
-        except Exception as error:  # whatever a layer or loss that cannot be batched raises
+        except Exception as error:  # layers and losses that cannot be batched may raise anything
             return f"vmap: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-    unlike = _unlike({name: torch.stack([found[name] for found in alone]) for name in alone[0]}, together, coarse)
-    return f"batched, {', '.join(unlike)} would differ from a network alone" if unlike else None
+    stacked = {name: torch.stack([found[name] for found in alone]) for name in alone[0]}
+    different = _differences(stacked, together, low_precision)
+    return f"if batched, {', '.join(different)} would differ from a network alone" if different else None
 
 
 def _shares_weights(network: Network) -> bool:
@@ -76,7 +78,7 @@ def _shares_weights(network: Network) -> bool:
 
 
 def _step_alone(problem: Problem, network: Network, place: int) -> Tensors:
-    """Losses, gradients and buffers of a step of one network, by name."""
+    """Returns losses, gradients and buffers of a step of one network, by name."""
     alone = copy.deepcopy(network)
     with torch.no_grad():
         for name, parameter in alone.named_parameters():
@@ -86,11 +88,11 @@ def _step_alone(problem: Problem, network: Network, place: int) -> Tensors:
         outputs = alone(inputs)
         losses = {name: mean_loss(problem.task(name), outputs[name], targets[name]) for name in network.tasks}
     torch.stack(list(losses.values())).sum().backward()
-    return _found(losses, dict(alone.named_parameters()), dict(alone.named_buffers()))
+    return _by_name(losses, dict(alone.named_parameters()), dict(alone.named_buffers()))
 
 
 def _step_together(problem: Problem, network: Network) -> Tensors:
-    """The same of both networks: everything has a first dimension of two."""
+    """Returns the same for both networks together: everything has a first dimension of two."""
     stack = Stack(network, 2)
     shifted = [_shifted(network, place) for place in range(2)]
     with torch.no_grad():
@@ -105,36 +107,42 @@ def _step_together(problem: Problem, network: Network) -> Tensors:
             pairs = torch.stack([target, target])
             losses[name] = torch.vmap(lambda out, own, task=task: mean_loss(task, out, own))(outputs[name], pairs)
     torch.stack(list(losses.values())).sum().backward()
-    stack.outputs_on(inputs, ROWS_TRIED)  # what vmap can train it may not be able to evaluate
-    return _found(losses, stack.parameters, stack.buffers)
+    stack.outputs_on(inputs, TRIAL_ROWS)  # vmap may fail in evaluation mode only
+    return _by_name(losses, stack.parameters, stack.buffers)
 
 
 def _shifted(network: Network, place: int) -> Tensors:
-    """Weights of the first or second network of the trial: two that differ."""
+    """Returns the weights of the first or second network of the trial; they differ."""
     return {name: parameter.detach() * (1 + 0.1 * place) for name, parameter in network.named_parameters()}
 
 
 def _rows(problem: Problem, network: Network) -> tuple[Tensor, Tensors]:
     device = next(iter(network.state_dict().values())).device
-    rows = torch.arange(min(ROWS_TRIED, len(problem.train)))
+    rows = torch.arange(min(TRIAL_ROWS, len(problem.train)))
     inputs, targets = problem.train.only(network.tasks).batch(rows)
     return inputs.to(device), {name: target.to(device) for name, target in targets.items()}
 
 
-def _found(losses: Tensors, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensors:
+def _by_name(losses: Tensors, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Tensors:
     named = {f"the loss of {name}": loss.detach() for name, loss in losses.items()}
     named |= {f"{GRADIENT}{name}": p.grad for name, p in parameters.items() if p.grad is not None}
     return named | {f"the buffer {name}": buffer for name, buffer in buffers.items()}
 
 
-def _unlike(alone: Tensors, together: Tensors, coarse: bool) -> list[str]:
-    """What differs by more than rounding; gradients are compared with the largest of all, as some are nothing else."""
+def _differences(alone: Tensors, together: Tensors, low_precision: bool) -> list[str]:
+    """Returns the names of what differs by more than rounding.
+
+    The tolerance of gradients is relative to the largest of all, since some gradients are rounding errors only.
+    """
     gradients = [float(value.abs().max()) for name, value in alone.items() if name.startswith(GRADIENT)]
-    unlike = []
-    for name, wanted in alone.items():
+    different = []
+    for name, expected in alone.items():
         found = together.get(name)
-        largest = max(gradients) if name.startswith(GRADIENT) else float(wanted.abs().max())
-        within = (COARSE if coarse else AGREE.get(wanted.dtype, COARSE)) * largest + TINY
-        if found is None or found.shape != wanted.shape or not bool(((wanted - found).abs() <= within).all()):
-            unlike.append(name)
-    return unlike
+        largest = max(gradients) if name.startswith(GRADIENT) else float(expected.abs().max())
+        relative = LOW_PRECISION_TOLERANCE
+        if not low_precision:
+            relative = TOLERANCES.get(expected.dtype, LOW_PRECISION_TOLERANCE)
+        allowed = relative * largest + ABSOLUTE_TOLERANCE
+        if found is None or found.shape != expected.shape or not bool(((expected - found).abs() <= allowed).all()):
+            different.append(name)
+    return different

@@ -1,4 +1,4 @@
-"""Trains many networks as one computation: what fits together, step by step, each with its own early stopping."""
+"""Trains many networks as one computation, each with its own early stopping."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import refuse
+from tagalong.errors import raise_problems
 
 from .batchable import why_not_batched
 from .memory import networks_at_once
 from .network import build_network
 from .problem import Problem
-from .randomness import batches, derived, reseed
-from .rows import in_memory
+from .randomness import batches, derive_seed, reseed
+from .rows import require_in_memory
 from .scoring import UNKNOWN
-from .stacking import TOGETHER, PairLosses, Stack, scores_of_stack
+from .stacking import PURPOSE, PairLosses, Stack, scores_of_stack
 from .trainer import Diverged, Job, Trained, job_problems, train
 
-WORTH_DROPPING = 0.25  # of the networks have stopped: copying the others pays
+DROP_SHARE = 0.25  # drop stopped networks when they are at least this share of the stack
 FUSED = ("cpu", "cuda")
 logger = logging.getLogger(__name__)
 
@@ -36,23 +36,25 @@ def train_many(
     memory: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Trained]:
-    """Trains many networks, to the same results as `train` one by one, in a fraction of the time.
+    """Trains many networks, with the same results as `train` one by one, in a fraction of the time.
 
-    Networks of one seed and width become one batched computation: same rows, initial weights and dropout masks, each
-    with its own early stopping and best weights. What cannot be batched (see `why_not_batched`) is trained one by one.
+    Networks with the same seed and width are trained as one batched computation: they share rows, initial weights and
+    dropout masks, and each has its own early stopping. Networks that cannot be batched (see `why_not_batched`) are
+    trained one by one.
 
     Args:
-        problem: what is learnt.
-        jobs: the networks, of any tasks, seeds, rules and widths.
-        device: where.
-        memory: bytes that networks trained together may take; None: what is free, on a CPU no more than helps.
+        problem: the problem.
+        jobs: the networks, with any tasks, seeds, rules and widths.
+        device: where to train.
+        memory: the bytes that networks trained together may use; None: a share of the free memory, on a CPU no more
+            than makes training faster.
         progress: called with the number of networks finished so far.
 
     Yields:
         The trained networks, as soon as those trained with them are finished; not in the order of the jobs.
 
     Raises:
-        Diverged: some networks never had a finite validation loss; raised when all others are out.
+        Diverged: some networks never had a finite validation loss; raised after all others were yielded.
 
     Example:
         >>> from tagalong.learn import Recipe, Task
@@ -65,46 +67,47 @@ def train_many(
         [(('sum',), 2), (('above',), 2), (('sum', 'above'), 2)]
     """
     where = torch.device(device)
-    refuse(list(dict.fromkeys(found for job in jobs for found in job_problems(problem, job, where))))
-    return _trained(problem, list(jobs), where, memory, progress or (lambda finished: None))
+    problems = {str(found): found for job in jobs for found in job_problems(problem, job, where)}
+    raise_problems(list(problems.values()))
+    return _train_chunks(problem, list(jobs), where, memory, progress or (lambda finished: None))
 
 
-def _trained(
+def _train_chunks(
     problem: Problem, jobs: list[Job], device: torch.device, memory: int | None, progress: Callable[[int], None]
 ) -> Iterator[Trained]:
     diverged: list[Trained] = []
     done = 0
     for chunk in _chunks(problem, jobs, device, memory):
 
-        def stopped(number: int, done: int = done) -> None:
-            progress(done + number)
+        def report(stopped: int, done: int = done) -> None:
+            progress(done + stopped)
 
-        finished = _train_chunk(problem, chunk, device, stopped)
+        finished = _train_chunk(problem, chunk, device, report)
         diverged += [trained for trained in finished if trained.diverged]
         done += len(chunk)
         progress(done)
         yield from (trained for trained in finished if not trained.diverged)
     if diverged:
-        listed = "; ".join(f"{', '.join(one.job.tasks)} with seed {one.job.seed}" for one in diverged)
-        raise Diverged(f"training diverged from the first epoch, lower `recipe.lr`: {listed}", diverged)
+        names = "; ".join(f"{', '.join(one.job.tasks)} with seed {one.job.seed}" for one in diverged)
+        raise Diverged(f"training diverged from the first epoch, lower `recipe.lr`: {names}", diverged)
 
 
 def _chunks(problem: Problem, jobs: list[Job], device: torch.device, memory: int | None) -> Iterator[list[Job]]:
-    """Jobs that are trained together: of one seed and width, as many as fit, in chunks of about one size."""
+    """Yields the jobs to train together: of one seed and width, in chunks of similar size that fit into memory."""
     kinds: dict[tuple[str, float, int | None], list[Job]] = {}
     for job in jobs:
         kinds.setdefault((job.rule, job.width, job.epochs), []).append(job)
-    for alike in kinds.values():
+    for similar in kinds.values():
         by_seed: dict[int, list[Job]] = {}
-        for job in alike:
+        for job in similar:
             by_seed.setdefault(job.seed, []).append(job)
         most = max(len(group) for group in by_seed.values())
-        size = 1 if most == 1 else _size(problem, alike, device, memory)
+        size = 1 if most == 1 else _chunk_size(problem, similar, device, memory)
         for group in by_seed.values():
-            yield from _evenly(group, size)
+            yield from _split_evenly(group, size)
 
 
-def _size(problem: Problem, jobs: list[Job], device: torch.device, memory: int | None) -> int:
+def _chunk_size(problem: Problem, jobs: list[Job], device: torch.device, memory: int | None) -> int:
     reason = why_not_batched(problem, jobs, device=device)
     if reason is not None:
         level = logging.INFO if jobs[0].rule != "plain" else logging.WARNING
@@ -115,16 +118,16 @@ def _size(problem: Problem, jobs: list[Job], device: torch.device, memory: int |
     return networks_at_once(problem, network, device, memory)
 
 
-def _evenly(jobs: list[Job], size: int) -> Iterator[list[Job]]:
+def _split_evenly(jobs: list[Job], size: int) -> Iterator[list[Job]]:
     parts = -(-len(jobs) // size)
     for part in range(parts):
         yield jobs[part * len(jobs) // parts : (part + 1) * len(jobs) // parts]
 
 
 def _train_chunk(
-    problem: Problem, jobs: list[Job], device: torch.device, stopped: Callable[[int], None]
+    problem: Problem, jobs: list[Job], device: torch.device, report: Callable[[int], None]
 ) -> list[Trained]:
-    """The networks of a chunk, diverged ones too; in halves, where memory was less than it seemed."""
+    """Trains a chunk and returns its networks, including diverged ones; splits the chunk if it runs out of memory."""
     if len(jobs) == 1:
         try:
             return [train(problem, jobs[0], device=device)]
@@ -132,22 +135,22 @@ def _train_chunk(
             return list(error.networks)
     try:
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            return Together(problem, jobs, device).run(stopped)
+            return BatchedTraining(problem, jobs, device).run(report)
     except torch.OutOfMemoryError:
         logger.warning("%d networks at once did not fit into memory; trying half as many", len(jobs))
     torch.cuda.empty_cache()
     half = len(jobs) // 2
-    first = _train_chunk(problem, jobs[:half], device, stopped)
-    return first + _train_chunk(problem, jobs[half:], device, lambda number: stopped(half + number))
+    first = _train_chunk(problem, jobs[:half], device, report)
+    return first + _train_chunk(problem, jobs[half:], device, lambda stopped: report(half + stopped))
 
 
-class Together:
-    """Networks under way; a row of the stack is a network that trains, or has stopped lately.
+class BatchedTraining:
+    """The training of several networks together; each row of the stack is one network, some of which have stopped.
 
     Args:
-        problem: what is learnt.
-        jobs: of one seed, one width and one number of epochs.
-        device: where.
+        problem: the problem.
+        jobs: the networks, all with the same seed, width and number of epochs.
+        device: where to train.
     """
 
     def __init__(self, problem: Problem, jobs: Sequence[Job], device: torch.device) -> None:
@@ -158,10 +161,10 @@ class Together:
         network = build_network(problem, names, jobs[0].seed, jobs[0].width).to(device)
         self.stack, self.best = Stack(network, len(jobs)), Stack(network, len(jobs))
         self.optimizer = self._make_optimizer()
-        train, val = in_memory(problem.train, TOGETHER), in_memory(problem.val, TOGETHER)
+        train, val = require_in_memory(problem.train, PURPOSE), require_in_memory(problem.val, PURPOSE)
         self.rows, self.val = train.only(names).to(device), val.only(names).to(device)
-        self.at = np.arange(len(jobs))  # which job is in each row of the stack
-        self._pose_losses()
+        self.job_of_row = np.arange(len(jobs))  # the index of the job in each row of the stack
+        self._make_losses()
         self.epoch = self.steps = 0
         self.best_epoch, self.best_loss = np.full(len(jobs), -1), np.full(len(jobs), np.inf)
         self.epochs_run = np.zeros(len(jobs), dtype=int)
@@ -169,24 +172,28 @@ class Together:
 
     @property
     def running(self) -> NDArray[np.bool_]:
-        """Which jobs have neither reached the last epoch nor the end of their patience."""
-        stops = [self.recipe.stops(self.epoch, self.epoch - 1 - int(best)) for best in self.best_epoch]
-        running: NDArray[np.bool_] = (self.epochs_run == self.epoch) & ~np.array(stops)
+        """Which jobs have reached neither the last epoch nor the end of their patience."""
+        stop = [self.recipe.should_stop(self.epoch, self.epoch - 1 - int(best)) for best in self.best_epoch]
+        running: NDArray[np.bool_] = (self.epochs_run == self.epoch) & ~np.array(stop)
         return running & (self.epoch < self.jobs[0].last_epoch(self.recipe))
 
-    def run(self, stopped: Callable[[int], None]) -> list[Trained]:
-        """Trains all; tells after each epoch how many have stopped. Networks that diverged are among them."""
+    def run(self, report: Callable[[int], None]) -> list[Trained]:
+        """Trains all networks and returns them, including diverged ones.
+
+        Args:
+            report: called after each epoch with the number of networks that have stopped.
+        """
         start = time.perf_counter()
         while (running := self.running).any():
             self._drop_stopped(running)
             self._run_epoch(running)
-            stopped(int((~self.running).sum()))
-        return self._finished(start)
+            report(int((~self.running).sum()))
+        return self._results(start)
 
     def _run_epoch(self, running: NDArray[np.bool_]) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.rate(self.epoch)
-        reseed(derived(self.jobs[0].seed, "epoch", self.epoch))  # as in `train`, for layers that draw unasked
+        reseed(derive_seed(self.jobs[0].seed, "epoch", self.epoch))  # as in `Training`
         parts = batches(self.jobs[0].seed, self.epoch, len(self.rows), self.recipe.batch_size)
         for rows in torch.cat(parts).to(self.device).split([len(part) for part in parts]):
             self._step(rows)
@@ -208,7 +215,7 @@ class Together:
     def _validate(self, running: NDArray[np.bool_]) -> None:
         outputs = self.stack.outputs_on(self.val.inputs, self.recipe.batch_size)
         table = np.full(self.trains.shape, np.nan)
-        table[self.at] = self.losses.table(self.losses(outputs, self._val_targets))
+        table[self.job_of_row] = self.losses.table(self.losses(outputs, self._val_targets))
         self.curve.append(table)
         weights = np.array([task.weight for task in self.tasks])
         total = np.where(self.trains, weights * table, 0).sum(1)
@@ -216,26 +223,26 @@ class Together:
         better = np.flatnonzero(running & (last if self.recipe.keep == "last" else total < self.best_loss))
         if len(better):
             self.best_epoch[better], self.best_loss[better] = self.epoch, total[better]
-            rows = np.flatnonzero(np.isin(self.at, better))
-            self.best.copy_from(self.stack, self._indices(rows), self._indices(self.at[rows]))
+            rows = np.flatnonzero(np.isin(self.job_of_row, better))
+            self.best.copy_from(self.stack, self._indices(rows), self._indices(self.job_of_row[rows]))
 
     def _drop_stopped(self, running: NDArray[np.bool_]) -> None:
-        rows = np.flatnonzero(running[self.at])
-        if len(rows) > (1 - WORTH_DROPPING) * len(self.at):
+        rows = np.flatnonzero(running[self.job_of_row])
+        if len(rows) > (1 - DROP_SHARE) * len(self.job_of_row):
             return
         chosen, old = self._indices(rows), self.optimizer
         moved = self.stack.keep(chosen)
-        self.at = self.at[rows]
+        self.job_of_row = self.job_of_row[rows]
         self.optimizer = self._make_optimizer()
         for parameter, state in old.state.items():
             self.optimizer.state[moved[parameter]] = {
                 name: value.index_select(0, chosen) if value.shape == parameter.shape else value
                 for name, value in state.items()
             }
-        self._pose_losses()
+        self._make_losses()
 
-    def _pose_losses(self) -> None:
-        self.losses = PairLosses(self.problem, self.tasks, self.trains[self.at], self.device)
+    def _make_losses(self) -> None:
+        self.losses = PairLosses(self.problem, self.tasks, self.trains[self.job_of_row], self.device)
         self._train_targets = self.losses.targets(self.rows.targets)
         self._val_targets = self.losses.targets(self.val.targets)
 
@@ -245,7 +252,7 @@ class Together:
     def _indices(self, rows: NDArray[np.intp]) -> Tensor:
         return torch.from_numpy(rows).to(self.device)
 
-    def _finished(self, start: float) -> list[Trained]:
+    def _results(self, start: float) -> list[Trained]:
         names = [task.name for task in self.tasks]
         trains = [[name for name in names if name in job.tasks] for job in self.jobs]
         learnt = self.trains & (self.best_epoch >= 0)[:, None]
@@ -263,7 +270,7 @@ class Together:
                 best_epoch=int(self.best_epoch[k]),
                 steps=int(steps[k]),
                 seconds=float(shares[k]),
-                parameters=self.stack.parameters_of(trains[k]),
+                parameters=self.stack.count_parameters(trains[k]),
                 state=states[k] if self.best_epoch[k] >= 0 else None,
             )
             for k, job in enumerate(self.jobs)

@@ -1,4 +1,4 @@
-"""Larger networks for all tasks: what the same compute as several networks would buy in one."""
+"""Wider networks: one network with the channels or parameters of several."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tagalong.errors import InvalidInput
+
 from .network import build_network
 from .problem import Problem
 
-CLOSE = 1e-3  # of the parameters asked for; layers have whole numbers of channels, so no closer than one allows
+TOLERANCE = 1e-3  # relative; numbers of channels are integers, so some numbers of parameters cannot be reached
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """A wider network.
+    """The size of a wider network.
 
     Attributes:
         by: what is multiplied: "channels" (the paper's "n× channels") or "parameters".
-        times: the multiple asked for.
-        width: of the encoder that has it, for `Job.width`.
-        parameters: of that network, heads included.
-        reached: those parameters as a multiple of the network of width 1. Twice the channels of a convolution are
-            four times its parameters, so the paper's two readings of "as large as n networks" are far apart.
+        times: the requested multiple.
+        width: the width of the encoder, for `Job.width`.
+        parameters: the number of parameters of the network, heads included.
+        reached: the number of parameters as a multiple of that of the network of width 1. Twice the channels of a
+            convolution mean four times its parameters, so the two readings of the paper's "as large as n networks"
+            are far apart.
     """
 
     by: Literal["channels", "parameters"]
@@ -38,18 +41,18 @@ class Capacity:
 def capacities(
     problem: Problem, tasks: Iterable[str] | None = None, times: Sequence[float] = (2, 3, 4)
 ) -> list[Capacity]:
-    """The paper's networks without a latency constraint: n× the channels, then n× the parameters.
+    """Returns the paper's networks without a latency constraint: n× the channels, then n× the parameters.
 
     Args:
-        problem: whose encoder must be a callable with a `width` argument.
-        tasks: of the network; None: all.
-        times: the multiples.
+        problem: its encoder must be a callable with a `width` argument.
+        tasks: the tasks of the network; None: all.
+        times: the multiples n.
     """
     names = problem.names if tasks is None else tuple(tasks)
-    once = parameters_of(problem, names)
+    once = count_parameters(problem, names)
 
     def capacity(by: Literal["channels", "parameters"], multiple: float, width: float) -> Capacity:
-        parameters = parameters_of(problem, names, width)
+        parameters = count_parameters(problem, names, width)
         return Capacity(by, multiple, width, parameters, parameters / once)
 
     by_channels = [capacity("channels", multiple, float(multiple)) for multiple in times]
@@ -58,28 +61,29 @@ def capacities(
     ]
 
 
-def parameters_of(problem: Problem, tasks: Iterable[str], width: float = 1.0) -> int:
-    """How many parameters a network for these tasks has, encoder and heads."""
+def count_parameters(problem: Problem, tasks: Iterable[str], width: float = 1.0) -> int:
+    """Returns the number of parameters of a network for these tasks, encoder and heads."""
     network = build_network(problem, tasks, seed=0, width=width)
     return sum(parameter.numel() for parameter in network.parameters())
 
 
 def width_for(problem: Problem, tasks: Iterable[str], parameters: float) -> float:
-    """The width whose network comes closest to so many parameters, by bisection.
+    """Finds the width whose network comes closest to a number of parameters, by bisection.
 
     Raises:
-        ValueError: the encoder does not grow with its width.
+        InvalidInput: the encoder does not grow with its width.
     """
     names = tuple(tasks)
     low, high = 0.0, 1.0
-    while parameters_of(problem, names, high) < parameters:
+    while count_parameters(problem, names, high) < parameters:
         low, high = high, 2 * high
         if high > 1024:
-            raise ValueError(f"`encoder` must grow with `width`; at width {low:g} it has fewer than {parameters:g}")
-    best, distance = high, abs(parameters_of(problem, names, high) - parameters)
-    while high - low > 1e-4 * high and distance > CLOSE * parameters:
+            too_few = f"fewer than {parameters:g} parameters at width {low:g}"
+            raise InvalidInput("encoder", "must grow with `width`", too_few)
+    best, distance = high, abs(count_parameters(problem, names, high) - parameters)
+    while high - low > 1e-4 * high and distance > TOLERANCE * parameters:
         middle = round((low + high) / 2, 6)
-        found = parameters_of(problem, names, middle)
+        found = count_parameters(problem, names, middle)
         if abs(found - parameters) < distance:
             best, distance = middle, abs(found - parameters)
         low, high = (middle, high) if found < parameters else (low, middle)

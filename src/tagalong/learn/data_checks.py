@@ -1,4 +1,4 @@
-"""Checks of a problem's data before training: what cannot be learnt, and how many labels there are."""
+"""Checks a problem's data before training, and counts its labels."""
 
 from __future__ import annotations
 
@@ -10,88 +10,102 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import counted
+from tagalong.errors import InvalidInput, counted, raise_problems
 from tagalong.rendering import TextTable
 
 from .problem import Problem
-from .rows import ROWS_AT_ONCE, Rows, Split, in_memory
+from .rows import ROWS_AT_ONCE, Rows, Split, require_in_memory
 from .splitting import PARTS
 from .task import Task
 
-LARGEST_LABEL = 1e18  # the square of a much larger number is no float32
-FEWEST_SHARED = 50
-FEWEST_SHARED_PART = 0.02
+LARGEST_LABEL = 1e18  # the square of a much larger number overflows in float32
+MIN_SHARED_ROWS = 50
+MIN_SHARED_FRACTION = 0.02
 
 
-def data_problems(problem: Problem) -> list[str]:
-    """Parts without rows, inputs that are not finite, and labels that a task cannot be learnt from or judged by.
+def check_data(problem: Problem) -> None:
+    """Raises an error if parts have no rows, inputs are not finite, or tasks cannot be learnt from their labels.
 
-    Of rows that are read from files only the number is looked at: reading all of them would take longer than an epoch.
+    Of rows that are read from files only the number is checked: reading all of them would take longer than an epoch.
+
+    Raises:
+        InvalidInput: lists everything that is wrong with the data.
     """
-    found = [wrong for part, split in problem.splits.items() for wrong in _part_problems(part, split)]
-    if not all(isinstance(split, Split) for split in problem.splits.values()):
-        return found
-    return found + [wrong for task in problem.tasks for wrong in _task_problems(problem, task)]
+    problems = [found for part, split in problem.splits.items() for found in _part_problems(part, split)]
+    if all(isinstance(split, Split) for split in problem.splits.values()):
+        problems += [found for task in problem.tasks for found in _task_problems(problem, task)]
+    raise_problems(problems)
 
 
-def _part_problems(part: str, split: Rows) -> list[str]:
+def _part_problems(part: str, split: Rows) -> list[InvalidInput]:
     if not len(split):
-        return [f"`{part}` must have rows, found none"]
+        return [InvalidInput(part, "must have rows", "none")]
     if not isinstance(split, Split) or not split.inputs.is_floating_point():
         return []
     rows = sum(int((~some.isfinite()).flatten(1).any(1).sum()) for some in split.inputs.split(ROWS_AT_ONCE))
-    return [f"`{part}`: inputs must be finite, found NaN or inf in {rows} rows"] if rows else []
+    found = f"NaN or inf in {counted(rows, 'row')}"
+    return [InvalidInput(f"`{part}`: inputs", "must be finite", found)] if rows else []
 
 
-def _task_problems(problem: Problem, task: Task) -> list[str]:
-    targets = {part: in_memory(split, "this").targets[task.name] for part, split in problem.splits.items()}
-    whole = [part for part, labels in targets.items() if not labels.is_floating_point()]
-    if whole:
-        found = str(targets[whole[0]].dtype).removeprefix("torch.")
-        return [f"the target of {task.name!r} must be floating point (NaN where a label is missing), found {found}"]
-    beyond = [part for part, labels in targets.items() if bool((labels.abs() > LARGEST_LABEL).any())]
-    if beyond and task.kind != "custom" and task.loss is None:
-        return [_too_large(task, part, targets[part]) for part in beyond]
+def _task_problems(problem: Problem, task: Task) -> list[InvalidInput]:
+    name = repr(task.name)
+    targets = {part: require_in_memory(split, "this").targets[task.name] for part, split in problem.splits.items()}
+    dtypes = [labels.dtype for labels in targets.values() if not labels.is_floating_point()]
+    if dtypes:
+        found = str(dtypes[0]).removeprefix("torch.")
+        expected = "must be floating point (NaN where a label is missing)"
+        return [InvalidInput(f"the target of {name}", expected, found)]
+    too_large = [part for part, labels in targets.items() if bool((labels.abs() > LARGEST_LABEL).any())]
+    if too_large and task.kind != "custom" and task.loss is None:
+        return [_too_large_problem(task, part, targets[part]) for part in too_large]
     values = {part: torch.unique(labels[labels.isfinite()]) for part, labels in targets.items()}
     unlabelled = [part for part in PARTS if not len(values[part]) and len(problem.splits[part])]
     if unlabelled:
-        return [f"`{part}`: {task.name!r} must have labels, found none; leave the task out" for part in unlabelled]
+        hint = "leave the task out"
+        return [InvalidInput(f"`{part}`: {name}", "must have labels", "none", hint) for part in unlabelled]
     if task.kind == "custom" or not len(values["train"]):
         return []
     if len(values["train"]) == 1:
-        return [f"`train`: {task.name!r} must vary, found {float(values['train'][0]):g} wherever it is known"]
+        found = f"{float(values['train'][0]):g} in every row with a label"
+        return [InvalidInput(f"`train`: {name}", "must have more than one value", found)]
     return [] if task.kind == "regression" or task.loss is not None else _class_problems(task, values)
 
 
-def _too_large(task: Task, part: str, labels: Tensor) -> str:
+def _too_large_problem(task: Task, part: str, labels: Tensor) -> InvalidInput:
     rows = int((labels.abs() > LARGEST_LABEL).reshape(len(labels), -1).any(1).sum())
-    return (
-        f"`{part}`: labels of {task.name!r} must be at most {LARGEST_LABEL:g} in size (standardised, if they are), "
-        f"found {counted(rows, 'row')} beyond; if that stands for a missing label, leave it empty"
+    return InvalidInput(
+        f"`{part}`: labels of {task.name!r}",
+        f"must not exceed {LARGEST_LABEL:g} in absolute value (after standardising, if they are)",
+        f"{counted(rows, 'row')} with larger ones",
+        "if they mark missing labels, use NaN instead",
     )
 
 
-def _class_problems(task: Task, values: dict[str, Tensor]) -> list[str]:
-    """Labels that are no class, or that train lacks."""
+def _class_problems(task: Task, values: dict[str, Tensor]) -> list[InvalidInput]:
+    """Labels that are not classes, or classes that do not occur in train."""
     classes = torch.arange(task.classes or 2, device=values["train"].device)
     problems = []
     for part in PARTS:
-        odd = values[part][~torch.isin(values[part], classes.to(values[part]))]
-        if len(odd):
-            last, other = len(classes) - 1, float(odd[0])
-            problems.append(f"`{part}`: labels of {task.name!r} must be whole numbers 0 to {last}, found {other:g}")
-    lacking = [
-        f"`{part}`: {task.name!r} has the class {float(label):g} that train lacks; leave those rows out"
+        invalid = values[part][~torch.isin(values[part], classes.to(values[part]))]
+        if len(invalid):
+            expected = f"must be integers from 0 to {len(classes) - 1}"
+            problems.append(InvalidInput(f"`{part}`: labels of {task.name!r}", expected, f"{float(invalid[0]):g}"))
+    unseen = [
+        InvalidInput(
+            f"`{part}`: {task.name!r}",
+            f"has class {float(label):g}, which does not occur in train",
+            hint="leave those rows out",
+        )
         for part in ("val", "test")
         for label in values[part][~torch.isin(values[part], values["train"])]
     ]
-    return problems or lacking
+    return problems or unseen
 
 
 def label_summary(problem: Problem) -> LabelSummary:
     """Counts the labels of a problem.
 
-    A pair of tasks is warned about when it shares fewer train rows than 50 or 2 % of them, whichever is more.
+    Warns of pairs of tasks that share fewer than 50 train rows, or fewer than 2 % of them.
     """
     present = {part: _present(split, problem.names) for part, split in problem.splits.items()}
     lines = tuple(
@@ -106,18 +120,18 @@ def label_summary(problem: Problem) -> LabelSummary:
     train = present["train"].astype(np.int64)
     overlap = train @ train.T
     rows = {part: len(split) for part, split in problem.splits.items()}
-    return LabelSummary(rows, lines, overlap, (*_few_shared(problem.names, overlap, rows["train"]), *_one_class(lines)))
+    return LabelSummary(rows, lines, overlap, _warnings(problem.names, lines, overlap, rows["train"]))
 
 
 @dataclass(frozen=True, eq=False)
 class LabelSummary:
-    """The labels of a problem; `str` gives a table.
+    """Counts of a problem's labels; `str` formats them as a table.
 
     Attributes:
-        rows: of each part.
-        tasks: one line per task.
-        overlap: train rows that have both labels, [task, task]; the diagonal is the number of labels.
-        warnings: pairs that share too few train rows to learn from each other, and parts with one class only.
+        rows: the number of rows of each part.
+        tasks: the counts of each task.
+        overlap: the number of train rows with both labels, [task, task]; on the diagonal, the number of labels.
+        warnings: pairs of tasks that share too few train rows to learn from each other, and parts with only one class.
     """
 
     rows: Mapping[str, int]
@@ -134,7 +148,7 @@ class LabelSummary:
 
     @property
     def pairs(self) -> str:
-        """How many train rows pairs of tasks share, in a line."""
+        """One line that says how many train rows pairs of tasks share."""
         names = [line.task for line in self.tasks]
         if len(names) < 2:
             return "one task, no pairs"
@@ -149,13 +163,13 @@ class LabelSummary:
 
 @dataclass(frozen=True)
 class TaskLabels:
-    """The labels of one task.
+    """Counts of the labels of one task.
 
     Attributes:
-        task: its name.
-        kind: its kind.
-        labels: rows with a label, by part.
-        positives: of a binary task, by part; None for other kinds.
+        task: the name of the task.
+        kind: the kind of the task.
+        labels: the number of rows with a label, by part.
+        positives: the number of positive labels of a binary task, by part; None for other kinds.
     """
 
     task: str
@@ -171,31 +185,33 @@ def _cell(line: TaskLabels, part: str) -> str:
 
 
 def _present(split: Rows, names: tuple[str, ...]) -> NDArray[np.bool_]:
-    """[task, row]: whether a row has a label, in a dense target any."""
+    """Whether each row has a label, [task, row]; for dense targets, at least one."""
     return np.stack([split.labelled(name).cpu().numpy() for name in names])
 
 
 def _positives(problem: Problem, name: str) -> dict[str, int]:
-    targets = {part: in_memory(split, "counting positives").targets[name] for part, split in problem.splits.items()}
+    targets = {
+        part: require_in_memory(split, "counting positives").targets[name] for part, split in problem.splits.items()
+    }
     return {part: int((labels == 1).sum()) for part, labels in targets.items()}
 
 
-def _few_shared(names: tuple[str, ...], overlap: NDArray[np.int64], rows: int) -> list[str]:
-    fewest = max(FEWEST_SHARED, FEWEST_SHARED_PART * rows)
-    return [
+def _warnings(
+    names: tuple[str, ...], lines: tuple[TaskLabels, ...], overlap: NDArray[np.int64], rows: int
+) -> tuple[str, ...]:
+    fewest = max(MIN_SHARED_ROWS, MIN_SHARED_FRACTION * rows)
+    few_shared = [
         f"{first!r} and {second!r} share only {overlap[i, j]} train rows with both labels; "
-        "what one does for the other is hardly measured"
+        "the affinity between them is hardly measurable"
         for i, first in enumerate(names)
         for j, second in enumerate(names)
         if i < j and overlap[i, j] < fewest
     ]
-
-
-def _one_class(lines: tuple[TaskLabels, ...]) -> list[str]:
-    return [
+    one_class = [
         f"{line.task!r} has only one class in {part}"
         for line in lines
         if line.positives is not None
         for part in PARTS
         if line.positives[part] in (0, line.labels[part])
     ]
+    return (*few_shared, *one_class)

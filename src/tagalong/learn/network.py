@@ -1,4 +1,4 @@
-"""One network: a shared encoder and a head for each of its tasks."""
+"""`Network`: a shared encoder and a head for each task."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from tagalong._version import is_own
+from tagalong.errors import InvalidInput
 
-from .randomness import SharedMasks, derived, drawing, reseed
+from .randomness import SharedMasks, derive_seed, reseed, seeded_rng
 from .task import Task
 
 if TYPE_CHECKING:
@@ -23,54 +24,57 @@ Encoder = nn.Module | Callable[..., nn.Module]
 
 
 class Network(nn.Module):
-    """An encoder and one head per task; gives the outputs of every task.
+    """An encoder and one head per task; returns the outputs of every task.
 
     Attributes:
-        tasks: the names, in the order of the problem.
-        seed: of the dropout masks, see `at_step`.
+        tasks: the names of the tasks, in the order of the problem.
+        seed: the seed of the dropout masks, see `at_step`.
     """
 
     def __init__(self, encoder: nn.Module, heads: Sequence[nn.Module], tasks: Sequence[str], seed: int = 0) -> None:
         super().__init__()
         self.encoder = encoder
-        self.heads = nn.ModuleList(heads)  # a ModuleDict would refuse dots in names
+        self.heads = nn.ModuleList(heads)  # a ModuleDict does not allow dots in names
         self.tasks = tuple(tasks)
         self.seed = seed
-        self.draws = {task: _draws(head) for task, head in zip(tasks, heads, strict=True)}
-        self.draws["encoder"] = _draws(encoder) or self.draws.get("encoder", False)  # a task may be called so
+        self.random_parts = {task: _is_random(head) for task, head in zip(tasks, heads, strict=True)}
+        # a task may be called "encoder", too
+        self.random_parts["encoder"] = _is_random(encoder) or self.random_parts.get("encoder", False)
         self._step: int | None = None
 
     def at_step(self, step: int | None) -> Network:
-        """From here on dropout masks are those of this step: by part, so that other tasks' heads do not matter."""
+        """Sets the step that dropout masks are drawn for; each part has its own, whatever other heads there are."""
         self._step = step
         return self
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
         with self.masks():
-            self.draw("encoder")
+            self.reseed_part("encoder")
             features = self.encoder(inputs)
             outputs = {}
             for task, head in zip(self.tasks, self.heads, strict=True):
-                self.draw(task)
+                self.reseed_part(task)
                 outputs[task] = head(features)
         return outputs
 
     def masks(self) -> AbstractContextManager[object]:
-        """Inside, masks follow from the step and the part alone, also where many networks are computed at once."""
-        return SharedMasks() if self.training and self._step is not None and any(self.draws.values()) else nullcontext()
+        """A context in which masks depend on step and part only, even if many networks are computed at once."""
+        if self.training and self._step is not None and any(self.random_parts.values()):
+            return SharedMasks()
+        return nullcontext()
 
-    def draw(self, part: str) -> None:
-        """What the part draws next is that of this step."""
-        if self.training and self._step is not None and self.draws[part]:
-            reseed(derived(self.seed, "masks", part, self._step))
+    def reseed_part(self, part: str) -> None:
+        """Seeds the random numbers of a part ("encoder" or a task) for this step."""
+        if self.training and self._step is not None and self.random_parts[part]:
+            reseed(derive_seed(self.seed, "masks", part, self._step))
 
 
 def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: float = 1.0) -> Network:
-    """A network for these tasks with the initial weights of this seed, whatever tasks are beside each other."""
+    """Builds a network for these tasks; the initial weights of a part depend on the seed, not on the other tasks."""
     wanted = set(tasks)
     chosen = [task for task in problem.tasks if task.name in wanted]
     inputs, _ = problem.train.only(()).batch(torch.arange(min(2, len(problem.train))))
-    with drawing(seed, "encoder"):
+    with seeded_rng(seed, "encoder"):
         encoder = problem.make_encoder(width)
         encoder = encoder.to(inputs.dtype) if inputs.is_floating_point() else encoder
         features = feature_count(encoder, inputs)  # lazy layers draw their weights here
@@ -80,27 +84,25 @@ def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: floa
 
 
 def _head(problem: Problem, task: Task, features: int, seed: int, like: Tensor) -> nn.Module:
-    with drawing(seed, "head", task.name):
+    with seeded_rng(seed, "head", task.name):
         head = task.make_head(features) if problem.head is None else problem.head(task, features)
     return head.to(like.dtype) if like.is_floating_point() else head
 
 
 def feature_count(encoder: nn.Module, inputs: Tensor) -> int:
-    """How many features the encoder gives: the size of the axis after the rows, as channels are."""
-    with evaluating(encoder), torch.no_grad():
+    """Returns the number of features of an encoder: the size of its output's second dimension."""
+    with evaluation_mode(encoder), torch.no_grad():
         features = encoder(inputs)
     if not isinstance(features, Tensor) or features.dim() < 2 or len(features) != len(inputs):
         found = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        raise ValueError(
-            f"`encoder` must give a tensor [rows, features, …], found {found} for {len(inputs)} rows of inputs "
-            f"{list(inputs.shape[1:])}"
-        )
+        inputs_given = f"{len(inputs)} rows of inputs {list(inputs.shape[1:])}"
+        raise InvalidInput("encoder", "must return a tensor [rows, features, …]", f"{found} for {inputs_given}")
     return int(features.shape[1])
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; afterwards every part has the mode it had, frozen parts too."""
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """A context in which a module is in evaluation mode; afterwards every part has its previous mode again."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -111,22 +113,21 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def make_encoder(encoder: Encoder, width: float) -> nn.Module:
-    """A module from a factory, or a copy of a module given."""
+    """Makes an encoder by calling a function, or by copying a module."""
     if isinstance(encoder, nn.Module):
         if width != 1:
-            raise ValueError("`encoder` must be a callable with a `width` argument to be widened, found a module")
+            raise InvalidInput("encoder", "must be a callable with a `width` argument to be widened", "a module")
         return copy.deepcopy(encoder)
     if width == 1:
         return encoder()
     if "width" not in inspect.signature(encoder).parameters:
-        raise ValueError(
-            "`encoder` must have a `width` argument to be widened, found none; write `def encoder(width=1)`"
-        )
+        hint = "write def encoder(width=1)"
+        raise InvalidInput("encoder", "must have a `width` argument to be widened", "none", hint)
     return encoder(width=width)
 
 
-def _draws(module: nn.Module) -> bool:
-    """Whether a forward pass in training may draw random numbers: dropout does, other known layers do not."""
+def _is_random(module: nn.Module) -> bool:
+    """Returns whether a forward pass in training mode may draw random numbers."""
     return any(_may_draw(part) for part in module.modules())
 
 
@@ -136,16 +137,16 @@ def _may_draw(part: nn.Module) -> bool:
     if isinstance(part, (nn.MultiheadAttention, nn.RNNBase, nn.Transformer)):
         return True
     module = type(part).__module__
-    return not (module.startswith("torch.nn") or is_own(module))  # a user's may call functional.dropout
+    return not (module.startswith("torch.nn") or is_own(module))  # unknown layers may call functional.dropout
 
 
 class MLP:
     """Makes encoders of fully connected layers.
 
     Args:
-        features: of the inputs.
+        features: the number of input features.
         hidden: the size of each layer; `width` multiplies it.
-        dropout: after each layer.
+        dropout: the dropout probability after each layer.
     """
 
     def __init__(self, features: int, hidden: Sequence[int] = (64, 64), dropout: float = 0.0) -> None:

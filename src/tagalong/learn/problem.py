@@ -1,4 +1,4 @@
-"""A problem: tasks, data split in three, and how networks are made and trained."""
+"""`Problem`: tasks, data in three parts, and how networks are built and trained."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from tagalong.errors import counted, name_problems, named, refuse
+from tagalong.errors import InvalidInput, counted, named, raise_problems, task_name_problems
 from tagalong.tabular import TableSource
 
 from .arrays import fields_from_arrays
@@ -26,21 +26,22 @@ SHOWN_TASKS = 6  # by `repr`, which must stay readable for problems with hundred
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What is to be learnt, from what, and by which kind of network.
+    """The tasks to learn, the data to learn them from, and the kind of network that learns them.
 
     Attributes:
-        name: of the problem.
+        name: the name of the problem.
         tasks: the targets.
-        train: rows to learn from: a `Split` in memory, or `ReadRows` from files.
-        val: rows that decide when to stop and what is recommended.
-        test: rows that are only reported.
-        encoder: makes the shared part: a callable (with a `width` argument, if it can be widened), or a module whose
-            weights are the start of every network.
-        head: makes the head of a task from the number of features; None: the task's own, one linear layer by default.
-        recipe: how networks are trained.
-        scales: for regression tasks the (mean, standard deviation) that targets were standardised with.
-        table: how rows of a table become inputs, where the problem came from one.
-        notes: what a report should say about the data.
+        train: rows to learn from: a `Split` in memory, or `StreamedRows` from files.
+        val: rows that decide when to stop training and which networks to recommend.
+        test: rows that are only used to report results.
+        encoder: makes the shared part of a network: a callable (with a `width` argument, if it can be widened), or a
+            module whose weights are the initial weights of every network.
+        head: makes the head of a task from the task and the number of features; None: the head of the task itself, one
+            linear layer by default.
+        recipe: how to train networks.
+        scales: the (mean, standard deviation) that the targets of each regression task were standardised with.
+        table: how raw rows become inputs, if the problem was made from arrays or a table.
+        notes: remarks on the data, shown in reports.
 
     Example:
         >>> import numpy as np
@@ -65,17 +66,19 @@ class Problem:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))
-        problems = name_problems(self.names, "`tasks`")
+        problems = task_name_problems(self.names, "tasks")
         for part, split in self.splits.items():
             missing = [name for name in self.names if name not in split.tasks]
             if missing:
-                problems.append(f"`{part}` must have a target for every task, found none for {', '.join(missing)}")
+                problems.append(
+                    InvalidInput(part, "must have a target for every task", f"none for {', '.join(missing)}")
+                )
             problems += [
-                f"`{part}`: the target of {name!r} must have {len(split)} rows, found {len(target)}"
+                InvalidInput(f"`{part}`: the target of {name!r}", f"must have {len(split)} rows", str(len(target)))
                 for name, target in (split.targets.items() if isinstance(split, Split) else ())
                 if len(target) != len(split)
             ]
-        refuse(problems)
+        raise_problems(problems)
 
     @staticmethod
     def from_arrays(
@@ -91,26 +94,34 @@ class Problem:
         seed: int = 0,
         notes: Sequence[str] = (),
     ) -> Problem:
-        """A problem from arrays; NaN among the targets is a missing label.
+        """Makes a problem from arrays; NaN in the targets marks a missing label.
 
-        Args:
-            inputs: [rows, …] numbers.
-            targets: [rows, tasks], or a mapping from task names to [rows, …].
-            tasks: one `Task` per target, or names (kinds are then guessed).
-            name: of the problem.
-            encoder: see `Problem`; None: two hidden layers for flat inputs.
-            recipe: how to train; None: the default.
-            split: shares of train, validation and test, or three arrays of row numbers.
-            groups: one label per row; rows of a group never straddle a split.
-            seed: of the split.
-            notes: what a report should say about the data.
+            Args:
+                inputs: [rows, …] numbers.
+                targets: [rows, tasks], or a mapping from task names to [rows, …].
+                tasks: one `Task` per target, or its name (its kind is then guessed).
+                name: the name of the problem.
+                encoder: see `Problem`; None: two hidden layers, for flat inputs only.
+                recipe: how to train; None: the default recipe.
+                split: shares of train, validation and test, or three arrays of row numbers.
+                groups: one label per row; rows of one group stay in the same part.
+                seed: the seed of the split.
+                notes: remarks on the data, shown in reports.
 
-        Flat inputs are standardised with the statistics of the train rows, as regression targets are; images are left
-        alone, and so are whole numbers given together with an encoder (which may embed them). Inputs become float32;
-        float64 tensors stay.
+        Example:
+            >>> import numpy as np
+            >>> inputs, ages = np.random.default_rng(0).normal(size=(100, 4)), np.arange(100.0)
+            >>> Problem.from_arrays(inputs, {"age": ages, "adult": ages >= 18}, ["age", "adult"], name="people")
+            Problem 'people'
+            2 tasks: age (regression), adult (binary)
+            rows: 70 train, 10 val, 20 test; inputs of shape (4,)
 
-        Raises:
-            ValueError: lists everything that is wrong with the data.
+            Flat inputs are standardised with the statistics of the train rows, as regression targets are; images are left
+            alone, and so are integers if an encoder is given (which may embed them). Inputs become float32; float64 tensors
+            stay float64.
+
+            Raises:
+                InvalidInput: lists everything that is wrong with the data.
         """
         fields = fields_from_arrays(
             inputs,
@@ -281,14 +292,14 @@ class Problem:
         return {"train": self.train, "val": self.val, "test": self.test}
 
     def task(self, name: str) -> Task:
-        """The task of this name."""
+        """Returns the task of this name."""
         for task in self.tasks:
             if task.name == name:
                 return task
-        raise ValueError(f"`task` must be one of {', '.join(map(repr, self.names))}, found {name!r}")
+        raise InvalidInput("task", f"must be one of {', '.join(map(repr, self.names))}", repr(name))
 
     def only(self, names: Iterable[str]) -> Problem:
-        """The same rows with these tasks alone."""
+        """Returns the problem with only these tasks, in this order."""
         wanted = named(names)
         return replace(
             self,
@@ -300,13 +311,13 @@ class Problem:
         )
 
     def make_encoder(self, width: float = 1.0) -> nn.Module:
-        """A fresh encoder, `width` times as wide; drawn from torch's random numbers as they stand."""
+        """Makes an encoder, `width` times as wide, with weights from torch's global random numbers."""
         return make_encoder(self.encoder, width)
 
     @cached_property
     def fingerprint(self) -> str:
-        """What the data and tasks are, in 16 letters: the same for the same data."""
-        digest = hashlib.sha256(f"[{', '.join(map(_spelt, self.tasks))}]".encode())
+        """A digest of data and tasks, 16 hexadecimal digits."""
+        digest = hashlib.sha256(f"[{', '.join(map(_fingerprint_text, self.tasks))}]".encode())
         for part, split in self.splits.items():
             digest.update(part.encode())
             for content in split.contents():
@@ -314,7 +325,7 @@ class Problem:
         return digest.hexdigest()[:16]
 
 
-def _spelt(task: Task) -> str:
-    """What a fingerprint takes of a task; not its `repr`, since truth tables and runs keep fingerprints."""
-    named = f"Task({task.name!r}, {task.kind}, error {task.error_name!r})"
-    return f"({named}, {task.classes!r}, {task.outputs!r}, {task.class_weights!r}, {task.weight!r})"
+def _fingerprint_text(task: Task) -> str:
+    """A task as fingerprints spell it. Never change it, even if `repr` changes: runs and truth tables keep them."""
+    task_repr = f"Task({task.name!r}, {task.kind}, error {task.error_name!r})"
+    return f"({task_repr}, {task.classes!r}, {task.outputs!r}, {task.class_weights!r}, {task.weight!r})"

@@ -1,4 +1,4 @@
-"""Common random numbers: every draw follows from the seed and its purpose, dropout masks included."""
+"""Common random numbers: every draw, dropout masks included, depends only on the seed and its purpose."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 
-def derived(seed: int, *purpose: object) -> int:
-    """A seed of its own for one purpose.
+def derive_seed(seed: int, *purpose: object) -> int:
+    """Derives a seed for one purpose from another seed.
 
     Example:
-        >>> derived(0, "rows", 3) == derived(0, "rows", 3), derived(0, "rows", 3) == derived(0, "rows", 4)
-        (True, False)
+        >>> derive_seed(0, "rows", 3) == derive_seed(0, "rows", 4)
+        False
     """
     digest = hashlib.sha256(repr((seed, *purpose)).encode()).digest()
     return int.from_bytes(digest[:6], "big")
 
 
 def row_order(seed: int, epoch: int, rows: int) -> Tensor:
-    """The order in which an epoch visits the rows."""
-    return torch.randperm(rows, generator=torch.Generator().manual_seed(derived(seed, "rows", epoch)))
+    """Returns the order in which an epoch visits the rows."""
+    return torch.randperm(rows, generator=torch.Generator().manual_seed(derive_seed(seed, "rows", epoch)))
 
 
 def batches(seed: int, epoch: int, rows: int, size: int) -> list[Tensor]:
-    """The rows of every step of an epoch. A last single row joins the batch before: BatchNorm needs two."""
+    """Returns the rows of every step of an epoch; a single last row joins the batch before: BatchNorm needs two."""
     parts = list(row_order(seed, epoch, rows).split(size))
     if len(parts) > 1 and len(parts[-1]) == 1:
         parts[-2:] = [torch.cat(parts[-2:])]
@@ -39,32 +39,32 @@ def batches(seed: int, epoch: int, rows: int, size: int) -> list[Tensor]:
 
 
 @contextmanager
-def drawing(seed: int, *purpose: object) -> Iterator[None]:
-    """Random numbers inside follow from the seed and the purpose; outside nothing has been drawn."""
+def seeded_rng(seed: int, *purpose: object) -> Iterator[None]:
+    """A context in which torch's random numbers depend on seed and purpose; their state is restored afterwards."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        reseed(derived(seed, *purpose))
+        reseed(derive_seed(seed, *purpose))
         yield
 
 
 def reseed(seed: int) -> None:
     """Seeds torch's random numbers on every device.
 
-    `torch.manual_seed` notes a traceback for the GPU's lazy start at every call, which takes longer than a small
-    layer: where there is no GPU only the CPU is seeded.
+    Without a GPU only the CPU is seeded: `torch.manual_seed` records a traceback for the GPU's lazy initialisation at
+    every call, which takes longer than a small layer.
     """
-    if _accelerated():
+    if _has_accelerator():
         torch.manual_seed(seed)
     else:
         torch.default_generator.manual_seed(seed)
 
 
 @cache
-def _accelerated() -> bool:
+def _has_accelerator() -> bool:
     return torch.accelerator.is_available()
 
 
 class SharedMasks(TorchFunctionMode):
-    """Inside, `functional.dropout` (and with it `nn.Dropout`) draws its mask apart from the values."""
+    """Makes `functional.dropout`, and so `nn.Dropout`, draw masks that do not depend on the values."""
 
     def __torch_function__(
         self,

@@ -1,4 +1,4 @@
-"""How a network is trained: everything that changes the numbers, and nothing else."""
+"""`Recipe`: the settings of a training that change its numbers, and the learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import from_zero, refuse
+from tagalong.errors import InvalidInput, is_nonnegative, raise_problems
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 SCHEDULES = ("constant", "cosine", "step", "windows")
-# Settings that `Recipe.definition` leaves out. Frozen: defaults of `Recipe` may change, these never do. A new setting
-# gets the value here with which training is as it was before, so that networks trained before are found again.
-UNSAID: dict[str, Any] = {
+# Settings with these values are left out of `Recipe.definition`. The defaults of `Recipe` may change; these never do.
+# Add each new setting with the value that trains as before, so that networks trained before are still found.
+KEY_DEFAULTS: dict[str, Any] = {
     "optimizer": "adamw",
     "lr": 1e-3,
     "momentum": 0.9,
@@ -39,26 +39,25 @@ UNSAID: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """Optimiser, batches, learning rate and stopping of one training.
+    """How to train a network: optimiser, batch size, learning rate and early stopping.
 
     Attributes:
         optimizer: "sgd", "adam" or "adamw".
-        lr: the learning rate at the start.
-        momentum: of sgd.
-        weight_decay: as the optimiser understands it.
-        batch_size: rows of a step.
-        epochs: at most so many.
-        patience: training stops when the validation loss has not improved for so many epochs; None: never before the
-            last epoch.
-        keep: which weights count: "best" by validation loss, or "last", after all epochs (with `patience=None`).
+        lr: the initial learning rate.
+        momentum: the momentum of sgd.
+        weight_decay: passed to the optimiser.
+        batch_size: rows per step.
+        epochs: the maximum number of epochs.
+        patience: stop after this number of epochs without a better validation loss; None: train all epochs.
+        keep: which weights to keep: "best" by validation loss, or "last", after all epochs (with `patience=None`).
         schedule: "constant", "cosine" (to zero over `epochs`), "step" (times `factor` every `period` epochs), or
             "windows" (times `factor` when the training loss has not fallen over the last `window` rows; the window
             doubles each time, up to four times the first).
-        period: epochs between steps of the schedule.
-        factor: of a step of the schedule.
-        window: rows of the first window.
-        lowest_lr: training ends before an epoch whose learning rate would be below this.
-        amp: "bf16" or "fp16" for mixed precision, None for the precision of the inputs.
+        period: epochs between two steps of the schedule.
+        factor: what a step of the schedule multiplies the learning rate by.
+        window: the number of rows in the first window.
+        lowest_lr: training stops before an epoch whose learning rate would be below this.
+        amp: "bf16" or "fp16" for mixed precision; None: the precision of the inputs.
 
     Example:
         >>> Recipe(lr=0.1, schedule="step", period=2, factor=0.5).rates(5)
@@ -81,9 +80,9 @@ class Recipe:
     amp: Literal["bf16", "fp16"] | None = None
 
     def __post_init__(self) -> None:
-        refuse(list(self._problems()))
+        raise_problems(list(self._problems()))
 
-    def _problems(self) -> Iterable[str]:
+    def _problems(self) -> Iterable[InvalidInput]:
         choices = {
             "optimizer": tuple(OPTIMIZERS),
             "keep": ("best", "last"),
@@ -92,48 +91,57 @@ class Recipe:
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                yield f"`{name}` must be one of {', '.join(map(repr, allowed))}, found {getattr(self, name)!r}"
+                yield self._problem(name, f"must be one of {', '.join(map(repr, allowed))}")
         for name in ("batch_size", "epochs", "patience", "period", "window"):
             if name == "patience" and self.patience is None:
                 continue
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                yield f"`{name}` must be a whole number from 1, found {getattr(self, name)!r}"
+                yield self._problem(name, "must be a positive integer")
         if self.keep == "last" and self.patience is not None:
-            yield f"`keep` 'last' means after all epochs and needs `patience` None, found {self.patience!r}"
+            yield self._problem("patience", "must be None with `keep='last'`, which trains all epochs")
         for name in ("lr", "factor"):
-            if not from_zero(getattr(self, name)) or not getattr(self, name):
-                yield f"`{name}` must be a positive number, found {getattr(self, name)!r}"
+            if not is_nonnegative(getattr(self, name)) or not getattr(self, name):
+                yield self._problem(name, "must be a positive number")
         if self.keep == "last" and self.lowest_lr:
-            yield f"`keep` 'last' means after all epochs and needs `lowest_lr` 0, found {self.lowest_lr!r}"
+            yield self._problem("lowest_lr", "must be 0 with `keep='last'`, which trains all epochs")
         for name in ("momentum", "weight_decay", "lowest_lr"):
-            if not from_zero(getattr(self, name)):
-                yield f"`{name}` must be a number from 0, found {getattr(self, name)!r}"
+            if not is_nonnegative(getattr(self, name)):
+                yield self._problem(name, "must be a non-negative number")
+
+    def _problem(self, name: str, expected: str) -> InvalidInput:
+        return InvalidInput(name, expected, repr(getattr(self, name)))
 
     @property
     def definition(self) -> dict[str, Any]:
-        """The settings that tell it from other recipes; a setting that is added later is left out where it changes
-        nothing, so that keys of networks stay as they are.
+        """The settings that distinguish this recipe from others; the keys of trained networks contain them.
+
+        A setting that was added later is left out while it has the value that changes nothing, so that keys stay the
+        same.
 
         Example:
             >>> Recipe(lr=0.1).definition
             {'lr': 0.1}
         """
-        return {name: value for name, value in asdict(self).items() if name not in UNSAID or value != UNSAID[name]}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in KEY_DEFAULTS or value != KEY_DEFAULTS[name]
+        }
 
-    def stops(self, epochs: int, waited: int, rate: float | None = None) -> bool:
-        """Whether training is over after so many epochs, the last `waited` of them without improvement.
+    def should_stop(self, epochs: int, waited: int, rate: float | None = None) -> bool:
+        """Returns whether training should stop.
 
         Args:
-            epochs: done.
-            waited: of them without improvement.
-            rate: of the next one; None: what the schedule says.
+            epochs: the number of finished epochs.
+            waited: the number of epochs since the validation loss last improved.
+            rate: the learning rate of the next epoch; None: that of the schedule.
         """
         if epochs >= self.epochs or (self.patience is not None and waited >= self.patience):
             return True
         return (self.rate(epochs) if rate is None else rate) < self.lowest_lr
 
     def rate(self, epoch: int) -> float:
-        """The learning rate of an epoch, counted from 0; with windows, as long as it has not been lowered."""
+        """The learning rate of an epoch, counted from 0; with "windows" the rate before it is first lowered."""
         if self.schedule == "cosine":
             return self.lr * 0.5 * (1 + math.cos(math.pi * epoch / self.epochs))
         if self.schedule == "step":
@@ -141,11 +149,11 @@ class Recipe:
         return self.lr
 
     def rates(self, epochs: int | None = None) -> list[float]:
-        """The learning rates of the first epochs."""
+        """The learning rates of the first epochs; None: of all."""
         return [self.rate(epoch) for epoch in range(self.epochs if epochs is None else epochs)]
 
     def precision(self, device: torch.device) -> AbstractContextManager[object]:
-        """Mixed precision inside, where the recipe asks for it."""
+        """A context manager for mixed precision, if the recipe asks for it."""
         if self.amp is None:
             return nullcontext()
         return torch.autocast(device.type, torch.bfloat16 if self.amp == "bf16" else torch.float16)
@@ -153,39 +161,39 @@ class Recipe:
     def make_optimizer(
         self, parameters: Iterable[Tensor], rule: Iterable[Tensor] = (), fused: bool | None = None
     ) -> torch.optim.Optimizer:
-        """The optimiser; every one here works element by element, so that stacked networks stay apart.
+        """Makes the optimiser. All of them work element by element, so that stacked networks stay independent.
 
         Args:
-            parameters: of the network.
-            rule: what a balancing rule learns: trained alike, but no weight decay pulls on it.
-            fused: as torch's optimisers take it.
+            parameters: the network's parameters.
+            rule: the parameters of a balancing rule, trained without weight decay.
+            fused: passed to torch's optimiser.
         """
         momentum = {"momentum": self.momentum} if self.optimizer == "sgd" else {}
         kind: Any = OPTIMIZERS[self.optimizer]
-        made: torch.optim.Optimizer = kind(
+        optimizer: torch.optim.Optimizer = kind(
             parameters, lr=self.lr, weight_decay=self.weight_decay, fused=fused, **momentum
         )
-        learnt = list(rule)
-        if learnt:
-            made.add_param_group({"params": learnt, "weight_decay": 0.0})
-        return made
+        of_rule = list(rule)
+        if of_rule:
+            optimizer.add_param_group({"params": of_rule, "weight_decay": 0.0})
+        return optimizer
 
 
-WIDEST = 4  # times the first window
-UNTOUCHED = 2  # epochs at the start whose rate is never lowered
-SHARE = 3 / 8  # of a window: its beginning and its end, which are compared
-OUTLIERS = 0.05  # of either end's losses, on both sides
-SAME = 0.99  # p-value from which beginning and end count as equal
+MAX_GROWTH = 4  # the largest window, as a multiple of the first
+GRACE_EPOCHS = 2  # epochs at the start in which the rate is never lowered
+COMPARED = 3 / 8  # share of a window: its first losses are compared with its last
+TRIMMED = 0.05  # share of the compared losses that is cut off on both sides
+EQUAL = 0.99  # p-value above which first and last losses count as equal
 
 
 class LossWindows:
-    """The schedule "windows": lowers the rate whenever a window of training losses ends no lower than it begins.
+    """The schedule "windows": lowers the rate whenever a window of training losses ends no lower than it began.
 
-    Losses of beginning and end are sorted, trimmed and compared in a paired t-test; each time the rate falls, the
-    window doubles, up to four times the first one, and starts anew.
+    The losses at the beginning and at the end are sorted, trimmed and compared in a paired t-test. Each time the rate
+    is lowered, a new window starts, twice as long as the last, up to four times the first.
 
     Args:
-        recipe: with the first window in rows, and the factor.
+        recipe: has the size of the first window and the factor.
 
     Attributes:
         rate: the learning rate of the next step.
@@ -197,42 +205,43 @@ class LossWindows:
         self._window = self._first
         self._losses: list[float] = []
 
-    def see(self, loss: float, epoch: int) -> None:
-        """Takes the loss of a step into account."""
+    def add_loss(self, loss: float, epoch: int) -> None:
+        """Records the loss of a step, and lowers the rate if the window shows no progress."""
         self._losses.append(loss)
         del self._losses[: -self._window - 1]
-        if epoch >= UNTOUCHED and len(self._losses) > self._window and stalled(np.array(self._losses[-self._window :])):
+        full = epoch >= GRACE_EPOCHS and len(self._losses) > self._window
+        if full and has_stalled(np.array(self._losses[-self._window :])):
             self.rate *= self._factor
-            self._window = min(2 * self._window, WIDEST * self._first)
+            self._window = min(2 * self._window, MAX_GROWTH * self._first)
             self._losses.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """What changes while training."""
+        """The state that changes during training."""
         return {"rate": self.rate, "window": self._window, "losses": list(self._losses)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts it back."""
+        """Restores a state."""
         self.rate, self._window, self._losses = state["rate"], state["window"], list(state["losses"])
 
 
-def stalled(losses: NDArray[np.float64]) -> bool:
-    """Whether the end of these losses is no lower than their beginning.
+def has_stalled(losses: NDArray[np.float64]) -> bool:
+    """Returns whether the last of these losses are no lower than the first.
 
     Example:
-        >>> stalled(np.linspace(1, 0, 80)), stalled(np.linspace(0, 1, 80)), stalled(np.ones(80))
+        >>> has_stalled(np.linspace(1, 0, 80)), has_stalled(np.linspace(0, 1, 80)), has_stalled(np.ones(80))
         (False, True, True)
     """
     from scipy.special import stdtr
 
-    size = max(1, int(len(losses) * SHARE))
-    gain = _trimmed(losses[:size]) - _trimmed(losses[-size:])
+    size = max(1, int(len(losses) * COMPARED))
+    gain = _trim(losses[:size]) - _trim(losses[-size:])
     mean, deviation = float(gain.mean()), float(gain.std(ddof=1)) if len(gain) > 1 else 0.0
     if mean <= 0 or not deviation:
         return mean <= 0
-    chance = 2 * stdtr(len(gain) - 1, -mean / deviation * np.sqrt(len(gain)))
-    return bool(chance > SAME)
+    p_value = 2 * stdtr(len(gain) - 1, -mean / deviation * np.sqrt(len(gain)))
+    return bool(p_value > EQUAL)
 
 
-def _trimmed(losses: NDArray[np.float64]) -> NDArray[np.float64]:
-    cut = int(len(losses) * OUTLIERS)
+def _trim(losses: NDArray[np.float64]) -> NDArray[np.float64]:
+    cut = int(len(losses) * TRIMMED)
     return np.sort(losses)[cut : len(losses) - cut]

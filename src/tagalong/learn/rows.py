@@ -1,4 +1,4 @@
-"""Rows of a problem: held in memory, mapped from a file, or read while a network trains."""
+"""Rows of a problem: in memory, mapped from a file, or streamed while a network trains."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tagalong.errors import InvalidInput
+
 ROWS_AT_ONCE = 4096
-NUMBERS_AT_ONCE = 2**22  # of inputs, so that networks on images take no more memory to validate than to train
+NUMBERS_AT_ONCE = 2**22  # limits inputs per batch, so that validating on images takes no more memory than training
 Batch = tuple[Tensor, dict[str, Tensor]]
 Draw = tuple[int, int]
 
 
 class Rows(Protocol):
-    """Some rows, wherever they are: all that a training asks of them."""
+    """The interface that training needs, wherever the rows are stored."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -26,45 +28,46 @@ class Rows(Protocol):
 
     @property
     def groups(self) -> Tensor | None:
-        """Which rows belong together; None if every row stands alone."""
+        """A group number per row, for rows that belong together; None if all rows are independent."""
 
     def __len__(self) -> int: ...
 
     def only(self, tasks: Iterable[str]) -> Rows:
-        """The same rows with the targets of these tasks."""
+        """Returns the same rows with only the targets of these tasks."""
 
     def to(self, device: torch.device | str) -> Rows:
-        """The same rows; batches come on this device."""
+        """Returns the same rows, with batches on this device."""
 
     def batch(self, rows: Tensor) -> Batch:
-        """Inputs and targets of these rows, in this order, as they are."""
+        """Returns inputs and targets of these rows, in this order, without augmentation."""
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[Batch]:
-        """Inputs and targets of one part after the other, to train on.
+        """Yields the batches of an epoch to train on.
 
         Args:
-            parts: row numbers.
-            draw: seed and epoch; what is done to a row by chance follows from them and the row alone.
+            parts: the row numbers of each batch.
+            draw: seed and epoch; the augmentation of a row depends only on them and on its number.
         """
 
     def chunks(self) -> Iterator[Batch]:
-        """All rows in order, as many at once as are worth it."""
+        """Yields all rows in order, in chunks of a suitable size."""
 
     def labelled(self, task: str) -> Tensor:
-        """Whether each row has a label of this task, in a dense target any."""
+        """Returns whether each row has a label for this task; for dense targets, at least one."""
 
     def contents(self) -> Iterator[bytes]:
-        """What the data are: the same bytes for the same data."""
+        """Yields bytes that identify the data, for fingerprints."""
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Some rows in memory: inputs, and targets of each task with NaN where a label is missing.
+    """Rows in memory: inputs, and the targets of each task with NaN where a label is missing.
 
     Attributes:
         inputs: [rows, …].
         targets: for each task [rows] or [rows, …], floating point.
-        groups: which rows belong together (one number per row), for honest error bars; None if every row stands alone.
+        groups: a group number per row, for error bars that allow for rows that belong together; None if all rows are
+            independent.
     """
 
     inputs: Tensor
@@ -80,46 +83,46 @@ class Split:
         return tuple(self.targets)
 
     def to(self, device: torch.device | str) -> Split:
-        """The same rows on a device."""
+        """Returns the same rows on a device."""
         targets = {task: target.to(device) for task, target in self.targets.items()}
         return Split(self.inputs.to(device), targets, self.groups)
 
     def only(self, tasks: Iterable[str]) -> Split:
-        """The same rows with the targets of these tasks."""
+        """Returns the same rows with only the targets of these tasks."""
         return replace(self, targets={task: self.targets[task] for task in tasks})
 
     def batch(self, rows: Tensor) -> Batch:
-        """Inputs and targets of these rows, in this order."""
+        """Returns inputs and targets of these rows, in this order."""
         rows = rows.to(self.inputs.device)
-        # index_select copies whole rows, several times as fast as `[rows]` does
+        # index_select copies whole rows, several times faster than `[rows]`
         return self.inputs.index_select(0, rows), {task: target[rows] for task, target in self.targets.items()}
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[Batch]:
-        """Inputs and targets of one part after the other; nothing is left to chance."""
-        # a copy of its own to a GPU would make every step wait for the one before
+        """Yields the batches of an epoch; `draw` is not used, since nothing is random here."""
+        # copied to a GPU at once: with a copy per batch, every step would wait for the one before
         rows = torch.cat(list(parts)).to(self.inputs.device)
         return map(self.batch, rows.split([len(part) for part in parts]))
 
     def chunks(self) -> Iterator[Batch]:
-        """All rows in order."""
+        """Yields all rows in order, in chunks."""
         at_once = rows_at_once(self.inputs)
         for start in range(0, len(self), at_once):
             some = slice(start, start + at_once)
             yield self.inputs[some], {task: target[some] for task, target in self.targets.items()}
 
     def labelled(self, task: str) -> Tensor:
-        """Whether each row has a label of this task, in a dense target any."""
+        """Returns whether each row has a label for this task; for dense targets, at least one."""
         return self.targets[task].isfinite().reshape(len(self), -1).any(1)
 
     def contents(self) -> Iterator[bytes]:
-        """Every number, inputs first, then targets by name; of inputs in a file their key."""
+        """Yields inputs and then targets in the order of their names; for inputs in a file, its key instead."""
         for tensor in (self.inputs, *(self.targets[name] for name in sorted(self.targets))):
             yield f"{tensor.dtype}{tuple(tensor.shape)}".encode()
             yield _content(tensor)
 
 
 def rows_at_once(inputs: Tensor) -> int:
-    """How many rows to evaluate at once.
+    """Returns how many rows to evaluate at once.
 
     Example:
         >>> rows_at_once(torch.zeros(2, 100)), rows_at_once(torch.zeros(2, 3, 64, 64))
@@ -128,36 +131,36 @@ def rows_at_once(inputs: Tensor) -> int:
     return max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // max(1, inputs[:1].numel())))
 
 
-def in_memory(rows: Rows, what: str) -> Split:
-    """Rows that must be in memory.
+def require_in_memory(rows: Rows, what: str) -> Split:
+    """Returns the rows, or raises an error if they are not in memory.
 
     Args:
-        rows: of a problem.
-        what: needs them there, for the message.
+        rows: rows of a problem.
+        what: what needs them in memory, for the message.
     """
     if not isinstance(rows, Split):
-        raise ValueError(f"{what} needs rows that are in memory, found rows that are read from files")
+        raise InvalidInput("", f"{what} needs rows in memory", "rows that are read from files")
     return rows
 
 
-class Mapped(Tensor):
-    """Some rows of an npy file, as `Mapped.open` gives them.
+class MappedTensor(Tensor):
+    """A memory-mapped tensor: some rows of an npy file; made by `MappedTensor.open`.
 
-    Whatever is computed from it is a plain tensor. Pickled it is the place of the file, not its content, and a
-    fingerprint takes `key` instead of reading it all.
+    Results of operations on it are plain tensors. A pickle contains the path of the file, not its content, and
+    fingerprints use `key` instead of reading the file.
 
     Attributes:
-        path: of the file.
-        key: what the whole file holds, in a few letters.
-        first: which row of the file is the first here.
+        path: the path of the file.
+        key: a short text that identifies the content of the whole file.
+        first: the number of the first row in the file.
 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     np.save(f"{folder}/rows.npy", np.arange(12).reshape(6, 2))
-        ...     rows = Mapped.open(f"{folder}/rows.npy", "twelve numbers", first=2, rows=3)
+        ...     rows = MappedTensor.open(f"{folder}/rows.npy", "twelve numbers", first=2, rows=3)
         ...     type(rows).__name__, rows[1:]
-        ('Mapped', tensor([[6, 7],
+        ('MappedTensor', tensor([[6, 7],
                 [8, 9]]))
     """
 
@@ -167,40 +170,40 @@ class Mapped(Tensor):
     first: int
 
     @staticmethod
-    def open(path: str | Path, key: str, first: int = 0, rows: int | None = None) -> Mapped:
+    def open(path: str | Path, key: str, first: int = 0, rows: int | None = None) -> MappedTensor:
         """Maps rows of a file.
 
         Args:
             path: an npy file.
-            key: see `Mapped`.
+            key: see `MappedTensor`.
             first: the first row.
-            rows: how many; None: all from the first on.
+            rows: the number of rows; None: all from the first on.
 
         Raises:
-            ValueError: there is no such file, or it is not whole.
+            InvalidInput: the file does not exist or is incomplete.
         """
         if not Path(path).is_file():
-            raise ValueError(f"{path} must be a file that this machine can read, found none")
+            raise InvalidInput(str(path), "must be a file that this machine can read", "none")
         try:
-            # Copy on write: torch warns about arrays that it may not write to, and nothing is ever written here.
-            every = np.load(path, mmap_mode="c", allow_pickle=False)
+            # Copy on write: torch warns about read-only arrays, although nothing is ever written here.
+            array = np.load(path, mmap_mode="c", allow_pickle=False)
         except (ValueError, EOFError) as error:
-            todo = "delete it or name another `cache`"
-            raise ValueError(f"{path} must be a whole npy file, found a part of one; {todo}") from error
-        last = len(every) if rows is None else first + rows
-        made = torch.from_numpy(every[first:last]).as_subclass(Mapped)
-        made.path, made.key, made.first = str(path), key, first
-        return made
+            hint = "delete it or name another `cache`"
+            raise InvalidInput(str(path), "must be a complete npy file", "a part of one", hint) from error
+        last = len(array) if rows is None else first + rows
+        mapped = torch.from_numpy(array[first:last]).as_subclass(MappedTensor)
+        mapped.path, mapped.key, mapped.first = str(path), key, first
+        return mapped
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return Mapped.open, (self.path, self.key, self.first, len(self))
+        return MappedTensor.open, (self.path, self.key, self.first, len(self))
 
-    def __deepcopy__(self, memo: Any) -> Mapped:
-        return Mapped.open(self.path, self.key, self.first, len(self))
+    def __deepcopy__(self, memo: Any) -> MappedTensor:
+        return MappedTensor.open(self.path, self.key, self.first, len(self))
 
 
 def _content(tensor: Tensor) -> bytes:
-    """What a fingerprint takes of a tensor."""
-    if isinstance(tensor, Mapped):
+    """The bytes of a tensor that go into a fingerprint."""
+    if isinstance(tensor, MappedTensor):
         return f"{tensor.key} from {tensor.first}".encode()
     return np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes()

@@ -1,4 +1,4 @@
-"""How networks do: outputs on some rows, the loss of each task, and its error by every measure there is."""
+"""Scores of networks: outputs, losses, and every error measure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .network import Network, evaluating
+from .network import Network, evaluation_mode
 from .problem import Problem
 from .rows import Rows, rows_at_once
-from .task import Task, beside
+from .task import Task, squeeze_like
 
-TIED = 1e-6  # of the largest score
+TIE_TOLERANCE = 1e-6  # relative to the largest score
 
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """How a task does on some rows.
+    """The score of a task on some rows.
 
     Attributes:
-        loss: mean over the rows with a label.
-        error: in the task's own measure; lower is better.
-        rows: the loss of every row, NaN where the label is missing; None where it was not kept.
+        loss: the mean over the rows with a label.
+        error: the value of the task's error measure; lower is better.
+        rows: the loss of every row, NaN where the label is missing; None if it was not kept.
     """
 
     loss: float
@@ -33,19 +33,19 @@ class Score:
     rows: NDArray[np.float32] | None = field(default=None, repr=False)
 
 
-UNKNOWN = Score(float("nan"), float("nan"))  # of a task in a network that diverged
+UNKNOWN = Score(float("nan"), float("nan"))  # for networks that diverged
 
 
 @torch.no_grad()
 def scores_on(problem: Problem, network: Network, rows: Rows) -> dict[str, Score]:
-    """Loss and error of each task, with the loss of every row.
+    """Returns loss and error of each task, with the loss of every row.
 
-    Outputs are kept for as long as an error needs them: not at all where the error is the loss.
+    Outputs are only kept for tasks whose error is not the loss itself.
     """
     tasks = [problem.task(name) for name in network.tasks]
     losses: dict[str, list[NDArray[np.float64]]] = {task.name: [] for task in tasks}
     kept: dict[str, list[tuple[Tensor, Tensor]]] = {task.name: [] for task in tasks}
-    with evaluating(network):
+    with evaluation_mode(network):
         for inputs, targets in rows.chunks():
             outputs = network(inputs)
             for task in tasks:
@@ -69,21 +69,21 @@ def _score(
 
 
 def _row_losses(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
-    """The loss of each row, NaN where its label is missing."""
+    """Returns the loss of each row, NaN where its label is missing."""
     losses, present = task.row_losses(*precise(task, outputs, targets))
     return np.asarray(torch.where(present > 0, losses, torch.nan).double().cpu().numpy())
 
 
 def precise(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """In float64; as they were trained on for a loss of the user's own, which may hold tensors of that precision."""
+    """Returns outputs and targets in float64; unchanged for custom losses, which may hold tensors of another dtype."""
     return (outputs.double(), targets.double()) if task.loss is None else (outputs, targets)
 
 
 @torch.no_grad()
 def losses_on(network: Network, tasks: Sequence[Task], rows: Rows) -> list[Tensor]:
-    """The mean loss of each task in evaluation mode; of each row only its losses are kept."""
+    """Returns the mean loss of each task in evaluation mode, without keeping outputs."""
     found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in tasks]
-    with evaluating(network):
+    with evaluation_mode(network):
         for inputs, targets in rows.chunks():
             outputs = network(inputs)
             for task, parts in zip(tasks, found, strict=True):
@@ -93,12 +93,12 @@ def losses_on(network: Network, tasks: Sequence[Task], rows: Rows) -> list[Tenso
 
 
 def mean_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean over the rows that have a label; 0 if none has."""
+    """Returns the mean loss over the rows with a label; 0 if there are none."""
     return loss_and_labels(task, outputs, targets)[0]
 
 
 def loss_and_labels(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean loss over the rows that have a label, and how many have one."""
+    """Returns the mean loss over the rows with a label, and the number of these rows."""
     losses, present = task.row_losses(outputs, targets)
     labels = present.sum()
     return losses.sum() / labels.clamp(min=1), labels
@@ -106,23 +106,23 @@ def loss_and_labels(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tenso
 
 @torch.no_grad()
 def outputs_on(network: Network, inputs: Tensor, at_once: int | None = None) -> dict[str, Tensor]:
-    """The outputs of every task in evaluation mode."""
-    with evaluating(network):
+    """Returns the outputs of every task in evaluation mode."""
+    with evaluation_mode(network):
         parts = [network(part) for part in inputs.split(at_once or rows_at_once(inputs))]
     return {task: torch.cat([part[task] for part in parts]) for task in network.tasks}
 
 
 def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None, loss: float) -> float:
-    """The error of a task on rows, missing labels left out; NaN without any label.
+    """Returns the error of a task without the missing labels; NaN if all are missing.
 
-    Dense targets are compared element by element; a task's own function gets the rows whose labels are all there.
+    Dense targets are compared element by element; a custom error function gets the rows without missing labels.
 
     Args:
-        task: whose error.
-        outputs: of the network.
-        targets: with NaN where a label is missing.
-        scale: (mean, standard deviation) that targets were standardised with; errors are in the data's units.
-        loss: the mean loss, for tasks whose error it is.
+        task: the task.
+        outputs: the outputs of the network.
+        targets: the targets, NaN where a label is missing.
+        scale: (mean, standard deviation) that targets were standardised with; errors are in the units of the data.
+        loss: the mean loss, returned for tasks whose error is the loss.
     """
     if task.error_is_loss:
         return loss
@@ -134,24 +134,26 @@ def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, f
     if callable(task.error):
         rows = present.flatten(1).all(1) if present.dim() > 1 else present
         return float(task.error(outputs[rows], targets[rows])) if rows.any() else float("nan")
-    guesses = outputs.argmax(1) if task.kind == "multiclass" else beside(outputs, targets)
-    found = MEASURES[task.error_name](guesses[present], targets[present])
-    return float(found) if present.any() else float("nan")
+    predicted = outputs.argmax(1) if task.kind == "multiclass" else squeeze_like(outputs, targets)
+    error = MEASURES[task.error_name](predicted[present], targets[present])
+    return float(error) if present.any() else float("nan")
 
 
-def wrong(guesses: Tensor, targets: Tensor) -> Tensor:
-    """The share of wrong answers; guesses are classes, or logits of the positive class.
+def error_rate(predicted: Tensor, targets: Tensor) -> Tensor:
+    """Returns the share of wrong predictions; predictions are classes, or logits of the positive class.
 
     Example:
-        >>> wrong(torch.tensor([-1.0, 2.0]), torch.tensor([0.0, 0.0])).item()
+        >>> error_rate(torch.tensor([-1.0, 2.0]), torch.tensor([0.0, 0.0])).item()
         0.5
     """
-    guesses = guesses > 0 if guesses.is_floating_point() else guesses
-    return (guesses.double() != targets).double().mean()
+    classes = predicted > 0 if predicted.is_floating_point() else predicted
+    return (classes.double() != targets).double().mean()
 
 
 def auroc(scores: Tensor, targets: Tensor) -> Tensor:
-    """One minus the area under the ROC curve: the share of (negative, positive) pairs in the wrong order, ties half.
+    """Returns one minus the area under the ROC curve: the share of wrongly ordered pairs of a negative and a positive.
+
+    A tie counts as half.
 
     Example:
         >>> auroc(torch.tensor([0.1, 0.4, 0.4, 0.9]), torch.tensor([0.0, 0.0, 1.0, 1.0])).item()
@@ -163,7 +165,7 @@ def auroc(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def auprc(scores: Tensor, targets: Tensor) -> Tensor:
-    """One minus average precision: the area under the steps of precision over recall, equal scores taken together.
+    """Returns one minus the average precision; equal scores are one step of the precision-recall curve.
 
     Example:
         >>> auprc(torch.tensor([0.2, 0.4, 0.7, 0.9]), torch.tensor([1.0, 0.0, 0.0, 1.0])).item()  # 1 - (1 + 1/2) / 2
@@ -178,12 +180,12 @@ def auprc(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _counts(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """How many positives and negatives have each score, from the highest score down.
+    """Returns the numbers of positives and negatives with each score, from the highest score down.
 
-    Scores that differ by rounding are equal: in which order a network of dead units ranks rows would else depend on the
-    company it was trained in.
+    Scores that differ only by rounding count as equal: otherwise, the order in which a network with dead units ranks
+    rows would depend on the networks that it was trained with.
     """
-    step = TIED * scores.abs().max() if len(scores) else scores.new_tensor(0.0)
+    step = TIE_TOLERANCE * scores.abs().max() if len(scores) else scores.new_tensor(0.0)
     if torch.isfinite(step) and step > 0:
         scores = (scores / step).round()
     distinct, place = torch.unique(-scores, return_inverse=True)
@@ -192,26 +194,33 @@ def _counts(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return none.index_add(0, place, positive), none.index_add(0, place, 1 - positive)
 
 
-def mae(guesses: Tensor, targets: Tensor) -> Tensor:
-    """The mean absolute error."""
-    return (guesses - targets).abs().mean()
+def mae(predicted: Tensor, targets: Tensor) -> Tensor:
+    """Returns the mean absolute error."""
+    return (predicted - targets).abs().mean()
 
 
-def rmse(guesses: Tensor, targets: Tensor) -> Tensor:
-    """The root of the mean squared error."""
-    return (guesses - targets).square().mean().sqrt()
+def rmse(predicted: Tensor, targets: Tensor) -> Tensor:
+    """Returns the root mean squared error."""
+    return (predicted - targets).square().mean().sqrt()
 
 
-def unexplained(guesses: Tensor, targets: Tensor) -> Tensor:
-    """One minus R²: the share of the targets' variance that is left; NaN for constant targets.
+def one_minus_r2(predicted: Tensor, targets: Tensor) -> Tensor:
+    """Returns one minus R², the unexplained share of the targets' variance; NaN for constant targets.
 
     Example:
-        >>> unexplained(torch.tensor([1.0, 1.0]), torch.tensor([0.0, 2.0])).item()
+        >>> one_minus_r2(torch.tensor([1.0, 1.0]), torch.tensor([0.0, 2.0])).item()
         1.0
     """
-    around = (targets - targets.mean()).square().sum()
-    left = (guesses - targets).square().sum()
-    return torch.where(around > 0, left / around, torch.nan)
+    total = (targets - targets.mean()).square().sum()
+    residual = (predicted - targets).square().sum()
+    return torch.where(total > 0, residual / total, torch.nan)
 
 
-MEASURES = {"error rate": wrong, "auroc": auroc, "auprc": auprc, "mae": mae, "rmse": rmse, "r2": unexplained}
+MEASURES = {
+    "error rate": error_rate,
+    "auroc": auroc,
+    "auprc": auprc,
+    "mae": mae,
+    "rmse": rmse,
+    "r2": one_minus_r2,
+}

@@ -1,4 +1,4 @@
-"""Many networks of one shape as one: stacked weights, their losses and their scores."""
+"""Networks of one shape with stacked weights, computed as one: outputs, losses and scores."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from .network import Network, evaluating
+from .network import Network, evaluation_mode
 from .problem import Problem
-from .rows import in_memory
+from .rows import require_in_memory
 from .scoring import Score, error_of, mean_loss, precise
 from .task import Task
 
-TOGETHER = "training many networks together"  # what needs rows in memory, for messages
+PURPOSE = "training many networks together"  # what needs rows in memory, for messages
 Tensors = dict[str, Tensor]
 
 
 class Stack:
-    """Copies of a network that drift apart when trained.
+    """Copies of a network with separate weights.
 
     Args:
-        network: what each copy is at the start; afterwards it lends its layers, not its weights.
-        copies: how many.
+        network: each copy starts with its weights; afterwards only its layers are used.
+        copies: the number of copies.
 
     Attributes:
-        network: the layers, on the device and in the mode (training, evaluation) of the stack.
-        parameters: [networks, …] by the network's names; leaves that an optimiser can train.
-        buffers: [networks, …] by name.
+        network: the layers, on the device and in the mode (training or evaluation) of the stack.
+        parameters: stacked parameters [networks, …] by name; leaves that an optimiser can train.
+        buffers: stacked buffers [networks, …] by name.
     """
 
     def __init__(self, network: Network, copies: int) -> None:
         self.network = network
         self.parameters = {
-            name: _repeated(parameter, copies).requires_grad_(parameter.requires_grad)
+            name: _repeat(parameter, copies).requires_grad_(parameter.requires_grad)
             for name, parameter in network.named_parameters()
         }
-        self.buffers = {name: _repeated(buffer, copies) for name, buffer in network.named_buffers()}
-        self._one_product = _linear(network.heads)
+        self.buffers = {name: _repeat(buffer, copies) for name, buffer in network.named_buffers()}
+        self._heads_are_linear = _are_linear(network.heads)
 
     @property
     def tensors(self) -> Tensors:
@@ -49,25 +49,25 @@ class Stack:
         return {**self.parameters, **self.buffers}
 
     def __call__(self, inputs: Tensor) -> Tensors:
-        """Outputs [networks, rows, …] of every task."""
+        """Returns the outputs [networks, rows, …] of every task."""
         with self.network.masks():
-            self.network.draw("encoder")
-            features = self._encoded(inputs)
-            if self._one_product and features.dim() == 3:
+            self.network.reseed_part("encoder")
+            features = self._encode(inputs)
+            if self._heads_are_linear and features.dim() == 3:
                 return self._linear_heads(features)
             return {task: self._head(place, features) for place, task in enumerate(self.network.tasks)}
 
     @torch.no_grad()
     def outputs_on(self, inputs: Tensor, rows_at_once: int) -> Tensors:
-        """The outputs of every task in evaluation mode."""
-        with evaluating(self.network):
+        """Returns the outputs of every task in evaluation mode."""
+        with evaluation_mode(self.network):
             parts = [self(part) for part in inputs.split(rows_at_once)]
         return {task: torch.cat([part[task] for part in parts], 1) for task in self.network.tasks}
 
-    def _encoded(self, inputs: Tensor) -> Tensor:
+    def _encode(self, inputs: Tensor) -> Tensor:
         tensors = self._part("encoder.")
         if tensors:
-            return _each(self.network.encoder, tensors, inputs, None)
+            return _call_each(self.network.encoder, tensors, inputs, None)
         features: Tensor = self.network.encoder(inputs)
         return features.expand(self._copies(), *features.shape)
 
@@ -75,11 +75,11 @@ class Stack:
         return len(next(iter(self.tensors.values())))
 
     def _head(self, place: int, features: Tensor) -> Tensor:
-        self.network.draw(self.network.tasks[place])
-        return _each(self.network.heads[place], self._part(f"heads.{place}."), features, 0)
+        self.network.reseed_part(self.network.tasks[place])
+        return _call_each(self.network.heads[place], self._part(f"heads.{place}."), features, 0)
 
     def _linear_heads(self, features: Tensor) -> Tensors:
-        """All heads in one product; one by one they would be products with a single column each."""
+        """Computes all heads in one matrix product; separate ones would often have a single column each."""
         places = range(len(self.network.tasks))
         weight = torch.cat([self.parameters[f"heads.{place}.weight"] for place in places], 1)
         bias = torch.cat([self.parameters[f"heads.{place}.bias"] for place in places], 1)
@@ -91,7 +91,7 @@ class Stack:
         return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
 
     def keep(self, networks: Tensor) -> Mapping[Tensor, Tensor]:
-        """Drops all networks but these; gives for each old parameter the new one."""
+        """Drops all networks but these; returns the new parameter for each old one."""
         with torch.no_grad():
             kept = {
                 name: parameter.detach().index_select(0, networks).requires_grad_(parameter.requires_grad)
@@ -104,13 +104,13 @@ class Stack:
 
     @torch.no_grad()
     def copy_from(self, other: Stack, theirs: Tensor, mine: Tensor) -> None:
-        """Takes over weights and buffers of some networks of another stack."""
-        taken = other.tensors
+        """Copies weights and buffers of some networks of another stack."""
+        source = other.tensors
         for name, tensor in self.tensors.items():
-            tensor.index_copy_(0, mine, taken[name].index_select(0, theirs))
+            tensor.index_copy_(0, mine, source[name].index_select(0, theirs))
 
     def states(self, tasks: Sequence[Sequence[str]]) -> list[Tensors]:
-        """The state dict of every network with only its own heads, as a network of these tasks alone names them."""
+        """Returns a state dict for every network, with the heads of its own tasks only."""
         names = {id(tensor): name for name, tensor in (*self.network.named_parameters(), *self.network.named_buffers())}
         stored = self.network.state_dict(keep_vars=True)
         tensors = {key: self.tensors[names[id(tensor)]].detach().cpu() for key, tensor in stored.items()}
@@ -119,13 +119,13 @@ class Stack:
             for place, wanted in enumerate(tasks)
         ]
 
-    def parameters_of(self, tasks: Sequence[str]) -> int:
-        """How many parameters a network of these tasks has."""
+    def count_parameters(self, tasks: Sequence[str]) -> int:
+        """Returns the number of parameters of a network with these tasks."""
         wanted = set(tasks)
         return sum(p[0].numel() for name, p in self.parameters.items() if self._own_name(name, wanted))
 
     def _own_name(self, key: str, wanted: set[str]) -> str | None:
-        """What a network with only these tasks calls an entry of the state; None if it has none."""
+        """Returns the name of a state entry in a network with only these tasks; None if it has no such entry."""
         if not key.startswith("heads."):
             return key
         _, place, rest = key.split(".", 2)
@@ -135,12 +135,12 @@ class Stack:
         return f"heads.{sum(task in wanted for task in tasks[: int(place)])}.{rest}"
 
 
-def _repeated(tensor: Tensor, copies: int) -> Tensor:
+def _repeat(tensor: Tensor, copies: int) -> Tensor:
     return tensor.detach().expand(copies, *tensor.shape).clone()
 
 
-def _each(module: nn.Module, tensors: Tensors, inputs: Tensor, inputs_dim: int | None) -> Tensor:
-    """A module with the weights of every network; random numbers (dropout masks) are drawn once for all."""
+def _call_each(module: nn.Module, tensors: Tensors, inputs: Tensor, inputs_dim: int | None) -> Tensor:
+    """Calls a module with the weights of every network; all share the same random numbers (dropout masks)."""
 
     def alone(own: Tensors, rows: Tensor) -> Tensor:
         outputs: Tensor = functional_call(module, own, (rows,))
@@ -150,8 +150,8 @@ def _each(module: nn.Module, tensors: Tensors, inputs: Tensor, inputs_dim: int |
     return torch.vmap(alone, in_dims=in_dims, randomness="same")(tensors, inputs)
 
 
-def _linear(heads: nn.ModuleList) -> bool:
-    """Whether every head is one linear layer with a bias, whose weights train."""
+def _are_linear(heads: nn.ModuleList) -> bool:
+    """Returns whether every head is a plain linear layer with a bias."""
     return all(
         type(head) is nn.Linear and head.bias is not None and not head._forward_hooks and not head._forward_pre_hooks
         for head in heads
@@ -159,17 +159,17 @@ def _linear(heads: nn.ModuleList) -> bool:
 
 
 class PairLosses:
-    """Computes the losses of all pairs.
+    """Computes the losses of all pairs of a network and one of its tasks.
 
     Args:
-        problem: whose tasks they are.
+        problem: the problem.
         tasks: the columns of `trains`.
-        trains: [networks, tasks], whether a network trains a task.
-        device: where.
+        trains: whether a network trains a task, [networks, tasks].
+        device: where to compute.
 
     Attributes:
         trains: as given.
-        weights: of each pair in its network's sum of losses.
+        weights: the weight of each pair in the loss of its network.
     """
 
     def __init__(
@@ -191,20 +191,20 @@ class PairLosses:
             places.append(np.array(members)[member])
             weights += [tasks[column].weight for column in places[-1]]
         self._networks, self._columns = np.concatenate(networks), np.concatenate(places)
-        dtype = in_memory(problem.train, TOGETHER).targets[tasks[0].name].dtype
+        dtype = require_in_memory(problem.train, PURPOSE).targets[tasks[0].name].dtype
         self.weights = torch.tensor(weights, dtype=dtype, device=device)
 
     def targets(self, targets: Mapping[str, Tensor]) -> list[Tensor]:
-        """Targets in the order the losses want them: for each family [members, rows, …]."""
+        """Stacks the targets of each family of tasks: [members, rows, …]."""
         return [torch.stack([targets[task.name] for task in family.tasks]) for family in self._families]
 
     def __call__(self, outputs: Mapping[str, Tensor], targets: Sequence[Tensor]) -> Tensor:
-        """The mean loss of every pair, from outputs [networks, rows, …] of each task."""
+        """Returns the mean loss of every pair, from outputs [networks, rows, …] of each task."""
         parts = [family.losses(outputs, target) for family, target in zip(self._families, targets, strict=True)]
         return torch.cat(parts)
 
     def table(self, losses: Tensor) -> NDArray[np.float64]:
-        """Losses of pairs as [networks, tasks] on the host, NaN where a task is not trained."""
+        """Returns the losses of pairs as a numpy array [networks, tasks], NaN where a network does not train a task."""
         table = np.full(self.trains.shape, np.nan)
         table[self._networks, self._columns] = losses.detach().cpu().double().numpy()
         return table
@@ -212,12 +212,12 @@ class PairLosses:
 
 @dataclass(frozen=True)
 class _Family:
-    """Tasks with one loss, and which pairs of network and member there are.
+    """Tasks with the same loss, and the pairs of a network and one of these tasks.
 
     Attributes:
-        tasks: the members.
-        pairs: places in the flattened [networks, members]; None if every pair is there.
-        members: the member of each pair, to find its targets; None where there is only one.
+        tasks: the members of the family.
+        pairs: indices of the pairs in the flattened [networks, members]; None if there are all pairs.
+        members: the member of each pair, to find its targets; None if there is only one member.
     """
 
     tasks: tuple[Task, ...]
@@ -225,7 +225,7 @@ class _Family:
     members: Tensor | None
 
     def losses(self, outputs: Mapping[str, Tensor], targets: Tensor) -> Tensor:
-        """The mean loss of each pair, from outputs [networks, rows, …] and targets [members, rows, …]."""
+        """Returns the mean loss of each pair, from outputs [networks, rows, …] and targets [members, rows, …]."""
         of_members = [outputs[task.name] for task in self.tasks]
         chosen = of_members[0] if self.members is None else torch.stack(of_members, 1).flatten(0, 1)
         if self.pairs is not None:
@@ -238,8 +238,8 @@ class _Family:
 
 
 def _family(problem: Problem, task: Task) -> Hashable:
-    """Tasks of one family have the same loss and shapes; those whose head may be of any shape stand alone."""
-    target = in_memory(problem.train, TOGETHER).targets[task.name]
+    """Returns a key: tasks with equal keys have the same loss and shapes; each task with a custom head has its own."""
+    target = require_in_memory(problem.train, PURPOSE).targets[task.name]
     if problem.head is not None or task.head is not None:
         return task.name
     weights = None if task.class_weights is None else tuple(task.class_weights)
@@ -247,15 +247,15 @@ def _family(problem: Problem, task: Task) -> Hashable:
 
 
 def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], part: str) -> list[dict[str, Score]]:
-    """For every network the scores of its tasks on a part of the data.
+    """Returns, for every network, the scores of its tasks on a part of the data.
 
     Args:
-        problem: whose data.
+        problem: the problem.
         stack: the networks.
-        trains: [networks, tasks], which tasks of the stack each network has.
+        trains: which tasks of the stack each network has, [networks, tasks].
         part: "val" or "test".
     """
-    split = in_memory(problem.splits[part], TOGETHER)
+    split = require_in_memory(problem.splits[part], PURPOSE)
     device = next(iter(stack.tensors.values())).device
     outputs = stack.outputs_on(split.inputs.to(device), problem.recipe.batch_size)
     scores: list[dict[str, Score]] = [{} for _ in trains]
@@ -265,8 +265,8 @@ def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], p
             continue
         chosen = outputs.pop(name).index_select(0, torch.from_numpy(networks).to(device))
         task = problem.task(name)
-        own = task.loss is not None or callable(task.error)  # which may hold tensors of the device
-        where = device if own else torch.device("cpu")
+        custom = task.loss is not None or callable(task.error)  # may hold tensors on the device
+        where = device if custom else torch.device("cpu")
         of_task = _scores(problem, task, chosen.to(where), split.targets[name].to(where))
         for network, score in zip(networks, of_task, strict=True):
             scores[network][name] = score
@@ -274,7 +274,7 @@ def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], p
 
 
 def _scores(problem: Problem, task: Task, outputs: Tensor, targets: Tensor) -> list[Score]:
-    """The scores of one task from outputs [networks, rows, …]; as `scores_on`, in one pass for losses."""
+    """Returns the scores of one task from outputs [networks, rows, …]; equal to those of `scores_on`."""
     scale = problem.scales.get(task.name)
     rows = _row_losses(task, *precise(task, outputs, targets))
     losses = [float(np.nanmean(own)) if np.isfinite(own).any() else float("nan") for own in rows]
@@ -283,6 +283,6 @@ def _scores(problem: Problem, task: Task, outputs: Tensor, targets: Tensor) -> l
 
 
 def _row_losses(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
-    """[networks, rows], NaN where a label is missing."""
+    """Returns the losses [networks, rows], NaN where a label is missing."""
     losses, present = torch.vmap(lambda out: task.row_losses(out, targets))(outputs)
     return np.asarray(torch.where(present > 0, losses, torch.nan).double().cpu().numpy())

@@ -1,4 +1,4 @@
-"""Rows that are far more than memory holds: read from files batch by batch, a little ahead of the training."""
+"""Rows that do not fit into memory: read from files batch by batch, slightly ahead of training."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .randomness import derived
+from .randomness import derive_seed
 from .rows import Batch, Draw
 
 THREADS = min(16, os.cpu_count() or 1)
-AHEAD = 2  # batches that are read while the network trains on another
+PREFETCHED = 2  # batches to read ahead of training
 
 
 class Reader(Protocol):
-    """Reads single rows of a data set; called from several threads at once, and sent to worker processes."""
+    """Reads single rows of a dataset. It must be thread-safe and picklable."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -29,29 +29,29 @@ class Reader(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, row: int, tasks: Sequence[str], draw: int | None) -> Batch:
-        """Inputs and targets of one row, without a dimension of rows.
+        """Returns inputs and targets of one row, without a batch dimension.
 
         Args:
-            row: its number.
-            tasks: whose targets are wanted.
-            draw: a seed for what is done to the row by chance; None: it comes as it is.
+            row: the number of the row.
+            tasks: the tasks whose targets are needed.
+            draw: the seed of random augmentation; None: return the row unchanged.
         """
 
     def contents(self) -> Iterator[bytes]:
-        """What the data are, such as names and sizes of files."""
+        """Yields bytes that identify the data, such as names and sizes of files."""
 
 
 @dataclass(frozen=True, eq=False)
-class ReadRows:
-    """Rows that a reader reads when they are needed.
+class StreamedRows:
+    """Rows that are read when they are needed.
 
     Attributes:
-        reader: of single rows.
-        tasks: whose targets are read.
-        groups: which rows belong together; None if every row stands alone.
-        at_once: rows that are scored at once.
-        device: where batches come.
-        threads: that read.
+        reader: reads single rows.
+        tasks: the tasks whose targets are read.
+        groups: a group number per row, for rows that belong together; None if all rows are independent.
+        at_once: the number of rows to evaluate at once.
+        device: where batches are put.
+        threads: the number of threads that read.
 
     Example:
         >>> class Squares:
@@ -59,7 +59,7 @@ class ReadRows:
         ...     def __len__(self): return 5
         ...     def read(self, row, tasks, draw): return torch.tensor([float(row)]), {"square": torch.tensor(row**2.0)}
         ...     def contents(self): yield b"squares"
-        >>> inputs, targets = ReadRows(Squares(), ("square",)).batch(torch.tensor([3, 1]))
+        >>> inputs, targets = StreamedRows(Squares(), ("square",)).batch(torch.tensor([3, 1]))
         >>> inputs.shape, targets["square"]
         (torch.Size([2, 1]), tensor([9., 1.]))
     """
@@ -74,59 +74,59 @@ class ReadRows:
     def __len__(self) -> int:
         return len(self.reader)
 
-    def only(self, tasks: Iterable[str]) -> ReadRows:
-        """The same rows; targets of other tasks are not read."""
+    def only(self, tasks: Iterable[str]) -> StreamedRows:
+        """Returns the same rows; targets of other tasks are not read."""
         return replace(self, tasks=tuple(tasks))
 
-    def to(self, device: torch.device | str) -> ReadRows:
-        """The same rows; batches come on this device."""
+    def to(self, device: torch.device | str) -> StreamedRows:
+        """Returns the same rows, with batches on this device."""
         return replace(self, device=device)
 
     def batch(self, rows: Tensor) -> Batch:
-        """Inputs and targets of these rows, as they are in the files."""
+        """Returns inputs and targets of these rows, without augmentation."""
         return next(self._read([rows], None))
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[Batch]:
-        """One part after the other, each row as seed, epoch and its number have it by chance."""
+        """Yields the batches of an epoch; the augmentation of a row depends on seed, epoch and row number."""
         return self._read(parts, draw)
 
     def chunks(self) -> Iterator[Batch]:
-        """All rows in order, as they are in the files."""
+        """Yields all rows in order, without augmentation."""
         return self._read(torch.arange(len(self)).split(self.at_once), None)
 
     def labelled(self, task: str) -> Tensor:
-        """Every row, since what is missing is only known once it is read."""
+        """Returns True for every row, since missing labels are only known once they are read."""
         return torch.ones(len(self), dtype=torch.bool)
 
     def contents(self) -> Iterator[bytes]:
-        """What the reader says of its data, and the tasks."""
+        """Yields the tasks, and what the reader yields."""
         yield repr(sorted(self.tasks)).encode()
         yield from self.reader.contents()
 
     def _read(self, parts: Sequence[Tensor], draw: Draw | None) -> Iterator[Batch]:
-        """Row by row in the pool, batch by batch in order; nothing is read after the caller stops asking."""
+        """Reads rows in a pool of threads and yields batches in order; stops reading when the caller stops."""
         pool = ThreadPoolExecutor(self.threads, "tagalong-read")
         waiting: deque[list[Future[Batch]]] = deque()
         try:
             for part in parts:
                 waiting.append([pool.submit(self._row, row, draw) for row in part.tolist()])
-                if len(waiting) > AHEAD:
-                    yield self._together(waiting.popleft())
+                if len(waiting) > PREFETCHED:
+                    yield self._collate(waiting.popleft())
             while waiting:
-                yield self._together(waiting.popleft())
+                yield self._collate(waiting.popleft())
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _row(self, row: int, draw: Draw | None) -> Batch:
-        chance = None if draw is None else derived(draw[0], "augmentation", draw[1], row)
-        return self.reader.read(row, self.tasks, chance)
+        seed = None if draw is None else derive_seed(draw[0], "augmentation", draw[1], row)
+        return self.reader.read(row, self.tasks, seed)
 
-    def _together(self, futures: list[Future[Batch]]) -> Batch:
+    def _collate(self, futures: list[Future[Batch]]) -> Batch:
         read = [future.result() for future in futures]
-        inputs = self._placed([row for row, _ in read])
-        return inputs, {task: self._placed([targets[task] for _, targets in read]) for task in self.tasks}
+        inputs = self._stack([row for row, _ in read])
+        return inputs, {task: self._stack([targets[task] for _, targets in read]) for task in self.tasks}
 
-    def _placed(self, rows: list[Tensor]) -> Tensor:
+    def _stack(self, rows: list[Tensor]) -> Tensor:
         stacked = torch.stack(rows)
         if torch.device(self.device).type != "cuda":
             return stacked.to(self.device)

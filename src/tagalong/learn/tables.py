@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import InvalidInput, closest, collect, name_problems, raise_problems
+from tagalong.errors import InvalidInput, closest, collect, raise_problems, task_name_problems
 from tagalong.tabular import TableSource
 
-from .arrays import Prepare, assemble, encoder_problems, input_dtype, scaled
+from .arrays import Prepare, assemble, check_encoder, input_dtype, scaled
 from .columns import LARGEST, Column, Columns, read_columns
 from .network import Encoder
 from .preparation import NumberColumn, Table, load_array, read_inputs
 from .recipe import Recipe
-from .splitting import PARTS, RowNumbers, are_shares, choose_parts, group_labels, share_problems
+from .splitting import PARTS, RowNumbers, are_shares, check_shares, choose_parts, group_labels
 from .targets import Target, coded_classes, read_target, task_names, with_error
 from .task import Kind, Task
 
@@ -82,10 +82,6 @@ def _as_names(names: Sequence[Any], argument: str) -> tuple[Any, ...]:
     return tuple(names)
 
 
-def _as_problems(texts: Iterable[str]) -> list[InvalidInput]:
-    return [InvalidInput("", text) for text in texts]
-
-
 def _read_labels(
     columns: Columns,
     targets: Sequence[Task | str],
@@ -133,7 +129,9 @@ def _few_rows_problems(
 ) -> list[InvalidInput]:
     if split is None or not are_shares(split):
         return []
-    return _as_problems(share_problems(split, columns.rows, groups, (columns.place, "`group_column`")))
+    problems: list[InvalidInput] = []
+    collect(problems, check_shares, split, columns.rows, groups, (columns.place, "`group_column`"))
+    return problems
 
 
 @dataclass(frozen=True)
@@ -175,7 +173,7 @@ def find_roles(columns: Columns, request: ColumnRequest) -> tuple[Roles, list[In
         tuple(name for name in features if name not in request.categorical),
         tuple(name for name in features if name in request.categorical),
     )
-    problems = _as_problems(name_problems(request.targets, "`targets`")) + missing + _two_role_problems(request)
+    problems = task_name_problems(request.targets, "targets") + missing + _two_role_problems(request)
     if not features and not missing:
         problems.append(InvalidInput("features", "must name a column", "none left by `targets` and `ignore`"))
     return roles, problems + _number_problems(columns, roles.numbers)
@@ -257,7 +255,7 @@ def _prepare_file(
     path: Path, columns: Columns, request: ColumnRequest, targets: Sequence[Target], encoder: Encoder | None
 ) -> tuple[Prepare, list[InvalidInput]]:
     """Takes the inputs from an array in another file; the table's other columns do not matter."""
-    problems = _as_problems(name_problems(request.targets, "`targets`")) + missing_column_problems(columns, request)
+    problems = task_name_problems(request.targets, "targets") + missing_column_problems(columns, request)
     if request.features or request.categorical:
         expected = "must not be given with `features_file`, which holds all inputs"
         problems.append(InvalidInput("`features` and `categorical`", expected))
@@ -268,7 +266,8 @@ def _prepare_file(
     if len(raw) != columns.rows:
         expected = f"must have {columns.rows} rows as the table has"
         problems.append(InvalidInput("features_file", expected, str(len(raw))))
-    return scaled(raw, targets, input_dtype(array, raw)), problems + _as_problems(encoder_problems(raw, encoder))
+    collect(problems, check_encoder, raw, encoder)
+    return scaled(raw, targets, input_dtype(array, raw)), problems
 
 
 def _notes(columns: Columns, roles: Roles, table: Table) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is to be learnt: one target, its loss, its head and which error measure it is judged by."""
+"""`Task`: one target, with its loss, its head and the error measure that it is judged by."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tagalong.errors import from_zero, refuse
+from tagalong.errors import InvalidInput, is_nonnegative, is_positive_integer, raise_problems
 
 Kind = Literal["binary", "multiclass", "regression", "custom"]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -25,22 +25,23 @@ ERRORS = {
 
 @dataclass(frozen=True)
 class Task:
-    """One target.
+    """One target that a network learns to predict.
 
     Attributes:
-        name: of the task; the column of a table.
+        name: the name of the task; for tables, the name of its column.
         kind: "binary" (labels 0 and 1), "multiclass" (labels 0, 1, …), "regression", or "custom".
-        classes: of a multiclass task.
-        outputs: size of the head; by default what the kind needs.
-        loss: of outputs [rows, …] and targets [rows, …] without NaN, one value per row or per element of the target;
-            by default cross-entropy or the squared error. Without branches on values, so that networks can be batched.
-        error: what is reported beside the loss, lower is better: "error rate", "auroc" and "auprc" (reported as one
-            minus the area), "mae", "rmse", "r2" (one minus it), "loss", or a function of outputs and targets that
-            gives a number.
-        class_weights: of a binary (negatives, positives) or multiclass task: each row's loss is multiplied by the
+        classes: the number of classes of a multiclass task.
+        outputs: the number of outputs of the head; by default what the kind needs.
+        loss: a function of outputs [rows, …] and targets [rows, …] (without NaN) that returns one value per row or per
+            element of the target; by default cross-entropy or the squared error. It must not branch on values, or
+            networks cannot be batched.
+        error: the measure that is reported next to the loss; lower is better: "error rate", "auroc" and "auprc"
+            (reported as one minus the area), "mae", "rmse", "r2" (reported as one minus R²), "loss", or a function of
+            outputs and targets that returns a number.
+        class_weights: for binary (negatives, positives) and multiclass tasks: each row's loss is multiplied by the
             weight of its class. The mean is over rows, not over weights, so that a row counts the same in any batch.
-        weight: of this task's loss in the sum of a network.
-        head: makes the head from the number of features of the encoder; by default one linear layer.
+        weight: the weight of this task's loss in the loss of a network.
+        head: a function that makes the head from the encoder's number of features; by default one linear layer.
 
     Example:
         >>> Task("ill", error="auroc")
@@ -58,47 +59,50 @@ class Task:
     head: Callable[[int], nn.Module] | None = None
 
     def __post_init__(self) -> None:
-        refuse(self._problems())
+        raise_problems(self._problems())
         if self.class_weights is not None:
             object.__setattr__(self, "class_weights", tuple(map(float, self.class_weights)))
 
-    def _problems(self) -> list[str]:
+    def _problems(self) -> list[InvalidInput]:
         problems = []
-        name = f"task {self.name!r}"
         if not isinstance(self.name, str) or not self.name:
-            problems.append(f"`name` must be a non-empty string, found {self.name!r}")
+            problems.append(InvalidInput("name", "must be a non-empty string", repr(self.name)))
         if self.kind not in DEFAULT_ERRORS:
-            return [*problems, f"{name}: `kind` must be one of {_listed(DEFAULT_ERRORS)}, found {self.kind!r}"]
+            return [*problems, self._problem("kind", f"must be one of {_join(DEFAULT_ERRORS)}", repr(self.kind))]
         if self.kind == "multiclass" and (self.classes is None or self.classes < 2):
-            problems.append(f"{name}: `classes` must be a number from 2, found {self.classes!r}")
+            problems.append(self._problem("classes", "must be an integer of at least 2", repr(self.classes)))
         if self.kind == "custom" and self.loss is None:
-            problems.append(f"{name}: a custom task needs `loss`, found none")
+            problems.append(self._problem("loss", "is required for a custom task", "None"))
         if isinstance(self.error, str) and self.error not in ERRORS[self.kind]:
-            problems.append(f"{name}: `error` must be one of {_listed(ERRORS[self.kind])}, found {self.error!r}")
-        if not (from_zero(self.weight) and self.weight):
-            problems.append(f"{name}: `weight` must be a positive number, found {self.weight!r}")
-        return [*problems, *self._size_problems(name)]
+            problems.append(self._problem("error", f"must be one of {_join(ERRORS[self.kind])}", repr(self.error)))
+        if not (is_nonnegative(self.weight) and self.weight):
+            problems.append(self._problem("weight", "must be a positive number", repr(self.weight)))
+        return [*problems, *self._size_problems()]
 
-    def _size_problems(self, name: str) -> list[str]:
+    def _size_problems(self) -> list[InvalidInput]:
         problems = []
-        if self.outputs is not None and (not isinstance(self.outputs, int) or self.outputs < 1):
-            problems.append(f"{name}: `outputs` must be a whole number from 1, found {self.outputs!r}")
+        if self.outputs is not None and not is_positive_integer(self.outputs):
+            problems.append(self._problem("outputs", "must be a positive integer", repr(self.outputs)))
         if self.kind == "binary" and self.loss is None and self.outputs not in (None, 1):
-            problems.append(f"{name}: `outputs` of a binary task must be 1, found {self.outputs!r}; use 'multiclass'")
-        wanted = {"binary": 2, "multiclass": self.classes}.get(self.kind, 0)
-        if self.class_weights is not None and len(self.class_weights) != wanted:
-            found = len(self.class_weights)
-            problems.append(f"{name}: `class_weights` must be {wanted} numbers for this kind of task, found {found}")
-        elif self.class_weights is not None and not all(map(from_zero, self.class_weights)):
-            problems.append(f"{name}: `class_weights` must be numbers from 0, found {self.class_weights!r}")
+            hint = "use `kind='multiclass'`"
+            problems.append(self._problem("outputs", "must be 1 for a binary task", repr(self.outputs), hint))
+        expected = {"binary": 2, "multiclass": self.classes}.get(self.kind, 0)
+        if self.class_weights is not None and len(self.class_weights) != expected:
+            what = f"must be {expected} numbers for this kind of task"
+            problems.append(self._problem("class_weights", what, str(len(self.class_weights))))
+        elif self.class_weights is not None and not all(map(is_nonnegative, self.class_weights)):
+            problems.append(self._problem("class_weights", "must not be negative", repr(self.class_weights)))
         return problems
+
+    def _problem(self, argument: str, expected: str, found: str, hint: str = "") -> InvalidInput:
+        return InvalidInput(f"task {self.name!r}: `{argument}`", expected, found, hint)
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, {self.kind}, error {self.error_name!r})"
 
     @property
     def error_name(self) -> str:
-        """What the error is called."""
+        """The name of the error measure."""
         if self.error is None:
             return DEFAULT_ERRORS[self.kind]
         return self.error if isinstance(self.error, str) else getattr(self.error, "__name__", "error")
@@ -110,22 +114,22 @@ class Task:
 
     @property
     def head_size(self) -> int:
-        """How many outputs the head has."""
+        """The number of outputs of the head."""
         return self.outputs or (self.classes if self.kind == "multiclass" else 1) or 1
 
     def make_head(self, features: int) -> nn.Module:
-        """A head on so many features."""
+        """Makes a head for an encoder with this number of features."""
         return self.head(features) if self.head is not None else nn.Linear(features, self.head_size)
 
     def row_losses(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss of every row, 0 where the label is missing, and which labels are there (1 or 0).
+        """Returns the loss of every row (0 where the label is missing) and whether it has a label (1 or 0).
 
-        A row with several labels (a dense target) has the mean over those that are there.
+        The loss of a row with several labels (a dense target) is the mean over those that are not missing.
         """
         present = torch.isfinite(targets)
         losses = self._losses(outputs, torch.where(present, targets, torch.zeros_like(targets)))
         if losses.dim() == 0 or losses.shape != targets.shape[: losses.dim()]:
-            raise self._misfit(losses, outputs, targets)
+            raise self._shape_error(losses, outputs, targets)
         if losses.dim() < present.dim():
             present = present.flatten(losses.dim()).all(-1)
         losses = torch.where(present, losses, torch.zeros_like(losses))
@@ -134,20 +138,21 @@ class Task:
         number = present.flatten(1).sum(1).to(losses.dtype)
         return losses.flatten(1).sum(1) / number.clamp(min=1), (number > 0).to(losses.dtype)
 
-    def _misfit(self, found: Tensor, outputs: Tensor, targets: Tensor) -> ValueError:
-        return ValueError(
-            f"task {self.name!r}: `loss` must give a value per row or per element of the targets "
-            f"{list(targets.shape)}, found {list(found.shape)} from outputs {list(outputs.shape)}; use "
-            "reduction='none', and a head whose outputs fit the targets"
+    def _shape_error(self, losses: Tensor, outputs: Tensor, targets: Tensor) -> InvalidInput:
+        return self._problem(
+            "loss",
+            f"must return a value per row or per element of the targets {list(targets.shape)}",
+            f"{list(losses.shape)} from outputs {list(outputs.shape)}",
+            "use reduction='none', and a head whose outputs fit the targets",
         )
 
     def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if self.loss is not None:
             return self.loss(outputs, targets)
         if self.kind != "multiclass":
-            values = beside(outputs, targets)
+            values = squeeze_like(outputs, targets)
             if values.shape != targets.shape:
-                raise self._misfit(values, outputs, targets)
+                raise self._shape_error(values, outputs, targets)
             return (values - targets).square() if self.kind == "regression" else self._binary(values, targets)
         weights = None if self.class_weights is None else outputs.new_tensor(self.class_weights)
         return functional.cross_entropy(outputs, targets.long(), weight=weights, reduction="none")
@@ -160,10 +165,10 @@ class Task:
         return losses * torch.where(targets > 0.5, positive, negative)
 
 
-def beside(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Outputs [rows, 1] beside targets [rows]."""
+def squeeze_like(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Removes the second dimension of outputs [rows, 1] if targets are [rows]."""
     return outputs.squeeze(1) if outputs.dim() == targets.dim() + 1 else outputs
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, name_problems, named, raise_problems
+from tagalong.errors import InvalidInput, named, raise_problems, task_name_problems
 
 from .estimators import Estimator
 
@@ -274,7 +274,7 @@ class HostCopy:
 
 def task_names(tasks: Sequence[str]) -> tuple[str, ...]:
     names = named(tasks)
-    raise_problems([InvalidInput("", problem) for problem in name_problems(names)])
+    raise_problems(task_name_problems(names))
     return names
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tagalong.errors import refuse
-from tagalong.learn import Encoder, Problem, Recipe, Task, derived
+from tagalong.learn import Encoder, Problem, Recipe, Task, derive_seed
 
 from .celeba_net import PAPER_RECIPE, CelebANet, Centred
 from .faces_drawing import draw_attributes, draw_faces, mislabelled
@@ -60,7 +60,7 @@ def faces(
     given = {"rows": rows, "pixels": pixels, "channels": channels, "dtype": dtype}
     chosen = SIZES[size or "quick"] | {name: value for name, value in given.items() if value is not None}
     refuse(_problems(chosen, noise, seed))
-    random = np.random.default_rng(derived(seed, "faces"))
+    random = np.random.default_rng(derive_seed(seed, "faces"))
     attributes, man, skin = draw_attributes(chosen["rows"], random)
     images = torch.from_numpy(draw_faces(attributes, man, skin, chosen["pixels"], random))
     labels = mislabelled(attributes, noise, random)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.errors import closest, named, refuse, require
-from tagalong.learn import MLP, Columns, Problem, Recipe, Task, derived, read_columns
+from tagalong.learn import MLP, Columns, Problem, Recipe, Task, derive_seed, read_columns
 
 TARGETS = {
     "dipole": "Dipole_debye",
@@ -98,7 +98,7 @@ def _read(folder: Path, rows: int | None, seed: int) -> tuple[dict[str, NDArray[
 def _drawn(there: int, rows: int | None, seed: int) -> NDArray[np.int64]:
     if rows is None or rows >= there:
         return np.arange(there)
-    return np.sort(np.random.default_rng(derived(seed, "molecules")).permutation(there)[:rows])
+    return np.sort(np.random.default_rng(derive_seed(seed, "molecules")).permutation(there)[:rows])
 
 
 def _properties(tables: Sequence[Columns], drawn: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:

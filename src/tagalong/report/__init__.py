@@ -1,4 +1,4 @@
-"""How do people see it? Functions that take results and return figures, and the page of a run."""
+"""Figures of affinities, groupings and results, and the HTML page of a run."""
 
 from .grouping_figure import grouping_figure as grouping_figure
 from .heatmap import affinity_heatmap as affinity_heatmap

@@ -1,4 +1,4 @@
-"""A grouping as a picture: which network trains and serves which task."""
+"""Draws a grouping: which network trains and serves which task."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 ROW, COLUMN = 26, 64  # pixels
 
 
-def grouping_figure(grouping: Grouping, *, title: str = "Which networks there should be") -> Figure:
-    """One column per network, one row per task: a full dot is served there, a ring only helps there.
+def grouping_figure(grouping: Grouping, *, title: str = "Which network serves which task") -> Figure:
+    """Draws a grouping with a column per network and a row per task.
+
+    A network serves the tasks with a filled dot, and trains those with a ring because they help.
 
     Args:
-        grouping: what `select_groups` chose.
-        title: the heading, as plain text.
+        grouping: the grouping, from `select_groups`.
+        title: the title, as plain text.
 
     Returns:
-        A plotly figure; `write_html` makes a file of it.
+        A plotly figure; its `write_html` writes a file.
 
     Example:
         >>> from tagalong.group import select_groups
@@ -39,19 +41,19 @@ def grouping_figure(grouping: Grouping, *, title: str = "Which networks there sh
     helping = [(k, task) for k, group in enumerate(grouping.groups) for task in sorted(group.helpers)]
     return Figure(
         [
-            Scatter(name="served", **_dots(served, order, "is served by", full=True)),
-            Scatter(name="helps", **_dots(helping, order, "helps in", full=False)),
+            Scatter(name="served", **_dots(served, order, "is served by", filled=True)),
+            Scatter(name="helps", **_dots(helping, order, "helps in", filled=False)),
         ],
         _layout(grouping, order, title),
     )
 
 
 def task_order(grouping: Grouping) -> list[str]:
-    """All tasks, those served together beside each other."""
+    """Returns all tasks, with those that one network serves next to each other."""
     return [task for group in grouping.groups for task in sorted(group.serves)]
 
 
-def _dots(places: list[tuple[int, str]], order: list[str], does: str, *, full: bool) -> dict[str, Any]:
+def _dots(places: list[tuple[int, str]], order: list[str], does: str, *, filled: bool) -> dict[str, Any]:
     colours = [line_style(k)["color"] for k, _ in places]
     return {
         "x": [k for k, _ in places],
@@ -62,7 +64,7 @@ def _dots(places: list[tuple[int, str]], order: list[str], does: str, *, full: b
         "marker": {
             "size": 13,
             "symbol": "circle",
-            "color": colours if full else BACKGROUND_COLOUR,
+            "color": colours if filled else BACKGROUND_COLOUR,
             "line": {"width": 2, "color": colours},
         },
     }
@@ -73,7 +75,7 @@ def _layout(grouping: Grouping, order: list[str], title: str) -> dict[str, Any]:
     axis = {"showgrid": True, "gridcolor": "#eeeeee", "zeroline": False, "automargin": True}
     return {
         "title": figure_heading(
-            title, plotly_text(grouping.summary), "full: served there; ring: trained there to help"
+            title, plotly_text(grouping.summary), "filled: served by the network; ring: only trained there, to help"
         ),
         "xaxis": {
             **axis,

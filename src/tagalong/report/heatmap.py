@@ -1,4 +1,4 @@
-"""The affinity matrix as a picture."""
+"""Draws an affinity matrix as a heat map."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput
 from tagalong.group import Grouping
 
 from .grouping_figure import task_order
@@ -17,16 +18,16 @@ from .style import (
     FADE,
     GREY,
     TEXT_COLOUR,
+    check_affinity,
+    describe_measurement,
     diverging,
     figure_heading,
     label,
-    need_affinity,
     plotly_text,
     plus_minus,
     power_of_thousand,
     single_colour,
     times,
-    what_was_measured,
 )
 
 if TYPE_CHECKING:
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Centre = Literal["zero", "target"]
-RESAMPLES = 200  # the error of the error is then five percent
-WRITTEN = 16  # tasks up to which the numbers fit into the cells
-CELL, CELLS = (18, 72), 600  # pixels of a cell, and of all of them together
+RESAMPLES = 200  # enough to know standard errors to five percent
+MAX_TASKS_WITH_NUMBERS = 16  # more numbers would not fit into the cells
+CELL_SIZES, MATRIX_SIZE = (18, 72), 600  # pixels: smallest and largest cell, all cells
 HELPS: dict[Centre, str] = {
     "zero": "… helps (blue) or hurts (red)",
     "target": "… helps more (blue) or less (red) than others",
 }
-TEXT = 660  # pixels that the lines above the cells need
+MIN_WIDTH = 660  # pixels that the lines above the cells need
 
 
 def affinity_heatmap(
@@ -50,28 +51,27 @@ def affinity_heatmap(
     centre: Centre = "zero",
     values: bool | None = None,
     grouping: Grouping | None = None,
-    beside: Affinity | None = None,
+    compare_with: Affinity | None = None,
     title: str = "Who helps whom",
 ) -> Figure:
-    """Rows are sources, columns are targets; blue helps, red hurts; around a target: more or less than others do.
+    """Draws an affinity as a heat map: rows are sources, columns are targets; blue helps, red hurts.
 
-    Pairs within two standard errors of the centre are faded and marked "~". Self-affinities are grey: they
-    are on another scale and take no part in the colours. Pairs never measured stay blank. Hovering shows
-    names in full, the standard error and the number of values.
+    Pairs within two standard errors of the centre are pale and marked "~". Self-affinities are grey: they are on
+    another scale. Pairs that were never measured are blank. Hovering shows full names, the standard error and the
+    number of values.
 
     Args:
-        affinity: what was measured.
-        centre: where white lies. "zero", or "target": the mean affinity onto each target from the other
-            tasks, for matrices whose columns lie on a level of their own (momentum, weight decay). The
-            numbers in the cells are the affinities in either case.
-        values: whether to write the numbers into the cells; by default up to 16 tasks.
-        grouping: puts tasks that it serves together beside each other, and frames them.
-        beside: another affinity whose heat map is looked at beside this one: both get the unit and the colours of the
-            larger one, so that they compare.
-        title: the heading, as plain text.
+        affinity: the affinity.
+        centre: which value is white: "zero", or "target": the mean affinity onto each target from the other tasks, for
+            matrices whose columns are on different levels (because of momentum or weight decay). Then blue and red mean
+            more and less than other tasks. The numbers in the cells are affinities in either case.
+        values: whether to write numbers into the cells; by default, for up to 16 tasks.
+        grouping: tasks that it serves together are placed next to each other, in a frame.
+        compare_with: another affinity, whose heat map is shown next to this one: both get the same unit and colours.
+        title: the title, as plain text.
 
     Returns:
-        A plotly figure; `write_html` makes a file of it.
+        A plotly figure; its `write_html` writes a file.
 
     Example:
         >>> figure = affinity_heatmap(Affinity.from_matrix([[9, 2], [-1, 9]], ["age", "ill"]))
@@ -80,22 +80,22 @@ def affinity_heatmap(
     """
     from plotly.graph_objects import Figure, Heatmap
 
-    need_affinity(affinity)
-    if beside is not None:
-        need_affinity(beside, "beside")
+    check_affinity(affinity)
+    if compare_with is not None:
+        check_affinity(compare_with, "compare_with")
     if grouping is not None and affinity.tasks != (order := tuple(task_order(grouping))):
         affinity = affinity.only(order)
-    cells = Cells.of(affinity, centre, beside)
-    written = len(affinity.tasks) <= WRITTEN if values is None else values
-    layers = [Heatmap(**_layer(cells, kind, written), **style) for kind, style in _styles(cells).items()]
+    cells = Cells.of(affinity, centre, compare_with)
+    with_numbers = len(affinity.tasks) <= MAX_TASKS_WITH_NUMBERS if values is None else values
+    layers = [Heatmap(**_layer(cells, kind, with_numbers), **style) for kind, style in _styles(cells).items()]
     frames = [] if grouping is None else _frames(grouping)
     return Figure(layers, {**_layout(cells, title), "shapes": frames})
 
 
 def _styles(cells: Cells) -> dict[str, dict[str, Any]]:
-    """The colours of each kind of pair."""
-    less = "" if cells.centre == "zero" else "<br>less the mean<br>onto the target"
-    bar = {"title": {"text": f"affinity{times(cells.power)}{less}"}, "thickness": 14, "outlinewidth": 0}
+    """Returns the colours of each kind of pair."""
+    minus_mean = "" if cells.centre == "zero" else "<br>minus the mean<br>onto the target"
+    bar = {"title": {"text": f"affinity{times(cells.power)}{minus_mean}"}, "thickness": 14, "outlinewidth": 0}
     limits = {"zmin": -cells.limit, "zmax": cells.limit}
     return {
         "sure": {"colorscale": diverging(), **limits, "colorbar": bar},
@@ -105,8 +105,8 @@ def _styles(cells: Cells) -> dict[str, dict[str, Any]]:
     }
 
 
-def _layer(cells: Cells, kind: str, written: bool) -> dict[str, Any]:
-    """The cells of one kind of pair, and nothing elsewhere."""
+def _layer(cells: Cells, kind: str, with_numbers: bool) -> dict[str, Any]:
+    """Returns a layer with the cells of one kind of pair only."""
     tasks = range(len(cells.affinity.tasks))
     mine = np.array([[cells.kind(i, j) == kind for j in tasks] for i in tasks])
     layer = {
@@ -118,7 +118,7 @@ def _layer(cells: Cells, kind: str, written: bool) -> dict[str, Any]:
         "xgap": 1,
         "ygap": 1,
     }
-    if written:
+    if with_numbers:
         numbers = [[cells.number(i, j) if mine[i, j] else "" for j in tasks] for i in tasks]
         layer |= {"text": numbers, "texttemplate": "%{text}"}
     return layer
@@ -126,8 +126,8 @@ def _layer(cells: Cells, kind: str, written: bool) -> dict[str, Any]:
 
 def _layout(cells: Cells, title: str) -> dict[str, Any]:
     n = len(cells.affinity.tasks)
-    cell = int(np.clip(CELLS // n, *CELL))
-    # Numbers as coordinates: names such as "1" or "2020-01-01" would be taken for numbers and dates.
+    cell = int(np.clip(MATRIX_SIZE // n, *CELL_SIZES))
+    # Coordinates are numbers: plotly would read names such as "1" or "2020-01-01" as numbers and dates.
     axis = {
         "tickvals": list(range(n)),
         "ticktext": [label(task) for task in cells.affinity.tasks],
@@ -136,13 +136,13 @@ def _layout(cells: Cells, title: str) -> dict[str, Any]:
         "showgrid": False,
         "zeroline": False,
         "automargin": True,
-        "tickfont": {"size": 12 if n <= WRITTEN else 10},
+        "tickfont": {"size": 12 if n <= MAX_TASKS_WITH_NUMBERS else 10},
     }
     return {
-        "title": figure_heading(title, what_was_measured(cells.affinity), _key(cells)),
+        "title": figure_heading(title, describe_measurement(cells.affinity), _key(cells)),
         "xaxis": {**axis, "title": {"text": HELPS[cells.centre]}, "tickangle": -45},
         "yaxis": {**axis, "title": {"text": "a step on …"}, "range": [n - 0.5, -0.5], "scaleanchor": "x"},
-        "width": max(n * cell + 340, TEXT),
+        "width": max(n * cell + 340, MIN_WIDTH),
         "height": n * cell + 280,
         "margin": {"l": 60, "r": 40, "t": 110, "b": 60},
         "plot_bgcolor": BACKGROUND_COLOUR,
@@ -151,7 +151,7 @@ def _layout(cells: Cells, title: str) -> dict[str, Any]:
 
 
 def _frames(grouping: Grouping) -> list[dict[str, Any]]:
-    """A frame around the tasks that each network serves."""
+    """Returns a frame around the tasks that each network serves."""
     frames, start = [], -0.5
     for group in grouping.groups:
         end = start + len(group.serves)
@@ -162,12 +162,12 @@ def _frames(grouping: Grouping) -> list[dict[str, Any]]:
 
 
 def _key(cells: Cells) -> str:
-    """How to read the cells."""
+    """Explains the cells that occur."""
     tasks = range(len(cells.affinity.tasks))
     kinds = {cells.kind(i, j) for i in tasks for j in tasks}
     centre = "zero" if cells.centre == "zero" else "the mean onto the target"
     parts = {
-        "within noise": f"pale, ~: within two standard errors of {centre}",
+        "within noise": f"pale or ~: within two standard errors of {centre}",
         "self-affinity": "grey: self-affinity",
         "never measured": "blank: never measured",
     }
@@ -176,69 +176,69 @@ def _key(cells: Cells) -> str:
 
 @dataclass(frozen=True)
 class Cells:
-    """The pairs of an affinity as cells.
+    """The cells of a heat map.
 
     Attributes:
-        affinity: what was measured.
-        beyond: how far each affinity lies from the centre of the colours.
-        error: the standard error of that distance.
+        affinity: the affinity.
+        distance: the difference of each affinity from the centre of the colours.
+        error: the standard error of that difference.
         centre: "zero" or "target".
-        size: the largest affinity between two tasks, which the unit of the numbers follows.
-        reach: the largest distance from the centre, where the colours end.
+        size: the largest affinity between two tasks, which determines the unit of the numbers.
+        reach: the largest distance from the centre, which determines the range of the colours.
     """
 
     affinity: Affinity
-    beyond: Floats
+    distance: Floats
     error: Floats
     centre: Centre
     size: float
     reach: float
 
     @classmethod
-    def of(cls, affinity: Affinity, centre: Centre, beside: Affinity | None = None) -> Cells:
-        """The cells of an affinity, in the unit and colours of the larger one where another is looked at beside it."""
-        beyond, error = from_centre(affinity, centre)
-        size, reach = largest(affinity.mean), largest(beyond)
-        if beside is not None:
-            size = max(size, largest(beside.mean))
-            reach = max(reach, largest(from_centre(beside, centre)[0]))
-        return cls(affinity, beyond, error, centre, size, reach)
+    def of(cls, affinity: Affinity, centre: Centre, compare_with: Affinity | None = None) -> Cells:
+        """Returns the cells of an affinity; its unit and colours also fit `compare_with`."""
+        distance, error = distance_from_centre(affinity, centre)
+        size, reach = largest(affinity.mean), largest(distance)
+        if compare_with is not None:
+            size = max(size, largest(compare_with.mean))
+            reach = max(reach, largest(distance_from_centre(compare_with, centre)[0]))
+        return cls(affinity, distance, error, centre, size, reach)
 
-    def unsure(self, i: int, j: int) -> bool:
-        """Whether a pair lies within two standard errors of the centre."""
-        return bool(i != j and abs(self.beyond[i, j]) < 2 * self.error[i, j])
+    def is_within_noise(self, i: int, j: int) -> bool:
+        """Returns whether a pair is within two standard errors of the centre."""
+        return bool(i != j and abs(self.distance[i, j]) < 2 * self.error[i, j])
 
     def kind(self, i: int, j: int) -> str:
-        """Which layer of the heat map a pair belongs to."""
+        """Returns the layer of the heat map that a pair belongs to."""
         if not np.isfinite(self.affinity.mean[i, j]):
             return "never measured"
-        return "self-affinity" if i == j else "within noise" if self.unsure(i, j) else "sure"
+        return "self-affinity" if i == j else "within noise" if self.is_within_noise(i, j) else "sure"
 
     @property
     def colour(self) -> Floats:
-        """Distances from the centre, in the unit of the numbers."""
-        return self.beyond / 10.0**self.power
+        """The distances from the centre, in the unit of the numbers."""
+        return self.distance / 10.0**self.power
 
     @property
     def limit(self) -> float:
-        """Where the colours end, in the same unit; 1 if nothing lies off the centre."""
+        """The end of the colour range, in the same unit; 1 if all distances are 0."""
         return self.reach / 10.0**self.power or 1.0
 
     @property
     def power(self) -> int:
-        """The power of ten in which the numbers are written."""
+        """The power of ten that is the unit of the numbers."""
         return power_of_thousand(self.size)
 
     def number(self, i: int, j: int) -> str:
-        """What is written into a cell."""
+        """Returns the text in a cell."""
         mean, unit = self.affinity.mean[i, j], 10.0**self.power
         if not np.isfinite(mean):
             return ""
         digits = 2 if self.size < 10 * unit else 1
-        return f"{mean / unit:.{digits}f}" + ("~" if self.unsure(i, j) else "")
+        return f"{mean / unit:.{digits}f}" + ("~" if self.is_within_noise(i, j) else "")
 
     def note(self, i: int, j: int) -> str:
-        """What hovering over a cell shows."""
+        """Returns the text that hovering over a cell shows."""
         source, target = plotly_text(self.affinity.tasks[i]), plotly_text(self.affinity.tasks[j])
         kind, count = self.kind(i, j), int(self.affinity.count[i, j])
         lines = [f"{source} → {target}"]
@@ -246,37 +246,37 @@ class Cells:
             return "<br>".join([*lines, kind])
         lines.append(plus_minus(self.affinity.mean[i, j], self.affinity.stderr[i, j]))
         if self.centre == "target" and i != j:
-            lines.append(f"{plus_minus(self.beyond[i, j], self.error[i, j])} from the mean onto {target}")
+            lines.append(f"{plus_minus(self.distance[i, j], self.error[i, j])} from the mean onto {target}")
         lines.append(f"{count} value" if count == 1 else f"{count} values")
         return "<br>".join(lines if kind == "sure" else [*lines, kind])
 
 
 def largest(matrix: Floats) -> float:
-    """The largest magnitude between two tasks; self-affinities are far larger and would hide the rest."""
-    apart = np.isfinite(matrix) & ~np.eye(len(matrix), dtype=bool)
-    return float(np.abs(matrix[apart]).max(initial=0.0))
+    """Returns the largest absolute value, without self-affinities, which are far larger."""
+    others = np.isfinite(matrix) & ~np.eye(len(matrix), dtype=bool)
+    return float(np.abs(matrix[others]).max(initial=0.0))
 
 
-def from_centre(affinity: Affinity, centre: Centre) -> tuple[Floats, Floats]:
-    """How far each affinity lies from the centre, and the standard error of that distance."""
+def distance_from_centre(affinity: Affinity, centre: Centre) -> tuple[Floats, Floats]:
+    """Returns the difference of each affinity from the centre, and its standard error."""
     if centre not in ("zero", "target"):
-        raise ValueError(f'`centre` must be "zero" or "target", found {centre!r}')
+        raise InvalidInput("centre", "must be 'zero' or 'target'", repr(centre))
     if centre == "zero":
         return affinity.mean, affinity.stderr
-    return _from_level(affinity.mean), _level_error(affinity)
+    return _minus_target_mean(affinity.mean), _target_mean_error(affinity)
 
 
-def _from_level(matrices: Floats) -> Floats:
-    """Distance of each affinity onto a target from the mean over the target's other tasks."""
+def _minus_target_mean(matrices: Floats) -> Floats:
+    """Subtracts from each affinity the mean affinity onto its target from other tasks."""
     others = np.isfinite(matrices) & ~np.eye(matrices.shape[-1], dtype=bool)
     sums = np.where(others, matrices, 0.0).sum(axis=-2, keepdims=True)
     return np.asarray(matrices - sums / np.maximum(others.sum(axis=-2, keepdims=True), 1))
 
 
-def _level_error(affinity: Affinity) -> Floats:
-    """Errors common to all sources of a target cancel in the distance from their mean, as resamples show."""
+def _target_mean_error(affinity: Affinity) -> Floats:
+    """Returns the standard error of the difference by bootstrap, since errors that sources have in common cancel."""
     if len(affinity.steps) < 2:
         return affinity.stderr
-    draws = _from_level(affinity.bootstrap(RESAMPLES))
+    draws = _minus_target_mean(affinity.bootstrap(RESAMPLES))
     known = np.isfinite(draws).all(axis=0) & np.isfinite(affinity.stderr)
     return np.where(known, np.where(known, draws, 0.0).std(axis=0), np.nan)

@@ -1,4 +1,4 @@
-"""How affinities change while a network learns (the figure on time of Fifty et al., 2021)."""
+"""Draws how affinities change during training, as in Fifty et al. (2021)."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput, is_positive_integer
 
 from .style import (
     BACKGROUND_COLOUR,
     GREY,
     TEXT_COLOUR,
+    check_affinity,
+    describe_measurement,
     figure_heading,
     label,
     line_style,
-    need_affinity,
     plotly_text,
     plus_minus,
     transparent,
-    what_was_measured,
 )
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 Floats = NDArray[np.float64]
-PANELS = 6  # shown if nobody says which
-ACROSS = 3  # panels side by side
-COLOURED = 10  # lines that can be told apart
-SHARE = 10  # windows beside each other in a history
-ENOUGH = 5  # values of the usual pair in a window
-OVERLAP = 4  # windows that hold a step: smooth lines without a point per step
-POINTS = 200  # more than a panel can show
+MAX_PANELS = 6  # by default
+PANELS_PER_ROW = 3
+COLOURED = 10  # the number of lines that readers can tell apart
+WINDOWS = 10  # windows in a history, if they did not overlap
+MIN_VALUES = 5  # values of a typical pair in a window
+OVERLAP = 4  # windows that contain a step: smooth lines without a point per step
+MAX_POINTS = 200  # per line
 
 
 def affinity_over_training(
@@ -47,23 +48,23 @@ def affinity_over_training(
     smooth: int | None = None,
     title: str = "Affinity over training",
 ) -> Figure:
-    """One panel per target task, one line per source task, with a band of one standard error either side.
+    """Draws affinities over training: a panel per target task, and a line with an error band per source task.
 
-    Every point is the mean over a moving window of measured steps, with the standard error that `Affinity`
-    gives this window. A source has the same colour in all panels. A line has a gap where its pair has no
-    value. Of more than ten lines, the ten with the highest affinity have a colour and a band, the others are
-    grey; their names show on hovering. Self-affinity is not shown.
+    Every point is the mean over a moving window of measured steps; bands are ± the standard error of that window. A
+    source has the same colour in all panels. Lines have gaps where a pair has no value. If there are more than ten
+    lines, the ten with the highest affinity have a colour and a band; the others are grey, and hovering shows their
+    names. Self-affinity is not shown.
 
     Args:
-        affinity: with its history.
-        onto: the target task or tasks; by default all, six at most.
-        sources: the tasks whose lines to draw; by default all.
-        smooth: measured steps in a window. By default a tenth of the history, or as many as hold five values
-            of the usual pair where sources took turns.
-        title: the heading, as plain text.
+        affinity: the affinity, with its history.
+        onto: the target task or tasks; by default the first six.
+        sources: the source tasks to draw; by default all.
+        smooth: the number of measured steps in a window. By default a tenth of the history, or more if tasks took
+            turns: then as many as contain five values of a typical pair.
+        title: the title, as plain text.
 
     Returns:
-        A plotly figure; `write_html` makes a file of it.
+        A plotly figure; its `write_html` writes a file.
 
     Example:
         >>> history = [[[1, t], [2, 3]] for t in range(20)]
@@ -74,60 +75,58 @@ def affinity_over_training(
     """
     from plotly.subplots import make_subplots
 
-    need_affinity(affinity)
+    check_affinity(affinity)
     if not len(affinity.steps):
-        raise ValueError(
-            "`affinity` must have the history of its measured steps, found none; measure with a meter, or "
-            "load one saved with its history"
-        )
-    targets = _numbers(affinity, "onto", affinity.tasks[:PANELS] if onto is None else onto)
-    drawn = _numbers(affinity, "sources", affinity.tasks if sources is None else sources)
-    windows = smoothed(affinity, smooth)
-    across = 2 if len(targets) == 4 else min(ACROSS, len(targets))
+        hint = "measure with a meter, or load one that was saved with its history"
+        raise InvalidInput("affinity", "must have a history of measured steps", "none", hint)
+    targets = _task_numbers(affinity, "onto", affinity.tasks[:MAX_PANELS] if onto is None else onto)
+    drawn = _task_numbers(affinity, "sources", affinity.tasks if sources is None else sources)
+    windows = smooth_affinity(affinity, smooth)
+    across = 2 if len(targets) == 4 else min(PANELS_PER_ROW, len(targets))
     down = -(-len(targets) // across)
     panels = [f"onto {label(affinity.tasks[j])}" for j in targets]
     figure = make_subplots(down, across, subplot_titles=panels, vertical_spacing=0.3 / down)
     for place, j in enumerate(targets):
         traces = _panel(affinity, windows, [i for i in drawn if i != j], j)
         figure.add_traces(traces, rows=place // across + 1, cols=place % across + 1)
-    _one_entry_per_source(figure)
+    _share_legend_entries(figure)
     figure.update_layout(_layout(affinity, windows, title, across, down, len(drawn) > COLOURED + 1))
-    figure.update_xaxes(title_text="call of the meter", showgrid=False, zeroline=False)
+    figure.update_xaxes(title_text="meter call", showgrid=False, zeroline=False)
     figure.update_yaxes(exponentformat="power", zerolinecolor="#999999", gridcolor="#eeeeee")
     figure.update_yaxes(title_text="affinity", col=1)
     return figure
 
 
-def _numbers(affinity: Affinity, argument: str, names: str | Iterable[str]) -> list[int]:
-    """The tasks' numbers, each once."""
+def _task_numbers(affinity: Affinity, argument: str, names: str | Iterable[str]) -> list[int]:
+    """Returns the indices of tasks, without duplicates."""
     wanted = list(dict.fromkeys([names] if isinstance(names, str) else names))
     unknown = [name for name in wanted if name not in affinity.tasks]
     if unknown or not wanted:
         known = ", ".join(map(repr, affinity.tasks))
         found = ", ".join(map(repr, unknown)) or "none"
-        raise ValueError(f"`{argument}` must name tasks among {known}, found {found}")
+        raise InvalidInput(argument, f"must be tasks among {known}", found)
     return [affinity.tasks.index(name) for name in wanted]
 
 
-def _panel(affinity: Affinity, windows: Smooth, sources: Sequence[int], target: int) -> list[Any]:
-    """The lines of one target, the grey ones below."""
+def _panel(affinity: Affinity, windows: SmoothedAffinity, sources: Sequence[int], target: int) -> list[Any]:
+    """Returns the lines of one target; grey ones are drawn first."""
     highest = sorted(sources, key=lambda i: -np.nan_to_num(affinity.mean[i, target], nan=-np.inf))[:COLOURED]
     order = sorted(sources, key=lambda i: (i in highest, i))
     return [part for i in order for part in _line(affinity, windows, i, target, i in highest)]
 
 
-def _line(affinity: Affinity, windows: Smooth, source: int, target: int, coloured: bool) -> list[Any]:
+def _line(affinity: Affinity, windows: SmoothedAffinity, source: int, target: int, coloured: bool) -> list[Any]:
     from plotly.graph_objects import Scatter
 
     name, x = affinity.tasks[source], windows.steps
     mean, error = windows.mean[:, source, target], windows.stderr[:, source, target]
     style = line_style(source) if coloured else {"color": GREY, "dash": "solid"}
     notes = [
-        f"{plotly_text(name)}<br>{plus_minus(value, either)} around call {call:.0f}"
-        for call, value, either in zip(x, mean, error, strict=True)
+        f"{plotly_text(name)}<br>{plus_minus(value, stderr)} around meter call {call:.0f}"
+        for call, value, stderr in zip(x, mean, error, strict=True)
     ]
     common = {"name": label(name), "legendgroup": str(source), "legendrank": source, "showlegend": False}
-    # Markers too: a value between two gaps makes no line.
+    # Markers show values between two gaps, which have no line.
     look = {"mode": "lines+markers", "line": {**style, "width": 2}, "marker": {"size": 3}}
     line = Scatter(x=x, y=mean, hovertext=notes, hoverinfo="text", **look, **common)
     if not coloured:
@@ -138,19 +137,19 @@ def _line(affinity: Affinity, windows: Smooth, source: int, target: int, coloure
 
 
 def _outline(x: Floats, mean: Floats, error: Floats) -> tuple[list[float | None], list[float | None]]:
-    """A polygon around each stretch of points with known errors, with gaps in between."""
+    """Returns a polygon around each run of points with known errors, separated by gaps."""
     across: list[float | None] = []
     along: list[float | None] = []
     known = np.flatnonzero(np.isfinite(mean) & np.isfinite(error))
-    for stretch in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
-        there, back = stretch, stretch[::-1]
-        across += [*x[there].tolist(), *x[back].tolist(), None]
-        along += [*(mean + error)[there].tolist(), *(mean - error)[back].tolist(), None]
+    for run in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
+        back = run[::-1]
+        across += [*x[run].tolist(), *x[back].tolist(), None]
+        along += [*(mean + error)[run].tolist(), *(mean - error)[back].tolist(), None]
     return across[:-1], along[:-1]
 
 
-def _one_entry_per_source(figure: Figure) -> None:
-    """The first coloured line of each source stands in the legend and switches all of them."""
+def _share_legend_entries(figure: Figure) -> None:
+    """Shows only the first coloured line of each source in the legend; clicking it toggles all of them."""
     seen: set[str] = set()
     for trace in figure.data:
         if trace.mode != "none" and trace.line.color != GREY and trace.legendgroup not in seen:
@@ -158,12 +157,14 @@ def _one_entry_per_source(figure: Figure) -> None:
             trace.showlegend = True
 
 
-def _layout(affinity: Affinity, windows: Smooth, title: str, across: int, down: int, many: bool) -> dict[str, Any]:
-    reading = f"each point: {windows.window} measured steps; bands: one standard error either side"
+def _layout(
+    affinity: Affinity, windows: SmoothedAffinity, title: str, across: int, down: int, many: bool
+) -> dict[str, Any]:
+    reading = f"each point: {windows.window} measured steps; bands: ± one standard error"
     if many:
-        reading += f"; grey: beyond the {COLOURED} highest"
+        reading += f"; grey: all but the {COLOURED} highest"
     return {
-        "title": figure_heading(title, what_was_measured(affinity), reading),
+        "title": figure_heading(title, describe_measurement(affinity), reading),
         "legend": {"title": {"text": "a step on …"}, "tracegroupgap": 0},
         "width": 340 * across + 280,
         "height": 300 * down + 160,
@@ -174,8 +175,8 @@ def _layout(affinity: Affinity, windows: Smooth, title: str, across: int, down: 
 
 
 @dataclass(frozen=True)
-class Smooth:
-    """One mean per window (windows × n × n), its standard error, and the middle of the window's steps."""
+class SmoothedAffinity:
+    """The mean of each window [windows, n, n], its standard error, and the middle of the window's steps."""
 
     steps: Floats
     mean: Floats
@@ -183,18 +184,18 @@ class Smooth:
     window: int
 
 
-def smoothed(affinity: Affinity, window: int | None) -> Smooth:
-    """Averages moving windows of `window` measured steps, about 200 windows at most."""
+def smooth_affinity(affinity: Affinity, window: int | None) -> SmoothedAffinity:
+    """Averages over moving windows of `window` measured steps; at most about 200 windows."""
     length = len(affinity.steps)
-    window = _usual(affinity) if window is None else window
-    if window < 1:
-        raise ValueError(f"`smooth` must be a number of measured steps, at least 1, found {window!r}")
+    window = _default_window(affinity) if window is None else window
+    if not is_positive_integer(window):
+        raise InvalidInput("smooth", "must be a positive integer, a number of measured steps", repr(window))
     window = min(window, length)
     level = affinity.levelled()  # once, not window by window
     last = length - window
-    starts = [*range(0, last, max(1, window // OVERLAP, -(-last // POINTS))), last]
+    starts = [*range(0, last, max(1, window // OVERLAP, -(-last // MAX_POINTS))), last]
     parts = [level.between(int(level.steps[s]), int(level.steps[s + window - 1]) + 1) for s in starts]
-    return Smooth(
+    return SmoothedAffinity(
         steps=np.array([part.steps.mean() for part in parts]),
         mean=np.stack([part.mean for part in parts]),
         stderr=np.stack([part.stderr for part in parts]),
@@ -202,7 +203,7 @@ def smoothed(affinity: Affinity, window: int | None) -> Smooth:
     )
 
 
-def _usual(affinity: Affinity) -> int:
+def _default_window(affinity: Affinity) -> int:
     length, counts = len(affinity.steps), affinity.count[affinity.count > 0]
     turns = length / float(np.median(counts)) if counts.size else 1.0
-    return max(1, ceil(length / SHARE), ceil(ENOUGH * turns))
+    return max(1, ceil(length / WINDOWS), ceil(MIN_VALUES * turns))

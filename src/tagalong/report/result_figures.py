@@ -1,4 +1,4 @@
-"""Figures of results: cost against error, the change of each task, and what the effort of `auto` brought."""
+"""Draws results: cost against error, the change of each task, and the search of `auto`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil, floor, hypot, log10
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from tagalong.errors import InvalidInput
 from tagalong.study import SearchLog
 
 from .style import (
@@ -28,35 +29,33 @@ if TYPE_CHECKING:
 
 CostOf = Literal["all", "deciding", "training", "size"]
 COSTS: dict[CostOf, str] = {
-    "all": "deciding and training, against training all together",
-    "deciding": "deciding alone, against training all together",
-    "training": "training the chosen networks, against all together",
-    "size": "parameters of the chosen networks, against the one network",
+    "all": "cost of deciding and training, relative to one network for all tasks",
+    "deciding": "cost of deciding, relative to training one network for all tasks",
+    "training": "cost of training the chosen networks, relative to one network for all tasks",
+    "size": "parameters of the chosen networks, relative to one network for all tasks",
 }
 ROW = 24  # pixels
 
 
-def cost_against_error(
-    results: Results, cost: CostOf = "all", *, title: str = "What it costs and what it brings"
-) -> Figure:
-    """One point per method and budget: relative cost (log) across, change of the test loss up; lower left is better.
+def cost_against_error(results: Results, cost: CostOf = "all", *, title: str = "Cost and benefit") -> Figure:
+    """Draws the change of the test loss of every method and budget against its relative cost, on a log scale.
 
-    The change is the mean over tasks of the relative change against one network for all tasks. Bars are one
-    standard error either side, from seeds and, where it is known, from finitely many test rows. The budgets of a
-    method are joined by a line. Methods without a known cost, or that cost nothing on a log scale, are left out.
+    The change is the mean over tasks of the relative change compared with one network for all tasks; lower left is
+    better. Bars are ± one standard error, over seeds and, where known, over test rows. A line joins the budgets of a
+    method. Methods whose cost is zero or not known are left out.
 
     Args:
-        results: of a study, with `mtl` among its methods.
+        results: the results of a study, with `mtl` among its methods.
         cost: "all", "deciding", "training" or "size"; see `COSTS`.
-        title: the heading, as plain text.
+        title: the title, as plain text.
 
     Returns:
-        A plotly figure; `write_html` makes a file of it.
+        A plotly figure; its `write_html` writes a file.
     """
     from plotly.graph_objects import Figure, Scatter
 
     if cost not in COSTS:
-        raise ValueError(f"`cost` must be one of {', '.join(map(repr, get_args(CostOf)))}, found {cost!r}")
+        raise InvalidInput("cost", f"must be one of {', '.join(map(repr, get_args(CostOf)))}", repr(cost))
     lines = [line for line in results.table() if line.change is not None]
     methods = list(dict.fromkeys(line.method for line in lines))
     drawn = {method: [line for line in lines if line.method == method and cost_of(line, cost)] for method in methods}
@@ -68,7 +67,7 @@ def cost_against_error(
 
 
 def cost_of(line: MethodSummary, cost: CostOf) -> float | None:
-    """A relative cost of a line; None where it is not known."""
+    """Returns a relative cost of a line; None if it is not known."""
     if cost == "size":
         return line.relative_parameters
     parts = {"deciding": [line.deciding_cost], "training": [line.training_cost]}
@@ -77,13 +76,13 @@ def cost_of(line: MethodSummary, cost: CostOf) -> float | None:
 
 
 def known_costs(results: Results) -> list[CostOf]:
-    """Those that are known of two methods or more."""
+    """Returns the costs that are known for at least two methods."""
     lines = results.table()
     return [cost for cost in COSTS if sum(bool(cost_of(line, cost)) for line in lines) > 1]
 
 
 def change_error(line: MethodSummary, results: Results) -> float | None:
-    """One standard error of a line's change: of seeds and of test rows, as far as they are known."""
+    """Returns the standard error of a line's change, over seeds and test rows as far as they are known."""
     rows = results.noise.get((line.method, line.budget))
     known = [part for part in (line.change_stderr, rows) if part is not None]
     return hypot(*known) if known else None
@@ -91,7 +90,7 @@ def change_error(line: MethodSummary, results: Results) -> float | None:
 
 def _trace(found: Sequence[MethodSummary], results: Results, cost: CostOf, number: int) -> dict[str, Any]:
     errors = [change_error(line, results) for line in found]
-    style = marker_style(number, full=found[0].honest)
+    style = marker_style(number, filled=found[0].honest)
     return {
         "name": plotly_text(found[0].method) + ("" if found[0].honest else "*"),
         "x": [cost_of(line, cost) for line in found],
@@ -111,13 +110,13 @@ def _method_note(line: MethodSummary, error: float | None, cost: CostOf) -> str:
     budget = "" if line.budget is None else f", {line.budget} networks"
     change = signed(line.change or 0.0, 2) + ("" if error is None else f" ± {100 * error:.2f}")
     parts = [f"{plotly_text(line.method)}{budget}", f"{change} % test loss", f"{cost_of(line, cost):.3g} × the cost"]
-    return "<br>".join(parts if line.honest else [*parts, "chosen by looking at test data"])
+    return "<br>".join(parts if line.honest else [*parts, "chosen on test data"])
 
 
 def _cost_layout(cost: CostOf, costs: Sequence[float], title: str) -> dict[str, Any]:
     ticks = _ticks(costs)
     return {
-        "title": figure_heading(title, "lower left is better; bars: one standard error; numbers: networks allowed"),
+        "title": figure_heading(title, "lower left is better; bars: one standard error; numbers: budgets"),
         "xaxis": {
             "type": "log",
             "title": {"text": COSTS[cost]},
@@ -142,7 +141,7 @@ def _cost_layout(cost: CostOf, costs: Sequence[float], title: str) -> dict[str, 
 
 
 def _ticks(costs: Sequence[float]) -> list[float]:
-    """1, 2 and 5 of every power of ten that the costs span; fewer where they span much.
+    """Returns 1, 2 and 5 times every power of ten in the range of costs; for large ranges, only 1.
 
     >>> _ticks([1.0, 3.0])
     [1.0, 2.0, 5.0]
@@ -158,19 +157,19 @@ def _ticks(costs: Sequence[float]) -> list[float]:
 def task_changes(
     results: Results, method: str, budget: int | None = None, *, tasks: Sequence[str] | None = None, title: str = ""
 ) -> Figure:
-    """One row per task: the relative change of its test loss against `mtl`, with one standard error over seeds.
+    """Draws the relative change of each task's test loss compared with `mtl`, ± one standard error over seeds.
 
-    Left of zero is better. Full dots lie beyond two standard errors, rings do not.
+    Left of zero is better. Filled dots are more than two standard errors from zero; rings are not.
 
     Args:
-        results: of a study, with `mtl` among its methods.
-        method: its name.
-        budget: how many networks it was allowed; None for methods without a budget.
-        tasks: which, in which order; by default all, in the order of the problem.
-        title: the heading, as plain text.
+        results: the results of a study, with `mtl` among its methods.
+        method: the name of the method.
+        budget: its budget; None for methods without one.
+        tasks: the tasks to show, in this order; by default all, in the order of the problem.
+        title: the title, as plain text.
 
     Returns:
-        A plotly figure; `write_html` makes a file of it.
+        A plotly figure; its `write_html` writes a file.
     """
     from plotly.graph_objects import Figure, Scatter
 
@@ -197,21 +196,23 @@ def task_changes(
         },
     )
     name = method if budget is None else f"{method} (budget {budget})"
-    return Figure([dots], _changes_layout(order, title or f"What {name} changes for each task"))
+    return Figure([dots], _changes_layout(order, title or f"Changes with {name}, by task"))
 
 
 def _task_note(row: TaskChange, error: str) -> str:
-    either = "" if row.stderr is None else f" ± {100 * row.stderr:.2f}"
-    lines = [f"{plotly_text(row.task)}: {signed(row.change, 2)}{either} % test loss"]
+    stderr = "" if row.stderr is None else f" ± {100 * row.stderr:.2f}"
+    lines = [f"{plotly_text(row.task)}: {signed(row.change, 2)}{stderr} % test loss"]
     if row.before == row.before and row.after == row.after:
-        lines.append(f"{plotly_text(error)}: {row.before:.4g} together, {row.after:.4g} here")
+        lines.append(f"{plotly_text(error)}: {row.before:.4g} in one network for all tasks, {row.after:.4g} here")
     return "<br>".join(lines)
 
 
 def _changes_layout(tasks: Sequence[str], title: str) -> dict[str, Any]:
     n = len(tasks)
     return {
-        "title": figure_heading(title, "left of zero is better; bars: one standard error over seeds; full: beyond two"),
+        "title": figure_heading(
+            title, "left of zero is better; bars: one standard error over seeds; filled: more than two"
+        ),
         "xaxis": {
             "title": {"text": "change of the test loss, %"},
             "gridcolor": "#eeeeee",
@@ -234,12 +235,12 @@ def _changes_layout(tasks: Sequence[str], title: str) -> dict[str, Any]:
     }
 
 
-def search_curve(told: Mapping[str, Any], *, title: str = "What effort brought") -> Figure:
-    """For each budget the expected change on validation of the best networks found so far, against the effort.
+def search_curve(decision: Mapping[str, Any], *, title: str = "The search of auto") -> Figure:
+    """Draws the expected change on validation of the best networks found so far against the effort, for each budget.
 
     Args:
-        told: what `auto` told of its decision: `results.settings["decisions"]["auto"]`.
-        title: the heading, as plain text.
+        decision: the record of the search by `auto`: `results.settings["decisions"]["auto"]`.
+        title: the title, as plain text.
 
     Returns:
         A plotly figure.
@@ -257,11 +258,13 @@ def search_curve(told: Mapping[str, Any], *, title: str = "What effort brought")
             marker={**marker_style(number), "size": 7},
             line={**line_style(number), "shape": "hv", "width": 1.5},
         )
-        for number, (budget, points) in enumerate(SearchLog(told).curve.items())
+        for number, (budget, points) in enumerate(SearchLog(decision).curve.items())
     ]
     layout = {
-        "title": figure_heading(title, "expected change of validation losses against one network for all tasks"),
-        "xaxis": {"title": {"text": "effort, in trainings"}, "rangemode": "tozero", "gridcolor": "#eeeeee"},
+        "title": figure_heading(
+            title, "expected change of the validation loss compared with one network for all tasks"
+        ),
+        "xaxis": {"title": {"text": "effort (number of trainings)"}, "rangemode": "tozero", "gridcolor": "#eeeeee"},
         "yaxis": {"title": {"text": "expected change, %"}, "gridcolor": "#eeeeee", "zerolinecolor": "#999999"},
         "width": 760,
         "height": 420,

@@ -1,4 +1,4 @@
-"""Colours that people with any colour vision can tell apart, and names and numbers as figures show them."""
+"""What figures share: colours for any colour vision, and the format of names and numbers."""
 
 from __future__ import annotations
 
@@ -22,47 +22,47 @@ _DIVERGING = (
     "#4393c3",
     "#2166ac",
 )
-# Okabe and Ito (2008), without the yellow that is lost on white.
+# Okabe and Ito (2008), without the yellow that is hard to see on white.
 _DISTINCT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x", "cross", "star", "hourglass")
 BETTER, WORSE = "#2166ac", "#b2182b"  # the ends of the scale
 GREY, TEXT_COLOUR, BACKGROUND_COLOUR = "#e4e4e4", "#404040", "#ffffff"
-FADE = 0.65  # how far a faded colour has gone to white
-LONGEST = 24  # characters of a task's name beside a figure; hovering shows all of them
+FADE = 0.65  # share of white in a faded colour
+LONGEST = 24  # characters of a task's name in labels; hovering shows the whole name
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def diverging(fade: float = 0.0) -> Scale:
-    """A colour scale from red over white to blue, `fade` of the way to white."""
-    return [(i / (len(_DIVERGING) - 1), _faded(colour, fade)) for i, colour in enumerate(_DIVERGING)]
+    """Returns a colour scale from red over white to blue, mixed with a share `fade` of white."""
+    return [(i / (len(_DIVERGING) - 1), _fade(colour, fade)) for i, colour in enumerate(_DIVERGING)]
 
 
 def single_colour(colour: str) -> Scale:
-    """A scale of one colour."""
+    """Returns a colour scale with only one colour."""
     return [(0.0, colour), (1.0, colour)]
 
 
 def line_style(number: int) -> dict[str, str]:
-    """Colour and dashes of the line with this number: eight colours, then the same dashed."""
+    """Returns colour and dashes of the line with this number: eight colours, then the same ones dashed."""
     dash = _DASHES[number // len(_DISTINCT) % len(_DASHES)]
     return {"color": _DISTINCT[number % len(_DISTINCT)], "dash": dash}
 
 
-def marker_style(number: int, *, full: bool = True) -> dict[str, Any]:
-    """Colour and sign of the marker with this number; no two of the first seventy-two are alike."""
+def marker_style(number: int, *, filled: bool = True) -> dict[str, Any]:
+    """Returns colour and symbol of the marker with this number; the first seventy-two are all different."""
     colour = _DISTINCT[number % len(_DISTINCT)]
-    sign = _SYMBOLS[number % len(_SYMBOLS)]
+    symbol = _SYMBOLS[number % len(_SYMBOLS)]
     return {
         "size": 10,
-        "symbol": sign,
-        "color": colour if full else BACKGROUND_COLOUR,
+        "symbol": symbol,
+        "color": colour if filled else BACKGROUND_COLOUR,
         "line": {"width": 1.5, "color": colour},
     }
 
 
 def transparent(colour: str, opacity: float) -> str:
-    """The colour with an opacity, as plotly reads it.
+    """Returns a colour with an opacity, in plotly's format.
 
     >>> transparent("#0072b2", 0.5)
     'rgba(0, 114, 178, 0.5)'
@@ -70,7 +70,7 @@ def transparent(colour: str, opacity: float) -> str:
     return f"rgba({', '.join(map(str, _channels(colour)))}, {opacity})"
 
 
-def _faded(colour: str, fade: float) -> str:
+def _fade(colour: str, fade: float) -> str:
     return "#" + "".join(f"{round(c + fade * (255 - c)):02x}" for c in _channels(colour))
 
 
@@ -79,7 +79,7 @@ def _channels(colour: str) -> tuple[int, ...]:
 
 
 def plotly_text(name: str) -> str:
-    """The name as plain text: plotly reads tags, entities and, between dollar signs, TeX.
+    """Escapes a text for plotly, which interprets tags, entities and, between dollar signs, TeX.
 
     Example:
         >>> plotly_text("<b>R&D</b> $5")
@@ -89,7 +89,7 @@ def plotly_text(name: str) -> str:
 
 
 def label(name: str) -> str:
-    """The name as plain text, its middle left out where it is long.
+    """Escapes a name for plotly, and shortens long ones in the middle.
 
     >>> label("number_of_days_in_hospital_2019")
     'number_of_da…spital_2019'
@@ -100,7 +100,7 @@ def label(name: str) -> str:
 
 
 def power_of_thousand(largest: float) -> int:
-    """The power of ten, a multiple of three, in which numbers up to `largest` are short to write.
+    """Returns the power of ten, a multiple of three, that makes numbers up to `largest` short.
 
     >>> power_of_thousand(0.0042), power_of_thousand(0.3)
     (-3, 0)
@@ -109,7 +109,7 @@ def power_of_thousand(largest: float) -> int:
 
 
 def times(power: int) -> str:
-    """The unit of numbers that were divided by a power of ten.
+    """Returns the unit of numbers that were divided by a power of ten.
 
     >>> times(-3)
     ' × 10⁻³'
@@ -118,7 +118,7 @@ def times(power: int) -> str:
 
 
 def plus_minus(mean: float, error: float) -> str:
-    """A value and, where it is known, its standard error.
+    """Formats a value with its standard error, if it is known.
 
     >>> plus_minus(0.01234, 0.0005), plus_minus(0.01234, float("nan"))
     ('0.0123 ± 0.0005', '0.0123')
@@ -142,12 +142,12 @@ def figure_heading(title: str, *lines: str) -> dict[str, Any]:
     return {"text": plotly_text(title) + small, "x": 0.02, "y": 0.97, "yanchor": "top"}
 
 
-def what_was_measured(affinity: Affinity) -> str:
-    """The quantity and its average, for the line below a title."""
+def describe_measurement(affinity: Affinity) -> str:
+    """Returns what was measured and how it was averaged, for the line below a title."""
     settings: Mapping[str, Any] = affinity.settings
     parts = [str(settings["estimator"])] if settings.get("estimator") else []
     if settings.get("update") == "optimizer":
-        parts.append("the optimiser's step")
+        parts.append("optimiser step")
     if settings.get("held_out"):
         parts.append("held-out loss")
     if len(affinity.steps):
@@ -155,7 +155,7 @@ def what_was_measured(affinity: Affinity) -> str:
     return plotly_text(", ".join(parts))
 
 
-def need_affinity(value: object, name: str = "affinity") -> None:
+def check_affinity(value: object, name: str = "affinity") -> None:
     if not isinstance(value, Affinity):
         raise TypeError(
             f"`{name}` must be an Affinity, found {type(value).__name__}; make one with Affinity.from_matrix"

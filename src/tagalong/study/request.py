@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeGuard
 
-from tagalong.errors import refuse
-from tagalong.learn import Problem, data_problems
+from tagalong.errors import noted, refuse
+from tagalong.learn import Problem, check_data
 
 from .methods import Method, Mtl, make_method
 
@@ -57,7 +57,8 @@ def check_request(
     confirm: int = 0,
 ) -> Asked:
     """Refuses what cannot be meant, with every problem at once."""
-    problems = data_problems(problem)
+    problems: list[str] = []
+    noted(problems, check_data, problem)
     made = _methods(methods, options, problems)
     for method in made:
         problems += method.problems(problem)

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tagalong.learn import Job, Problem, Rows, Split, build_network, data_problems, train
+from tagalong.errors import InvalidInput, collect
+from tagalong.learn import Job, Problem, Rows, Split, build_network, check_data, train
 from tagalong.problems import load_problem
 
 from .promises import Promises, expect, name_of, reseeded
@@ -77,8 +78,9 @@ def _load(problem: str | Problem | Callable[..., Problem], options: Mapping[str,
 
 def _check_data(promises: Promises, problem: Problem, ids: Mapping[str, Iterable[Any]] | None) -> None:
     with promises.that("tasks and data agree"):
-        found = data_problems(problem)
-        expect(not found, "; ".join(found))
+        problems: list[InvalidInput] = []
+        collect(problems, check_data, problem)
+        expect(not problems, "; ".join(map(str, problems)))
     with promises.that("every task has labels in every part"):
         for part, rows in problem.splits.items():
             bare = [task for task in problem.names if not bool(rows.labelled(task).any())]

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, collect, name_problems, raise_problems
+from tagalong.errors import InvalidInput, collect, raise_problems, task_name_problems
 from tagalong.files import CACHE
-from tagalong.learn import Mapped, Problem, Recipe, Scaling, Split, Task, data_problems, derived
+from tagalong.learn import MappedTensor, Problem, Recipe, Scaling, Split, Task, check_data, derive_seed
 from tagalong.problems import FACE_ATTRIBUTES, FACES_RECIPES, PAPER_RECIPE, CelebANet
 from tagalong.progress import Progress
 
@@ -99,7 +99,7 @@ def celeba(
         table=Scaling((3, chosen["pixels"], chosen["pixels"]), "uint8"),
         notes=_notes(found, chosen["pixels"]),
     )
-    raise_problems([InvalidInput("", text) for text in data_problems(problem)])
+    check_data(problem)
     return problem
 
 
@@ -128,7 +128,7 @@ class LabelledImages(NamedTuple):
         """Returns about `rows` images, drawn from each part in proportion; all of them if there are no more."""
         if rows is None or rows >= len(self.names):
             return self
-        random = np.random.default_rng(derived(seed, "celeba"))
+        random = np.random.default_rng(derive_seed(seed, "celeba"))
         kept = []
         for part in range(3):
             places = np.flatnonzero(self.parts == part)
@@ -151,7 +151,7 @@ def _read_lists(folder: Path, wanted: Sequence[str]) -> LabelledImages:
 
 def _split(part: int, found: LabelledImages, decoded: Cache, wanted: Sequence[str]) -> Split:
     first, after = np.searchsorted(found.parts, [part, part + 1]).tolist()
-    inputs = Mapped.open(decoded.path, decoded.key, first, after - first)
+    inputs = MappedTensor.open(decoded.path, decoded.key, first, after - first)
     labels = torch.from_numpy(found.labels[first:after].astype(np.float32))
     return Split(inputs, {name: labels[:, column].contiguous() for column, name in enumerate(wanted)})
 
@@ -170,7 +170,7 @@ def _parse_attributes(attributes: Sequence[str] | str | None) -> tuple[str, ...]
 
 
 def _check_options(data: Any, wanted: tuple[str, ...], chosen: dict[str, Any], seed: Any) -> None:
-    problems = [InvalidInput("", text) for text in name_problems(wanted, "`attributes`")]
+    problems = task_name_problems(wanted, "attributes")
     rows, pixels, channels = chosen["rows"], chosen["pixels"], chosen["channels"]
     if data is None:
         expected = "must be the folder of CelebA's official files"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tagalong.learn import Capacity, capacities, parameters_of
+from tagalong.learn import Capacity, capacities, count_parameters
 from tagalong.study import Lab, compare_methods
 
 from ..claims import all_lower, value
@@ -39,7 +39,7 @@ def run(bench: Bench, methods: Sequence[str] | None = None) -> Report:
     times = [float(k) for k in bench.budgets]
     with bench.lab() as lab:
         rules = rules_of(bench, lab, chosen)
-        sizes = [Capacity("channels", 1.0, 1.0, parameters_of(bench.chosen, bench.chosen.names), 1.0)]
+        sizes = [Capacity("channels", 1.0, 1.0, count_parameters(bench.chosen, bench.chosen.names), 1.0)]
         sizes += capacities(bench.chosen, times=times)
         # First, since it ends where MTL diverges: larger networks take hours.
         compared = compare_methods(lab, ["tag", "hoa"], bench.budgets, bench.seeds)

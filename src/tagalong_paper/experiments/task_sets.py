@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tagalong.affinity import Affinity
-from tagalong.learn import Batch, Problem, Reader, ReadRows, Rows, Split, derived, in_memory
+from tagalong.learn import Batch, Problem, Reader, Rows, Split, StreamedRows, derive_seed, require_in_memory
 from tagalong.report import affinity_heatmap
 
 from ..affinities import measured, named, pooled
@@ -138,10 +138,10 @@ def with_destructive_task(problem: Problem) -> Problem:
 
 
 def _spoilt(part: str, rows: Rows, task: str) -> Rows:
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(derived(0, "destructive", part)))
-    if isinstance(rows, ReadRows):
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(derive_seed(0, "destructive", part)))
+    if isinstance(rows, StreamedRows):
         return replace(rows, reader=Spoilt(rows.reader, task, order), tasks=(*rows.tasks, DESTRUCTIVE))
-    split: Split = in_memory(rows, "a task that only harms")
+    split: Split = require_in_memory(rows, "a task that only harms")
     labels = split.targets[task][order.to(split.inputs.device)]
     return replace(split, targets={**split.targets, DESTRUCTIVE: labels})
 
@@ -252,9 +252,7 @@ def _figures(bench: Bench, found: Mapping[Tasks, Affinity]) -> dict[str, Figure]
     """A heat map of each of two sets, in the colours of both, so that they compare."""
     return {
         f"task-sets-{place + 1}": affinity_heatmap(
-            affinity, centre="target", beside=beside, title=f"Trained with {', '.join(map(bench.short, tasks))}"
+            affinity, centre="target", compare_with=other, title=f"Trained with {', '.join(map(bench.short, tasks))}"
         )
-        for place, ((tasks, affinity), beside) in enumerate(
-            zip(found.items(), reversed([*found.values()]), strict=True)
-        )
+        for place, ((tasks, affinity), other) in enumerate(zip(found.items(), reversed([*found.values()]), strict=True))
     }

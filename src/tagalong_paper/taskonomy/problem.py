@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tagalong.errors import closest, counted, named, refuse, require
 from tagalong.files import CACHE, make_folder
-from tagalong.learn import PARTS, Problem, ReadRows, Recipe, Task
+from tagalong.learn import PARTS, Problem, Recipe, StreamedRows, Task
 from tagalong.progress import NoProgress, Progress
 
 from .files import (
@@ -225,8 +225,8 @@ def _decoded(readers: Mapping[str, ViewReader], folder: Path, progress: Progress
     return found
 
 
-def _rows(reader: ViewReader) -> ReadRows:
-    return ReadRows(reader, reader.tasks, torch.from_numpy(reader.views.building.astype(np.int64)), at_once=16)
+def _rows(reader: ViewReader) -> StreamedRows:
+    return StreamedRows(reader, reader.tasks, torch.from_numpy(reader.views.building.astype(np.int64)), at_once=16)
 
 
 def refuse_empty(views: Mapping[str, Views]) -> None:

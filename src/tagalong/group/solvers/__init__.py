@@ -1,18 +1,18 @@
-"""Solvers: from a posed problem to the best choice of networks, with a bound or a proof.
+"""Solvers: find the best choice of networks for a problem, with a bound or a proof.
 
 `choice` picks one: `dynamic` ("exact"), `partition` ("lp"), `columns`, `compact` ("milp") or `local_search` ("search").
 They share `served_sets` (the best network for each served set), `programmes` (solved by HiGHS) and `ties`;
-`certificate` checks a proof without them.
+`certificate` checks a proof independently of them.
 """
 
 from .certificate import Certificate as Certificate
 from .certificate import check_certificate as check_certificate
 from .choice import choose_solver as choose_solver
-from .dynamic import MOST_LISTED as MOST_LISTED
-from .dynamic import MOST_PAIRWISE as MOST_PAIRWISE
+from .dynamic import MAX_LISTED as MAX_LISTED
+from .dynamic import MAX_PAIRWISE as MAX_PAIRWISE
 from .local_search import solve_search as solve_search
 from .served_sets import all_networks as all_networks
 from .served_sets import best_split as best_split
 from .served_sets import listed_values as listed_values
 from .served_sets import served_values as served_values
-from .ties import MOST_TIES as MOST_TIES
+from .ties import MAX_TIES as MAX_TIES

@@ -1,4 +1,4 @@
-"""A proof of a bound that anyone can check: one price per task and one per network."""
+"""A proof of a bound that can be checked independently: a price for each task and one for a network."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tagalong.errors import InvalidInput
+
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-ONE_BY_ONE = 18  # tasks up to which every group is looked at
-ROUNDING = 1e-11  # of the largest price; far above what sums of doubles lose, far below a tie
-GROUPS_AT_ONCE = 1 << 16  # of those that are looked at one by one
-PARTIAL_AT_ONCE = 1 << 13  # groups that are still growing
-MOST_NODES = 30_000_000  # growing groups looked at before giving up
+MAX_ENUMERATED = 18  # tasks up to which all groups are enumerated
+ROUNDING = 1e-11  # relative to the largest price; far above rounding errors, far below a tie
+GROUPS_AT_ONCE = 1 << 16  # of enumerated groups
+PARTIAL_AT_ONCE = 1 << 13  # of partial groups
+MAX_NODES = 30_000_000  # partial groups before giving up
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Prices that no network can beat, so that no set of networks beats their sum.
+    """Prices that prove a bound on the score of any set of networks.
 
-    If for every group G the sum over its tasks of max(0, score in G − price of the task) is at most the price
-    of a network, then k networks serve all tasks for at most Σ task prices + k · network price. With the
-    objective "min" scores and prices change sign. The prices are the dual of the set-partition programme.
+    If for every group G the sum over its tasks of max(0, score in G − price of the task) is at most the price of a
+    network, then no k networks score more than Σ task prices + k · network price. With the objective "min", scores and
+    prices change sign. The prices are the dual of the set-partition programme.
 
     Attributes:
         tasks: the price of each task, in the units of the (weighted) score.
@@ -39,10 +41,10 @@ class Certificate:
         object.__setattr__(self, "tasks", MappingProxyType(dict(self.tasks)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Certificate, (dict(self.tasks), self.network)  # read-only mappings cannot be pickled
+        return Certificate, (dict(self.tasks), self.network)  # a mapping proxy cannot be pickled
 
     def bound(self, budget: int) -> float:
-        """What no set of at most `budget` networks can beat.
+        """Returns the score that no set of at most `budget` networks can exceed.
 
         Example:
             >>> Certificate({"age": 1.0, "ill": 2.0}, network=0.5).bound(2)
@@ -62,24 +64,25 @@ def check_certificate(
     must_link: Iterable[Iterable[str]] = (),
     weights: Mapping[str, float] | None = None,
 ) -> bool:
-    """Whether the prices hold for every group. Shares nothing with the solvers.
+    """Returns whether the prices hold for every group. Shares no code with the solvers.
 
-    Up to 18 tasks every group is looked at; of more tasks every group that simple bounds leave in doubt.
+    For up to 18 tasks, all groups are enumerated; for more tasks, only those that simple bounds do not rule out.
 
-    Options are those of `select_groups`. One that is left out only adds groups: what holds without it holds.
+    Options are those of `select_groups`. Leaving out a constraint only adds groups, so a certificate that holds without
+    it also holds with it.
 
     Args:
         matrix: scores [source, target].
         tasks: names, in the order of rows and columns.
         certificate: from `Grouping.certificate`.
-        objective: whether scores are to be large or small.
-        allow_single: whether groups of one exist, with the diagonal as their score.
-        max_size: the largest group.
-        must_link: sets of tasks served together.
-        weights: how much each task counts, 1 by default.
+        objective: whether large or small scores are better.
+        allow_single: whether groups of one task exist, with the diagonal as their score.
+        max_size: the size of the largest group.
+        must_link: sets of tasks that are served together.
+        weights: the weight of each task; 1 by default.
 
     Raises:
-        ValueError: too many groups are in doubt, which prices of noisy scores of 30 and more tasks may do.
+        InvalidInput: too many groups remain to be checked, which may happen with noisy scores of 30 or more tasks.
 
     Example:
         >>> import numpy as np
@@ -95,11 +98,11 @@ def check_certificate(
     if not allow_single:
         np.fill_diagonal(scores, 0.0)
     prices = sign * np.array([*(certificate.tasks[task] for task in tasks), certificate.network])
-    scores, prices = _scaled(scores, weight, prices)
+    scores, prices = _scale(scores, weight, prices)
     prices, network = prices[:-1], float(prices[-1])
     scale = max(np.abs(prices).max(), abs(network), 1e-300)
     if network < -ROUNDING * scale:
-        return False  # "at most k networks" cannot be worth less than nothing
+        return False  # one more network never lowers the best score
     largest = len(tasks) if max_size is None else max_size
     units = _units(list(tasks), must_link)
     return all(
@@ -108,8 +111,8 @@ def check_certificate(
     )
 
 
-def _scaled(scores: Floats, weight: Floats, prices: Floats) -> tuple[Floats, Floats]:
-    """Weighted scores and prices over one power of two, so that their sums neither overflow nor vanish."""
+def _scale(scores: Floats, weight: Floats, prices: Floats) -> tuple[Floats, Floats]:
+    """Divides weighted scores and prices by a power of two, so that sums neither overflow nor underflow."""
     (fraction, of_weight), of_prices = np.frexp(weight), np.frexp(prices)[1]
     of_scores = np.frexp(np.abs(scores).max(axis=0))[1]
     zero = np.concatenate([~scores.any(axis=0), prices == 0])
@@ -120,7 +123,7 @@ def _scaled(scores: Floats, weight: Floats, prices: Floats) -> tuple[Floats, Flo
 
 
 def _units(tasks: list[str], must_link: Iterable[Iterable[str]]) -> Floats:
-    """Sets of tasks that are served together (rows), most of them of one task."""
+    """Returns the sets of tasks that are served together (rows); most contain one task."""
     units = [{task} for task in tasks]
     for link in map(set, must_link):
         joined = set().union(*(unit for unit in units if unit & link))
@@ -129,7 +132,7 @@ def _units(tasks: list[str], must_link: Iterable[Iterable[str]]) -> Floats:
 
 
 def _surplus(groups: Bools, scores: Floats, prices: Floats, units: Floats, allow_single: bool, largest: int) -> Floats:
-    """What each group earns beyond the prices of its tasks, serving those that pay."""
+    """Returns the surplus of each group over the prices of its tasks, if it serves those with a positive one."""
     off = scores.copy()
     np.fill_diagonal(off, 0.0)
     size = groups.sum(axis=1)
@@ -144,9 +147,9 @@ def _surplus(groups: Bools, scores: Floats, prices: Floats, units: Floats, allow
 
 
 def _groups(scores: Floats, prices: Floats, network: float, allow_single: bool, largest: int) -> Iterator[Bools]:
-    """All groups; of many tasks those that simple bounds leave in doubt."""
+    """Yields all groups; for many tasks, only those that simple bounds do not rule out."""
     n = len(scores)
-    if n <= ONE_BY_ONE:
+    if n <= MAX_ENUMERATED:
         yield from _all_groups(n)
         return
     if allow_single:
@@ -161,12 +164,12 @@ def _all_groups(n: int) -> Iterator[Bools]:
 
 
 def doubtful_groups(scores: Floats, prices: Floats, network: float, largest: int) -> Iterator[Bools]:
-    """Groups of two and more (rows of membership), among them all whose surplus exceeds the price of a network.
+    """Yields groups of at least two tasks (rows), including all whose surplus exceeds the price of a network.
 
     Raises:
-        ValueError: too many would have to be looked at.
+        InvalidInput: there are too many groups to check.
     """
-    n, looked_at = len(scores), 0
+    n, visited = len(scores), 0
     surplus = scores - prices
     np.fill_diagonal(surplus, 0.0)
     for first in range(n - 1):
@@ -174,18 +177,18 @@ def doubtful_groups(scores: Floats, prices: Floats, network: float, largest: int
         order = [first, *near]  # groups whose lowest task is `first`
         some = surplus[np.ix_(order, order)]
         for size in range(2, min(largest, len(order)) + 1):
-            for groups, nodes in _grown(some, size, network * (size - 1)):
-                looked_at += nodes
-                if looked_at > MOST_NODES:
-                    raise ValueError("`certificate` leaves too many groups in doubt to check them one by one")
+            for groups, nodes in _grow_groups(some, size, network * (size - 1)):
+                visited += nodes
+                if visited > MAX_NODES:
+                    raise InvalidInput("certificate", "leaves too many groups to check")
                 found = np.zeros((len(groups), n), dtype=bool)
                 found[:, order] = groups
                 if len(found):
                     yield found
 
 
-def _grown(surplus: Floats, size: int, least: float) -> Iterator[tuple[Bools, int]]:
-    """Groups of this size that hold the first task, and how many partial ones were looked at for them."""
+def _grow_groups(surplus: Floats, size: int, least: float) -> Iterator[tuple[Bools, int]]:
+    """Yields groups of this size that contain the first task, and the number of partial groups visited."""
     n = len(surplus)
     start = np.zeros((1, n), dtype=bool)
     start[0, 0] = True
@@ -198,15 +201,15 @@ def _grown(surplus: Floats, size: int, least: float) -> Iterator[tuple[Bools, in
         missing = size - inside.sum(axis=1)
         yield inside[missing == 0], len(inside)
         inside = inside[(missing > 0) & (missing <= n - depth)]
-        inside = inside[_most(surplus, inside, size, depth) >= least] if len(inside) else inside
+        inside = inside[_max_surplus(surplus, inside, size, depth) >= least] if len(inside) else inside
         if len(inside):
             joined = inside.copy()
             joined[:, depth] = True
             stack.append((depth + 1, np.concatenate([inside, joined])))
 
 
-def _most(surplus: Floats, inside: Bools, size: int, depth: int) -> Floats:
-    """The most a group can earn, times size − 1: tasks inside, and the best of the undecided, in their best company."""
+def _max_surplus(surplus: Floats, inside: Bools, size: int, depth: int) -> Floats:
+    """Returns an upper bound on the surplus of each partial group when it is completed, times size − 1."""
     rows, missing = np.arange(len(inside)), size - inside.sum(axis=1)
     now = inside.astype(np.float64) @ surplus
     later = surplus[depth:].copy()

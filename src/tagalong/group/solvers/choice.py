@@ -1,4 +1,4 @@
-"""Which solver answers: by name, or by size."""
+"""Chooses a solver, by name or by the size of the problem."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from functools import partial
 
 import numpy as np
 
+from tagalong.errors import InvalidInput
+
 from ..problem import Limits, Problem, Solution, Solver
-from .columns import MOST_TASKS as MOST_COLUMNS
+from .columns import MAX_TASKS as MAX_COLUMNS
 from .columns import solve_columns
-from .compact import MOST_TASKS as MOST_COMPACT
+from .compact import MAX_TASKS as MAX_COMPACT
 from .compact import solve_compact
-from .dynamic import MOST_LISTED, MOST_PAIRWISE, fits_exact, solve_exact
+from .dynamic import MAX_LISTED, MAX_PAIRWISE, fits_exact, solve_exact
 from .local_search import solve_listed_search, solve_search
-from .partition import MOST_TASKS as MOST_PARTITION
-from .partition import improve, solve_partition
+from .partition import MAX_TASKS as MAX_PARTITION
+from .partition import prove_or_improve, solve_partition
 
 BY_NAME: dict[str, Solver] = {
     "exact": solve_exact,
@@ -24,31 +26,33 @@ BY_NAME: dict[str, Solver] = {
     "milp": solve_compact,
     "search": solve_search,
 }
-EXACT_UP_TO = 12  # tasks: a tenth of a second for any budget; above, the linear programme is faster
-PARTITION_UP_TO, TRIED_NODES = 20, 5e6  # tasks: some seconds for the table of all sets; above, that many first
-PATIENT_UP_TO, MANY_NODES = 32, 1e7  # tasks, and nodes of the branch and bound: some ten seconds
-BRIEF_UP_TO, FEW_NODES = 50, 5e5  # less than a second
+HINT = "`solver='auto'` chooses a suitable one"
+# Numbers of tasks up to which a solver is chosen, and nodes of the branch and bound of column generation.
+EXACT_UP_TO = 12  # takes a tenth of a second; with more tasks the linear programme is faster
+PARTITION_UP_TO, TRIED_NODES = 20, 5e6  # takes seconds; with more tasks, column generation is tried first
+MANY_NODES_UP_TO, MANY_NODES = 32, 1e7  # takes about ten seconds
+FEW_NODES_UP_TO, FEW_NODES = 50, 5e5  # takes less than a second
 
 
 def choose_solver(name: str, problem: Problem, budgets: Sequence[float], limits: Limits) -> tuple[str, Solver]:
-    """The solver's name and itself. How long column generation may take by itself is counted in nodes, not seconds,
-    so that the same call gives the same answer; with a deadline it takes all the time there is.
+    """Returns the name of a solver, and the solver.
+
+    Without a deadline, column generation is limited by a number of nodes, not by time, so that the same call gives the
+    same answer.
 
     Raises:
-        ValueError: the one asked for does not fit the problem.
+        InvalidInput: the solver of this name cannot solve the problem.
     """
     if problem.relaxed is not None:
         if name not in ("auto", "search"):
-            raise ValueError(
-                f"`solver={name!r}` needs at most {MOST_LISTED} tasks with costs by group or `cannot_link`, "
-                f"found {problem.n}; solver='auto' chooses one that fits"
-            )
+            expected = f"needs at most {MAX_LISTED} tasks with costs by group or `cannot_link`"
+            raise InvalidInput(f"`solver={name!r}`", expected, str(problem.n), HINT)
         return "search", solve_listed_search
     if name == "auto":
         return _by_size(problem, budgets, limits)
-    unfit = _unfit(name, problem, budgets)
-    if unfit:
-        raise ValueError(f"`solver={name!r}` {unfit}; solver='auto' chooses one that fits")
+    requirement = _unmet_requirement(name, problem, budgets)
+    if requirement:
+        raise InvalidInput(f"`solver={name!r}`", *requirement, hint=HINT)
     return name, BY_NAME[name]
 
 
@@ -59,30 +63,29 @@ def _by_size(problem: Problem, budgets: Sequence[float], limits: Limits) -> tupl
         return "exact", solve_exact
     if problem.n <= PARTITION_UP_TO:
         return "lp", solve_partition
-    if problem.n <= MOST_PARTITION:
+    if problem.n <= MAX_PARTITION:
         return "lp", _columns_then_all
-    if problem.n <= MOST_COLUMNS and np.isfinite(limits.deadline):
+    if problem.n <= MAX_COLUMNS and np.isfinite(limits.deadline):
         return "columns", solve_columns
-    if problem.n <= BRIEF_UP_TO:
-        return "columns", partial(solve_columns, nodes=MANY_NODES if problem.n <= PATIENT_UP_TO else FEW_NODES)
+    if problem.n <= FEW_NODES_UP_TO:
+        return "columns", partial(solve_columns, nodes=MANY_NODES if problem.n <= MANY_NODES_UP_TO else FEW_NODES)
     return "search", solve_search
 
 
 def _columns_then_all(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
-    """The table of all served sets only where a short column generation has not settled it."""
-    return improve(problem, budgets, solve_columns(problem, budgets, limits, TRIED_NODES), limits)
+    """Tries a short column generation, then the table of all served sets if that is not enough."""
+    return prove_or_improve(problem, budgets, solve_columns(problem, budgets, limits, TRIED_NODES), limits)
 
 
-def _unfit(name: str, problem: Problem, budgets: Sequence[float]) -> str:
-    """What the solver of this name needs and the problem does not have; nothing if it fits."""
+def _unmet_requirement(name: str, problem: Problem, budgets: Sequence[float]) -> tuple[str, str] | None:
+    """Returns what the solver of this name needs, and what was found; None if it can solve the problem."""
     listed, n = problem.networks is not None, problem.n
     if name == "exact" and not fits_exact(problem, max(budgets)):
-        return (
-            f"needs at most {MOST_LISTED if listed else MOST_PAIRWISE} tasks and few different costs, found {n} tasks"
-        )
-    if name == "milp" and not listed and n > MOST_COMPACT:
-        return f"lists all groups and needs at most {MOST_COMPACT} tasks, found {n}"
+        largest = MAX_LISTED if listed else MAX_PAIRWISE
+        return f"needs at most {largest} tasks and few different costs", f"{n} tasks"
+    if name == "milp" and not listed and n > MAX_COMPACT:
+        return f"lists all groups and needs at most {MAX_COMPACT} tasks", str(n)
     if name in ("lp", "columns", "search") and listed:
-        return "needs scores by pair without costs by group and `cannot_link`"
-    most = {"lp": MOST_PARTITION, "columns": MOST_COLUMNS}.get(name, n)
-    return f"needs at most {most} tasks, found {n}" if n > most else ""
+        return "needs scores by pair without costs by group and `cannot_link`", ""
+    largest = {"lp": MAX_PARTITION, "columns": MAX_COLUMNS}.get(name, n)
+    return (f"needs at most {largest} tasks", str(n)) if n > largest else None

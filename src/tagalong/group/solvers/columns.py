@@ -1,8 +1,8 @@
 """Column generation, for more tasks than a table of all served sets could hold.
 
 Prices of the tasks and of a network come from a linear programme over the served sets known so far. Sets that are worth
-more than their prices join them: first those that climbing from known ones finds, then those that a branch and bound
-(`Pricing`) finds, which also says when there are none left. Then the prices prove a bound.
+more than their prices are added: first those found by hill climbing from known sets, then those found by a branch and
+bound (`Pricing`), which also proves when there are no more. Then the prices prove a bound.
 """
 
 from __future__ import annotations
@@ -15,59 +15,65 @@ import numpy as np
 
 from ..problem import TIE, Bools, Floats, Ints, Limits, Problem, Solution, choice_value, indices, solution_value
 from .local_search import solve_search
-from .programmes import Dual, Pull, best_choice, find_prices
+from .programmes import Dual, Stabilization, best_choice, find_prices
 from .served_sets import values_of
 from .ties import first_in_order
 
-MOST_TASKS = 64  # the tables of the pricing: 100 megabytes
-STRENGTHS = (0.01, 0.001)  # of the pull on prices, one after the other
-MORE = 0.01  # of a network, in the programme that finds prices
-SHORT, FIRST_NODES = 20, 200_000  # kicks of the first search, and nodes after it
-CLIMBS = 50  # rounds of climbing before the branch and bound is asked
-SAVED = 2_000  # climbed sets kept per round
+MAX_TASKS = 64  # the tables of the pricing take 100 megabytes
+STRENGTHS = (0.01, 0.001)  # of the stabilization, one after the other
+EXTRA_NETWORKS = 0.01  # added to the number of networks in the linear programme
+SHORT_KICKS, FIRST_NODES = 20, 200_000  # kicks of the first search, and nodes of the first branch and bound
+CLIMBS = 50  # rounds of climbing before the branch and bound
+MAX_CLIMBED = 2_000  # climbed sets kept per round
 
 STARTS = 60  # sets to climb from
 STEPS = 12
-PAYING = 1e-9  # what a set must earn to be kept
+MIN_GAIN = 1e-9  # surplus that a set needs to be kept
 
-NODES_AT_ONCE = 1 << 13  # of the branch and bound: what stays in the cache
-MOST_FOUND = 200_000  # sets, found several times each
-ENOUGH = 300  # sets found before prices are worth computing anew
-SLACK = 1e-12  # far above what sums of doubles lose, far below a tie
+NODES_AT_ONCE = 1 << 13  # of the branch and bound, so that they fit into the CPU cache
+MAX_FOUND = 200_000  # sets, with duplicates
+ENOUGH_SETS = 300  # sets to find before prices are computed again
+ROUNDING_SLACK = 1e-12  # far above rounding errors, far below a tie
 
 
 def solve_columns(
     problem: Problem, budgets: Sequence[float], limits: Limits, nodes: float = float("inf")
 ) -> list[Solution]:
-    """The best choice for each budget, proven unless time or work (nodes of the branch and bound) runs out."""
+    """Returns the best choice for each budget, proven unless time or nodes of the branch and bound run out."""
     pricing = Pricing(problem)
-    return [_solved(problem, int(budget), pricing, limits, Work(nodes)) for budget in budgets]
+    return [_solve(problem, int(budget), pricing, limits, NodeBudget(nodes)) for budget in budgets]
 
 
-def _solved(problem: Problem, networks: int, pricing: Pricing, limits: Limits, work: Work) -> Solution:
-    """A short search and few nodes first, which is enough where groups are clear; then a long search and the rest."""
-    start = solve_search(problem, [networks], replace(limits, kicks=min(SHORT, limits.kicks)))[0]
-    first = Work(min(work.left, FIRST_NODES))
-    generation = _Generation(problem, networks, start, pricing, limits, first)
-    found = generation.solved()
-    work.left -= FIRST_NODES - max(first.left, 0)
-    if not found.proven and limits.kicks > SHORT:
+def _solve(problem: Problem, networks: int, pricing: Pricing, limits: Limits, node_budget: NodeBudget) -> Solution:
+    """Tries a short search and few nodes, which is enough if groups are clear; then a long search and all nodes."""
+    start = solve_search(problem, [networks], replace(limits, kicks=min(SHORT_KICKS, limits.kicks)))[0]
+    first = NodeBudget(min(node_budget.left, FIRST_NODES))
+    generation = _ColumnGeneration(problem, networks, start, pricing, limits, first)
+    found = generation.solve()
+    node_budget.left -= FIRST_NODES - max(first.left, 0)
+    if not found.proven and limits.kicks > SHORT_KICKS:
         start = solve_search(problem, [networks], limits)[0]
         better = max(start, found, key=lambda solution: solution_value(problem, solution.choices))
         start = Solution(better.choices, min(start.bound, found.bound), False, prices=found.prices)
-        generation = _Generation(problem, networks, start, pricing, limits, work)
-        found = generation.solved()
-    return generation.ordered(found)
+        generation = _ColumnGeneration(problem, networks, start, pricing, limits, node_budget)
+        found = generation.solve()
+    return generation.first_of_ties(found)
 
 
-class _Generation:
-    """The served sets, prices and bound so far, for one budget."""
+class _ColumnGeneration:
+    """The column generation for one budget: the served sets, prices and bound so far."""
 
     def __init__(
-        self, problem: Problem, networks: int, start: Solution, pricing: Pricing, limits: Limits, work: Work
+        self,
+        problem: Problem,
+        networks: int,
+        start: Solution,
+        pricing: Pricing,
+        limits: Limits,
+        node_budget: NodeBudget,
     ) -> None:
         self.problem, self.networks, self.start = problem, networks, start
-        self.pricing, self.limits, self.work = pricing, limits, work
+        self.pricing, self.limits, self.node_budget = pricing, limits, node_budget
         self.known = solution_value(problem, start.choices)
         self.bound, self.dual = start.bound, None if start.prices is None else Dual.of(start.prices)
         served = np.zeros((len(start.choices), problem.n), dtype=bool)
@@ -76,80 +82,80 @@ class _Generation:
         self.members = neighbours(problem, served)
         self.values = values_of(problem, self.members)
 
-    def solved(self) -> Solution:
-        """The proof, or as far as it got."""
+    def solve(self) -> Solution:
+        """Returns the solution; it is not proven if time or nodes ran out."""
         try:
             for strength in STRENGTHS:
-                if self._open:
+                if self._has_gap:
                     self._converge(strength)
-            if self._open and self.dual is not None:
-                return self._decided(self.dual)
+            if self._has_gap and self.dual is not None:
+                return self._decide(self.dual)
         except TimeoutError:
             pass
         prices = None if self.dual is None else self.dual.prices
         return Solution(self.start.choices, self.bound, self.bound - self.known <= TIE, prices=prices)
 
-    def ordered(self, found: Solution) -> Solution:
-        """The first of equal choices, where time allows to list the sets that they can use."""
+    def first_of_ties(self, found: Solution) -> Solution:
+        """Returns the first of equally good choices, if there is time to list the sets that they can use."""
         if not found.proven or found.prices is None:
             return found
         dual = Dual.of(found.prices)
         missing = solution_value(self.problem, found.choices) - dual.bound(self.networks)
-        question = Question(dual.tasks, dual.network + missing - 2 * TIE, every=True)
+        query = PricingQuery(dual.tasks, dual.network + missing - 2 * TIE, every=True)
         try:
-            sets = self.pricing.find(question, self.work, self.limits)
+            sets = self.pricing.find(query, self.node_budget, self.limits)
         except TimeoutError:
             return found
         return first_in_order(self.problem, self.networks, found, sets) or found
 
     def _converge(self, strength: float) -> None:
-        """Until no set is worth more than its prices, or the bound meets the known choice."""
-        pull = Pull(self._center() if self.dual is None else self.dual.tasks, strength)
+        """Adds sets until none is worth more than its prices, or until the bound equals the known value."""
+        stabilization = Stabilization(self._center() if self.dual is None else self.dual.tasks, strength)
         last = TIE / (10 * self.networks)
         earning = first = max((self.bound - self.known) / self.networks / 2, last)
         while True:
-            dual = self._climbed(pull)
-            sets = self._paying(dual, earning)
-            while not len(sets) and earning > last and self._open:
+            dual = self._climb_to_prices(stabilization)
+            sets = self._find_paying(dual, earning)
+            while not len(sets) and earning > last and self._has_gap:
                 earning = max(earning / 4, last) if earning > first / 50 else last
-                sets = self._paying(dual, earning)
+                sets = self._find_paying(dual, earning)
             if not len(sets) or not self._add(sets):
                 return
 
-    def _paying(self, dual: Dual, earning: float) -> Bools:
-        """Sets that earn more than `earning`; if there are none, that proves a bound."""
-        sets = self.pricing.find(Question(dual.tasks, dual.network + earning), self.work, self.limits)
-        dearer = Dual(dual.tasks, dual.network + earning)
-        bound = dearer.bound(self.networks)
+    def _find_paying(self, dual: Dual, earning: float) -> Bools:
+        """Returns sets with a surplus of more than `earning`; if there are none, this proves a bound."""
+        sets = self.pricing.find(PricingQuery(dual.tasks, dual.network + earning), self.node_budget, self.limits)
+        raised = Dual(dual.tasks, dual.network + earning)
+        bound = raised.bound(self.networks)
         if not len(sets) and (self.dual is None or bound < self.dual.bound(self.networks)):
-            self.bound, self.dual = min(bound, self.bound), dearer
+            self.bound, self.dual = min(bound, self.bound), raised
         return sets
 
     @property
-    def _open(self) -> bool:
-        """Whether the prices so far leave a gap to the known choice."""
+    def _has_gap(self) -> bool:
+        """Whether there is a gap between the bound of the best prices and the value of the known choice."""
         return self.dual is None or self.dual.bound(self.networks) - self.known > TIE
 
-    def _climbed(self, pull: Pull) -> Dual:
-        """Prices that no climb beats."""
-        dual = self._priced(pull)
+    def _climb_to_prices(self, stabilization: Stabilization) -> Dual:
+        """Returns prices for which hill climbing finds no set that is worth more."""
+        dual = self._find_prices(stabilization)
         for _ in range(CLIMBS):
             sets = climb(self.problem, self.members, self.values, dual)
             if not len(sets) or not self._add(sets, dual) or self.limits.over:
                 break
-            dual = self._priced(pull)
+            dual = self._find_prices(stabilization)
         return dual
 
-    def _priced(self, pull: Pull | None) -> Dual:
-        """Of the optimal prices those where a network is cheap and tasks are dear: then large sets do not pay."""
-        networks = self.networks + MORE
-        return find_prices(self.problem, self.members, self.values, networks, self.limits, pull)
+    def _find_prices(self, stabilization: Stabilization | None) -> Dual:
+        """Returns optimal prices; of several, those with a low price of a network, for which large sets do not pay."""
+        networks = self.networks + EXTRA_NETWORKS
+        return find_prices(self.problem, self.members, self.values, networks, self.limits, stabilization)
 
     def _add(self, sets: Bools, dual: Dual | None = None) -> int:
-        """How many of the sets are new; of very many those that earn most are kept."""
+        """Adds sets (if there are very many, those with the largest surplus) and returns how many are new."""
         values = values_of(self.problem, sets)
-        if dual is not None and len(sets) > SAVED:
-            best = np.argsort(sets @ dual.tasks - values, kind="stable")[:SAVED]
+        if dual is not None and len(sets) > MAX_CLIMBED:
+            best = np.argsort(sets @ dual.tasks - values, kind="stable")[:MAX_CLIMBED]
             sets, values = sets[best], values[best]
         members, rows = np.unique(np.concatenate([self.members, sets]), axis=0, return_index=True)
         added = len(members) - len(self.members)
@@ -157,24 +163,24 @@ class _Generation:
         return added
 
     def _center(self) -> Floats:
-        """What the tasks score in the known choice, less an even share of what one network more would bring."""
-        dual = self._priced(None)
+        """Returns the mean score of each task's network in the known choice, minus its share of the network's price."""
+        dual = self._find_prices(None)
         center = np.zeros(self.problem.n)
         for choice in self.start.choices:
             served = list(indices(choice.serves))
             center[served] = (choice_value(self.problem, choice) - dual.network) / len(served)
         return center
 
-    def _decided(self, dual: Dual) -> Solution:
-        """Any choice better than the known one uses only sets that miss their prices by less than the gap."""
+    def _decide(self, dual: Dual) -> Solution:
+        """Solves the integer programme over all sets that miss their prices by less than the gap."""
         least = dual.network + self.known - dual.bound(self.networks) - TIE
-        sets = self.pricing.find(Question(dual.tasks, least, every=True), self.work, self.limits)
+        sets = self.pricing.find(PricingQuery(dual.tasks, least, every=True), self.node_budget, self.limits)
         values = values_of(self.problem, sets)
         return best_choice(self.problem, sets, values, self.networks, self.start, dual, self.limits)
 
 
 def neighbours(problem: Problem, served: Bools) -> Bools:
-    """Served sets with one unit more or less, every unit alone, and every pair of units: a start for prices."""
+    """Returns sets to start from: served sets with one unit more or less, single units, and pairs of units."""
     pairs = (problem.units[:, None] | problem.units).reshape(-1, problem.n)
     near = (served[:, None] ^ problem.units).reshape(-1, problem.n)
     sets = np.unique(np.concatenate([served, near, pairs]), axis=0)
@@ -182,7 +188,7 @@ def neighbours(problem: Problem, served: Bools) -> Bools:
 
 
 def climb(problem: Problem, members: Bools, values: Floats, dual: Dual) -> Bools:
-    """New sets that pay, found by adding or dropping one unit at a time, the best each time."""
+    """Finds sets that are worth more than their prices by hill climbing: adds or drops the best unit each time."""
     earned = values - members @ dual.tasks
     start = np.argsort(-earned, kind="stable")[:STARTS]
     here, worth, found = members[start], earned[start], [members[:0]]
@@ -190,26 +196,26 @@ def climb(problem: Problem, members: Bools, values: Floats, dual: Dual) -> Bools
         near = here[:, None] ^ problem.units
         flat = near.reshape(-1, problem.n)
         earns = (values_of(problem, flat) - flat @ dual.tasks).reshape(len(here), -1)
-        found.append(near[earns > dual.network + PAYING])
+        found.append(near[earns > dual.network + MIN_GAIN])
         best = earns.argmax(axis=1)
-        climbing = earns.max(axis=1) > worth + PAYING
+        climbing = earns.max(axis=1) > worth + MIN_GAIN
         if not climbing.any():
             break
         here, worth = near[np.arange(len(here)), best][climbing], earns.max(axis=1)[climbing]
     return np.unique(np.concatenate(found), axis=0)
 
 
-class Work:
-    """Nodes that may still be looked at."""
+class NodeBudget:
+    """The number of nodes that may still be visited."""
 
     def __init__(self, nodes: float) -> None:
         self.left = nodes
 
     def take(self, nodes: int, limits: Limits) -> None:
-        """Counts them.
+        """Counts visited nodes.
 
         Raises:
-            TimeoutError: there are none left, or time is up.
+            TimeoutError: there are no nodes left, or the time limit is reached.
         """
         self.left -= nodes
         if self.left < 0 or limits.over:
@@ -217,13 +223,13 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Question:
-    """Which served sets are worth more than `least` above the prices of their tasks?
+class PricingQuery:
+    """A query for served sets that are worth more than the prices of their tasks plus `least`.
 
     Attributes:
-        prices: of the tasks.
-        least: what a set must earn.
-        every: all such sets are wanted, not just the best of similar ones.
+        prices: the prices of the tasks.
+        least: the surplus that a set must exceed.
+        every: whether to find all these sets, and not just the best of similar ones.
     """
 
     prices: Floats
@@ -232,14 +238,14 @@ class Question:
 
 
 class _Nodes(NamedTuple):
-    """Partly decided networks. Columns of `gets` and `gives` are the undecided positions."""
+    """Nodes: partly decided networks. The columns of `gets` and `gives` are the undecided positions."""
 
-    first: Ints  # the task served first
-    size: Ints  # tasks trained in the end
-    left: Ints  # of them still to be chosen
-    worth: Floats  # earned so far beyond the prices, times size − 1
-    gets: Floats  # by each undecided task from the trained ones, beyond its price
-    gives: Floats  # by each undecided task to the served ones, beyond their prices
+    first: Ints  # the first served task
+    size: Ints  # the final number of trained tasks
+    left: Ints  # how many of them are still to be chosen
+    worth: Floats  # the surplus so far, times size − 1
+    gets: Floats  # what each undecided task would get from the trained ones, minus its price
+    gives: Floats  # what each undecided task would give to the served ones, minus their prices
     served: Bools  # nodes × tasks
 
     def only(self, rows: Bools) -> _Nodes:
@@ -247,7 +253,7 @@ class _Nodes(NamedTuple):
 
 
 class Pricing:
-    """Answers questions about one problem."""
+    """Finds served sets that are worth more than their prices, by branch and bound."""
 
     def __init__(self, problem: Problem) -> None:
         n = problem.n
@@ -258,150 +264,150 @@ class Pricing:
             unit[list(indices(link))] = number
         self.together = unit[:, None] == unit
         self.linked = self.together.sum(axis=1) > 1
-        self.firsts = np.unique(unit, return_index=True)[1]  # one task of each unit; earlier units are not served
+        self.firsts = np.unique(unit, return_index=True)[1]  # the first task of each unit; earlier units are not served
         self.barred = unit[self.order] < unit[:, None]
         place = np.argsort(self.order, axis=1)
         partners = np.where(self.together & ~np.eye(n, dtype=bool), place[:, None, :], n).min(axis=2)
         self.begun = np.take_along_axis(partners, self.order, axis=1) < np.arange(n)  # first × position
 
-    def find(self, question: Question, work: Work, limits: Limits) -> Bools:
-        """Such sets (rows); none only if there are none.
+    def find(self, query: PricingQuery, node_budget: NodeBudget, limits: Limits) -> Bools:
+        """Returns sets (rows) that answer a query; an empty result proves that there are none.
 
         Raises:
-            TimeoutError: out of work or time before that was sure, or there are too many to list.
+            TimeoutError: nodes or time ran out, or there are too many sets.
         """
-        reach = Reach(self.scores - question.prices[self.order][:, None], self.barred)
-        stack, found, count = [(1, self._roots(reach))], [self._alone(question)], 0
-        while stack and (question.every or count < ENOUGH):
+        bounds = PricingBounds(self.scores - query.prices[self.order][:, None], self.barred)
+        stack, found, count = [(1, self._roots(bounds))], [self._alone(query)], 0
+        while stack and (query.every or count < ENOUGH_SETS):
             depth, nodes = stack.pop()
             if len(nodes.first) > NODES_AT_ONCE:
                 half = np.arange(len(nodes.first)) < len(nodes.first) // 2
                 stack += [(depth, nodes.only(half)), (depth, nodes.only(~half))]
                 continue
-            work.take(len(nodes.first), limits)
+            node_budget.take(len(nodes.first), limits)
             done = nodes.left == 0
-            if count > MOST_FOUND:
+            if count > MAX_FOUND:
                 raise TimeoutError
             if done.any():
-                found.append(self._complete(nodes.only(done), question))
+                found.append(self._completed_sets(nodes.only(done), query))
                 count += len(found[-1])
                 nodes = nodes.only(~done)
             if len(nodes.first) and depth < self.problem.n:
-                stack.append((depth + 1, self._expanded(nodes, depth, reach, question)))
+                stack.append((depth + 1, self._expand(nodes, depth, bounds, query)))
         sets: Bools = np.unique(np.concatenate(found), axis=0)
         return sets
 
-    def _alone(self, question: Question) -> Bools:
-        """Networks of one task."""
-        worth = np.where(self.linked, -np.inf, self.problem.alone) - question.prices
-        return np.eye(self.problem.n, dtype=bool)[worth > question.least + SLACK]
+    def _alone(self, query: PricingQuery) -> Bools:
+        """Returns the sets of a single task that answer the query."""
+        worth = np.where(self.linked, -np.inf, self.problem.alone) - query.prices
+        return np.eye(self.problem.n, dtype=bool)[worth > query.least + ROUNDING_SLACK]
 
-    def _roots(self, reach: Reach) -> _Nodes:
+    def _roots(self, bounds: PricingBounds) -> _Nodes:
         sizes = np.arange(2, min(self.problem.largest, self.problem.n) + 1)
         first, size = np.repeat(self.firsts, len(sizes)), np.tile(sizes, len(self.firsts))
         served = np.eye(self.problem.n, dtype=bool)[first]
-        gets, gives = reach.surplus[first, 0, 1:], reach.surplus[first, 1:, 0]
+        gets, gives = bounds.surplus[first, 0, 1:], bounds.surplus[first, 1:, 0]
         return _Nodes(first, size, size - 1, np.zeros(len(first)), gets, gives, served)
 
-    def _complete(self, nodes: _Nodes, question: Question) -> Bools:
-        good = nodes.worth > (question.least + SLACK) * (nodes.size - 1)
+    def _completed_sets(self, nodes: _Nodes, query: PricingQuery) -> Bools:
+        good = nodes.worth > (query.least + ROUNDING_SLACK) * (nodes.size - 1)
         if self.linked.any():
             good &= (nodes.served == ((nodes.served[:, None] & self.together).any(axis=2))).all(axis=1)
         return nodes.served[good]
 
-    def _expanded(self, nodes: _Nodes, depth: int, reach: Reach, question: Question) -> _Nodes:
-        """The next task left out, trained as a helper, and served; where that can still earn enough."""
-        nodes = nodes.only(self._promising(nodes, depth, reach, question))
+    def _expand(self, nodes: _Nodes, depth: int, bounds: PricingBounds, query: PricingQuery) -> _Nodes:
+        """Branches on the next task: left out, trained as a helper, or served; drops hopeless nodes."""
+        nodes = nodes.only(self._is_promising(nodes, depth, bounds, query))
         task, which = self.order[nodes.first, depth], (nodes.first, depth, nodes.left - 1)
         serves = ~self.barred[nodes.first, depth]
-        # In the best network for its served set a helper gives the set at least what it is worth, which is a mean.
-        helps = (nodes.gives[:, 0] + reach.gives[which] > question.least - SLACK) | (nodes.size == 2)
+        # In the best network for a served set, every helper gives at least the mean, which is the set's worth.
+        helps = (nodes.gives[:, 0] + bounds.gives[which] > query.least - ROUNDING_SLACK) | (nodes.size == 2)
         spare = nodes.left < self.problem.n - depth
-        if not question.every:  # without a task that does not pay, the set is worth more
-            serves &= self.linked[task] | (nodes.gets[:, 0] + reach.gets[which] > -SLACK)
+        if not query.every:  # a set is worth more without a task that does not pay
+            serves &= self.linked[task] | (nodes.gets[:, 0] + bounds.gets[which] > -ROUNDING_SLACK)
         if self.linked.any():
             joined = (nodes.served & self.together[task]).any(axis=1)
             serves &= joined | ~self.begun[nodes.first, depth]
             helps, spare = helps & ~joined, spare & ~joined
         left_out = nodes._replace(gets=nodes.gets[:, 1:], gives=nodes.gives[:, 1:]).only(spare)
-        helped = _trained(nodes.only(helps), depth, reach)
-        served = _served(nodes.only(serves), depth, reach, task[serves])
+        helped = _with_helper(nodes.only(helps), depth, bounds)
+        served = _with_served(nodes.only(serves), depth, bounds, task[serves])
         return _Nodes._make(np.concatenate(columns) for columns in zip(left_out, helped, served, strict=True))
 
-    def _promising(self, nodes: _Nodes, depth: int, reach: Reach, question: Question) -> Bools:
-        """Whether the best of the undecided, as many as are wanted, earn enough with what is decided."""
-        served, helping = (table[nodes.first, nodes.left - 1] for table in reach.shares(depth))
+    def _is_promising(self, nodes: _Nodes, depth: int, bounds: PricingBounds, query: PricingQuery) -> Bools:
+        """Returns whether the best undecided tasks could raise the surplus of each node enough."""
+        served, helping = (table[nodes.first, nodes.left - 1] for table in bounds.shares(depth))
         gain = nodes.gives + np.maximum(nodes.gets + served, helping)
         best = np.cumsum(-np.sort(-gain, axis=1), axis=1)[np.arange(len(gain)), nodes.left - 1]
-        enough: Bools = nodes.worth + best > question.least * (nodes.size - 1)
+        enough: Bools = nodes.worth + best > query.least * (nodes.size - 1)
         return enough
 
 
-def _trained(nodes: _Nodes, depth: int, reach: Reach) -> _Nodes:
-    """With the next task as a helper."""
-    gets = nodes.gets[:, 1:] + reach.surplus[nodes.first, depth, depth + 1 :]
+def _with_helper(nodes: _Nodes, depth: int, bounds: PricingBounds) -> _Nodes:
+    """Returns the nodes with the next task as a helper."""
+    gets = nodes.gets[:, 1:] + bounds.surplus[nodes.first, depth, depth + 1 :]
     worth = nodes.worth + nodes.gives[:, 0]
     return nodes._replace(left=nodes.left - 1, worth=worth, gets=gets, gives=nodes.gives[:, 1:])
 
 
-def _served(nodes: _Nodes, depth: int, reach: Reach, task: Ints) -> _Nodes:
-    """With the next task served."""
-    trained, served = _trained(nodes, depth, reach), nodes.served.copy()
+def _with_served(nodes: _Nodes, depth: int, bounds: PricingBounds, task: Ints) -> _Nodes:
+    """Returns the nodes with the next task served."""
+    trained, served = _with_helper(nodes, depth, bounds), nodes.served.copy()
     served[np.arange(len(task)), task] = True
-    gives = trained.gives + reach.surplus[nodes.first, depth + 1 :, depth]
+    gives = trained.gives + bounds.surplus[nodes.first, depth + 1 :, depth]
     return trained._replace(worth=trained.worth + nodes.gets[:, 0], gives=gives, served=served)
 
 
-class Reach:
-    """The best sums over undecided tasks, for given surpluses: what a source gives a target beyond its price.
+class PricingBounds:
+    """Upper bounds for the branch and bound, from sums of the largest surpluses of undecided tasks.
 
     Attributes:
-        surplus: first task × source position × target position.
-        gets: first task × position × number: the most a task gets, if served, from so many later ones.
-        gives: the same for what it gives to so many later ones that are served.
+        surplus: what a source gives a target, minus its price [first task, source position, target position].
+        gets: the most that a served task can get from a number of later ones [first task, position, number].
+        gives: the most that a task can give to a number of later served ones, likewise.
     """
 
     def __init__(self, surplus: Floats, barred: Bools) -> None:
         self.surplus, self.barred = surplus, barred
         self.given = np.where(barred[:, None], 0.0, np.maximum(surplus, 0.0))
-        self.gives = _sums(np.triu(self.given, 1), axis=2)
+        self.gives = _largest_sums(np.triu(self.given, 1), axis=2)
         later = np.where(np.tri(surplus.shape[1], k=0, dtype=bool).T, -np.inf, surplus)  # sources after the target
-        self.gets = _sums(later, axis=1).transpose(0, 2, 1)
+        self.gets = _largest_sums(later, axis=1).transpose(0, 2, 1)
         self._shares: dict[int, tuple[Floats, Floats]] = {}
 
     def shares(self, depth: int) -> tuple[Floats, Floats]:
-        """First task × number × undecided position: the most that a task adds, served or as a helper.
+        """Returns the most that a task adds, served or as a helper [first task, number, undecided position].
 
-        That is among so many others that are undecided, where half of what a source gives a target is counted for
-        either: then both ends of a pair must be wanted for it to count in full.
+        This counts its pairs with a number of other undecided tasks. Each of the two tasks counts half of what the
+        source gives the target, so that a pair counts fully only if both are chosen.
         """
         if depth not in self._shares:
             given = self.given[:, depth:, depth:].transpose(0, 2, 1)
             served = self.surplus[:, depth:, depth:] + given
-            self._shares[depth] = (_others(served / 2, self.barred[:, depth:]), _others(given / 2))
+            self._shares[depth] = (_sums_over_others(served / 2, self.barred[:, depth:]), _sums_over_others(given / 2))
         return self._shares[depth]
 
 
-def _sums(values: Floats, axis: int) -> Floats:
-    """The sums of the 0, 1, 2 … largest."""
+def _largest_sums(values: Floats, axis: int) -> Floats:
+    """Returns the sums of the 0, 1, 2, … largest values."""
     sums = np.cumsum(-np.sort(-values, axis=axis), axis=axis)
     return np.concatenate([np.zeros_like(np.take(sums, [0], axis=axis)), sums], axis=axis)
 
 
-def _others(values: Floats, barred: Bools | None = None) -> Floats:
-    """Of values[:, other, position] the sums of the 0, 1, 2 … largest others; −inf where barred."""
+def _sums_over_others(values: Floats, barred: Bools | None = None) -> Floats:
+    """Returns the sums of the 0, 1, 2, … largest values[:, other, position] over others; −inf where barred."""
     same = np.arange(values.shape[1])
     values[:, same, same] = -np.inf
-    sums = _sums(values, axis=1)[:, : len(same)]
+    sums = _largest_sums(values, axis=1)[:, : len(same)]
     return sums if barred is None else np.where(barred[:, None], -np.inf, sums)
 
 
 def orders(problem: Problem) -> Ints:
-    """First task × position: each task, then the others, near ones first, links unbroken."""
-    return np.array([_near(problem, first) for first in range(problem.n)])
+    """Returns for each first task the order of all tasks: nearest first, linked tasks next to each other."""
+    return np.array([_nearest_first(problem, first) for first in range(problem.n)])
 
 
-def _near(problem: Problem, first: int) -> Ints:
+def _nearest_first(problem: Problem, first: int) -> Ints:
     both = problem.pairwise[first] + problem.pairwise[:, first]
     links = [np.array(indices(link)) for link in problem.links]
     links.sort(key=lambda link: np.inf if first in link else both[link].max(), reverse=True)

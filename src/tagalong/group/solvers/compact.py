@@ -1,7 +1,7 @@
 """The compact binary programme: which networks exist, and which of them serves each task.
 
-The formulation that Fifty et al. (2021) cite for network selection, after Standley et al. (2020). Slow for many
-groups, and therefore a cross-check; but it fits any list of candidates, however many tasks there are.
+This is the formulation that Fifty et al. (2021) cite for network selection, after Standley et al. (2020). It is slow
+for many groups, and therefore mainly a cross-check; but it works for any list of candidates and number of tasks.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from ..problem import (
     solution_value,
 )
 from .local_search import solve_search
-from .programmes import SHARP, integer_programme
+from .programmes import OBJECTIVE_SCALE, integer_programme
 from .served_sets import all_networks
 
 TOO_SHORT = "`time_limit` was too short to find any choice of networks; allow more seconds"
-MOST_TASKS = 10  # of scores whose groups have to be listed first
+MAX_TASKS = 10  # for scores by pair, whose groups have to be listed first
 
 
 def solve_compact(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
-    """The best choice for each budget, by branch and cut."""
+    """Returns the best choice for each budget, by branch and cut."""
     listed = problem if problem.networks is not None else problem.with_networks(all_networks(problem))
     if not listed.serves_all:
         raise Infeasible
@@ -56,10 +56,10 @@ def _solve(problem: Problem, budget: float, limits: Limits) -> Solution:
     assert networks is not None
     row, task = np.nonzero(np.isfinite(networks.values))
     count = len(networks.cost) + len(row)
-    price = np.full(len(networks.cost), TIE / (2 * problem.n))  # a network that adds nothing is left out
+    price = np.full(len(networks.cost), TIE / (2 * problem.n))  # leaves out networks that add nothing
     result = integer_programme(
         limits,
-        -SHARP * np.append(-price, networks.values[row, task]),
+        -OBJECTIVE_SCALE * np.append(-price, networks.values[row, task]),
         constraints=_constraints(problem, networks, row, task, budget),
         integrality=np.ones(count),
         bounds=Bounds(0, 1),
@@ -68,10 +68,10 @@ def _solve(problem: Problem, budget: float, limits: Limits) -> Solution:
         raise Infeasible
     if result.x is None:
         raise TimeoutError(TOO_SHORT)
-    return _read(problem, networks, row, task, result)
+    return _read_solution(problem, networks, row, task, result)
 
 
-def _read(problem: Problem, networks: Networks, row: Ints, task: Ints, result: OptimizeResult) -> Solution:
+def _read_solution(problem: Problem, networks: Networks, row: Ints, task: Ints, result: OptimizeResult) -> Solution:
     serving = result.x[len(networks.cost) :] > 0.5
     serves: dict[int, list[int]] = {}
     for which, served in zip(row[serving].tolist(), task[serving].tolist(), strict=True):
@@ -82,13 +82,15 @@ def _read(problem: Problem, networks: Networks, row: Ints, task: Ints, result: O
     )
     value = solution_value(problem, choices)
     most = float(networks.values.max(axis=0).sum())  # every task in its best network
-    proven = most if result.mip_dual_bound is None else min(most, float(-result.mip_dual_bound) / SHARP + TIE / 2)
+    proven = (
+        most if result.mip_dual_bound is None else min(most, float(-result.mip_dual_bound) / OBJECTIVE_SCALE + TIE / 2)
+    )
     bound = max(proven, value)
     return Solution(choices, bound, bound - value <= TIE)
 
 
 def _constraints(problem: Problem, networks: Networks, row: Ints, task: Ints, budget: float) -> list[LinearConstraint]:
-    """Within the budget; each task served once, by a network that exists; linked tasks by the same one."""
+    """Returns the constraints: the budget, each task served once by a chosen network, linked tasks by the same one."""
     pairs, count = len(row), len(networks.cost)
     number = np.arange(pairs)
     cost = coo_matrix(np.append(networks.cost, np.zeros(pairs))[None])
@@ -104,7 +106,7 @@ def _constraints(problem: Problem, networks: Networks, row: Ints, task: Ints, bu
         LinearConstraint(once, 1, 1),
         LinearConstraint(exists, -np.inf, 0),
     ]
-    linked = _linked(problem, row, task)
+    linked = _linked_variables(problem, row, task)
     if linked:
         rows = [
             coo_matrix(([1.0, -1.0], ([0, 0], [count + a, count + b])), shape=(1, count + pairs)) for a, b in linked
@@ -113,8 +115,8 @@ def _constraints(problem: Problem, networks: Networks, row: Ints, task: Ints, bu
     return constraints
 
 
-def _linked(problem: Problem, row: Ints, task: Ints) -> list[tuple[int, int]]:
-    """Pairs of variables that are equal: neighbours of a link, served by the same network."""
+def _linked_variables(problem: Problem, row: Ints, task: Ints) -> list[tuple[int, int]]:
+    """Returns pairs of variables that must be equal: adjacent tasks of a link in the same network."""
     where = {pair: i for i, pair in enumerate(zip(row.tolist(), task.tolist(), strict=True))}
     neighbours = {one: other for link in map(indices, problem.links) for one, other in pairwise(link)}
     return [(i, where[which, neighbours[one]]) for (which, one), i in where.items() if one in neighbours]

@@ -1,7 +1,7 @@
-"""Local search for any number of tasks, with a cheap bound.
+"""Local search for any number of tasks, with a bound that is quick to compute.
 
-`solve_search` moves tasks between served sets, where scores are means over pairs. `solve_listed_search` adds, swaps and
-drops networks of a list, where they have costs or rules of their own.
+`solve_search` moves tasks between served sets, for scores by pair. `solve_listed_search` adds, swaps and drops networks
+of a list, for networks with their own costs or rules.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import Bounds, LinearConstraint, milp, minimize_scalar
 from scipy.sparse import block_diag, hstack, identity
 from scipy.spatial.distance import squareform
+
+from tagalong.errors import InvalidInput
 
 from ..problem import (
     TIE,
@@ -30,16 +32,16 @@ from ..problem import (
 )
 from .served_sets import network_for, values_of
 
-WORK = 2e8  # numbers sorted in all kicks together; a few seconds at most
-OVERFULL = 1e6  # for each task too many: far beyond any score, so that sweeps repair it first
+MAX_SORTED = 2e8  # numbers to sort in all kicks together, which takes a few seconds
+SIZE_PENALTY = 1e6  # for each task above the limit: far above any score, so that sweeps repair it first
 
-KICKS = 100  # of the search over a list, at most
-UNSERVED = -1e6  # far below any score, so that serving everybody comes first
-MOST_VALUES = 600_000  # networks × units in the list; then it grows no more, and the search ends
+KICKS = 100  # random restarts of the search over a list
+UNSERVED = -1e6  # far below any score, so that all tasks are served first
+MAX_VALUES = 600_000  # networks × units in the list, above which the search ends
 
 
 def solve_search(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
-    """The best choice found for each budget, with a bound; proven only where the two meet."""
+    """Returns the best choice found for each budget, with a bound; proven only if its value equals the bound."""
     return [_search_partitions(problem, min(int(budget), problem.n), limits) for budget in budgets]
 
 
@@ -53,7 +55,7 @@ def _search_partitions(problem: Problem, networks: int, limits: Limits) -> Solut
 
 
 class _PartitionSearch:
-    """A partition into served sets: units (tasks that are served together) are moved between `networks` places."""
+    """Searches partitions into served sets by moving units (tasks that are served together) between networks."""
 
     def __init__(self, problem: Problem, networks: int, random: np.random.Generator) -> None:
         self.problem, self.networks, self.random = problem, networks, random
@@ -61,36 +63,37 @@ class _PartitionSearch:
         self.given = self.units @ problem.pairwise.T  # what each task (column) gives to each unit (row)
 
     def run(self, limits: Limits) -> Ints:
-        """Average linkage first, then kicks: as many as the work allows, whatever the clock says."""
-        best = self.swept(self._linked(), limits)
+        """Starts from average linkage, then kicks (random changes); their number depends on size, not on time."""
+        best = self.sweep(self._average_linkage(), limits)
         value = self.value(best)
         if self.problem.largest < self.problem.n:
-            best, value = self._better(best, value, self.swept(self._packed(), limits))  # moves never overfill
+            # moves from a packing never exceed the limit
+            best, value = self._keep_better(best, value, self.sweep(self._pack(), limits))
         sorted_per_sweep = len(self.units) * (self.networks + 2) * self.problem.n
-        for kick in range(min(limits.kicks, int(WORK / sorted_per_sweep / 4))):
+        for kick in range(min(limits.kicks, int(MAX_SORTED / sorted_per_sweep / 4))):
             if limits.over:
                 break
-            place = self.swept(self._shuffled() if kick % 10 == 9 else self._kicked(best), limits)
-            best, value = self._better(best, value, place)
+            place = self.sweep(self._shuffle() if kick % 10 == 9 else self._kick(best), limits)
+            best, value = self._keep_better(best, value, place)
         return best
 
-    def _better(self, best: Ints, value: float, place: Ints) -> tuple[Ints, float]:
+    def _keep_better(self, best: Ints, value: float, place: Ints) -> tuple[Ints, float]:
         other = self.value(place)
         return (place, other) if other > value + TIE / 10 else (best, value)
 
     def values(self, members: Floats | Ints, given: Floats) -> Floats:
-        """What each served set (row) is worth; nothing for an empty one."""
+        """Returns the value of each served set (row); 0 for an empty one."""
         sets = members.astype(bool)
         size = sets.sum(axis=1)
         value = values_of(self.problem, sets, given=given)
-        value = np.where(np.isfinite(value), value, -OVERFULL * np.maximum(size - self.problem.largest, 1))
+        value = np.where(np.isfinite(value), value, -SIZE_PENALTY * np.maximum(size - self.problem.largest, 1))
         return np.where(size > 0, value, 0.0)
 
     def value(self, place: Ints) -> float:
         return float(self.values(*self._sets(place)).sum())
 
-    def swept(self, place: Ints, limits: Limits) -> Ints:
-        """Moves single units to where they are worth most, until none moves."""
+    def sweep(self, place: Ints, limits: Limits) -> Ints:
+        """Moves single units to where the gain is largest, until no move helps."""
         place = place.copy()
         members, given = self._sets(place)
         value = self.values(members, given)
@@ -115,7 +118,7 @@ class _PartitionSearch:
         return place
 
     def choices(self, place: Ints) -> tuple[Choice, ...]:
-        """The best network for each place; places that train the same tasks are one network."""
+        """Returns the best network for each served set; sets with the same trained tasks share a network."""
         serves: dict[int, int] = {}
         for which in np.unique(place):
             served = np.flatnonzero(self.units[place == which].any(axis=0))
@@ -127,8 +130,8 @@ class _PartitionSearch:
         inside = (np.arange(self.networks)[:, None] == place).astype(np.float64)
         return (inside @ self.units).astype(np.int64), inside @ self.given
 
-    def _linked(self) -> Ints:
-        """Average linkage of the symmetric affinity between units: planted groups come out at once."""
+    def _average_linkage(self) -> Ints:
+        """Clusters units by average linkage of their symmetric affinity, which finds clear groups at once."""
         if len(self.units) < 3:
             return np.arange(len(self.units)) % self.networks
         near = self.given @ self.units.T
@@ -139,18 +142,18 @@ class _PartitionSearch:
         place: Ints = fcluster(tree, self.networks, criterion="maxclust").astype(np.int64) - 1
         return place
 
-    def _packed(self) -> Ints:
-        """A way to fit under the limit on sizes."""
-        place = packed(self.units.sum(axis=1).tolist(), self.networks, self.problem.largest)
+    def _pack(self) -> Ints:
+        """Returns a partition that satisfies the limit on sizes."""
+        place = pack_units(self.units.sum(axis=1).tolist(), self.networks, self.problem.largest)
         if place is None:
             raise Infeasible
         return place
 
-    def _shuffled(self) -> Ints:
+    def _shuffle(self) -> Ints:
         return self.random.integers(self.networks, size=len(self.units))
 
-    def _kicked(self, place: Ints) -> Ints:
-        """A few units thrown elsewhere, or two sets poured together and parted at random."""
+    def _kick(self, place: Ints) -> Ints:
+        """Moves a few random units, or redistributes the units of two sets at random."""
         place = place.copy()
         if self.random.random() < 0.5:
             some = self.random.choice(len(place), size=max(2, len(place) // 10), replace=len(place) < 2)
@@ -162,22 +165,22 @@ class _PartitionSearch:
         return place
 
 
-def packed(sizes: Sequence[int], places: int, room: int) -> Ints | None:
-    """A place for each unit so that no place holds more than `room` tasks; None if there is no such way.
+def pack_units(sizes: Sequence[int], places: int, room: int) -> Ints | None:
+    """Packs units into places of at most `room` tasks; returns the place of each unit, or None if it is impossible.
 
-    Largest first into the emptiest place, which spreads units evenly; where that fails, fullest place that still
-    has room; where that fails too, an integer programme decides.
+    Puts the largest units first into the emptiest place, which spreads them evenly; if that fails, into the fullest
+    place with room; if that fails too, an integer programme decides.
     """
     if max(sizes) > room or sum(sizes) > places * room:
         return None
     for fullest in (False, True):
-        place = _packed_greedily(sizes, places, room, fullest)
+        place = _pack_greedily(sizes, places, room, fullest)
         if place is not None:
             return place
-    return _packed_exactly(sizes, places, room)
+    return _pack_exactly(sizes, places, room)
 
 
-def _packed_greedily(sizes: Sequence[int], places: int, room: int, fullest: bool) -> Ints | None:
+def _pack_greedily(sizes: Sequence[int], places: int, room: int, fullest: bool) -> Ints | None:
     place, load = np.zeros(len(sizes), dtype=np.int64), np.zeros(places, dtype=np.int64)
     for unit in np.argsort(-np.array(sizes), kind="stable"):
         fits = load + sizes[unit] <= room
@@ -189,8 +192,8 @@ def _packed_greedily(sizes: Sequence[int], places: int, room: int, fullest: bool
     return place
 
 
-def _packed_exactly(sizes: Sequence[int], places: int, room: int) -> Ints | None:
-    """How many units of each size every place holds."""
+def _pack_exactly(sizes: Sequence[int], places: int, room: int) -> Ints | None:
+    """Finds the number of units of each size in every place with an integer programme."""
     kinds, number = np.unique(sizes, return_counts=True)
     limits = block_diag([kinds[None]] * places)
     totals = hstack([identity(len(kinds))] * places)
@@ -210,11 +213,11 @@ def _packed_exactly(sizes: Sequence[int], places: int, room: int) -> Ints | None
 
 
 def simple_bound(problem: Problem, networks: int) -> float:
-    """No choice of at most `networks` networks is worth more.
+    """Returns an upper bound on the value of at most `networks` networks.
 
-    A task in a served set of s tasks is trained with s − 1 others or more, so it scores at most u(s), the mean of
-    its s − 1 largest affinities. And Σ 1/s over all tasks is the number of served sets, at most k. So for every
-    λ ≥ 0 the value is at most λk + Σ max over s of u(s) − λ/s; the best λ is searched, any is valid.
+    A task in a served set of s tasks is trained with at least s − 1 others, so it scores at most u(s), the mean of its
+    s − 1 largest affinities. And Σ 1/s over all tasks is the number of served sets, at most k. So for every λ ≥ 0 the
+    value is at most λk + Σ max over s of u(s) − λ/s. Any λ gives a valid bound; a one-dimensional search minimises it.
     """
     best = score_by_size(problem)
     sizes = np.arange(1, best.shape[1] + 1)
@@ -223,13 +226,13 @@ def simple_bound(problem: Problem, networks: int) -> float:
         return float(price * networks + (best - price / sizes).max(axis=1).sum())
 
     span = float(best[np.isfinite(best)].max() - best[np.isfinite(best)].min())
-    high = max(span, 1e-12) * problem.n**2  # beyond it every task chooses the largest set
+    high = max(span, 1e-12) * problem.n**2  # above this, every task chooses the largest set
     found = minimize_scalar(bound, bounds=(0.0, high), method="bounded", options={"xatol": 1e-9 * high})
-    return min(bound(0.0), float(found.fun)) * 1.0 + 1e-12 * problem.n
+    return min(bound(0.0), float(found.fun)) + 1e-12 * problem.n
 
 
 def score_by_size(problem: Problem) -> Floats:
-    """For each task the most it can score in a served set of 1, 2, … tasks, falling."""
+    """Returns the highest possible score of each task in a served set of 1, 2, … tasks, descending."""
     n, alone = problem.n, problem.alone
     if n == 1:
         return alone[:, None]
@@ -241,10 +244,10 @@ def score_by_size(problem: Problem) -> Floats:
 
 
 def solve_listed_search(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
-    """The best choice found for each budget, with a bound.
+    """Returns the best choice found for each budget, with a bound.
 
     Raises:
-        ValueError: nothing was found that serves all tasks, which does not mean that there is nothing.
+        InvalidInput: the search found no choice that serves all tasks, although there may be one.
     """
     return [_search_selections(problem, budget, limits) for budget in budgets]
 
@@ -253,9 +256,10 @@ def _search_selections(problem: Problem, budget: float, limits: Limits) -> Solut
     search = _SelectionSearch(problem, budget)
     chosen = search.run(np.random.default_rng(limits.seed), limits)
     if search.value(chosen) <= UNSERVED / 2:
-        raise ValueError(
-            f"`solver='search'` found no networks within the `budget` of {budget:g} that serve all tasks under these "
-            "constraints; allow more, relax one, or list the networks as Candidates"
+        raise InvalidInput(
+            "`solver='search'`",
+            f"found no networks within the `budget` of {budget:g} that serve all tasks under these constraints",
+            hint="raise `budget`, relax a constraint, or list the networks as Candidates",
         )
     choices = search.choices(chosen)
     value = solution_value(search.problem, choices)
@@ -263,7 +267,7 @@ def _search_selections(problem: Problem, budget: float, limits: Limits) -> Solut
 
 
 def _bound(problem: Problem, budget: float) -> float:
-    """Every task in its best network, or what the problem without costs and rules allows."""
+    """Returns the value of every task in its best network, or the bound of the problem without costs and rules."""
     assert problem.networks is not None
     if problem.relaxed is None:
         return float(problem.networks.values.max(axis=0).sum())
@@ -272,25 +276,25 @@ def _bound(problem: Problem, budget: float) -> float:
 
 
 class _SelectionSearch:
-    """A selection of networks: rows of the list; every unit (tasks served together) takes the best of them."""
+    """Searches selections of rows of the list; the best selected network serves each unit (tasks served together)."""
 
     def __init__(self, problem: Problem, budget: float) -> None:
         assert problem.networks is not None
         self.problem, self.cost, self.budget = problem, problem.networks.cost, budget * (1 + 1e-9)
         self.units = [list(indices(link)) for link in problem.links]
         self.known = {bits_of(np.flatnonzero(row)) for row in problem.networks.trains} if problem.more else set()
-        self.worth = self._worth(problem.networks)
+        self.values_by_unit = self._unit_values(problem.networks)
 
-    def _worth(self, networks: Networks) -> Floats:
-        worth: Floats = np.stack([networks.values[:, unit].sum(axis=1) for unit in self.units], axis=1)
-        worth = np.maximum(worth, UNSERVED)
-        return worth
+    def _unit_values(self, networks: Networks) -> Floats:
+        values_by_unit: Floats = np.stack([networks.values[:, unit].sum(axis=1) for unit in self.units], axis=1)
+        values_by_unit = np.maximum(values_by_unit, UNSERVED)
+        return values_by_unit
 
     def grow(self, chosen: list[int]) -> None:
-        """Adds the chosen groups changed by one unit to the list."""
+        """Adds to the list the groups that differ from a chosen one by one unit."""
         networks = self.problem.networks
         assert networks is not None
-        if self.problem.more is None or self.worth.size > MOST_VALUES:
+        if self.problem.more is None or self.values_by_unit.size > MAX_VALUES:
             return
         sets = {bits_of(np.flatnonzero(networks.trains[row])) for row in chosen}
         near = {group & ~unit if group & unit else group | unit for group in sets for unit in self.problem.links}
@@ -298,70 +302,70 @@ class _SelectionSearch:
         self.known |= new
         self.problem = self.problem.with_networks(networks.joined(self.problem.more(new)))
         assert self.problem.networks is not None
-        self.cost, before = self.problem.networks.cost, len(self.worth)
+        self.cost, before = self.problem.networks.cost, len(self.values_by_unit)
         added = self.problem.networks.only(np.arange(len(self.cost)) >= before)
-        self.worth = np.concatenate([self.worth, self._worth(added)])
+        self.values_by_unit = np.concatenate([self.values_by_unit, self._unit_values(added)])
 
     def value(self, chosen: list[int]) -> float:
-        return float(self._reached(chosen).sum())
+        return float(self._best_values(chosen).sum())
 
-    def _reached(self, chosen: list[int]) -> Floats:
-        """What each unit has in the best chosen network."""
-        reached: Floats = self.worth[chosen].max(axis=0, initial=UNSERVED)
-        return reached
+    def _best_values(self, chosen: list[int]) -> Floats:
+        """Returns the value of each unit in the best chosen network."""
+        current: Floats = self.values_by_unit[chosen].max(axis=0, initial=UNSERVED)
+        return current
 
     def run(self, random: np.random.Generator, limits: Limits) -> list[int]:
-        best = self._settled([], limits)
+        best = self._settle([], limits)
         for _ in range(KICKS):
-            if limits.over or self.worth.size > MOST_VALUES:
+            if limits.over or self.values_by_unit.size > MAX_VALUES:
                 break
-            other = self._settled(self._kicked(best, random), limits)
+            other = self._settle(self._kick(best, random), limits)
             if self.value(other) > self.value(best) + TIE / 10:
                 best = other
         return best
 
-    def _kicked(self, chosen: list[int], random: np.random.Generator) -> list[int]:
-        """Some of the chosen networks, and one or two of those that serve somebody better, as far as they fit."""
+    def _kick(self, chosen: list[int], random: np.random.Generator) -> list[int]:
+        """Keeps about half of the networks, and adds one or two that serve some unit better and fit the budget."""
         kept = [row for row in chosen if random.random() < 0.5]
-        better = np.flatnonzero((self.worth > self._reached(chosen) + TIE).any(axis=1))
+        better = np.flatnonzero((self.values_by_unit > self._best_values(chosen) + TIE).any(axis=1))
         for row in random.permutation(better)[: random.integers(1, 3)].tolist():
             if row not in kept and self.cost[[*kept, row]].sum() <= self.budget:
                 kept.append(row)
         return kept
 
-    def _settled(self, chosen: list[int], limits: Limits) -> list[int]:
-        """Improved until groups changed by one unit do not help either."""
+    def _settle(self, chosen: list[int], limits: Limits) -> list[int]:
+        """Improves a selection until groups that differ by one unit do not help either."""
         while True:
-            better = self._improved(chosen, limits)
+            better = self._improve(chosen, limits)
             if self.value(better) <= self.value(chosen) + TIE / 10:
                 return better
             chosen = better
             self.grow(chosen)
 
-    def _improved(self, chosen: list[int], limits: Limits) -> list[int]:
-        """Additions and swaps, the best first, until none helps; adding is a swap against nothing."""
+    def _improve(self, chosen: list[int], limits: Limits) -> list[int]:
+        """Makes the best addition or swap until none helps."""
         value = self.value(chosen)
         while True:
             moves = [self._best_addition([row for row in chosen if row != out]) for out in [None, *chosen]]
             after, found = max(moves, key=lambda move: move[0])
             if after <= value + TIE / 10 or (limits.over and value > UNSERVED / 2):
-                return self._needed(chosen)
+                return self._drop_useless(chosen)
             chosen, value = found, after
 
     def _best_addition(self, kept: list[int]) -> tuple[float, list[int]]:
         fits = np.flatnonzero(self.cost <= self.budget - self.cost[kept].sum())
         if not len(fits):
             return -np.inf, kept
-        # Costs count a little, or dear networks would use up the budget before everybody is served.
-        reached = self._reached(kept)
-        gain = np.maximum(self.worth[fits], reached).sum(axis=1)
-        unserved = (reached <= UNSERVED).any()
-        rate = (gain - reached.sum()) / self.cost[fits] if unserved else gain
+        # Until all units are served, gains count per cost, or expensive networks would use up the budget.
+        current = self._best_values(kept)
+        gain = np.maximum(self.values_by_unit[fits], current).sum(axis=1)
+        unserved = (current <= UNSERVED).any()
+        rate = (gain - current.sum()) / self.cost[fits] if unserved else gain
         row = int(fits[rate.argmax()])
-        return float(np.maximum(self.worth[row], reached).sum()), [*kept, row]
+        return float(np.maximum(self.values_by_unit[row], current).sum()), [*kept, row]
 
-    def _needed(self, chosen: list[int]) -> list[int]:
-        """Without networks that add nothing."""
+    def _drop_useless(self, chosen: list[int]) -> list[int]:
+        """Drops networks that add no value."""
         for row in sorted(chosen, key=lambda row: -self.cost[row]):
             rest = [other for other in chosen if other != row]
             if self.value(rest) >= self.value(chosen) - TIE / 10:
@@ -369,7 +373,7 @@ class _SelectionSearch:
         return chosen
 
     def choices(self, chosen: list[int]) -> tuple[Choice, ...]:
-        serving: Ints = np.array(chosen)[self.worth[chosen].argmax(axis=0)]
+        serving: Ints = np.array(chosen)[self.values_by_unit[chosen].argmax(axis=0)]
         networks = self.problem.networks
         assert networks is not None
         found = []

@@ -1,8 +1,8 @@
-"""Set partition as a linear programme over all served sets, with a certificate; n up to about 24.
+"""Set partition as a linear programme over all served sets, with a certificate; for up to 24 tasks.
 
-Maximise Σ h(S) y(S) over served sets S, each task in exactly one, at most k sets. Columns enter when their reduced
-cost says so; the dual vector bounds every choice, and columns that it rules out are dropped before the integer
-programme over the few that are left.
+Maximises Σ h(S) y(S) over served sets S, with each task in exactly one set and at most k sets. Columns are added by
+reduced cost. The dual prices bound every choice; sets that they rule out are dropped, and an integer programme over the
+remaining ones finds the best choice.
 """
 
 from __future__ import annotations
@@ -18,40 +18,42 @@ from .programmes import Dual, best_choice, find_prices
 from .served_sets import served_values
 from .ties import first_in_order
 
-MOST_TASKS = 24  # 2^24 values of eight bytes
-ADDED = 400  # columns per round
-MOST_COLUMNS = 50_000  # in the integer programme
+MAX_TASKS = 24  # 2^24 values of eight bytes
+COLUMNS_PER_ROUND = 400  # columns per round
+MAX_COLUMNS = 50_000  # of the integer programme
 
 
 def solve_partition(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
-    """The best choice for each budget, proven unless time runs out or too many columns stay in doubt."""
-    return improve(problem, budgets, solve_search(problem, budgets, limits), limits)
+    """Returns the best choice for each budget, proven unless time runs out or too many sets remain."""
+    return prove_or_improve(problem, budgets, solve_search(problem, budgets, limits), limits)
 
 
-def improve(problem: Problem, budgets: Sequence[float], found: list[Solution], limits: Limits) -> list[Solution]:
-    """The same, where something is known already."""
+def prove_or_improve(
+    problem: Problem, budgets: Sequence[float], found: list[Solution], limits: Limits
+) -> list[Solution]:
+    """Proves or improves the solutions found so far, one for each budget."""
     if all(solution.proven and solution.prices is not None for solution in found):
         return found
     try:
         values = served_values(problem, limits=limits)
     except TimeoutError:
         return found
-    return [_improved(problem, values, int(k), start, limits) for k, start in zip(budgets, found, strict=True)]
+    return [_improve_one(problem, values, int(k), start, limits) for k, start in zip(budgets, found, strict=True)]
 
 
-def _improved(problem: Problem, values: Floats, networks: int, start: Solution, limits: Limits) -> Solution:
+def _improve_one(problem: Problem, values: Floats, networks: int, start: Solution, limits: Limits) -> Solution:
     try:
-        found = _proven(problem, values, networks, start, limits)
+        found = _prove(problem, values, networks, start, limits)
         if not found.proven or found.prices is None:
             return found
-        ordered = first_in_order(problem, networks, found, _in_question(problem, values, networks, found))
-        return ordered or _fewest(problem, values, found, limits)
+        ordered = first_in_order(problem, networks, found, _usable_sets(problem, values, networks, found))
+        return ordered or _with_fewest_networks(problem, values, found, limits)
     except TimeoutError:
         return start
 
 
-def _in_question(problem: Problem, values: Floats, networks: int, found: Solution) -> Bools:
-    """Every served set that a choice within a tie of this one can use."""
+def _usable_sets(problem: Problem, values: Floats, networks: int, found: Solution) -> Bools:
+    """Returns every served set that could be part of a choice as good as this one, up to a tie."""
     assert found.prices is not None
     dual = Dual.of(found.prices)
     reduced = values - subset_sums(dual.tasks) - dual.network
@@ -60,14 +62,14 @@ def _in_question(problem: Problem, values: Floats, networks: int, found: Solutio
     return membership(rows[rows > 0], problem.n)
 
 
-def _fewest(problem: Problem, values: Floats, best: Solution, limits: Limits) -> Solution:
-    """Among equals one of the fewest networks: they can tie only where a network is free."""
+def _with_fewest_networks(problem: Problem, values: Floats, best: Solution, limits: Limits) -> Solution:
+    """Returns an equally good solution with the fewest networks; ties need a network that is free."""
     found = best
     least = solution_value(problem, best.choices) - TIE / 2
     while found.proven and found.prices is not None and found.prices[-1] <= TIE and len(best.choices) > 1:
         fewer = len(best.choices) - 1
         try:
-            found = _proven(problem, values, fewer, solve_search(problem, [fewer], limits)[0], limits)
+            found = _prove(problem, values, fewer, solve_search(problem, [fewer], limits)[0], limits)
         except Infeasible:
             break
         if solution_value(problem, found.choices) < least:
@@ -76,53 +78,54 @@ def _fewest(problem: Problem, values: Floats, best: Solution, limits: Limits) ->
     return best
 
 
-def _proven(problem: Problem, values: Floats, networks: int, start: Solution, limits: Limits) -> Solution:
+def _prove(problem: Problem, values: Floats, networks: int, start: Solution, limits: Limits) -> Solution:
     known = solution_value(problem, start.choices)
     columns = _first_columns(values, problem, start)
     dual = _solve_dual(problem, values, columns, networks, limits)
     bound = dual.bound(networks)
     if bound - known <= TIE:
         return Solution(start.choices, bound, True, prices=dual.prices)
-    # Any choice better than the known one uses only columns whose reduced cost is within the gap.
+    # A choice that is better than the known one uses only columns whose reduced cost is within the gap.
     reduced = values - subset_sums(dual.tasks) - dual.network
     left = np.flatnonzero(reduced >= known - bound - TIE)
     left = left[left > 0]
-    if bound > start.bound or len(left) > MOST_COLUMNS or limits.over:
+    if bound > start.bound or len(left) > MAX_COLUMNS or limits.over:
         return start if bound > start.bound else Solution(start.choices, bound, False, prices=dual.prices)
     return best_choice(problem, membership(left, problem.n), values[left], networks, start, dual, limits)
 
 
 def _first_columns(values: Floats, problem: Problem, start: Solution) -> Ints:
-    """The known choice and the most valuable sets, whatever they are: any start will do."""
+    """Returns the sets of the known choice and the most valuable sets, to start from."""
     n = problem.n
     links = np.array(problem.links, dtype=np.int64)
     known = np.array([choice.serves for choice in start.choices], dtype=np.int64)
     per_task = np.where(np.arange(2**n) > 0, values, -np.inf)
-    best = np.argpartition(-per_task, min(ADDED, 2**n - 1))[:ADDED]
+    best = np.argpartition(-per_task, min(COLUMNS_PER_ROUND, 2**n - 1))[:COLUMNS_PER_ROUND]
     columns: Ints = np.unique(np.concatenate([links, known, best, [2**n - 1]]))
     useful: Ints = columns[(columns > 0) & np.isfinite(values[columns])]
     return useful
 
 
 def _solve_dual(problem: Problem, values: Floats, columns: Ints, networks: int, limits: Limits) -> Dual:
-    """Column generation until no set is worth more than its price; every set has been looked at."""
+    """Generates columns until no set at all is worth more than its prices."""
     while True:
         dual = find_prices(problem, membership(columns, problem.n), values[columns], networks, limits)
         reduced = values - subset_sums(dual.tasks) - dual.network
         reduced[0] = -np.inf
         worst = float(reduced.max())
         if worst <= TIE / (10 * networks) or limits.over:
-            return Dual(dual.tasks, dual.network + max(worst, 0.0))  # dearer networks: now no set is worth more
-        wanted = np.argpartition(-reduced, min(ADDED, len(reduced) - 1))[:ADDED]
+            # with this price of a network, no set is worth more than its prices
+            return Dual(dual.tasks, dual.network + max(worst, 0.0))
+        wanted = np.argpartition(-reduced, min(COLUMNS_PER_ROUND, len(reduced) - 1))[:COLUMNS_PER_ROUND]
         wanted = wanted[reduced[wanted] > 0]
         new = np.setdiff1d(wanted, columns)
-        if not len(new):  # the last digits of the solver
+        if not len(new):  # only rounding errors of HiGHS are left
             return Dual(dual.tasks, dual.network + max(worst, 0.0))
         columns = np.concatenate([columns, new])
 
 
 def subset_sums(prices: Floats) -> Floats:
-    """The sum of prices over every set, as bits."""
+    """Returns the sum of prices over every set of tasks (as bits)."""
     sums = np.zeros(1)
     for price in prices:
         sums = np.concatenate([sums, sums + price])

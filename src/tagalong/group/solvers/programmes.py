@@ -1,4 +1,4 @@
-"""Linear and integer programmes over served sets, solved by HiGHS under our limits."""
+"""Linear and integer programmes over served sets, solved by HiGHS within time limits."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from scipy.sparse import csc_matrix, hstack, identity, vstack
 from ..problem import TIE, Bools, Floats, Ints, Limits, Problem, Solution, indices, solution_value
 from .served_sets import network_for
 
-SHARP = 1e5  # the solver stops at 1e-6 of its units: 1e-11 of the largest score
-POLL = 0.05  # seconds between two looks at `stop`
+OBJECTIVE_SCALE = 1e5  # HiGHS has a tolerance of 1e-6, so this makes it 1e-11 of the largest score
+POLL_SECONDS = 0.05  # between two calls of `stop`
 
 
 @dataclass(frozen=True)
 class Dual:
-    """Prices of the tasks and of a network, and what they prove."""
+    """Dual prices of the tasks and of a network, which prove a bound."""
 
     tasks: Floats
     network: float
 
     @classmethod
     def of(cls, prices: Floats) -> Dual:
-        """From the prices of a solution."""
+        """Splits the prices of a solution."""
         return cls(prices[:-1], float(prices[-1]))
 
     def bound(self, networks: int) -> float:
-        """No choice is worth more, if no served set is worth more than its prices."""
+        """Returns what no choice can exceed, provided that no served set is worth more than its prices."""
         return float(self.tasks.sum() + networks * self.network)
 
     @property
     def prices(self) -> Floats:
-        """Of the tasks, then of a network."""
+        """The prices of the tasks, then of a network."""
         return np.append(self.tasks, self.network)
 
 
 @dataclass(frozen=True)
-class Pull:
-    """Draws prices towards `center`: many prices are optimal, and even ones leave few sets in doubt.
+class Stabilization:
+    """Pulls prices towards `center`: many prices are optimal, and balanced ones rule out more sets.
 
-    Up to `strength` of every task may be bought or sold at its central price, so the prices of the sets alone are off
-    by no more than strength × distance.
+    Up to `strength` of every task may be bought or sold at its central price, so prices are wrong by at most
+    strength × distance.
     """
 
     center: Floats
@@ -53,31 +53,36 @@ class Pull:
 
 
 def find_prices(
-    problem: Problem, members: Bools, values: Floats, networks: float, limits: Limits, pull: Pull | None = None
+    problem: Problem,
+    members: Bools,
+    values: Floats,
+    networks: float,
+    limits: Limits,
+    stabilization: Stabilization | None = None,
 ) -> Dual:
-    """The dual of the linear programme over these served sets (rows); linked tasks share one price evenly."""
+    """Returns the dual of the linear programme over these served sets (rows); linked tasks have equal prices."""
     unit, size = first_tasks(problem)
-    pull = pull or Pull(np.zeros(problem.n), 0.0)
-    center = np.array([pull.center[list(indices(link))].sum() for link in problem.links])
+    stabilization = stabilization or Stabilization(np.zeros(problem.n), 0.0)
+    center = np.array([stabilization.center[list(indices(link))].sum() for link in problem.links])
     trade = identity(len(unit))
     result = linear_programme(
         limits,
-        -SHARP * np.concatenate([values, center, -center]),
+        -OBJECTIVE_SCALE * np.concatenate([values, center, -center]),
         A_ub=csc_matrix(np.append(np.ones(len(values)), np.zeros(2 * len(unit)))[None]),
         b_ub=[networks],
         A_eq=hstack([csc_matrix(members[:, unit].T.astype(np.float64)), trade, -trade], format="csc"),
         b_eq=np.ones(len(unit)),
-        bounds=np.array([(0, np.inf)] * len(values) + [(0, pull.strength)] * (2 * len(unit))),
+        bounds=np.array([(0, np.inf)] * len(values) + [(0, stabilization.strength)] * (2 * len(unit))),
     )
-    of_unit = -result.eqlin.marginals / SHARP / size
+    of_unit = -result.eqlin.marginals / OBJECTIVE_SCALE / size
     tasks = np.zeros(problem.n)
     for price, link in zip(of_unit, problem.links, strict=True):
         tasks[list(indices(link))] = price
-    return Dual(tasks, max(float(-result.ineqlin.marginals[0]) / SHARP, 0.0))
+    return Dual(tasks, max(float(-result.ineqlin.marginals[0]) / OBJECTIVE_SCALE, 0.0))
 
 
 def first_tasks(problem: Problem) -> tuple[Ints, Ints]:
-    """The first task of each link, which stands for all of it, and how many there are."""
+    """Returns the first task of each link, which represents the link, and the size of the link."""
     links = [indices(link) for link in problem.links]
     return np.array([link[0] for link in links]), np.array([len(link) for link in links])
 
@@ -85,8 +90,8 @@ def first_tasks(problem: Problem) -> tuple[Ints, Ints]:
 def best_choice(
     problem: Problem, members: Bools, values: Floats, networks: int, start: Solution, dual: Dual, limits: Limits
 ) -> Solution:
-    """The best choice of these served sets, which are all that could beat `start`."""
-    chosen, best = _best_partition(problem, members, values, networks, limits)
+    """Returns the best choice of these served sets, which must be all that could improve on `start`."""
+    chosen, best = _solve_integer_programme(problem, members, values, networks, limits)
     known = solution_value(problem, start.choices)
     choices = () if chosen is None else tuple(network_for(problem, np.flatnonzero(row)) for row in chosen)
     if chosen is None or solution_value(problem, choices) < known:
@@ -96,49 +101,49 @@ def best_choice(
     return Solution(choices, max(value, min(best, bound)) if proven else bound, proven, prices=dual.prices)
 
 
-def _best_partition(
+def _solve_integer_programme(
     problem: Problem, members: Bools, values: Floats, networks: int, limits: Limits
 ) -> tuple[Bools | None, float]:
-    """The sets of the best partition, and the bound that the integer solver proves."""
+    """Returns the sets of the best partition, and the bound that HiGHS proves."""
     unit, _ = first_tasks(problem)
     rows = vstack([csc_matrix(members[:, unit].T.astype(np.float64)), csc_matrix(np.ones((1, len(values))))])
     low, high = np.append(np.ones(len(unit)), 0), np.append(np.ones(len(unit)), networks)
     result = integer_programme(
         limits,
-        -SHARP * values,
+        -OBJECTIVE_SCALE * values,
         constraints=LinearConstraint(rows, low, high),
         integrality=np.ones(len(values)),
         bounds=Bounds(0, 1),
     )
     if result.x is None:
         return None, np.inf if result.status == 1 else -np.inf
-    bound = -result.mip_dual_bound / SHARP if result.mip_dual_bound is not None else np.inf
+    bound = -result.mip_dual_bound / OBJECTIVE_SCALE if result.mip_dual_bound is not None else np.inf
     return members[result.x > 0.5], float(bound)
 
 
 def linear_programme(limits: Limits, objective: Any, **constraints: Any) -> OptimizeResult:
-    """`scipy.optimize.linprog`, always to its end unless somebody stops it: prices of half a solve prove nothing.
+    """Runs `scipy.optimize.linprog` without a deadline, since prices of an unfinished solve prove nothing.
 
     Raises:
-        TimeoutError: stopped.
+        TimeoutError: `limits.stop` returned True.
     """
-    return _stoppable(limits, lambda: linprog(objective, method="highs", **constraints))
+    return _run_stoppable(limits, lambda: linprog(objective, method="highs", **constraints))
 
 
 def integer_programme(limits: Limits, objective: Any, **constraints: Any) -> OptimizeResult:
-    """`scipy.optimize.milp` until the deadline.
+    """Runs `scipy.optimize.milp` until the deadline.
 
     Raises:
-        TimeoutError: stopped.
+        TimeoutError: `limits.stop` returned True.
     """
     options: dict[str, float] = {"mip_rel_gap": 0.0}
     if np.isfinite(limits.deadline):
         options["time_limit"] = max(limits.seconds_left, 0.01)
-    return _stoppable(limits, lambda: milp(objective, options=options, **constraints))
+    return _run_stoppable(limits, lambda: milp(objective, options=options, **constraints))
 
 
-def _stoppable(limits: Limits, call: Callable[[], OptimizeResult]) -> OptimizeResult:
-    """The call in a thread of its own while this one asks `stop`; HiGHS cannot be interrupted, only left behind."""
+def _run_stoppable(limits: Limits, call: Callable[[], OptimizeResult]) -> OptimizeResult:
+    """Runs a call in a thread and polls `stop`; HiGHS cannot be interrupted, so the thread is abandoned."""
     if limits.stop is None:
         return call()
     outcome: list[OptimizeResult | BaseException] = []
@@ -146,7 +151,7 @@ def _stoppable(limits: Limits, call: Callable[[], OptimizeResult]) -> OptimizeRe
     def work() -> None:
         try:
             outcome.append(call())
-        except BaseException as error:  # raised again where the result is awaited
+        except BaseException as error:  # raised again below
             outcome.append(error)
 
     worker = threading.Thread(target=work, daemon=True)
@@ -154,7 +159,7 @@ def _stoppable(limits: Limits, call: Callable[[], OptimizeResult]) -> OptimizeRe
     while worker.is_alive():
         if limits.stop():
             raise TimeoutError("stopped before any choice of networks was found")
-        worker.join(POLL)
+        worker.join(POLL_SECONDS)
     if isinstance(outcome[0], BaseException):
         raise outcome[0]
     return outcome[0]

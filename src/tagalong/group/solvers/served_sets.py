@@ -1,4 +1,4 @@
-"""The best network for every set of served tasks: where scores are means over pairs, then where networks are listed."""
+"""Finds the best network for each set of served tasks, for scores by pair and for listed networks."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ..problem import (
     Networks,
     Problem,
     bits_of,
-    is_whole,
     membership,
+    splits_no_link,
 )
 
-LOW = 8  # tasks whose subsets are handled as one array, 3^8 pairs of a set and its subset
+LOW_TASKS = 8  # tasks whose subsets are handled as one array: 3^8 pairs of a set and a subset
 SETS_AT_ONCE = 1 << 15  # a few megabytes for any n
-PAIRS_AT_ONCE = 1 << 17  # of a network and a served set
+PAIRS_AT_ONCE = 1 << 17  # pairs of a network and a served set
 UNLIMITED = Limits()
 
 
 def served_values(problem: Problem, price: float = 0.0, limits: Limits = UNLIMITED) -> Floats:
-    """For every set of tasks, as bits, the value of the best network that serves it, less `price` per trained task.
+    """Returns the value of the best network for every set of served tasks (as bits), minus `price` per trained task.
 
     Raises:
-        TimeoutError: time is up.
+        TimeoutError: the time limit is reached.
     """
     n, off, alone = problem.n, problem.pairwise, problem.alone
     best = np.empty(2**n)
@@ -42,16 +42,16 @@ def served_values(problem: Problem, price: float = 0.0, limits: Limits = UNLIMIT
         sets = np.arange(start, min(start + SETS_AT_ONCE, 2**n))
         members = membership(sets, n)
         value = superset_values(members, members @ off.T, problem.largest, price).max(axis=1)
-        best[sets] = np.where(is_whole(sets, problem.links), value, -np.inf)
+        best[sets] = np.where(splits_no_link(sets, problem.links), value, -np.inf)
     singles = 1 << np.arange(n)
-    whole = is_whole(singles, problem.links)
+    whole = splits_no_link(singles, problem.links)
     best[singles[whole]] = np.maximum(best[singles[whole]], alone[whole] - price)
-    best[0] = 0.0  # nobody to serve
+    best[0] = 0.0  # no task to serve
     return best
 
 
 def superset_values(members: Bools, given: Floats, largest: int, price: float = 0.0) -> Floats:
-    """For each served set (rows) the value with 0, 1, 2 … helpers (columns); groups of one do not count."""
+    """Returns the value of each served set (row) with 0, 1, 2, … helpers (columns); −inf for groups of one task."""
     inside = np.where(members, given, 0.0).sum(axis=1)
     offered = np.sort(np.where(members, np.inf, -given), axis=1)
     helpers = np.concatenate([np.zeros((len(members), 1)), -offered], axis=1)
@@ -62,13 +62,13 @@ def superset_values(members: Bools, given: Floats, largest: int, price: float = 
 
 
 def values_of(problem: Problem, members: Bools, price: float = 0.0, given: Floats | None = None) -> Floats:
-    """What the best network for each served set (row) is worth, less its price; −inf where none serves it whole.
+    """Returns the value of the best network for each served set (row), minus its price; −inf if there is none.
 
     Args:
-        problem: scores by pair.
-        members: served sets × tasks.
-        price: per trained task.
-        given: what each task (column) gives to each served set, if that is known already.
+        problem: a problem with scores by pair.
+        members: the served sets, [sets, tasks].
+        price: the price per trained task.
+        given: the sum of scores from each task (column) to each served set, if it is already known.
     """
     given = members @ problem.pairwise.T if given is None else given
     value = superset_values(members, given, problem.largest, price).max(axis=1)
@@ -78,7 +78,7 @@ def values_of(problem: Problem, members: Bools, price: float = 0.0, given: Float
 
 
 def network_for(problem: Problem, served: Ints) -> Choice:
-    """The best network for these served tasks; among equals the smallest, then the first by name."""
+    """Returns the best network for these served tasks; ties go to the smallest, then to the first by name."""
     price = TIE / (2 * problem.n**2)
     trains, value = best_network(problem, served, price, price / (4 * problem.n))
     if value == -np.inf:
@@ -87,10 +87,9 @@ def network_for(problem: Problem, served: Ints) -> Choice:
 
 
 def best_network(problem: Problem, served: Ints, price: float, slack: float) -> tuple[Ints, float]:
-    """What the best network for these served tasks trains, and its value less its price.
+    """Returns the tasks that the best network for these served tasks trains, and its value minus its price.
 
-    Helpers that differ by less than `slack` come in the order of their numbers: sums in another order differ in
-    their last bits.
+    Helpers that differ by less than `slack`, as rounding errors do, are taken in the order of their numbers.
     """
     n = problem.n
     members = np.zeros(n, dtype=bool)
@@ -105,7 +104,7 @@ def best_network(problem: Problem, served: Ints, price: float, slack: float) -> 
 
 
 def all_networks(problem: Problem, cost: Callable[[tuple[int, ...]], float] | None = None) -> Networks:
-    """Every group that the scores allow, with what `cost` says of its tasks; NaN means it does not exist."""
+    """Returns a network for every allowed group, with the cost of its tasks; a group with cost NaN does not exist."""
     n = problem.n
     trains = membership(np.arange(1, 2**n), n)
     size = trains.sum(axis=1)
@@ -121,7 +120,7 @@ def all_networks(problem: Problem, cost: Callable[[tuple[int, ...]], float] | No
 
 
 def listed_values(problem: Problem, prices: Floats) -> tuple[Floats, Floats]:
-    """The distinct costs, and for each cost and set of tasks the best network's value, less its price."""
+    """Returns the distinct costs, and the value of the best network for each cost and set of tasks, minus its price."""
     networks, n = problem.networks, problem.n
     assert networks is not None
     costs, kind = np.unique(networks.cost, return_inverse=True)
@@ -131,13 +130,13 @@ def listed_values(problem: Problem, prices: Floats) -> tuple[Floats, Floats]:
         for task in range(n):
             value += np.where(served >> task & 1, networks.values[row, task], 0.0)
         np.maximum.at(table, (kind[row], served), value)
-    table[:, ~is_whole(np.arange(2**n), problem.links)] = -np.inf
-    table[:, 0] = 0.0  # nobody to serve
+    table[:, ~splits_no_link(np.arange(2**n), problem.links)] = -np.inf
+    table[:, 0] = 0.0  # no task to serve
     return costs, table
 
 
 def best_listed(problem: Problem, cost: float, served: list[int], prices: Floats, slack: float) -> int:
-    """The row of the best network of this cost for these served tasks."""
+    """Returns the row of the best network with this cost for these served tasks."""
     networks = problem.networks
     assert networks is not None
     value = np.where(networks.cost == cost, networks.values[:, served].sum(axis=1) - prices, -np.inf)
@@ -146,7 +145,7 @@ def best_listed(problem: Problem, cost: float, served: list[int], prices: Floats
 
 
 def _pairs(masks: Ints, n: int) -> Iterator[tuple[Ints, Ints]]:
-    """Networks, by row, with every set of tasks they could serve."""
+    """Yields rows of networks together with every set of tasks that they could serve."""
     whole, part, _ = subsets(n)
     left = np.arange(len(masks))
     while len(left):
@@ -162,19 +161,19 @@ def _pairs(masks: Ints, n: int) -> Iterator[tuple[Ints, Ints]]:
 
 @lru_cache(maxsize=8)
 def subsets(n: int) -> tuple[Ints, Ints, Ints]:
-    """All pairs of a set of n tasks and a subset of it, as bits, by set; and where each set begins."""
+    """Returns all pairs of a set of n tasks and a subset (as bits), sorted by set, and where each set begins."""
     whole = part = np.zeros(1, dtype=np.int64)
     for bit in (1 << i for i in range(n)):
         whole = np.concatenate([whole, whole | bit, whole | bit])
         part = np.concatenate([part, part, part | bit])
-    order = np.argsort(whole.astype(np.uint16), kind="stable")  # numpy sorts 16 bits by radix
+    order = np.argsort(whole.astype(np.uint16), kind="stable")  # numpy uses radix sort for 16 bits
     return whole[order], part[order], np.searchsorted(whole[order], np.arange(2**n))
 
 
 def best_split(first: Floats, second: Floats) -> Floats:
-    """For every set the best of first[S] + second[set without S] over its subsets S."""
+    """Returns for every set the maximum of first[S] + second[set without S] over its subsets S."""
     n = len(first).bit_length() - 1
-    low = min(n, LOW)
+    low = min(n, LOW_TASKS)
     whole, part, starts = subsets(low)
     ones, others = first.reshape(-1, 2**low), second.reshape(-1, 2**low)
     best = np.full_like(ones, -np.inf)

@@ -1,4 +1,4 @@
-"""Which of equal choices wins, and which others are just as good."""
+"""Breaks ties between equally good choices of networks, and lists the others."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from ..problem import (
 )
 from .served_sets import network_for, values_of
 
-MOST_TIES = 8  # listed
-LOOKED_AT = 1_000  # partial choices; where more tie, some are not listed
-MOST_SETS, MOST_STATES = 2_000, 100_000  # served sets in question, and sets of tasks left, before giving up
+MAX_TIES = 8  # to list
+MAX_PARTIAL = 1_000  # partial choices to visit; if there are more, some ties are not listed
+MAX_SETS, MAX_STATES = 2_000, 100_000  # served sets, and sets of remaining tasks, before giving up
 
 
-class Worth(Protocol):
-    """What each set of tasks is worth at most."""
+class ValueTable(Protocol):
+    """The highest value of each set of tasks."""
 
     def __getitem__(self, left: int) -> float: ...
 
 
 class Plan(Protocol):
-    """A dynamic programme that has run: for every level what sets of tasks are worth, and how to go on."""
+    """A solved dynamic programme: the values of sets of tasks at every level, and the possible next networks."""
 
     @property
-    def tables(self) -> Sequence[Worth]: ...
+    def tables(self) -> Sequence[ValueTable]: ...
 
     def continuations(self, left: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]: ...
 
@@ -51,27 +51,27 @@ class _Partial(NamedTuple):
     level: int
 
 
-def tied(problem: Problem, plan: Plan, chosen: tuple[Choice, ...], top: int) -> tuple[tuple[Choice, ...], ...]:
-    """Choices of no more networks that are worth as much, up to a tie; smallest first."""
+def find_ties(problem: Problem, plan: Plan, chosen: tuple[Choice, ...], top: int) -> tuple[tuple[Choice, ...], ...]:
+    """Returns equally good choices with at most as many networks, smallest first."""
     least = solution_value(problem, chosen) - TIE
     start = _Partial((), 0.0, 2**problem.n - 1, top)
     networks = {tuple(sorted((choice.trains, choice.row) for choice in chosen))}
     found = []
-    for partial in islice(_walk(problem, plan, start, least, len(chosen)), LOOKED_AT):
+    for partial in islice(_extend(problem, plan, start, least, len(chosen)), MAX_PARTIAL):
         key = tuple(sorted((choice.trains, choice.row) for choice in partial.choices))
         if not partial.left and key not in networks:
             networks.add(key)
             found.append(partial.choices)
-    found.sort(key=lambda choices: (sum(choice.trains.bit_count() for choice in choices), _order(choices)))
-    return tuple(found[:MOST_TIES])
+    found.sort(key=lambda choices: (sum(choice.trains.bit_count() for choice in choices), _sort_key(choices)))
+    return tuple(found[:MAX_TIES])
 
 
-def _order(choices: tuple[Choice, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _sort_key(choices: tuple[Choice, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     return sorted((indices(choice.serves), indices(choice.trains)) for choice in choices)
 
 
-def _walk(problem: Problem, plan: Plan, partial: _Partial, least: float, groups: int) -> Iterator[_Partial]:
-    """Partial choices that can still reach `least`, each before those that extend it."""
+def _extend(problem: Problem, plan: Plan, partial: _Partial, least: float, groups: int) -> Iterator[_Partial]:
+    """Yields partial choices that can still reach `least`, each before its extensions."""
     yield partial
     if not partial.left or len(partial.choices) == groups:
         return
@@ -83,12 +83,12 @@ def _walk(problem: Problem, plan: Plan, partial: _Partial, least: float, groups:
             for choice in _networks(problem, costs, kind, serves, least - partial.value - after):
                 value = partial.value + choice_value(problem, choice)
                 longer = _Partial((*partial.choices, choice), value, partial.left ^ serves, rest)
-                yield from _walk(problem, plan, longer, least, groups)
+                yield from _extend(problem, plan, longer, least, groups)
 
 
 def _networks(problem: Problem, costs: Floats, kind: int, serves: int, least: float) -> Iterator[Choice]:
-    """All networks of one cost that serve a set and are worth at least `least`, up to a tie's price."""
-    least -= TIE / 2  # what the prices may have taken off the values after it
+    """Yields all networks of one cost that serve a set with a value of at least `least`, up to a tie."""
+    least -= TIE / 2  # the remaining values are reduced by prices of up to this
     if problem.networks is not None:
         value = problem.networks.values[:, list(indices(serves))].sum(axis=1)
         rows = np.flatnonzero((problem.networks.cost == costs[kind]) & (value >= least))
@@ -98,46 +98,46 @@ def _networks(problem: Problem, costs: Floats, kind: int, serves: int, least: fl
 
 
 def _supersets(problem: Problem, serves: int, least: float) -> Iterator[int]:
-    """Groups that serve these tasks for at least `least`; small ones first."""
+    """Yields groups that serve these tasks with a value of at least `least`, small ones first."""
     served = list(indices(serves))
     if len(served) == 1 and problem.alone[served[0]] >= least:
         yield serves
     given = problem.pairwise[:, served].sum(axis=1)
     inside = float(given[served].sum())
     others = sorted((i for i in range(problem.n) if not serves >> i & 1), key=lambda i: -given[i])
-    falling = [float(given[i]) for i in others]
+    descending = [float(given[i]) for i in others]
     for size in range(max(len(served), 2), problem.largest + 1):
         number = size - len(served)
-        for some in _subsets_reaching(falling, number, least * (size - 1) - inside, 0):
+        for some in _subsets_with_sum(descending, number, least * (size - 1) - inside, 0):
             yield serves | bits_of([others[i] for i in some])
 
 
-def _subsets_reaching(falling: list[float], number: int, least: float, start: int) -> Iterator[tuple[int, ...]]:
-    """Places of so many values, from `start` on, whose sum is at least `least`; the values fall."""
+def _subsets_with_sum(descending: list[float], number: int, least: float, start: int) -> Iterator[tuple[int, ...]]:
+    """Yields the indices of `number` values, from `start` on, whose sum is at least `least`; values are descending."""
     if not number:
         if least <= 0:
             yield ()
         return
-    for place in range(start, len(falling) - number + 1):
-        if sum(falling[place : place + number]) < least:
+    for place in range(start, len(descending) - number + 1):
+        if sum(descending[place : place + number]) < least:
             return
-        for rest in _subsets_reaching(falling, number - 1, least - falling[place], place + 1):
+        for rest in _subsets_with_sum(descending, number - 1, least - descending[place], place + 1):
             yield (place, *rest)
 
 
 def first_in_order(problem: Problem, networks: int, found: Solution, members: Bools) -> Solution | None:
-    """The proven choice that comes first: fewest groups, then smallest, then by name; and what ties with it.
+    """Returns the first of equally good choices (fewest groups, then smallest, then by name), and lists the others.
 
     Args:
-        problem: scores by pair.
-        networks: how many there may be.
-        found: a proven choice.
-        members: every served set (rows) that a choice within a tie of it can use.
+        problem: a problem with scores by pair.
+        networks: the maximum number of networks.
+        found: a choice that is proven to be the best.
+        members: every served set (row) that could be part of an equally good choice.
 
     Returns:
-        None where too many choices are in question.
+        The solution; None if there are too many possible choices.
     """
-    if len(members) > MOST_SETS:
+    if len(members) > MAX_SETS:
         return None
     try:
         plan = _SparsePlan(problem, members, networks)
@@ -152,17 +152,17 @@ def first_in_order(problem: Problem, networks: int, found: Solution, members: Bo
                 choices.append(network_for(problem, np.array(indices(first))))
                 left ^= first
         chosen = tuple(choices)
-        return replace(found, choices=chosen, ties=tied(problem, plan, chosen, top))
-    except _TooMany:
+        return replace(found, choices=chosen, ties=find_ties(problem, plan, chosen, top))
+    except _TooManySets:
         return None
 
 
-class _TooMany(Exception):
-    """More sets of tasks than are worth looking at."""
+class _TooManySets(Exception):
+    """There are too many sets of tasks to visit."""
 
 
 class _Level:
-    """What each set of tasks is worth at most, in so many networks."""
+    """The highest value of each set of tasks in at most `networks` networks."""
 
     def __init__(self, plan: _SparsePlan, networks: int) -> None:
         self.plan, self.networks, self.known = plan, networks, {0: 0.0}
@@ -171,7 +171,7 @@ class _Level:
         if left not in self.known and self.plan.needs_more(left, self.networks):
             self.known[left] = -np.inf
         if left not in self.known:
-            self.plan.count()
+            self.plan.count_state()
             below = self.plan.tables[self.networks - 1] if self.networks else None
             some = self.plan.inside(left) if below is not None else []
             worth = (value + below[left ^ serves] for serves, value in some if below is not None)
@@ -180,7 +180,7 @@ class _Level:
 
 
 class _SparsePlan:
-    """Like the plan of the dynamic programme, but over some served sets, and computed as far as it is asked."""
+    """Like the plan of the dynamic programme, but only over some served sets, and computed on demand."""
 
     def __init__(self, problem: Problem, members: Bools, networks: int) -> None:
         price = TIE / (2 * problem.n**2)
@@ -197,13 +197,13 @@ class _SparsePlan:
         self.tables = [_Level(self, number) for number in range(networks + 1)]
         self.states = 0
 
-    def count(self) -> None:
+    def count_state(self) -> None:
         self.states += 1
-        if self.states > MOST_STATES:
-            raise _TooMany
+        if self.states > MAX_STATES:
+            raise _TooManySets
 
     def needs_more(self, left: int, networks: int) -> bool:
-        """Whether there are more tasks of which no two share a served set than networks."""
+        """Returns whether more networks are needed, since too many tasks share no served set with each other."""
         number = 0
         while left and number <= networks:
             left &= ~self.near.get(left & -left, 0)
@@ -211,11 +211,11 @@ class _SparsePlan:
         return number > networks
 
     def inside(self, left: int) -> list[tuple[int, float]]:
-        """The served sets within these tasks that hold the lowest of them."""
+        """Returns the served sets among these tasks that contain the lowest of them."""
         return [entry for entry in self.by_lowest.get(left & -left, []) if not entry[0] & ~left]
 
     def continuations(self, left: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
-        """As in the dynamic programme; there is one kind of network."""
+        """Returns the same as in the dynamic programme; there is only one kind of network."""
         if not level:
             return []
         least, below = self.tables[level][left] - slack, self.tables[level - 1]

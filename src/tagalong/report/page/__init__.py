@@ -1,3 +1,3 @@
-"""The page of a run: one HTML file that can be mailed."""
+"""The page of a run: one self-contained HTML file."""
 
 from .document import write_report as write_report

@@ -1,4 +1,4 @@
-"""Sections of the page on affinity: who helps whom, over training, and the groups for every budget."""
+"""Sections of the page on affinity: the heat map, the changes over training, and the groups for every budget."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tagalong.affinity import Affinity
-from tagalong.group import MOST_TIES, Grouping
+from tagalong.group import MAX_TIES, Grouping
 from tagalong.rendering import Html, table, tag
 from tagalong.study import Results, Run
 
@@ -23,7 +23,7 @@ ESTIMATORS = {
 
 
 def who_helps_whom(run: Run, order: list[str]) -> Html | None:
-    """The heat map with its switches, its key and its numbers as a table."""
+    """Returns the heat map with its switches, its key and a table of its numbers."""
     if run.affinity is None:
         return None
     return tag(
@@ -31,12 +31,12 @@ def who_helps_whom(run: Run, order: list[str]) -> Html | None:
         tag("h2", "Who helps whom", id="affinity-title"),
         tag(
             "p",
-            "A step on the task of a row lowers (blue) or raises (red) the loss of the task of a column. Compare "
-            "within a column. Frames hold tasks that the groups below put together.",
+            "A training step on a row's task lowers (blue) or raises (red) the loss of a column's task. Compare cells "
+            "within a column. Frames mark tasks that are grouped together below.",
             class_="lead",
         ),
         tag("div", id="affinity-switches", class_="switches"),
-        tag("div", id="heatmap", class_="plot", role="img", aria_label=described(run.affinity)),
+        tag("div", id="heatmap", class_="plot", role="img", aria_label=describe_heatmap(run.affinity)),
         _key(),
         tag("details", tag("summary", "The numbers as a table"), _numbers(run.affinity.only(order))),
         id="affinity",
@@ -45,16 +45,16 @@ def who_helps_whom(run: Run, order: list[str]) -> Html | None:
 
 
 def over_time(run: Run) -> Html | None:
-    """The chart of one target, with a chooser."""
+    """Returns the chart of one target task, with a menu to choose the task."""
     if run.affinity is None or len(run.affinity.steps) < 2:
         return None
     return tag(
         "section",
-        tag("h2", "Over time", id="time-title"),
+        tag("h2", "Affinity over training", id="time-title"),
         tag(
             "p",
-            "How much a step on each task helped the chosen one while the network learnt. Bands are one standard error "
-            "either side. Lines that cross often mean that the order of partners is not settled.",
+            "How much a step on each task helped the chosen task while the network was trained. Bands are ± one "
+            "standard error. Lines that cross often mean that the ranking of partners has not settled.",
             class_="lead",
         ),
         tag("div", tag("label", "Affinity onto ", tag("select", id="time-task")), class_="switches"),
@@ -64,8 +64,8 @@ def over_time(run: Run) -> Html | None:
     )
 
 
-def described(affinity: Affinity) -> str:
-    """The heat map in words, for those who do not see it."""
+def describe_heatmap(affinity: Affinity) -> str:
+    """Describes the heat map in words, for screen readers."""
     mean = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     if not np.isfinite(mean).any():
         return "Heat map of affinities; no pair of tasks was measured."
@@ -81,8 +81,8 @@ def described(affinity: Affinity) -> str:
 def _key() -> Html:
     bar = tag("span", tag("span", "hurts"), tag("i", class_="scale"), tag("span", "helps"), class_="scale-key")
     entries = [
-        tag("span", tag("i", class_="box pale"), "pale, ~: within two standard errors of zero"),
-        tag("span", tag("i", class_="box grey"), "a task's own step"),
+        tag("span", tag("i", class_="box pale"), "pale or ~: within two standard errors of zero"),
+        tag("span", tag("i", class_="box grey"), "a task's effect on itself"),
         tag("span", id="heatmap-unit"),
     ]
     return tag("div", bar, *entries, class_="key", aria_hidden="true")
@@ -93,8 +93,8 @@ def _numbers(affinity: Affinity) -> Html:
         [source, *(_number(affinity, i, j) for j in range(len(affinity.tasks)))]
         for i, source in enumerate(affinity.tasks)
     ]
-    made = table(["a step on …", *affinity.tasks], rows, caption="Affinity ± standard error; rows help columns")
-    return tag("div", made, class_="scroll", tabindex="0", role="region", aria_label="Affinities as a table")
+    element = table(["a step on …", *affinity.tasks], rows, caption="Affinity ± standard error; rows help columns")
+    return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Affinities as a table")
 
 
 def _number(affinity: Affinity, i: int, j: int) -> str:
@@ -103,7 +103,7 @@ def _number(affinity: Affinity, i: int, j: int) -> str:
 
 
 def budget(groupings: Mapping[int, Grouping], shown: int) -> Html:
-    """The slider, what can be said of its groups, and where they are drawn."""
+    """Returns the slider for the number of networks, with places for the groups and their curve."""
     n = len(groupings)
     slider = tag(
         "input", type="range", id="budget-slider", min="1", max=str(n), step="1", value=str(shown), list="budget-ticks"
@@ -113,14 +113,14 @@ def budget(groupings: Mapping[int, Grouping], shown: int) -> Html:
         tag("h2", "How many networks?", id="budget-title"),
         tag(
             "p",
-            "The best groups by affinity for each number of networks. Full chips are served by the network; dashed "
-            "ones are only trained along because they help. More networks cost more training and more memory.",
+            "The best groups by affinity for each number of networks. A network serves the tasks in solid chips; those "
+            "in dashed chips are only trained because they help. More networks cost more training and memory.",
             class_="lead",
         ),
         tag(
             "div",
             tag("label", "Networks ", tag("output", str(shown), id="budget-k"), for_="budget-slider"),
-            tag("button", "−", type="button", id="budget-less", aria_label="one network less"),
+            tag("button", "−", type="button", id="budget-less", aria_label="one network fewer"),
             slider,
             tag("button", "+", type="button", id="budget-more", aria_label="one network more"),
             class_="slider",
@@ -136,7 +136,7 @@ def budget(groupings: Mapping[int, Grouping], shown: int) -> Html:
 
 
 def budgets_data(groupings: Mapping[int, Grouping], results: Results) -> list[dict[str, Any]]:
-    """What the slider needs to know, in the order of k."""
+    """Returns the data of the slider, in the order of the number of networks k."""
     largest = max(abs(grouping.value) for grouping in groupings.values())
     power = power_of_thousand(largest)
     measured = any(grouping.resampled is not None for grouping in groupings.values())
@@ -157,21 +157,21 @@ def _data(k: int, grouping: Grouping, power: int, results: Results, measured: bo
 
 
 def _sentences(k: int, grouping: Grouping, power: int, results: Results, measured: bool) -> list[str]:
-    """How good, whether that is proven, how stable, what else is as good, and what training it brought."""
+    """Says how good the grouping is, whether that is proven, how stable it is, and what training it changed."""
     unit, used = 10.0**power, len(grouping.groups)
-    start = f"{used} network{'s' * (used != 1)}" + (f" (more than {used} bring nothing)" if used < k else "")
-    said = [f"{start}, total affinity {grouping.value / unit:.3g}{times(power)}"]
+    start = f"{used} network{'s' * (used != 1)}" + (f" (more than {used} would not help)" if used < k else "")
+    parts = [f"{start}, total affinity {grouping.value / unit:.3g}{times(power)}"]
     if grouping.status == "optimal":
-        said.append("no other grouping is better (proven)")
+        parts.append("no other grouping is better (proven)")
     else:
-        said.append(f"at most {grouping.bound / unit:.3g}{times(power)} is possible, {grouping.gap:.1%} more")
+        parts.append(f"at most {grouping.bound / unit:.3g}{times(power)} is possible, {grouping.gap:.1%} more")
     if grouping.resampled is not None:
-        said.append(f"the same groups in {grouping.resampled.share:.0%} of {grouping.resampled.resamples} resamples")
+        parts.append(f"the same groups in {grouping.resampled.share:.0%} of {grouping.resampled.resamples} resamples")
     elif measured:
-        said.append("how stable they are was not looked at: it is for budgets that a run asks for")
+        parts.append("stability was not tested, since the run did not ask for this budget")
     if ties := len(grouping.ties):
-        said.append(f"{'at least ' * (ties == MOST_TIES)}{ties} other{'s are' if ties > 1 else ' is'} just as good")
+        parts.append(f"{'at least ' * (ties == MAX_TIES)}{ties} other{'s are' if ties > 1 else ' is'} equally good")
     trained = [line for line in results.table() if (line.method, line.budget) == ("tag", k)]
     if trained and trained[0].change is not None:
-        said.append(f"trained, it changed the test losses by {signed(trained[0].change)} %")
-    return said
+        parts.append(f"training these networks changed the test losses by {signed(trained[0].change)} %")
+    return parts

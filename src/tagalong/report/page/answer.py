@@ -1,4 +1,4 @@
-"""The top of the page: the question, the answer, how sure it is, and the networks as cards."""
+"""The top of the page: the question, the answer with its uncertainty, and the recommended networks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 
 def answer(run: Run) -> Html:
-    """The question, the answer in one sentence, and the interval it rests on."""
+    """Returns the header: the question, the answer in one sentence, and its confidence interval."""
     results = run.results
     verdict, tasks = results.verdict(), len(results.problem.tasks)
     doubts = "; ".join(verdict.provisional)
@@ -33,20 +33,20 @@ def answer(run: Run) -> Html:
 
 
 def headline(verdict: Verdict) -> str:
-    """The answer in a few words."""
+    """Returns the answer in a few words."""
     if verdict.worth_it:
-        method, networks = verdict.recommended[0], f"{number(len(verdict.groups))} networks"
-        return (
-            f"None of them: each alone, in {networks}." if method == "stl" else f"In {networks}, grouped by {method}."
-        )
+        method, networks = verdict.recommended[0], f"{number_in_words(len(verdict.groups))} networks"
+        if method == "stl":
+            return f"None of them: train each task alone, in {networks}."
+        return f"Use {networks}, grouped by {method}."
     tried = verdict.candidate is not None or verdict.searched
-    return f"All of them, in one network{': no grouping does better for sure' if tried else ''}."
+    return f"All of them, in one network{': no grouping is reliably better' if tried else ''}."
 
 
-def number(count: int) -> str:
-    """Small numbers as words.
+def number_in_words(count: int) -> str:
+    """Spells out small numbers.
 
-    >>> number(3), number(40)
+    >>> number_in_words(3), number_in_words(40)
     ('three', '40')
     """
     return NUMBERS[count] if count < len(NUMBERS) else str(count)
@@ -57,7 +57,7 @@ def _seeds(verdict: Verdict) -> str:
 
 
 def _facts(verdict: Verdict) -> Html | None:
-    """The interval as a picture, and the costs, of the grouping that did best on validation."""
+    """Returns the confidence interval and the costs of the grouping that is best on validation."""
     if verdict.candidate is None or verdict.estimate is None:
         return None
     costs = [
@@ -70,7 +70,7 @@ def _facts(verdict: Verdict) -> Html | None:
         "div",
         tag(
             "p",
-            f"The best grouping on validation, {label_text(verdict.candidate)}, against one network:",
+            f"The best grouping on validation, {label_text(verdict.candidate)}, compared with one network:",
             class_="facts-title",
         ),
         tag("div", _interval(verdict), *facts, _fact(str(verdict.tried), "groupings tried"), class_="facts"),
@@ -83,14 +83,14 @@ def _fact(value: str, name: str) -> Html:
 
 
 def _interval(verdict: Verdict) -> Html:
-    """The change with its interval on a line, zero in the middle."""
+    """Draws the change and its interval on a line with zero in the middle."""
     assert verdict.estimate is not None
     low = verdict.estimate if verdict.low is None else verdict.low
     high = verdict.estimate if verdict.high is None else verdict.high
     most = 1.15 * max(abs(low), abs(high), abs(verdict.estimate), 1e-6)
     left, right, dot = (50 + 50 * value / most for value in (low, high, verdict.estimate))
     known = verdict.low is not None
-    said = f"{signed(low)} to {signed(high)} %" if known else "one seed: how sure is not known"
+    interval = f"{signed(low)} to {signed(high)} %" if known else "one seed, so there is no confidence interval"
     strip = tag(
         "div",
         tag("i", class_="zero"),
@@ -98,10 +98,10 @@ def _interval(verdict: Verdict) -> Html:
         tag("i", class_="dot", style=f"left:{dot:.1f}%"),
         class_="strip",
         role="img",
-        aria_label=f"change of the test losses {signed(verdict.estimate)} %, {said}",
+        aria_label=f"change of the test losses {signed(verdict.estimate)} %, {interval}",
     )
     ends = tag("div", tag("span", "← better"), tag("span", "worse →"), class_="ends", aria_hidden="true")
-    name = f"test loss; {100 * verdict.confidence:g} %: {said}" if known else said
+    name = f"test loss; {100 * verdict.confidence:g} % interval: {interval}" if known else interval
     return tag(
         "div",
         tag("span", f"{signed(verdict.estimate)} %", class_="value"),
@@ -113,7 +113,7 @@ def _interval(verdict: Verdict) -> Html:
 
 
 def recommended(run: Run) -> Html:
-    """The networks to use; below them the best grouping, where another answer was given."""
+    """Returns the networks to use, and below them the best grouping if it is not recommended."""
     verdict = run.results.verdict()
     title = "The networks to use" if len(verdict.groups) > 1 else "The network to use"
     other = None
@@ -123,7 +123,7 @@ def recommended(run: Run) -> Html:
         other = tag("details", tag("summary", name), cards)
     cards = _cards(run, verdict.recommended, verdict.groups)
     lead = f"{'Errors' if _errors_known(run) else 'Losses'} on test data" + (
-        ", and how the loss changed against one network for all." if verdict.worth_it else "."
+        ", and the change of the loss compared with one network for all tasks." if verdict.worth_it else "."
     )
     return tag(
         "section",
@@ -148,14 +148,14 @@ def _cards(run: Run, label: Label, groups: Sequence[Group]) -> Html:
 def _card(run: Run, number: int, group: Group, changes: dict[str, TaskChange], together: bool) -> Html:
     helpers = [tag("span", task, class_="chip helper") for task in sorted(group.helpers)]
     rows = [_task(run, changes[task], together) for task in run.results.problem.tasks if task in group.serves]
-    numbers = ["test error", "loss"] if _errors_known(run) else ["test loss", "change"]
+    numbers = ["test error", "loss change"] if _errors_known(run) else ["test loss", "change"]
     columns = ["serves", *(numbers[:1] if together else numbers)]
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
     return tag(
         "article",
         tag("h3", tag("span", class_="swatch"), f"Network {number}" if not together else "All tasks"),
         tag("table", head, tag("tbody", *rows), class_="served"),
-        tag("p", "trained along, to help: ", *_spaced(helpers), class_="helpers") if helpers else None,
+        tag("p", "trained only to help: ", *_with_spaces(helpers), class_="helpers") if helpers else None,
         class_=f"card n{(number - 1) % 8}",
     )
 
@@ -166,24 +166,24 @@ def _task(run: Run, change: TaskChange, together: bool) -> Html:
     number = error if _errors_known(run) else f"{change.loss:.4g}"
     cells = [tag("th", change.task, scope="row"), tag("td", number)]
     if not together:
-        cells.append(tag("td", change_text(change), class_=_tone(change)))
+        cells.append(tag("td", change_text(change), class_=_css_class(change)))
     return tag("tr", *cells)
 
 
 def _errors_known(run: Run) -> bool:
-    """Whether there are errors beside losses: networks trained elsewhere may have come without."""
+    """Returns whether errors are known, and not only losses; networks trained elsewhere may lack them."""
     return any(isfinite(found.error) for record in run.results.records for found in record.test.values())
 
 
 def change_text(change: TaskChange) -> str:
-    """A change in percent with its standard error."""
-    either = "" if change.stderr is None else f" ± {100 * change.stderr:.1f}"
-    return f"{signed(change.change)}{either} %"
+    """Formats a change in percent with its standard error."""
+    error = "" if change.stderr is None else f" ± {100 * change.stderr:.1f}"
+    return f"{signed(change.change)}{error} %"
 
 
-def _tone(change: TaskChange) -> str:
+def _css_class(change: TaskChange) -> str:
     return ("better" if change.change < 0 else "worse") if change.sure else "unsure"
 
 
-def _spaced(children: Sequence[Html]) -> list[object]:
+def _with_spaces(children: Sequence[Html]) -> list[object]:
     return [part for child in children for part in (child, " ")]

@@ -1,4 +1,4 @@
-"""The end of the page: how to read it, what affinity is not, and how it was obtained."""
+"""The end of the page: how to read it, what affinity does not mean, and how the results were obtained."""
 
 from __future__ import annotations
 
@@ -15,89 +15,90 @@ from tagalong.study import Cost, ProblemInfo, Results, Run
 METHODS = {
     "mtl": "one network for all tasks; everything is compared with it",
     "stl": "one network for each task",
-    "random": "groups drawn at random: what to expect of any grouping of this size",
+    "random": "groups drawn at random: what any grouping of this size can be expected to achieve",
     "tag": "groups chosen by the affinities of one training run (Fifty et al., 2021)",
     "cs": "groups chosen by the cosine of the tasks' gradients",
     "hoa": "groups chosen by the results of all pairs of tasks, each trained",
     "optimal": "every set of tasks trained, groups chosen on validation data",
-    "oracle": "every set of tasks trained, groups chosen on test data: no method, a bound",
+    "oracle": "every set of tasks trained, groups chosen on test data: a bound, not a method",
     "uw": "one network, losses weighted by learnt uncertainties",
-    "gradnorm": "one network, losses weighted so that gradients stay in balance",
+    "gradnorm": "one network, losses weighted so that gradients stay balanced",
     "pcgrad": "one network, conflicting gradients projected",
-    "auto": "networks that affinities and what was learnt so far suggest, trained and confirmed on validation data",
-    "chosen": "the best groups among the networks there were, chosen on validation data",
+    "auto": "networks suggested by affinities and by the networks trained so far, and confirmed on validation data",
+    "chosen": "the best groups of networks that were already trained, chosen on validation data",
 }
 READING = (
     (
         "Affinity",
-        "Take a step on one task alone, and see what share of another task's loss it removes: that is the affinity of "
-        "the first onto the second. Positive helps, negative hurts, and the two directions differ. It is the average "
-        "over the measured steps of one training run of all tasks, ± its standard error.",
+        "The affinity of one task onto another is the share of the other task's loss that a training step on the first "
+        "task alone removes. A positive affinity helps, a negative one hurts, and the two directions differ. Shown is "
+        "the average over the measured steps of one training run of all tasks, ± its standard error.",
     ),
     (
         "Groups",
-        "For a number of networks, the groups are those with the highest total affinity. A network serves the tasks "
-        "whose answers come from it, and may train others along that help. Stability is how often resampled "
-        "measurements lead to the same groups: below a half, other groups are about as likely.",
+        "For each number of networks, the groups are those with the highest total affinity. A network serves the tasks "
+        "whose predictions come from it, and may also train others because they help. Stability is how often "
+        "resampled measurements lead to the same groups; below one half, other groups are about as likely.",
     ),
     (
         "Verdict",
-        "Groups are chosen on validation data and judged on test data. Grouping is worth it only if its interval lies "
-        "below zero, with the noise of seeds, of test rows and of having tried several groupings counted in.",
+        "Groups are chosen on validation data and judged on test data. Grouping is worth it only if the confidence "
+        "interval of its change lies below zero. The interval allows for the noise of seeds and test rows, and for "
+        "the number of groupings that were tried.",
     ),
 )
 UNITS = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
 PARTS = ("train", "val", "test")
-UNREPEATABLE = ("", "-c", "ipykernel_launcher.py")  # what a prompt, `python -c` and a notebook are called
+UNREPEATABLE = ("", "-c", "ipykernel_launcher.py")  # program names of a prompt, `python -c` and a notebook
 
 
 def how_to_read(methods: Iterable[str]) -> Html:
-    """The three ideas, and the methods that were compared."""
-    ideas = [item for name, said in READING for item in (tag("dt", name), tag("dd", said))]
+    """Explains affinity, groups and verdict, and the methods that were compared."""
+    ideas = [item for name, text in READING for item in (tag("dt", name), tag("dd", text))]
     known = [(name, METHODS[name]) for name in dict.fromkeys(methods) if name in METHODS]
-    listed = [item for name, said in known for item in (tag("dt", name), tag("dd", said))]
+    explained = [item for name, text in known for item in (tag("dt", name), tag("dd", text))]
     return tag(
         "section",
-        tag("h2", "How to read this", id="reading-title"),
+        tag("h2", "How to read this page", id="reading-title"),
         tag("dl", *ideas),
-        tag("details", tag("summary", "The methods"), tag("dl", *listed)) if listed else None,
+        tag("details", tag("summary", "The methods"), tag("dl", *explained)) if explained else None,
         id="reading",
         aria_labelledby="reading-title",
     )
 
 
 def handle_with_care(tasks: Iterable[str]) -> Html:
-    """What affinity is not; tasks about people are named."""
+    """Warns of what affinity does not mean; names tasks about traits of people."""
     found = find_sensitive_tasks(tasks)
-    named = "; ".join(f"{trait}: {', '.join(names)}" for trait, names in found.items())
+    traits = "; ".join(f"{trait}: {', '.join(names)}" for trait, names in found.items())
     return tag(
         "aside",
         tag("h2", "Handle with care", id="care-title"),
         tag("p", GENERAL),
-        tag("p", PEOPLE.format(named=named)) if found else None,
+        tag("p", PEOPLE.format(named=traits)) if found else None,
         id="care",
         aria_labelledby="care-title",
     )
 
 
-def obtained(run: Run) -> Html:
-    """Everything a reader needs to judge and to repeat it."""
+def provenance(run: Run) -> Html:
+    """Returns what a reader needs to judge and to repeat the run."""
     results, settings = run.results, run.results.settings
     groups = [
         ("Data", _data(results.problem)),
-        ("Asked", _asked(settings)),
+        ("Settings", _settings(settings)),
         ("Recipe", _pairs(settings.get("recipe") or {})),
-        ("Affinity", _measured(run)),
-        ("Cost", spent(results)),
+        ("Affinity", _measurements(run)),
+        ("Cost", total_cost(results)),
         ("Versions", _pairs({**(settings.get("versions") or {}), "machine": settings.get("machine")})),
     ]
-    facts = [item for name, said in groups if said for item in (tag("dt", name), tag("dd", said))]
+    facts = [item for name, text in groups if text for item in (tag("dt", name), tag("dd", text))]
     return tag(
         "section",
-        tag("h2", "How it was obtained", id="obtained-title"),
+        tag("h2", "How this was obtained", id="obtained-title"),
         tag("dl", *facts),
         _labels(results.problem),
-        tag("h3", "To repeat it"),
+        tag("h3", "Repeat the run"),
         tag("pre", tag("code", "\n".join(commands(run))), tabindex="0", aria_label="Commands"),
         id="obtained",
         aria_labelledby="obtained-title",
@@ -112,17 +113,17 @@ def _data(problem: ProblemInfo) -> str:
     return "; ".join(parts)
 
 
-def _asked(settings: Mapping[str, Any]) -> str:
+def _settings(settings: Mapping[str, Any]) -> str:
     names = ("methods", "budgets", "seeds", "confirming_seeds", "options", "device", "executor", "git")
     return _pairs({name: settings.get(name) for name in names})
 
 
-def _measured(run: Run) -> str:
-    said = [
+def _measurements(run: Run) -> str:
+    parts = [
         f"{name}: {_pairs({**affinity.settings, 'measured steps': len(affinity.steps)})}"
         for name, affinity in run.affinities.items()
     ]
-    return "; ".join(said)
+    return "; ".join(parts)
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
@@ -138,46 +139,46 @@ def _plain(value: Any) -> str:
     return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 
-def spent(results: Results) -> str:
-    """What all networks of the run took; without that, what its methods took, each counted on its own."""
+def total_cost(results: Results) -> str:
+    """Returns the cost of all networks of the run; if that is not known, the sum over its methods."""
     known = results.settings.get("spent")
-    whole = Cost(**known) if known else _counted(results)
+    total = Cost(**known) if known else _sum_over_methods(results)
     parts = [
-        f"{counted(whole.networks, 'network')} trained" if whole.networks else "",
-        f"{counted(whole.steps, 'step')} of the optimiser" if whole.steps else "",
-        _duration(whole.seconds),
+        f"{counted(total.networks, 'network')} trained" if total.networks else "",
+        counted(total.steps, "optimiser step") if total.steps else "",
+        _duration(total.seconds),
     ]
-    said = ", ".join(part for part in parts if part)
-    return said if known or not said else f"at most {said}; networks that methods share are counted for each"
+    text = ", ".join(part for part in parts if part)
+    return text if known or not text else f"at most {text}; networks that methods share are counted for each method"
 
 
-def _counted(results: Results) -> Cost:
+def _sum_over_methods(results: Results) -> Cost:
     deciding = {(record.method, record.seed): record.deciding for record in results.records}
     training = (record.training for record in results.records if record.groups)
     return sum([*training, *deciding.values()], Cost())
 
 
 def _duration(seconds: float) -> str:
-    """Seconds as people say them.
+    """Formats seconds in a convenient unit.
 
     >>> _duration(95), _duration(7300)
-    ('1.6 minutes of computing', '2 hours of computing')
+    ('1.6 minutes of compute', '2 hours of compute')
     """
     if not seconds:
         return ""
     size, name = next((unit for unit in UNITS if seconds >= unit[0]), UNITS[-1])
-    return f"{seconds / size:.2g} {name} of computing"
+    return f"{seconds / size:.2g} {name} of compute"
 
 
 def commands(run: Run) -> list[str]:
-    """What was typed, and what makes this page again."""
+    """Returns the command that started the run, if it can be repeated, and the one that writes this page."""
     given = [str(part) for part in run.results.settings.get("command") or []]
     first = _program(given) if given else []
     return [*([shlex.join(first)] if first else []), shlex.join(["tagalong", "report", str(run.folder)])]
 
 
 def _program(given: Sequence[str]) -> list[str]:
-    """`tagalong …` for the command line, `python script.py …` for scripts; nothing for what cannot be typed again.
+    """Returns `tagalong …` for the command line, `python script.py …` for scripts, and nothing for interactive use.
 
     >>> _program(["/usr/bin/tagalong", "demo"]), _program(["train.py"]), _program(["-c"])
     (['tagalong', 'demo'], ['python', 'train.py'], [])
@@ -190,7 +191,7 @@ def _program(given: Sequence[str]) -> list[str]:
 
 
 def _labels(problem: ProblemInfo) -> Html | None:
-    """The labels of each task, and how many are missing."""
+    """Returns a table of the labels of each task, and how many are missing."""
     if not problem.labels:
         return None
     rows = [
@@ -203,8 +204,8 @@ def _labels(problem: ProblemInfo) -> Html | None:
         for task in problem.tasks
     ]
     headings = ["task", "kind", "error", *(f"labels {part}" for part in PARTS)]
-    made = table(headings, rows, caption="Tasks and their labels")
-    region = tag("div", made, class_="scroll", tabindex="0", role="region", aria_label="Tasks and their labels")
+    element = table(headings, rows, caption="Tasks and their labels")
+    region = tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Tasks and their labels")
     return tag("details", tag("summary", f"The {len(problem.tasks)} tasks and their labels"), region)
 
 

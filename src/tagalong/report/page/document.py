@@ -1,4 +1,4 @@
-"""The page of a run: one HTML file that needs no network, with the data its scripts draw."""
+"""Writes the page of a run: one HTML file with its scripts and data, which loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from tagalong.study import Run, label_text, read_run
 
 from ..grouping_figure import task_order
 from ..heatmap import Cells, affinity_heatmap
-from ..over_training import smoothed
+from ..over_training import smooth_affinity
 from ..result_figures import cost_against_error, known_costs, search_curve, task_changes
 from ..style import times
 from .affinity_sections import ESTIMATORS, budget, budgets_data, over_time, who_helps_whom
 from .answer import answer, recommended
-from .background import handle_with_care, how_to_read, obtained
-from .results_sections import auto_told, how_it_searched, was_it_worth_it
+from .background import handle_with_care, how_to_read, provenance
+from .results_sections import auto_decision, how_auto_searched, was_it_worth_it
 
 FILE = "report.html"
-# The bundle of plotly.js (MIT) with lines, bars and heat maps alone: a third of what the Python package brings.
+# A bundle of plotly.js (MIT) with lines, bars and heat maps only: a third of the size of the one in the Python package.
 PLOTLY = "plotly-cartesian.min.js"
 SCRIPTS = ("theme.js", "heatmap.js", "over_time.js", "budget.js", "worth.js", "search.js", "sort.js", "start.js")
-# Nothing may be fetched, whatever a task is called.
+# The browser must not load anything, even if the name of a task contains HTML.
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 )
-ENOUGH = 20  # measured steps, below which trimming cuts nothing
+MIN_STEPS_TO_TRIM = 20  # measured steps below which trimming cuts nothing
 
 
 def write_report(run: str | Path | Run, path: str | Path | None = None) -> Path:
-    """Makes the page of a finished run from its files: one file, no network, opens anywhere.
+    """Writes the page of a finished run: one HTML file that works offline.
 
     Args:
-        run: the folder of the run, or what was read from it.
-        path: where to write the page; `report.html` in that folder by default.
+        run: the folder of the run, or what `read_run` returned.
+        path: where to write the page; by default `report.html` in the folder of the run.
 
     Returns:
-        The file.
+        The path of the page.
 
     Raises:
-        ValueError: the folder is not one of a finished run, or a file in it is damaged.
+        InvalidInput: the folder is not that of a finished run, or a file in it is damaged.
     """
     found = run if isinstance(run, Run) else read_run(run)
     file = found.folder / FILE if path is None else Path(path)
@@ -60,15 +60,15 @@ def write_report(run: str | Path | Run, path: str | Path | None = None) -> Path:
 
 
 def page(run: Run, groupings: dict[int, Grouping]) -> str:
-    """The page of a run as HTML.
+    """Returns the page of a run as HTML.
 
     Args:
-        run: what it left behind.
-        groupings: the best groups by affinity for each number of networks; empty where nothing was measured.
+        run: the run.
+        groupings: the best groups by affinity for each number of networks; empty if no affinity was measured.
     """
     shown = run.shown_budget(groupings) if groupings else 1
     order = task_order(groupings[shown]) if groupings else []
-    told = auto_told(run)
+    decision = auto_decision(run)
     methods = [record.method for record in run.results.records]
     body = [
         tag("a", "Skip to the networks", href="#networks", class_="skip"),
@@ -80,13 +80,15 @@ def page(run: Run, groupings: dict[int, Grouping]) -> str:
             over_time(run),
             budget(groupings, shown) if groupings else None,
             was_it_worth_it(run.results),
-            how_it_searched(told) if told else None,
+            how_auto_searched(decision) if decision else None,
             how_to_read(methods),
             handle_with_care(run.results.problem.tasks),
-            obtained(run),
+            provenance(run),
         ),
-        tag("footer", f"Made by tagalong {__version__}. This page is one file and fetches nothing."),
-        tag("noscript", tag("p", "The plots and the slider need JavaScript; everything else does not.")),
+        tag(
+            "footer", f"Made by tagalong {__version__}. This page is a single file and loads nothing from the internet."
+        ),
+        tag("noscript", tag("p", "The plots and the slider need JavaScript.")),
         tag("script", Html(as_script(page_data(run, groupings, shown))), type="application/json", id="data"),
         tag("script", Html(_static(PLOTLY))),
         tag("script", Html("(() => {\n'use strict';\n" + "\n".join(map(_static, SCRIPTS)) + "\n})();")),
@@ -108,7 +110,7 @@ def _static(name: str) -> str:
 
 
 def page_data(run: Run, groupings: Mapping[int, Grouping], shown: int) -> dict[str, Any]:
-    """Everything that is drawn; task names are plain text, to be escaped where they are shown."""
+    """Returns the data of all plots; names of tasks are plain text, which the scripts escape."""
     grouping, results = groupings.get(shown), run.results
     order = task_order(grouping) if grouping else []
     return {
@@ -118,23 +120,23 @@ def page_data(run: Run, groupings: Mapping[int, Grouping], shown: int) -> dict[s
         "shown": shown,
         "costs": _costs(run),
         "changes": _changes(run, order),
-        "search": as_plotly_json(search_curve(told)) if (told := auto_told(run)) else None,
+        "search": as_plotly_json(search_curve(decision)) if (decision := auto_decision(run)) else None,
     }
 
 
 def as_script(data: Mapping[str, Any]) -> str:
-    """JSON that may stand inside a script element: nothing in it can end the element."""
+    """Returns JSON that is safe inside a script element: nothing in it can close the element."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def heatmaps(run: Run, grouping: Grouping) -> list[dict[str, Any]]:
-    """One heat map per estimator and average."""
+    """Returns one heat map per estimator and average."""
     found = []
     for name, measured in run.affinities.items():
         ordered = measured.only(task_order(grouping))
         for average in ("mean", "trimmed"):
-            if average == "trimmed" and len(measured.steps) < ENOUGH:
+            if average == "trimmed" and len(measured.steps) < MIN_STEPS_TO_TRIM:
                 continue
             affinity = ordered.averaged(average) if len(ordered.steps) else ordered
             figure = affinity_heatmap(affinity, grouping=grouping)
@@ -149,27 +151,27 @@ def heatmaps(run: Run, grouping: Grouping) -> list[dict[str, Any]]:
 
 
 def _unit(affinity: Affinity) -> str:
-    """In what the numbers in the cells are written."""
+    """Returns the unit of the numbers in the cells."""
     return times(Cells.of(affinity, "zero").power)
 
 
 def over_time_data(affinity: Affinity) -> dict[str, Any] | None:
-    """Means of moving windows and their errors, by target and source."""
+    """Returns the means of moving windows and their standard errors, by target and source."""
     if len(affinity.steps) < 2:
         return None
-    windows = smoothed(affinity, None)
+    windows = smooth_affinity(affinity, None)
     return {
         "tasks": list(affinity.tasks),
         "window": windows.window,
         "steps": [round(step, 1) for step in windows.steps.tolist()],
-        "mean": _rounded(windows.mean.transpose(2, 1, 0).tolist(), 4),
-        "stderr": _rounded(windows.stderr.transpose(2, 1, 0).tolist(), 2),
+        "mean": _round(windows.mean.transpose(2, 1, 0).tolist(), 4),
+        "stderr": _round(windows.stderr.transpose(2, 1, 0).tolist(), 2),
         "highest": np.argsort(-np.nan_to_num(affinity.mean, nan=-np.inf), axis=0, kind="stable").T.tolist(),
     }
 
 
 def _costs(run: Run) -> list[dict[str, Any]]:
-    """Cost against error, for each cost that is known of two methods or more."""
+    """Returns the figures of cost against error, for each cost that is known for at least two methods."""
     known = known_costs(run.results)
     return [{"name": cost, "figure": as_plotly_json(cost_against_error(run.results, cost))} for cost in known]
 
@@ -189,7 +191,7 @@ def _changes(run: Run, order: list[str]) -> list[dict[str, Any]]:
 
 
 def as_plotly_json(figure: Any) -> dict[str, Any]:
-    """A figure as plotly.js takes it, without what the page decides: size, title, template."""
+    """Returns a figure for plotly.js without what the page sets itself: size, title, template."""
     document: dict[str, Any] = json.loads(figure.to_json())
     layout = document["layout"]
     for name in ("width", "height", "title", "template", "margin", "plot_bgcolor"):
@@ -197,10 +199,10 @@ def as_plotly_json(figure: Any) -> dict[str, Any]:
     return document
 
 
-def _rounded(values: Any, digits: int) -> Any:
-    """Numbers with so many digits, null where there is none."""
+def _round(values: Any, digits: int) -> Any:
+    """Rounds nested lists of numbers to significant digits; None where a number is not finite."""
     if isinstance(values, list):
-        return [_rounded(value, digits) for value in values]
+        return [_round(value, digits) for value in values]
     if not isfinite(values):
         return None
     return round(values, digits - 1 - floor(log10(abs(values)))) if values else 0.0

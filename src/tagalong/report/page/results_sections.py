@@ -1,4 +1,4 @@
-"""Sections of the page on results: was it worth it, method by method, and how `auto` searched."""
+"""Sections of the page on results: the comparison of all methods, and how `auto` searched."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tagalong.study import Lesson, MethodSummary, Results, Run, SearchLog
 from ..result_figures import change_error, known_costs
 from ..style import signed
 
-# heading, what is shown, what is sorted by
+# heading, text of a cell, key to sort by
 Column = tuple[str, Callable[[MethodSummary], str], Callable[[MethodSummary], float | str | None]]
 
 
 def was_it_worth_it(results: Results) -> Html:
-    """Figure and table of all methods and budgets, then the tasks one by one."""
+    """Returns the figure and the table of all methods and budgets, then the changes of each task."""
     return tag(
         "section",
         tag("h2", "Was it worth it?", id="worth-title"),
         *(_with_costs(results) if known_costs(results) else _without_costs(results)),
         tag("h3", "Task by task"),
-        tag("div", tag("label", "What changes with ", tag("select", id="changes-method")), class_="switches"),
+        tag("div", tag("label", "Changes with ", tag("select", id="changes-method")), class_="switches"),
         tag("div", id="changes", class_="plot", role="img", aria_label="Change of each task's test loss"),
         id="worth",
         aria_labelledby="worth-title",
@@ -31,29 +31,30 @@ def was_it_worth_it(results: Results) -> Html:
 
 def _with_costs(results: Results) -> list[Html]:
     lead = (
-        "Every method and budget: what it cost, and what it changed on average over tasks against one network for all "
-        "of them. Lower is better, further left is cheaper; bars are one standard error, and what lies within two of "
-        "them may be luck."
+        "The cost of every method and budget, and the change of the test loss, averaged over tasks, compared with one "
+        "network for all tasks. Lower is better, further left is cheaper. Bars are one standard error; a change of "
+        "less than two standard errors may be due to chance."
     )
-    said = "Cost against error; the table beside it has the numbers"
-    figure = tag("div", id="cost", class_="plot", role="img", aria_label=said)
+    description = "Cost against error; the table next to it has the numbers"
+    figure = tag("div", id="cost", class_="plot", role="img", aria_label=description)
     return [
         tag("p", lead, class_="lead"),
         tag("div", id="cost-switches", class_="switches"),
-        tag("div", figure, tag("div", methods_table(results), class_="beside"), class_="pair"),
+        tag("div", figure, tag("div", methods_table(results), class_="next-to-plot"), class_="pair"),
     ]
 
 
 def _without_costs(results: Results) -> list[Html]:
     lead = (
-        "Every method and budget: what it changed on average over tasks against one network for all of them. What they "
-        "cost is not known. Lower is better; what lies within two standard errors of zero may be luck."
+        "The change of the test loss of every method and budget, averaged over tasks, compared with one network for "
+        "all tasks. Costs are not known. Lower is better; a change of less than two standard errors may be due to "
+        "chance."
     )
     return [tag("p", lead, class_="lead"), methods_table(results)]
 
 
 def methods_table(results: Results) -> Html:
-    """One row per method and budget; headings sort."""
+    """Returns a sortable table with one row per method and budget."""
     lines = results.table()
     columns = [column for column in _columns(results) if any(column[1](line) for line in lines)]
     best = results.verdict().recommended
@@ -62,28 +63,30 @@ def methods_table(results: Results) -> Html:
         for i, (name, _, _) in enumerate(columns)
     ]
     body = [_method_row(line, columns, (line.method, line.budget) == best) for line in lines]
-    there = {name for name, _, _ in columns}
+    names = {name for name, _, _ in columns}
     costs = (
-        " Costs count steps of the optimiser in units of training all tasks together once; deciding is counted once "
-        "for all budgets."
+        " Costs are optimiser steps, as a multiple of training one network for all tasks; the cost of deciding covers "
+        "all budgets."
     )
+    size = " Size is the number of parameters, as a multiple of that network's."
     notes = (
-        f"± one standard error over seeds and test rows.{costs if 'training' in there else ''}"
-        f"{' Size: parameters, likewise.' if 'size' in there else ''} The shaded row is the one to use."
+        f"± is one standard error over seeds and test rows.{costs if 'training' in names else ''}"
+        f"{size if 'size' in names else ''} The shaded row is recommended."
     )
     if any(line.diverged for line in lines):
-        notes += " Diverged: a network had no finite validation loss, with one seed or more."
-    starred = " * looked at test data: a bound, not a method." if not all(line.honest for line in lines) else ""
-    made = tag(
+        notes += " Diverged: with at least one seed, a network had no finite validation loss."
+    if not all(line.honest for line in lines):
+        notes += " * Chosen on test data: a bound, not a method."
+    element = tag(
         "table",
-        tag("caption", "All methods", tag("span", "; choose a heading to sort", class_="hint")),
+        tag("caption", "All methods", tag("span", "; click a heading to sort", class_="hint")),
         tag("thead", tag("tr", *head)),
         tag("tbody", *body),
         class_="sortable",
         id="methods",
     )
-    region = tag("div", made, class_="scroll", tabindex="0", role="region", aria_label="Table of all methods")
-    return Html(region + tag("p", notes + starred, class_="note"))
+    region = tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Table of all methods")
+    return Html(region + tag("p", notes, class_="note"))
 
 
 def _method_row(line: MethodSummary, columns: Sequence[Column], best: bool) -> Html:
@@ -98,22 +101,22 @@ def _method_row(line: MethodSummary, columns: Sequence[Column], best: bool) -> H
 def _columns(results: Results) -> list[Column]:
     def change(line: MethodSummary) -> str:
         error = change_error(line, results)
-        either = "" if error is None else f" ± {100 * error:.1f}"
+        plus_minus = "" if error is None else f" ± {100 * error:.1f}"
         known = line.change is not None and line.method != "mtl"
-        return "diverged" if line.diverged else f"{signed(line.change or 0.0)}{either} %" if known else ""
+        return "diverged" if line.diverged else f"{signed(line.change or 0.0)}{plus_minus} %" if known else ""
 
     return [
         ("method", lambda line: line.method if line.honest else f"{line.method}*", lambda line: line.method),
         ("budget", lambda line: "" if line.budget is None else str(line.budget), lambda line: line.budget),
         ("networks", lambda line: str(len(line.groups) or ""), lambda line: len(line.groups) or None),
-        ("against mtl", change, lambda line: line.change),
-        ("against random", lambda line: _percent(line.random_change), lambda line: line.random_change),
+        ("vs. mtl", change, lambda line: line.change),
+        ("vs. random", lambda line: _percent(line.random_change), lambda line: line.random_change),
         ("total loss", lambda line: "" if line.diverged else f"{line.total:.4g}", _total),
         ("deciding", lambda line: _times(line.deciding_cost), lambda line: line.deciding_cost),
         ("training", lambda line: _times(line.training_cost), lambda line: line.training_cost),
         ("size", lambda line: _times(line.relative_parameters), lambda line: line.relative_parameters),
         ("latency", lambda line: _milliseconds(line.latency), lambda line: line.latency),
-        ("money", lambda line: "" if line.money is None else f"{line.money:.4g}", lambda line: line.money),
+        ("price", lambda line: "" if line.money is None else f"{line.money:.4g}", lambda line: line.money),
     ]
 
 
@@ -133,42 +136,42 @@ def _milliseconds(value: float | None) -> str:
     return "" if value is None else f"{1000 * value:.2g} ms"
 
 
-def auto_told(run: Run) -> Mapping[str, Any] | None:
-    """What `auto` told of its decision; None where it was not asked, or had nothing to decide."""
-    told: Mapping[str, Any] | None = run.results.settings.get("decisions", {}).get("auto")
-    return told if told and told.get("steps") else None
+def auto_decision(run: Run) -> Mapping[str, Any] | None:
+    """Returns the record of the search by `auto`; None if there was no search."""
+    decision: Mapping[str, Any] | None = run.results.settings.get("decisions", {}).get("auto")
+    return decision if decision and decision.get("steps") else None
 
 
-def how_it_searched(told: Mapping[str, Any]) -> Html:
-    """The curve, then every training."""
+def how_auto_searched(decision: Mapping[str, Any]) -> Html:
+    """Returns the search curve, then a table of every training."""
     return tag(
         "section",
         tag("h2", "How auto searched", id="search-title"),
         tag(
             "p",
-            SearchLog(told).sentence + " The curve shows what it expected, on validation data, of the best networks it "
-            "had trained by then. Expectations are shrunk by how much luck there is, and count only once they stand "
-            "out from their doubt: zero means one network for all tasks.",
+            SearchLog(decision).sentence + " The curve shows the change that it expected, on validation data, from "
+            "the best networks trained so far. Expectations are shrunk towards zero according to their noise, and "
+            "count only once they clearly exceed it; zero means one network for all tasks.",
             class_="lead",
         ),
         tag("div", id="search-curve", class_="plot", role="img", aria_label="Expected change against effort"),
-        tag("details", tag("summary", "What each training taught"), _table(told)),
+        tag("details", tag("summary", "All trainings of the search"), _table(decision)),
         id="search",
         aria_labelledby="search-title",
     )
 
 
-def _table(told: Mapping[str, Any]) -> Html:
-    budgets = [int(budget) for budget in told["chosen"]]
-    names = ["effort", "tasks", "seed", "against all together", *(f"best after, budget {k}" for k in budgets)]
-    made = tag(
+def _table(decision: Mapping[str, Any]) -> Html:
+    budgets = [int(budget) for budget in decision["chosen"]]
+    names = ["effort", "tasks", "seed", "vs. all together", *(f"best so far, budget {k}" for k in budgets)]
+    element = tag(
         "table",
-        tag("caption", "Changes are of validation losses, a mean over the network's tasks", class_="quiet"),
+        tag("caption", "Changes of the validation loss, averaged over the network's tasks", class_="quiet"),
         tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names))),
-        tag("tbody", *(_lesson_row(one, budgets) for one in SearchLog(told).lessons)),
+        tag("tbody", *(_lesson_row(one, budgets) for one in SearchLog(decision).lessons)),
         id="lessons",
     )
-    return tag("div", made, class_="scroll", tabindex="0", role="region", aria_label="Table of all trainings")
+    return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Table of all trainings")
 
 
 def _lesson_row(one: Lesson, budgets: list[int]) -> Html:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tagalong.group import Group
-from tagalong.learn import Problem, drawing, parameters_of, width_for
+from tagalong.learn import Problem, count_parameters, seeded_rng, width_for
 
 from .method import Choice, Decision, Method, everything, rule_problem
 
@@ -57,7 +57,7 @@ class Wide(Mtl):
         if not self.times > 0:
             return [f"`methods`: {self.name!r} must be a positive multiple, found {self.times:g}"]
         try:
-            with drawing(0, "check"):
+            with seeded_rng(0, "check"):
                 problem.make_encoder(self.width(problem))
         except ValueError as error:
             return [f"`methods`: {self.name!r} cannot widen this network: {error}"]
@@ -68,7 +68,7 @@ class Wide(Mtl):
             names = problem.names
             self._width = self.times
             if self.of == "big":
-                self._width = width_for(problem, names, self.times * parameters_of(problem, names))
+                self._width = width_for(problem, names, self.times * count_parameters(problem, names))
         return self._width
 
 

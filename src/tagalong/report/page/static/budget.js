@@ -1,4 +1,4 @@
-// The groups for a number of networks, and how much each further network adds.
+// The groups for a number of networks, and the curve of total affinity over this number.
 function drawBudgets() {
   const slider = find('budget-slider');
   if (!slider || !data.budgets.length) return;
@@ -40,12 +40,12 @@ function showGroups({ k, networks, summary, unsettled }) {
 }
 
 function chip(task, kind, unsettled) {
-  const made = document.createElement('span');
-  made.className = `chip ${kind}`;
-  made.textContent = task + (unsettled ? ' ~' : '');
-  if (kind === 'helper') made.title = 'trained along, to help';
-  if (unsettled) made.title = 'its place changes in more than a fifth of the resamples';
-  return made;
+  const element = document.createElement('span');
+  element.className = `chip ${kind}`;
+  element.textContent = task + (unsettled ? ' ~' : '');
+  if (kind === 'helper') element.title = 'trained only to help';
+  if (unsettled) element.title = 'its group changes in more than a fifth of the resamples';
+  return element;
 }
 
 function budgetCurve(chosen) {
@@ -60,7 +60,7 @@ function budgetCurve(chosen) {
     marker: { size: ks.map((k) => (k === chosen ? 13 : 6)), color: COLOURS[0], opacity: 1, line: { width: 0 } },
   };
   const bound = {
-    name: 'no grouping can exceed', x: ks, y: data.budgets.map((one) => one.bound), hoverinfo: 'skip',
+    name: 'upper bound', x: ks, y: data.budgets.map((one) => one.bound), hoverinfo: 'skip',
     mode: 'lines', line: { color: muted, dash: 'dot', width: 1.5 },
   };
   const layout = {

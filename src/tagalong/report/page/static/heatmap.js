@@ -1,4 +1,4 @@
-// Who helps whom: one heat map per estimator and average.
+// The heat map of affinities, one for each estimator and average.
 const DARK_SCALE = [
   [0, '#cf5a48'], [0.2, '#a03a3c'], [0.38, '#572a30'], [0.5, '#23262d'],
   [0.62, '#1f3f5c'], [0.8, '#2a6592'], [1, '#3a86b8'],
@@ -31,7 +31,7 @@ function heatmap({ figure, tasks, unit }, width) {
   const cell = fitting >= 8 ? Math.min(72, fitting) : Math.floor((width - 50) / n);
   find('heatmap-unit').textContent = unit && cell >= 38 ? `numbers${unit}` : '';
   const traces = figure.data.map((trace) => heatLayer(trace, cell));
-  const named = cell >= 8; // smaller ones show their names when pointed at
+  const named = cell >= 8; // for smaller cells, hovering shows the names
   const ticks = { tickvals: names.map((_, i) => i), ticktext: names, showticklabels: named, tickfont: { size: cell < 12 ? 8 : small ? 11 : 13 } };
   const layout = { ...figure.layout };
   layout.xaxis = { ...layout.xaxis, ...ticks, title: { text: '… helps or hurts' }, constrain: undefined };

@@ -1,8 +1,8 @@
-// What auto expected of the best networks it had, against the effort.
+// The change that auto expected from the best networks so far, against the effort.
 function drawSearch() {
   if (!data.search) return;
   plot('search-curve', () => {
-    const traces = data.search.data.map((trace) => ({ ...marked(trace), line: { ...trace.line, color: recoloured(trace.line.color) } }));
+    const traces = data.search.data.map((trace) => ({ ...adaptMarker(trace), line: { ...trace.line, color: adaptColour(trace.line.color) } }));
     return { traces, layout: { ...data.search.layout, legend: LEGEND }, height: 360 };
   });
 }

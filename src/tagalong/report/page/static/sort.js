@@ -1,24 +1,24 @@
-// Headings of tables sort by their column; once more, the other way round.
+// Clicking a heading sorts a table by its column; clicking again reverses the order.
 function makeSortable(table) {
   const body = table.tBodies[0];
   const headings = [...table.tHead.rows[0].cells];
   headings.forEach((heading, column) => {
     heading.querySelector('button').addEventListener('click', () => {
-      const rising = heading.getAttribute('aria-sort') !== 'ascending';
+      const ascending = heading.getAttribute('aria-sort') !== 'ascending';
       for (const other of headings) other.setAttribute('aria-sort', 'none');
-      heading.setAttribute('aria-sort', rising ? 'ascending' : 'descending');
+      heading.setAttribute('aria-sort', ascending ? 'ascending' : 'descending');
       const rows = [...body.rows];
-      rows.sort((a, b) => compare(a.cells[column].dataset.sort, b.cells[column].dataset.sort, rising));
+      rows.sort((a, b) => compare(a.cells[column].dataset.sort, b.cells[column].dataset.sort, ascending));
       body.append(...rows);
     });
   });
 }
 
-// Numbers by size, names by letter, nothing last.
-function compare(a, b, rising) {
+// Numbers by value, texts alphabetically, empty cells last.
+function compare(a, b, ascending) {
   if (a === b) return 0;
   if (a === '' || b === '') return a === '' ? 1 : -1;
   const numbers = !Number.isNaN(Number(a)) && !Number.isNaN(Number(b));
   const order = numbers ? Number(a) - Number(b) : a.localeCompare(b);
-  return rising ? order : -order;
+  return ascending ? order : -order;
 }

@@ -1,4 +1,4 @@
-// Draws everything, and again when the width or the mode changes, or for print.
+// Draws everything, and redraws when the width or the colour scheme changes, and for printing.
 const redrawAll = () => redraws.forEach((redraw) => redraw());
 
 drawHeatmaps();

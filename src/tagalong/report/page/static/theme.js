@@ -1,4 +1,4 @@
-// Colours and sizes of all plots: they follow the system's light or dark mode, the width of the page, and print.
+// Colours and sizes of all plots, which depend on light or dark mode, the width of the page, and printing.
 const data = JSON.parse(document.getElementById('data').textContent);
 const root = document.documentElement;
 const darkMode = matchMedia('(prefers-color-scheme: dark)');
@@ -9,15 +9,15 @@ const redraws = [];
 
 const find = (id) => document.getElementById(id);
 
-// plotly reads tags, entities and, between dollar signs, TeX: names must be plain text.
+// Escapes names for plotly, which interprets tags, entities and, between dollar signs, TeX.
 const ESCAPES = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '$': '&#36;' };
-const literal = (name) => name.replace(/[&<>$]/g, (sign) => ESCAPES[sign]);
+const literal = (name) => name.replace(/[&<>$]/g, (character) => ESCAPES[character]);
 
 function label(name, longest) {
-  const signs = [...name]; // whole ones: a string is cut between halves of an emoji
-  if (signs.length <= longest) return literal(name);
+  const characters = [...name]; // slicing the string could cut an emoji in half
+  if (characters.length <= longest) return literal(name);
   const half = Math.floor(longest / 2);
-  return literal(signs.slice(0, half).join('') + '…' + signs.slice(signs.length - half + 1).join(''));
+  return literal(characters.slice(0, half).join('') + '…' + characters.slice(characters.length - half + 1).join(''));
 }
 
 function theme() {
@@ -27,10 +27,10 @@ function theme() {
   return { ink: read('--ink'), muted: read('--muted'), line: read('--line'), raised: read('--raised'), dark };
 }
 
-function themed(layout, width, height) {
+function applyTheme(layout, width, height) {
   const { ink, muted, line, raised } = theme();
   const family = getComputedStyle(document.body).fontFamily;
-  const made = {
+  const result = {
     margin: { l: 8, r: 12, t: 12, b: 8 },
     ...layout,
     width,
@@ -44,63 +44,63 @@ function themed(layout, width, height) {
   for (const [name, axis] of Object.entries(layout)) {
     if (/^[xy]axis/.test(name)) {
       const title = { ...axis.title, font: { size: 13, color: muted }, standoff: 10 };
-      made[name] = { ...axis, title, gridcolor: line, zerolinecolor: muted, fixedrange: true, automargin: true, ticks: '', ticklabelstandoff: 5 };
+      result[name] = { ...axis, title, gridcolor: line, zerolinecolor: muted, fixedrange: true, automargin: true, ticks: '', ticklabelstandoff: 5 };
     }
   }
-  return made;
+  return result;
 }
 
-// Black and white are ink and paper, which dark mode swaps; deep colours get lighter.
-function recoloured(value) {
+// Replaces black and white by the colours of text and background, and dark colours by lighter ones in dark mode.
+function adaptColour(value) {
   const { ink, raised, dark } = theme();
   const swapped = { '#000000': ink, '#ffffff': raised, ...(dark && { '#2166ac': '#7db8ee', '#b2182b': '#f09a8d' }) };
   return Array.isArray(value) ? value.map((one) => swapped[one] ?? one) : swapped[value] ?? value;
 }
 
-function marked(trace) {
-  const marker = { ...trace.marker, color: recoloured(trace.marker.color) };
-  marker.line = { ...trace.marker.line, color: recoloured(trace.marker.line.color) };
+function adaptMarker(trace) {
+  const marker = { ...trace.marker, color: adaptColour(trace.marker.color) };
+  marker.line = { ...trace.marker.line, color: adaptColour(trace.marker.line.color) };
   return { ...trace, marker };
 }
 
-// Above the plot, where it grows without pushing the axis away.
+// Above the plot, where a long legend does not overlap the axis.
 const LEGEND = { orientation: 'h', x: 0, y: 1.02, yanchor: 'bottom' };
 
-// Plots are drawn when they come near the window, so that a long page is ready at once. Their room is kept from the
-// start: what stands below does not move away from the pointer.
+// Plots are drawn when they are scrolled near the window, so that a long page loads quickly. Their height is reserved
+// from the start, so that what is below does not move.
 const nearby = new IntersectionObserver(
   (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => waiting.get(entry.target)?.()),
   { rootMargin: '800px' },
 );
 const waiting = new Map();
 
-// Draws soon, and again whenever colours or widths change; gives the function that does. `drawn` is called once.
+// Draws a plot when it comes near the window; returns a function that redraws it. `drawn` is called the first time.
 function plot(id, build, drawn = () => {}) {
   const place = find(id);
   if (!place) return () => {};
-  const made = () => {
+  const reserve = () => {
     const figure = build(place.clientWidth);
     place.style.height = `${figure.height}px`;
     return figure;
   };
   const draw = () => {
-    const { traces, layout, width, height } = made();
-    Plotly.react(place, traces, themed(layout, width ?? place.clientWidth, height), CONFIG);
+    const { traces, layout, width, height } = reserve();
+    Plotly.react(place, traces, applyTheme(layout, width ?? place.clientWidth, height), CONFIG);
     if (waiting.delete(place)) {
       nearby.unobserve(place);
       drawn(place);
     }
   };
-  made();
+  reserve();
   waiting.set(place, draw);
   nearby.observe(place);
-  redraws.push(() => (waiting.has(place) ? made() : draw()));
+  redraws.push(() => (waiting.has(place) ? reserve() : draw()));
   return () => waiting.has(place) || draw();
 }
 
 const drawWaiting = () => waiting.forEach((draw) => draw());
 
-// A row of buttons of which one is chosen; nothing where there is no choice.
+// A row of radio buttons; nothing if there is only one option.
 function choice(place, name, options, chosen, changed) {
   if (options.length < 2) return;
   const field = document.createElement('fieldset');

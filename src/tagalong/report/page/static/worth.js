@@ -1,9 +1,9 @@
-// Cost against error, and the changes of one method task by task.
+// Cost against error, and the change of each task with one method.
 function drawWorth() {
   if (data.costs.length) {
     let chosen = data.costs[0].name;
     const redraw = plot('cost', (width) => costFigure(data.costs.find(({ name }) => name === chosen), width));
-    choice(find('cost-switches'), 'cost of', data.costs.map(({ name }) => name), chosen, (option) => {
+    choice(find('cost-switches'), 'cost', data.costs.map(({ name }) => name), chosen, (option) => {
       chosen = option;
       redraw();
     });
@@ -20,11 +20,11 @@ function drawWorth() {
 
 function costFigure({ figure }, width) {
   const traces = figure.data.map((trace) => {
-    const made = marked(trace);
-    made.line = { ...trace.line, color: recoloured(trace.line.color) };
-    made.error_y = { ...trace.error_y, color: recoloured(trace.line.color) };
-    made.textfont = { size: 11, color: theme().muted };
-    return made;
+    const adapted = adaptMarker(trace);
+    adapted.line = { ...trace.line, color: adaptColour(trace.line.color) };
+    adapted.error_y = { ...trace.error_y, color: adaptColour(trace.line.color) };
+    adapted.textfont = { size: 11, color: theme().muted };
+    return adapted;
   });
   const rows = Math.ceil(traces.length / Math.max(1, Math.floor(width / 110)));
   const layout = { ...figure.layout, legend: LEGEND };
@@ -33,6 +33,6 @@ function costFigure({ figure }, width) {
 }
 
 function changesFigure({ figure }) {
-  const traces = figure.data.map((trace) => ({ ...marked(trace), error_x: { ...trace.error_x, color: theme().muted } }));
+  const traces = figure.data.map((trace) => ({ ...adaptMarker(trace), error_x: { ...trace.error_x, color: theme().muted } }));
   return { traces, layout: figure.layout, height: 24 * figure.layout.yaxis.tickvals.length + 90 };
 }

@@ -7,8 +7,8 @@ LONG = "a & b $x$" + " that goes on and on" * 12
 HOSTILE = ("<script>alert(1)</script>", "<img src=x onerror=alert(2)>", "is_male", LONG, "%{x}", "</script><b>x")
 
 
-class Seen:
-    """A page in the browser, and everything it complained of or asked the network for."""
+class BrowserPage:
+    """A page in the browser, and its errors, messages and network requests."""
 
     def __init__(self, browser: Any, file: Path, **context: Any) -> None:
         self.complaints: list[str] = []
@@ -17,17 +17,17 @@ class Seen:
         self.page.on("console", lambda message: self.complaints.append(f"console: {message.text}"))
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         self.page.on("dialog", lambda dialog: (self.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        self.page.on("request", self._requested)
+        self.page.on("request", self._record_request)
         self.file = file
         self.page.goto(file.as_uri())
         self.page.wait_for_selector("html[data-ready]")
 
-    def _requested(self, request: Any) -> None:
+    def _record_request(self, request: Any) -> None:
         if request.url != self.file.as_uri():
             self.complaints.append(f"request: {request.url}")
 
-    def plotted(self, name: str) -> Any:
-        """The plot with this id, scrolled to and drawn."""
+    def drawn_plot(self, name: str) -> Any:
+        """Scrolls to the plot with this id and returns it once it is drawn."""
         self.page.locator(f"#{name}").scroll_into_view_if_needed()
         self.page.wait_for_selector(f"#{name} .main-svg")
         return self.page.locator(f"#{name}")

@@ -1,4 +1,4 @@
-"""Folders as a study leaves them, made up in a moment: no network is trained."""
+"""Fake folders of finished runs, written without training."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make_run(
 ) -> Results:
     """Three seeds of mtl, stl, tag and oracle; two clusters of tasks that help each other."""
     folder.mkdir(parents=True, exist_ok=True)
-    affinity = made_up_affinity(tasks, steps)
+    affinity = fake_affinity(tasks, steps)
     affinity.save(folder / "affinity.json")
     cosine = Affinity.from_history(affinity.history * 50, tasks, settings={"estimator": "cosine"})
     cosine.save(folder / "affinity-cs.json")
@@ -52,14 +52,14 @@ def make_run(
         notes=("drawn at random",),
     )
     noise = {("tag", k): 0.002 for k in budgets}
-    told = {"budgets": [*budgets], "decisions": {"auto": made_up_search(tasks, budgets)}}
+    told = {"budgets": [*budgets], "decisions": {"auto": fake_search(tasks, budgets)}}
     results = Results(records, problem=info, noise=noise, settings={**SETTINGS, **told}, out=folder)
     results.save(folder)
     return results
 
 
-def made_up_search(tasks: Sequence[str], budgets: Sequence[int]) -> dict:
-    """What `auto` would tell of two trainings."""
+def fake_search(tasks: Sequence[str], budgets: Sequence[int]) -> dict:
+    """A record of a search by `auto` with two trainings."""
     trained = {"seed": 0, "fraction": 1.0, "effort": 1.0}
     together = {**trained, "tasks": [*tasks], "val": dict.fromkeys(tasks, 1.0)}
     alone = {**trained, "tasks": [tasks[1]], "val": {tasks[1]: 0.9}}
@@ -71,7 +71,7 @@ def made_up_search(tasks: Sequence[str], budgets: Sequence[int]) -> dict:
     return {"effort": 2.5, "spent": 2.1, "measuring": 0.1, "overhead": 0.064, "chosen": chosen, "steps": steps}
 
 
-def made_up_affinity(tasks: Sequence[str], steps: int) -> Affinity:
+def fake_affinity(tasks: Sequence[str], steps: int) -> Affinity:
     n, rng = len(tasks), np.random.default_rng(0)
     friends = np.equal.outer(np.arange(n) % 2, np.arange(n) % 2)
     history = np.where(friends, 2e-3, -1e-3) + rng.normal(size=(steps, n, n)) * 3e-3 + 2e-2 * np.eye(n)
