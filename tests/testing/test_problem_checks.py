@@ -190,7 +190,10 @@ def test_few_inputs_that_repeat_by_chance_are_no_overlap() -> None:
     check_problem(Problem.from_arrays(inputs, targets, [Task("sum", kind="regression")], recipe=RECIPE))
 
 
-def test_an_unknown_name_is_a_broken_promise_that_lists_the_known_ones() -> None:
-    with pytest.raises(BrokenPromises, match="it can be loaded: raised InvalidInput: `name` must be a known problem"):
+def test_an_unknown_name_is_a_broken_promise_that_suggests_the_closest() -> None:
+    with pytest.raises(
+        BrokenPromises,
+        match="raised InvalidInput: `name` must be a known problem, found 'face'; did you mean 'faces'",
+    ):
         check_problem("face")
     assert load_problem("faces", size="small").names
