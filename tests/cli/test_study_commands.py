@@ -109,7 +109,7 @@ def test_options_of_methods_recipe_and_tasks_reach_the_study(tagalong: Terminal,
     ("arguments", "words"),
     [
         (["run", "nhanez"], "did you mean 'nhanes'?"),
-        (["run", "missing.csv", "--targets", "a"], "missing.csv: there is no such file"),
+        (["run", "missing.csv", "--targets", "a"], "missing.csv does not exist"),
         (["run", "table.csv"], "--targets must name the columns"),
         (["run", "table.csv", "--targets", "age,height", "--ignore", "id,town"], "'height'"),
         (["run", "table.csv", "--targets", "age,ill"], "--ignore"),
