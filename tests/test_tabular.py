@@ -192,7 +192,7 @@ REFUSED: dict[str, tuple[Callable[[Rows], bytes], str]] = {
         lambda rows: text_of(rows).encode("utf-16")[:-1],
         "{file} is not a text file; save the table as CSV, in UTF-8",
     ),
-    "binary": (lambda rows: bytes(range(1, 256)), "{file} is not a text file; save the table as CSV, in UTF-8"),
+    "binary": (lambda rows: bytes(range(256)), "{file} is not a text file; save the table as CSV, in UTF-8"),
     "zip of two": (
         lambda rows: archive(**{"a.csv": text_of(rows), "b.csv": text_of(rows)}),
         "{file} must be a zip archive with one file, found 2: a.csv, b.csv; extract the one that you mean",

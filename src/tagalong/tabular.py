@@ -28,7 +28,6 @@ MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", 
 DECIMAL_COMMA_HINT = "if decimals are written with a comma, write them with a point or separate columns by semicolons"
 ZIP, PARQUET = b"PK\x03\x04", b"PAR1"
 OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
-CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0e-\x19\x1b-\x1f]")
 EXPECTED = "must be a CSV or Parquet file"
 
 
@@ -344,9 +343,8 @@ def _decode(content: bytes, place: str) -> str:
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError:
-        text = content.decode("latin-1")  # what spreadsheets of western countries write
-        if encoding == "utf-16" or CONTROL_CHARACTERS.search(text):
-            text = "\0"
+        # Latin-1 is what spreadsheets of western countries write; it decodes anything.
+        text = "\0" if encoding == "utf-16" else content.decode("latin-1")
     if "\0" in text:
         raise TableError(place, "is not a text file", hint="save the table as CSV, in UTF-8")
     if not text.strip():

@@ -108,4 +108,4 @@ def test_other_groupings_are_refused(tagalong: Terminal, text: str, arguments: s
 
 
 def test_a_missing_file_is_named(tagalong: Terminal) -> None:
-    assert tagalong.refused("group", "a.csv", "--compare", "none.yaml") == "none.yaml: there is no such file"
+    assert tagalong.refused("group", "a.csv", "--compare", "none.yaml") == "none.yaml does not exist"
