@@ -92,7 +92,7 @@ def register(
 
     Args:
         commands: functions, or typer apps for groups of commands; see `tagalong.cli`.
-        problems: functions that make a `Problem`, or `tagalong.problems.Known` records.
+        problems: functions that make a `Problem`, or `tagalong.problems.ProblemSpec` records.
         methods: what makes a `tagalong.study.Method` from its options, usually the class itself.
         estimators: `tagalong.measure.Estimator` objects or classes.
 

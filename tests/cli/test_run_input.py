@@ -96,7 +96,7 @@ def test_settings_that_make_no_sense_are_refused(tagalong: Terminal, more: list[
 
 
 def test_names_of_problems_and_runs_are_called_what_they_are(tagalong: Terminal) -> None:
-    assert "PROBLEM must be a problem, one of 'nhanes'" in tagalong.refused("run", "nhanez")
+    assert "PROBLEM must be one of 'nhanes'" in tagalong.refused("run", "nhanez")
     assert "nowhere must be the folder of a finished run" in tagalong.refused("predict", "nowhere", "new.csv")
     assert tagalong.refused("demo", "birds").startswith("'birds' is not one of 'nhanes', 'faces'")
 

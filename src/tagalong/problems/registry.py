@@ -1,4 +1,4 @@
-"""The problems that come with the package, and those that other packages offer."""
+"""Finds problems by name: those that come with the package, and those of other packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tagalong.errors import closest, is_installed
+from tagalong.errors import InvalidInput, closest, is_installed
 from tagalong.learn import Problem
 from tagalong.plugins import Plugin, find_plugins, load_plugins
 from tagalong.progress import Progress
@@ -17,74 +17,74 @@ from .faces_problem import faces
 from .nhanes_problem import nhanes
 from .qm9_problem import qm9
 
-# What the demo learns: few enough tasks for every subset to be trained within two minutes on two cores.
+# The tasks of the demo: few enough to train every subset within two minutes on two cores.
 DEMO_TASKS = {
     "nhanes": ("systolic", "diastolic", "hba1c", "hdl", "lead", "cadmium", "mercury"),
     "faces": ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard"),
 }
 
 
-def known_problems() -> tuple[Known, ...]:
-    """All problems, those of other packages last.
+def known_problems() -> tuple[ProblemSpec, ...]:
+    """Returns all problems; those of other packages come last.
 
-    A package offers a problem through the entry point group "tagalong.problems": the name of the problem, and a
-    function that makes it, or a `Known`. See `tagalong.plugins`.
+    A package adds a problem with an entry point in the group "tagalong.problems". It has the name of the problem, and
+    refers to a function that makes the problem or to a `ProblemSpec`. See `tagalong.plugins`.
     """
-    return (*SHIPPED, *load_plugins("problems", _shipped_names(), read=_known).values())
+    return (*SHIPPED, *load_plugins("problems", _shipped_names(), read=_read_plugin).values())
 
 
 def problem_names() -> tuple[str, ...]:
-    """The names of all problems.
+    """Returns the names of all problems.
 
     Example:
         >>> problem_names()[:3]
         ('nhanes', 'faces', 'qm9')
     """
-    return tuple(known.name for known in known_problems())
+    return tuple(spec.name for spec in known_problems())
 
 
 def load_problem(name: str, *, progress: Progress | None = None, **options: Any) -> Problem:
-    """A problem by its name.
+    """Loads a problem by name.
 
     Args:
-        name: see `problem_names`.
-        progress: is told how far it is, if loading takes long.
-        **options: of the problem.
+        name: one of `problem_names()`.
+        progress: receives progress updates, if loading takes long.
+        **options: options of the problem.
 
     Raises:
-        ValueError: no problem has this name, or the package that brings it is broken.
-        ImportError: it needs a package that is not there; says how to install it.
+        ValueError: no problem has this name, or its plug-in cannot be loaded.
+        ImportError: the problem needs a package that is not installed; the message says how to install it.
 
     Example:
         >>> load_problem("faces", rows=500, pixels=8).names[:2]
         ('5_o_Clock_Shadow', 'Black_Hair')
     """
-    for known in SHIPPED:
-        if known.name == name:
-            return known.load(progress, **options)
-    theirs = find_plugins("problems", _shipped_names())
-    if name in theirs:
-        return _known(theirs[name]).load(progress, **options)
+    for spec in SHIPPED:
+        if spec.name == name:
+            return spec.load(progress, **options)
+    plugins = find_plugins("problems", _shipped_names())
+    if name in plugins:
+        return _read_plugin(plugins[name]).load(progress, **options)
     names = problem_names()
-    listed = ", ".join(map(repr, names))
-    near = closest(name, names)
-    hint = f"; {near}" if near.startswith("did") else ""
-    raise ValueError(f"`name` must be a problem, one of {listed}, found {name!r}{hint}")
+    suggestion = closest(name, names)
+    hint = suggestion if suggestion.startswith("did") else ""
+    raise InvalidInput("name", f"must be one of {', '.join(map(repr, names))}", repr(name), hint)
 
 
 @dataclass(frozen=True)
-class Known:
-    """A problem that can be loaded by name.
+class ProblemSpec:
+    """Describes a problem that can be loaded by name.
 
     Attributes:
-        name: for `load_problem`.
-        description: in a line.
-        tasks: how many; None if that is only known once loaded.
-        size: rows and inputs, in words.
-        module: where the function of the same name is found, if it is not to be imported before it is needed.
+        name: the name for `load_problem`.
+        description: one line about the problem.
+        tasks: the number of tasks; None if it is only known once the problem is loaded.
+        size: the number of rows and inputs, in words.
+        module: the module that has a function of the same name as the problem; it is imported when the problem is
+            loaded. Give either this or `function`.
         function: makes the problem; its arguments are the options.
-        package: needed, beside what tagalong itself needs.
-        install: what pip installs to bring it.
+        package: a package that the problem needs and tagalong itself does not, by the name that is imported.
+        install: the name of that package for pip.
     """
 
     name: str
@@ -98,32 +98,32 @@ class Known:
 
     @property
     def available(self) -> bool:
-        """Whether the package it needs is there."""
+        """Whether the package that it needs is installed."""
         return self.package is None or is_installed(self.package)
 
     def load(self, progress: Progress | None = None, **options: Any) -> Problem:
         """Makes the problem.
 
         Args:
-            progress: is told how far it is, if that takes long.
-            **options: of the problem.
+            progress: receives progress updates, if loading takes long.
+            **options: options of the problem.
 
         Raises:
-            ValueError: an option that it does not have.
+            ValueError: the problem has no such option.
         """
         make = self.function or getattr(importlib.import_module(self.module), self.name)
         allowed = inspect.signature(make).parameters
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in allowed.values()):
             for option in options:
                 if option not in allowed:
-                    raise ValueError(f"`{option}` is no option of {self.name!r}; {closest(option, allowed)}")
-        watched = {"progress": progress} if "progress" in allowed else {}
-        problem: Problem = make(**options, **watched)
+                    raise InvalidInput(option, f"is not an option of {self.name!r}", hint=closest(option, allowed))
+        reporting = {"progress": progress} if "progress" in allowed else {}
+        problem: Problem = make(**options, **reporting)
         return problem
 
 
 SHIPPED = (
-    Known(
+    ProblemSpec(
         "nhanes",
         "health survey: blood pressure, fats, sugar and metals of adults",
         tasks=9,
@@ -132,14 +132,14 @@ SHIPPED = (
         package="nhanes",
         install="tagalong[demo]",
     ),
-    Known(
+    ProblemSpec(
         "faces",
         "drawn faces with nine attributes of CelebA: hair, beard, cheeks, hat",
         tasks=9,
         size="any number of rows, images of any size",
         function=faces,
     ),
-    Known(
+    ProblemSpec(
         "qm9",
         "small molecules: dipole, polarisability, orbitals, energies",
         tasks=9,
@@ -152,15 +152,15 @@ SHIPPED = (
 
 
 def _shipped_names() -> set[str]:
-    return {known.name for known in SHIPPED}
+    return {spec.name for spec in SHIPPED}
 
 
-def _known(plugin: Plugin) -> Known:
-    made = plugin.load()
-    if isinstance(made, Known):
-        if made.name != plugin.name:
-            raise plugin.broken(f"its record is of a problem named {made.name!r}")
-        return made
-    if not callable(made):
-        raise plugin.broken(f"it must be a function or a Known, found {type(made).__name__}")
-    return Known(plugin.name, (inspect.getdoc(made) or plugin.value).split("\n")[0], function=made)
+def _read_plugin(plugin: Plugin) -> ProblemSpec:
+    loaded = plugin.load()
+    if isinstance(loaded, ProblemSpec):
+        if loaded.name != plugin.name:
+            raise plugin.broken(f"its ProblemSpec has another name, {loaded.name!r}")
+        return loaded
+    if not callable(loaded):
+        raise plugin.broken(f"it must be a function or a ProblemSpec, found {type(loaded).__name__}")
+    return ProblemSpec(plugin.name, (inspect.getdoc(loaded) or plugin.value).split("\n")[0], function=loaded)

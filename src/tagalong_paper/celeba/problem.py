@@ -155,7 +155,7 @@ def _split(part: int, found: Listed, decoded: Cache, wanted: Sequence[str]) -> S
 
 def _encoder(size: str, channels: int, rows: int) -> CelebANet:
     # few steps must be enough for BatchNorm to know its inputs where there are few
-    return CelebANet(channels, whole=True, memory=0.01 if rows >= MANY else 0.1, channels_last=size == "full")
+    return CelebANet(channels, uint8=True, momentum=0.01 if rows >= MANY else 0.1, channels_last=size == "full")
 
 
 def _wanted(attributes: Sequence[str] | str | None) -> tuple[str, ...]:
