@@ -1,18 +1,23 @@
-"""How much time is saved when affinities are measured less often."""
+"""The cost of measuring affinities, and the speed-up from measuring them less often."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# Of the nine printed speed-ups; a measurement of n = 9 tasks is worth so many plain steps.
+# The cost of a measurement of n = 9 tasks in plain steps, which explains the nine printed speed-ups.
 PAPER_COST = 3.216
 
 
 class Schedule(NamedTuple):
-    """When affinities are measured: every so many steps, from one share of the training to another.
+    """When to measure affinities.
 
     Training to measure ends with the window, as the printed numbers imply.
+
+    Attributes:
+        every: the number of steps from one measurement to the next.
+        first: where the window of measurements begins, as a share of the training.
+        last: where it ends.
     """
 
     every: int = 1
@@ -20,7 +25,7 @@ class Schedule(NamedTuple):
     last: float = 1.0
 
     def cost(self, measurement: float) -> float:
-        """In plain trainings, with the cost of a measurement in plain steps."""
+        """Returns the cost in plain trainings, given the cost of a measurement in plain steps."""
         return self.last + (self.last - self.first) / self.every * measurement
 
 
@@ -33,11 +38,11 @@ SCHEDULES = {
 
 
 def speed_up(schedule: Schedule, measurement: float) -> float:
-    """How many times cheaper than measuring at every step.
+    """Returns how many times cheaper a schedule is than measuring at every step.
 
     Args:
         schedule: when to measure.
-        measurement: what one costs, in plain steps.
+        measurement: the cost of one measurement, in plain steps.
 
     Example:
         >>> round(speed_up(SCHEDULES["every 10"], PAPER_COST), 2)
@@ -46,14 +51,14 @@ def speed_up(schedule: Schedule, measurement: float) -> float:
     return Schedule().cost(measurement) / schedule.cost(measurement)
 
 
-def costs_giving(printed: Mapping[str, float]) -> tuple[float, float]:
-    """The lowest and the highest cost of a measurement that give these speed-ups to the second digit.
+def cost_range(printed: Mapping[str, float]) -> tuple[float, float]:
+    """Returns the lowest and the highest cost of a measurement that explain speed-ups rounded to two decimals.
 
     Args:
         printed: speed-ups by the name of their schedule.
 
     Example:
-        >>> low, high = costs_giving({"every 10": 3.19, "last 25 %": 2.34})
+        >>> low, high = cost_range({"every 10": 3.19, "last 25 %": 2.34})
         >>> round(low, 3), round(high, 3)
         (3.207, 3.226)
     """
@@ -62,9 +67,9 @@ def costs_giving(printed: Mapping[str, float]) -> tuple[float, float]:
         share = (schedule.last - schedule.first) / schedule.every
         return (faster * schedule.last - 1) / (1 - faster * share)
 
-    # Where every step until the end is measured the speed-up is the same whatever a measurement costs.
-    telling = {SCHEDULES[name]: found for name, found in printed.items() if SCHEDULES[name][:2] != (1, 0.0)}
+    # If every step of a shorter training is measured, the speed-up does not depend on the cost of a measurement.
+    informative = {SCHEDULES[name]: found for name, found in printed.items() if SCHEDULES[name][:2] != (1, 0.0)}
     return (
-        max(cost(schedule, found - 0.005) for schedule, found in telling.items()),
-        min(cost(schedule, found + 0.005) for schedule, found in telling.items()),
+        max(cost(schedule, found - 0.005) for schedule, found in informative.items()),
+        min(cost(schedule, found + 0.005) for schedule, found in informative.items()),
     )
