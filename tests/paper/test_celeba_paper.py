@@ -20,7 +20,7 @@ def test_every_experiment_runs_on_written_files(tmp_path: Path) -> None:
     for name in (experiment.name for experiment in EXPERIMENTS if experiment.trains):
         report = run_experiment(name, nine if name == "task-sets" else replace(nine, tasks=FIVE))
         report.save(nine.out)
-        assert "celeba, small: 140 rows to learn from, 20 for validation, 40 for test" in report.notes[0], name
+        assert "celeba, small: 140 rows for training, 20 for validation, 40 for test" in report.notes[0], name
         found = [cell for table in report.tables for row in table.rows for cell in row if isinstance(cell, Value)]
         assert found, name
         if name == "main":

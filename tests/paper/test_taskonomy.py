@@ -179,7 +179,7 @@ def test_damaged_images_are_skipped_and_counted(data: Path) -> None:
         "read from files: train 3 images of 2 buildings; val 2 images of 1 building; test 3 images of 1 building"
     )
     assert problem.notes[2:-1] == (
-        "train: images skipped: 1 damaged: no PNG; 1 damaged: truncated; 1 without an image of every domain",
+        "train: images skipped: 1 damaged: not a PNG file; 1 damaged: truncated; 1 without an image of every domain",
         "val: images skipped: 1 of 128×100 pixels instead of 256×256 or a multiple",
     )
     assert problem.notes[-1].startswith("only headers of images were checked: images damaged inside are counted when")
@@ -209,7 +209,7 @@ def test_damage_inside_an_image_leaves_its_view_without_labels(data: Path, caplo
     said = {record.getMessage().split(": ")[0]: record.getMessage() for record in caplog.records}
     assert set(said) == {str(broken), str(odd)}
     assert len(caplog.records) == 2  # each image once, however often it is read
-    assert "expected classes 0 to 17, found 40; its view has no labels" in said[str(odd)]
+    assert "expected classes 0 to 17, found 40; its view gets no labels" in said[str(odd)]
     assert caplog.records[-1].getMessage().endswith("damaged images so far: 2 in 6 views")
     losses = [problem.task(task).row_losses(torch.zeros(3, 18, 256, 256), targets[task]) for task in ("segmentation",)]
     assert losses[0][1].tolist() == [0, 0, 1]
