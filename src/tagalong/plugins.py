@@ -96,8 +96,8 @@ def register(
 
     Args:
         commands: functions, or typer apps for groups of commands; see `tagalong.cli`.
-        problems: functions that return a `Problem`, or `tagalong.problems.Known` records.
-        methods: classes or functions that make a `tagalong.study.Method` from its options.
+        problems: functions that make a `Problem`, or `tagalong.problems.ProblemSpec` records.
+        methods: what makes a `tagalong.study.Method` from its options, usually the class itself.
         estimators: `tagalong.measure.Estimator` objects or classes.
 
     Raises:

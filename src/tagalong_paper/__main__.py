@@ -1,4 +1,4 @@
-"""`python -m tagalong_paper` is `tagalong` with the paper's plug-ins, in a checkout that is not installed."""
+"""Runs `tagalong` with the paper's plug-ins in a checkout that is not installed: `python -m tagalong_paper`."""
 
 from __future__ import annotations
 

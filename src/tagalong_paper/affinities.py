@@ -1,4 +1,4 @@
-"""Affinities that several experiments share, measured once and kept in the store."""
+"""Affinities that several experiments share; they are measured once and kept in the store."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from tagalong.affinity import Affinity
 if TYPE_CHECKING:
     from tagalong.study import Lab
 
-    from .bench import Bench
+    from .experiment_setup import ExperimentSetup
 
 EQUATION_1: Mapping[str, Any] = {"estimator": "lookahead", "update": "sgd"}
 AS_PUBLISHED: Mapping[str, Any] = {"estimator": "lookahead", "update": "optimizer", "per_lr": True}
 
 
-def every_step(lab: Lab, seeds: Sequence[int], **more: Any) -> dict[int, Affinity]:
-    """Equation 1 at every step, by seed.
+def measure_every_step(lab: Lab, seeds: Sequence[int], **settings: Any) -> dict[int, Affinity]:
+    """Measures equation 1 at every step of the training of all tasks; returns affinities by seed.
 
     Args:
-        lab: whose problem is trained.
-        seeds: of the trainings.
-        **more: settings of the meter, such as `held_out`.
+        lab: trains the networks.
+        seeds: the seeds of the networks.
+        **settings: further settings of the meter, such as `held_out`.
     """
-    return measured(lab, seeds, every=1, **more)
+    return measure_affinities(lab, seeds, every=1, **settings)
 
 
-def measured(lab: Lab, seeds: Sequence[int], **more: Any) -> dict[int, Affinity]:
-    """Equation 1 with these further settings of the meter, by seed."""
-    # Plain first: else the network stored would be the metered one, and its seconds with it.
+def measure_affinities(lab: Lab, seeds: Sequence[int], **settings: Any) -> dict[int, Affinity]:
+    """Measures equation 1 with further settings of the meter; returns affinities by seed."""
+    # Trains without a meter first: otherwise the store would keep the time of the metered training.
     lab.networks([lab.job(lab.problem.names, seed) for seed in seeds], "all tasks together")
-    found = lab.affinities(seeds, {**EQUATION_1, **more})
+    found = lab.affinities(seeds, {**EQUATION_1, **settings})
     return {seed: affinity for seed, (affinity, _) in found.items()}
 
 
-def pooled(found: Mapping[int, Affinity]) -> Affinity:
-    """The seeds together."""
+def pool_seeds(found: Mapping[int, Affinity]) -> Affinity:
+    """Merges the affinities of all seeds."""
     return reduce(Affinity.merge, found.values())
 
 
-def named(bench: Bench, affinity: Affinity) -> Affinity:
-    """With the paper's names of tasks."""
-    return replace(affinity, tasks=tuple(bench.short(task) for task in affinity.tasks))
+def with_short_names(setup: ExperimentSetup, affinity: Affinity) -> Affinity:
+    """Returns the affinity with the paper's short names of tasks."""
+    return replace(affinity, tasks=tuple(setup.short_name(task) for task in affinity.tasks))
 
 
-def between_tasks(affinity: Affinity, *, centred: bool = False) -> NDArray[np.float64]:
-    """Affinities without self-affinities, as one row.
+def off_diagonal(affinity: Affinity, *, centred: bool = False) -> NDArray[np.float64]:
+    """Returns the affinities between different tasks as a flat array.
 
     Args:
-        affinity: who helps whom.
-        centred: less the mean onto each target, which no grouping depends on.
+        affinity: the affinities.
+        centred: whether to subtract the mean onto each target, on which no grouping depends.
     """
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     if centred:

@@ -1,4 +1,4 @@
-"""`tagalong paper`: what the paper printed, computed and trained again."""
+"""`tagalong paper`: reproduces the paper's numbers."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from .experiments import Experiment
     from .report import Report
 
-WHERE = "Where"
+PANEL = "Where"
 ProblemOption = Annotated[
     str,
     typer.Option(
         "--problem",
         metavar="faces|celeba|taskonomy",
-        help="Drawn faces stand in for CelebA.",
-        rich_help_panel=WHERE,
+        help="The problem; drawn faces replace CelebA.",
+        rich_help_panel=PANEL,
         autocompletion=complete_words("faces", "celeba", "taskonomy"),
     ),
 ]
@@ -58,8 +58,8 @@ SizeOption = Annotated[
     typer.Option(
         "--size",
         metavar="small|full",
-        help="Seconds, or the paper's size (a GPU).",
-        rich_help_panel=WHERE,
+        help="Small runs in seconds; full is the paper's size and needs a GPU.",
+        rich_help_panel=PANEL,
         autocompletion=complete_words("small", "full"),
     ),
 ]
@@ -69,8 +69,8 @@ SeedsOption = Annotated[
         "--seeds",
         metavar="NUMBER",
         parser=integer_option,
-        help="How many runs; 2 at small, 3 at full size; Taskonomy: 1.",
-        rich_help_panel=WHERE,
+        help="The number of seeds; by default 2 at small and 3 at full size, 1 for Taskonomy.",
+        rich_help_panel=PANEL,
         show_default=False,
     ),
 ]
@@ -79,7 +79,7 @@ PublishedOption = Annotated[
     typer.Option(
         "--as-published",
         metavar="",
-        help="TAG's step with momentum, per learning rate, as the published code has it.",
+        help="Use the published code's step for TAG: with momentum, divided by the learning rate.",
         show_default=False,
     ),
 ]
@@ -88,7 +88,7 @@ LargerOption = Annotated[
     typer.Option(
         "--methods",
         metavar="A,B,…",
-        help="Whose networks get larger: mtl,uw,gradnorm by default, on Taskonomy mtl,gradnorm.",
+        help="The methods to train with larger networks; by default mtl,uw,gradnorm, on Taskonomy mtl,gradnorm.",
         show_default=False,
         autocompletion=complete_words("mtl", "uw", "gradnorm"),
     ),
@@ -98,12 +98,12 @@ AugmentedOption = Annotated[
     typer.Option(
         "--methods",
         metavar="A,B,…",
-        help="What is compared with MTL: uw,gradnorm,pcgrad,pcgrad-uw by default.",
+        help="The methods to compare with MTL; by default uw,gradnorm,pcgrad,pcgrad-uw.",
         show_default=False,
         autocompletion=complete_words("uw", "gradnorm", "pcgrad", "pcgrad-uw"),
     ),
 ]
-COMMON: dict[str, tuple[Any, Any]] = {
+COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
     "problem": (ProblemOption, "faces"),
     "size": (SizeOption, "small"),
     "seeds": (SeedsOption, None),
@@ -116,7 +116,7 @@ COMMON: dict[str, tuple[Any, Any]] = {
     "json": (JsonOption, False),
     "quiet": (QuietOption, False),
 }
-OWN: dict[str, dict[str, tuple[Any, Any]]] = {
+EXPERIMENT_OPTIONS: dict[str, dict[str, tuple[Any, Any]]] = {
     "main": {"as_published": (PublishedOption, False)},
     "capacity": {"methods": (LargerOption, None)},
     "no-early-stopping": {"methods": (AugmentedOption, None)},
@@ -134,12 +134,12 @@ paper = typer.Typer(name="paper", cls=Commands, invoke_without_command=True, ric
 
 @paper.callback()
 def _parts(context: typer.Context) -> None:
-    """Computes and trains again what the paper printed (Fifty et al., NeurIPS 2021), and says where it differs.
+    """Reproduces the numbers of the paper (Fifty et al., NeurIPS 2021), and shows where they differ.
 
     Examples:
-        `tagalong paper`: all experiments, in a line each
-        `tagalong paper selection`: the groupings that the paper printed, and the best ones
-        `tagalong paper main --seeds 2`: the main figure on drawn faces, in seconds
+        `tagalong paper`: list all experiments
+        `tagalong paper selection`: compare the printed groupings with the best ones
+        `tagalong paper main --seeds 2`: reproduce the main figure with drawn faces, in seconds
     """
     if context.invoked_subcommand is None:
         console, width = screen(), max(len(experiment.name) for experiment in EXPERIMENTS)
@@ -150,7 +150,7 @@ def _parts(context: typer.Context) -> None:
 
 @paper.command(cls=Command, epilog="Example: `tagalong paper selection --json`")
 def selection(out: OutOption = None, json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """The 15 groupings that the paper prints beside the best ones for the published matrices."""
+    """Compares the paper's 15 printed groupings with the best ones for the published matrices."""
     from .selection import selections
 
     check_folder(out)
@@ -169,20 +169,20 @@ def selection(out: OutOption = None, json: JsonOption = False, quiet: QuietOptio
 
 @paper.command(cls=Command, epilog="Example: `tagalong paper errata --json`")
 def errata(out: OutOption = None, json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Every disagreement with the printed numbers, and why."""
+    """Lists all disagreements with the printed numbers, with reasons."""
     check_folder(out)
-    _computed(run_experiment("errata"), out, json, quiet)
+    _show_computed(run_experiment("errata"), out, json, quiet)
 
 
 @paper.command(cls=Command, epilog="Example: `tagalong paper theory --json`")
 def theory(out: OutOption = None, json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Lemma 1 and each printed version of Proposition 1 put to the test, and the counterexample's four panels."""
+    """Tests Lemma 1 and each printed version of Proposition 1, and draws the four panels of the counterexample."""
     check_folder(out)
-    _computed(run_experiment("theory"), out, json, quiet)
+    _show_computed(run_experiment("theory"), out, json, quiet)
 
 
-def _computed(report: Report, out: Path | None, json: bool, quiet: bool) -> None:
-    """What nothing was trained for; files are only written where a folder is named."""
+def _show_computed(report: Report, out: Path | None, json: bool, quiet: bool) -> None:
+    """Shows the report of an experiment that trains nothing; writes files only if there is a folder."""
     files = [] if out is None else report.save(out)
     if json:
         print(dumps(report.to_document(), indent=1, allow_nan=False))
@@ -191,29 +191,29 @@ def _computed(report: Report, out: Path | None, json: bool, quiet: bool) -> None
 
 
 def training_command(experiment: Experiment) -> Callable[..., None]:
-    """The command of an experiment that trains: the options that all of them have, and its own."""
-    own = OWN.get(experiment.name, {})
+    """Returns the command of an experiment that trains, with the common options and its own."""
+    own = EXPERIMENT_OPTIONS.get(experiment.name, {})
 
     def command(**typed: Any) -> None:
-        read = {name: parse_names(typed[name]) if isinstance(typed[name], str) else typed[name] for name in own}
-        run(experiment.name, typed, **read)
+        options = {name: parse_names(typed[name]) if isinstance(typed[name], str) else typed[name] for name in own}
+        run(experiment.name, typed, **options)
 
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
-        for name, (annotation, default) in {**COMMON, **own}.items()
+        for name, (annotation, default) in {**COMMON_OPTIONS, **own}.items()
     ]
     vars(command)["__signature__"] = inspect.Signature(parameters)  # what typer reads
     return command
 
 
 def run(name: str, typed: dict[str, Any], **own: Any) -> None:
-    """Runs an experiment and shows what came out; networks that are in the folder are not trained again."""
-    from .bench import open_bench
+    """Runs an experiment and shows its report; networks that are in the folder are not trained again."""
+    from .experiment_setup import load_setup
 
-    check_folder(typed["out"])  # before minutes of drawing or decoding
+    check_folder(typed["out"])  # before drawing or decoding images, which takes minutes
     check_methods(name, own.get("methods"))
     with name_arguments(**TYPED), show_progress(typed["json"] or typed["quiet"]) as progress:
-        bench = open_bench(
+        setup = load_setup(
             typed["problem"],
             typed["size"],
             out=typed["out"],
@@ -226,10 +226,10 @@ def run(name: str, typed: dict[str, Any], **own: Any) -> None:
             progress=progress,
         )
         try:
-            report = run_experiment(name, bench, **own)
-            files: list[Path] = report.save(bench.out)
+            report = run_experiment(name, setup, **own)
+            files: list[Path] = report.save(setup.out)
         except KeyboardInterrupt:
-            raise resumable(bench.out) from None
+            raise resumable(setup.out) from None
     if typed["json"]:
         print(dumps(report.to_document(), indent=1, allow_nan=False))
         return

@@ -1,4 +1,4 @@
-"""Where the paper disagrees with itself, with its published matrices and code, or with what can be proven."""
+"""Finds where the paper disagrees with itself, with its published matrices and code, or with what can be proven."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tagalong.group import select_groups
 from tagalong.learn import Capacity, count_parameters
 from tagalong.problems import load_problem
 
+from .measurement_cost import PAPER_COST, SCHEDULES, cost_range, speed_up
 from .printed import (
     BASELINES,
     CAPACITY,
@@ -22,25 +23,24 @@ from .printed import (
     PRINTED,
     SPEED,
     SPREAD,
-    Printed,
     PrintedGroup,
-    Published,
-    published,
+    PrintedGrouping,
+    PublishedMatrix,
+    published_matrices,
 )
 from .selection import selections
-from .speed import PAPER_COST, SCHEDULES, costs_giving, speed_up
 from .theory import BOUNDS, COUNTEREXAMPLE, PANELS, after_steps
 
-UNIT = {"celeba": 0.01, "taskonomy": 0.0001}  # of the last printed digit
+LAST_DIGIT = {"celeba": 0.01, "taskonomy": 0.0001}
 
 
 class Erratum(NamedTuple):
-    """Something printed that is not so.
+    """A mistake in the paper.
 
     Attributes:
-        where: in the paper.
-        printed: what it says.
-        found: what comes out.
+        where: the place in the paper.
+        printed: what the paper says.
+        found: what is right.
         why: how that was found.
     """
 
@@ -51,18 +51,18 @@ class Erratum(NamedTuple):
 
 
 def errata() -> list[Erratum]:
-    """All of them, computed again from the printed numbers wherever that can be done.
+    """Returns all errata, recomputed from the printed numbers wherever possible.
 
     Example:
         >>> len(errata()) > 20
         True
     """
-    tables = [*columns_and_totals(), *served_wrongly(), *printed_twice(), *misprints()]
-    return [*headlines(), *tables, *setting(), *selector(), *theory()]
+    tables = [*wrong_totals(), *wrong_groupings(), *conflicting_results(), *misprints()]
+    return [*wrong_headlines(), *tables, *wrong_settings(), *redundant_groups(), *wrong_theory()]
 
 
-def headlines() -> list[Erratum]:
-    """What the text makes of the tables."""
+def wrong_headlines() -> list[Erratum]:
+    """Returns numbers of the text that do not follow from the tables."""
     mtl, stl = (BASELINES["taskonomy"][method].total for method in ("mtl", "stl"))
     tag = {k: printed.total for k, printed in PRINTED["taskonomy_tag"].items()}
     hoa = {k: printed.total for k, printed in PRINTED["taskonomy_hoa"].items()}
@@ -92,13 +92,13 @@ def headlines() -> list[Erratum]:
             "{0.01, 0.1, 0.5, 1, 1.5, 2, 3, 5}",
             "text and appendix print different sets",
         ),
-        _accuracy(),
-        *_speed(),
-        *_spread(),
+        _accuracy_erratum(),
+        _speed_up_erratum(),
+        _spread_erratum(),
     ]
 
 
-def _accuracy() -> Erratum:
+def _accuracy_erratum() -> Erratum:
     task, (gain, *_) = max(PARTNER.items(), key=lambda line: line[1][0])
     lines = [line.results for line in (*BASELINES["celeba"].values(), *CAPACITY["celeba"].values())]
     tables = [OPTIMAL["celeba"], *(table for key, table in PRINTED.items() if key.startswith("celeba"))]
@@ -107,50 +107,46 @@ def _accuracy() -> Erratum:
     return Erratum(
         "tables of partners, of schedules and of hyperparameters",
         f"gains in test accuracy, such as {gain:.2f} % for {task}",
-        "gains are shares of the error",
-        f"{task}'s highest error in any table is {worst:.2f} %: without it accuracy would be higher by "
-        f"{worst / (100 - worst):.2%}, no more",
+        "the gains are reductions of the error",
+        f"{task}'s highest error in any table is {worst:.2f} %: without any error, accuracy would be higher by only "
+        f"{worst / (100 - worst):.2%}",
     )
 
 
-def _speed() -> list[Erratum]:
+def _speed_up_erratum() -> Erratum:
     ours = {name: speed_up(schedule, PAPER_COST) for name, schedule in SCHEDULES.items()}
     near = sum(abs(ours[name] - printed.speed_up) <= 0.01 for name, printed in SPEED.items())
     same = sum(f"{ours[name]:.2f}" == f"{printed.speed_up:.2f}" for name, printed in SPEED.items())
-    low, high = costs_giving({name: printed.speed_up for name, printed in SPEED.items()})
-    return [
-        Erratum(
-            "table of speed-ups",
-            "measured speed-ups",
-            f"{near} of {len(SPEED)} follow from one number to within 0.01, {same} to the last digit",
-            f"a measurement costs {PAPER_COST} plain steps (between {low:.4f} and {high:.4f} all agree to the last "
-            "digit); windows measure every step, and training ends with them",
-        )
-    ]
+    low, high = cost_range({name: printed.speed_up for name, printed in SPEED.items()})
+    return Erratum(
+        "table of speed-ups",
+        "measured speed-ups",
+        f"{near} of {len(SPEED)} follow from one number to within 0.01, {same} to the last digit",
+        f"a measurement costs {PAPER_COST} plain steps (between {low:.4f} and {high:.4f} all agree to the last "
+        "digit); windows measure every step, and training ends with them",
+    )
 
 
-def _spread() -> list[Erratum]:
-    spread = Published("celeba_tag").affinity.spread().values
+def _spread_erratum() -> Erratum:
+    spread = PublishedMatrix("celeba_tag").affinity.spread().values
     factor = float(np.median([spread[task] / printed for task, printed in SPREAD.items()]))
     same = [task for task, printed in SPREAD.items() if abs(spread[task] / factor - printed) <= 0.0051]
     pearson = np.corrcoef([PARTNER[task][:2] for task in PARTNER], rowvar=False)[0, 1]
-    return [
-        Erratum(
-            "table of differences in affinity",
-            "normalised, without saying how",
-            f"the published differences over {factor:.1f}: {len(same)} of {len(SPREAD)} agree to the last digit",
-            f"a8 has {spread['a8'] / spread['a3']:.2f} of the next smallest; Pearson of best and chosen partner "
-            f"{pearson:.2f}, as printed",
-        )
-    ]
+    return Erratum(
+        "table of differences in affinity",
+        "normalised, without saying how",
+        f"the published differences divided by {factor:.1f}: {len(same)} of {len(SPREAD)} agree to the last digit",
+        f"a8 has {spread['a8'] / spread['a3']:.2f} of the next smallest; Pearson of best and chosen partner "
+        f"{pearson:.2f}, as printed",
+    )
 
 
-def columns_and_totals() -> list[Erratum]:
-    """Totals that differ from their columns by more than three standard deviations of rounding."""
+def wrong_totals() -> list[Erratum]:
+    """Returns totals that differ from the sum of their columns by more than three standard deviations of rounding."""
     found = []
-    for dataset, where, columns, total in _lines():
+    for dataset, where, columns, total in _table_rows():
         digits = 2 if dataset == "celeba" else 4
-        noise = UNIT[dataset] / math.sqrt(12) * math.sqrt(len(columns) + 1)
+        noise = LAST_DIGIT[dataset] / math.sqrt(12) * math.sqrt(len(columns) + 1)
         if abs(sum(columns) - total) > 3 * noise:
             found.append(
                 Erratum(
@@ -163,17 +159,17 @@ def columns_and_totals() -> list[Erratum]:
     return found
 
 
-def _lines() -> Iterator[tuple[str, str, list[float], float]]:
+def _table_rows() -> Iterator[tuple[str, str, list[float], float]]:
     for dataset in BASELINES:
         for method, line in BASELINES[dataset].items():
             yield dataset, method.upper(), list(line.results.values()), line.total
         for (method, times), line in CAPACITY[dataset].items():
             yield dataset, f"{method.upper()} ({times}×)", list(line.results.values()), line.total
     for dataset, method, budget, printed in _groupings():
-        yield dataset, f"{method} {budget} groups", list(served(printed).values()), printed.total
+        yield dataset, f"{method} {budget} groups", list(served_results(printed).values()), printed.total
 
 
-def _groupings() -> Iterator[tuple[str, str, int, Printed]]:
+def _groupings() -> Iterator[tuple[str, str, int, PrintedGrouping]]:
     for key, by_budget in PRINTED.items():
         dataset, _, method = key.partition("_")
         for budget, printed in by_budget.items():
@@ -183,8 +179,8 @@ def _groupings() -> Iterator[tuple[str, str, int, Printed]]:
             yield dataset, "Optimal", budget, printed
 
 
-def served(printed: Printed) -> dict[str, float]:
-    """Each task where it is in bold: where it is best if twice, and where it is at all if never."""
+def served_results(printed: PrintedGrouping) -> dict[str, float]:
+    """Returns each task's result in bold: the best if it is in bold twice, the best of all if it is never in bold."""
     tasks = dict.fromkeys(task for group in printed.groups for task in group.results)
     found = {}
     for task in tasks:
@@ -193,11 +189,11 @@ def served(printed: Printed) -> dict[str, float]:
     return found
 
 
-def served_wrongly() -> list[Erratum]:
-    """Tasks in bold twice or never, and groupings that are not the best for the published matrices."""
+def wrong_groupings() -> list[Erratum]:
+    """Returns tasks in bold twice or never, and groupings that are not the best for the published matrices."""
     found = []
     for dataset, method, budget, printed in _groupings():
-        for task in served(printed):
+        for task in served_results(printed):
             times = sum(task in group.bold for group in printed.groups)
             if times != 1:
                 found.append(
@@ -209,42 +205,42 @@ def served_wrongly() -> list[Erratum]:
                     )
                 )
     for one in selections():
-        where = f"{one.problem.dataset}, {one.problem.method} {one.budget} groups"
+        where = f"{one.matrix.dataset}, {one.matrix.method} {one.budget} groups"
         why = "the published matrix, solved exactly"
         found += [Erratum(where, "as in its table", remark, why) for remark in one.remarks]
     return found
 
 
-def printed_twice() -> list[Erratum]:
-    """Networks for the same tasks that are printed with different results."""
-    of: dict[tuple[str, frozenset[str]], list[tuple[str, PrintedGroup]]] = {}
+def conflicting_results() -> list[Erratum]:
+    """Returns networks for the same tasks that are printed with different results."""
+    networks: dict[tuple[str, frozenset[str]], list[tuple[str, PrintedGroup]]] = {}
     for dataset, method, budget, printed in _groupings():
         for group in printed.groups:
-            of.setdefault((dataset, frozenset(group.results)), []).append((f"{method} {budget} groups", group))
-    repeated = {network: places for network, places in of.items() if len(places) > 1}
-    unlike = {
+            networks.setdefault((dataset, frozenset(group.results)), []).append((f"{method} {budget} groups", group))
+    repeated = {network: places for network, places in networks.items() if len(places) > 1}
+    conflicting = {
         network: places
         for network, places in repeated.items()
         if any(group.results != places[0][1].results for _, group in places)
     }
-    why = f"the {len(repeated) - len(unlike)} other networks in several tables have the same results in each"
+    why = f"the {len(repeated) - len(conflicting)} other networks in several tables have the same results in each"
     return [
         Erratum(
             f"{DATASETS[dataset]}, {' and '.join(where for where, _ in places)}",
-            f"for {{{', '.join(sorted(tasks))}}} " + "; and ".join(_listed(group) for _, group in places),
+            f"for {{{', '.join(sorted(tasks))}}} " + "; and ".join(_format_results(group) for _, group in places),
             "one network has one result",
             why,
         )
-        for (dataset, tasks), places in unlike.items()
+        for (dataset, tasks), places in conflicting.items()
     ]
 
 
-def _listed(group: PrintedGroup) -> str:
+def _format_results(group: PrintedGroup) -> str:
     return ", ".join(f"{task} {found:.2f}" for task, found in group.results.items())
 
 
 def misprints() -> list[Erratum]:
-    """Numbers that cannot be meant."""
+    """Returns obvious misprints."""
     wrong = (
         ("CelebA tables", "± 0.0.003, 0.0.021, 0.0.015, 0.0.013, 0.0.000", "± 0.003, …", "two points in a number"),
         ("Taskonomy, CS and TAG", "s 0.532 and 0.528", "0.0532 and 0.0528", "as in Optimal's line; the totals need it"),
@@ -255,8 +251,8 @@ def misprints() -> list[Erratum]:
     return [Erratum(*entry) for entry in wrong]
 
 
-def setting() -> list[Erratum]:
-    """Network, stopping, budgets and rules."""
+def wrong_settings() -> list[Erratum]:
+    """Returns descriptions of networks, early stopping and training that differ from the published code."""
     channels = ", ".join(f"{found.times:g}× channels: {found.reached:.1f}×" for found in paper_capacities())
     return [
         Erratum(
@@ -283,49 +279,49 @@ def setting() -> list[Erratum]:
 
 
 def paper_capacities() -> list[Capacity]:
-    """The paper's CelebA network at 2×, 3× and 4× the channels, with all nine heads."""
+    """Returns the sizes of the paper's CelebA network with 2×, 3× and 4× the channels and all nine heads."""
     problem = load_problem("faces", rows=100, size="full")
     sizes = {times: count_parameters(problem, problem.names, times) for times in (1.0, 2.0, 3.0, 4.0)}
     return [Capacity("channels", times, times, size, size / sizes[1.0]) for times, size in sizes.items() if times > 1]
 
 
-def selector() -> list[Erratum]:
-    """Published matrices for which fewer networks than tasks already give every task its best."""
+def redundant_groups() -> list[Erratum]:
+    """Returns published matrices for which fewer networks than tasks are enough to serve every task at its best."""
     enough = []
-    for problem in published():
-        tasks = len(problem.affinity.tasks)
-        best = select_groups(problem.affinity, tasks, **problem.options)
+    for matrix in published_matrices():
+        tasks = len(matrix.affinity.tasks)
+        best = select_groups(matrix.affinity, tasks, **matrix.options)
         if len(best.groups) < tasks:
-            enough.append(f"{problem.dataset}, {problem.method}: {len(best.groups)} of {tasks}")
+            enough.append(f"{matrix.dataset}, {matrix.method}: {len(best.groups)} of {tasks}")
     return [
         Erratum(
             "published selector of groups",
             "as many groups as the budget allows",
-            f"groups enough for every task to be served at its best: {'; '.join(enough)}",
-            "every further group only ties, and the published selector keeps such redundant groups; ours returns the "
-            "fewest groups, then the smallest",
+            f"enough groups to serve every task at its best: {'; '.join(enough)}",
+            "further groups bring nothing, yet the published selector keeps them; ours returns the fewest groups, and "
+            "of these the smallest",
         )
     ]
 
 
-def theory() -> list[Erratum]:
-    """The lemma's misprint, the example's lengths, and the proposition."""
-    return [_example(), _proposition(), *_constants()]
+def wrong_theory() -> list[Erratum]:
+    """Returns the errors in the quadratic example, in Proposition 1 and in the proofs."""
+    return [_example_erratum(), _proposition_erratum(), *_formula_errata()]
 
 
-def _example() -> Erratum:
+def _example_erratum() -> Erratum:
     found = {panel.letter: after_steps(panel) for panel in PANELS}
     as_stated = {panel.letter: after_steps(panel, unit=False) for panel in PANELS}
     return Erratum(
         "appendix, quadratic counterexample",
         "; ".join(f"{panel.printed[0]} and {panel.printed[1]}" for panel in PANELS),
         "; ".join(f"{found[letter][0]:.4f} and {found[letter][1]:.4f}" for letter in found),
-        "gradients of unit length; with the length of g_a, as stated, "
+        "with gradients of unit length; with the length of g_a, as stated: "
         + "; ".join(f"{b:.2f} and {c:.2f}" for b, c in as_stated.values()),
     )
 
 
-def _proposition() -> Erratum:
+def _proposition_erratum() -> Erratum:
     cases = COUNTEREXAMPLE.cases
     alone = [float(cases.after(gradient)[0]) for gradient in (cases.g_b, cases.g_c)]
     joint = [float(cases.after(cases.g_a + gradient)[0]) for gradient in (cases.g_b, cases.g_c)]
@@ -335,12 +331,12 @@ def _proposition() -> Erratum:
         "the task with more affinity is the better partner",
         f"b has more affinity ({alone[0]:.4f} < {alone[1]:.4f}), cos(g_a, g_c) = {COUNTEREXAMPLE.cosine:.4f} ≤ "
         f"{bound:.4f}, yet c is the better partner ({joint[1]:.4f} < {joint[0]:.4f})",
-        f"the proof loses the term −(η/2)·β‖g_b‖²; with it the bound is {corrected.formula}, −1 at most, so that it "
-        "proves nothing; see `tagalong paper theory`",
+        f"the proof loses the term −(η/2)·β‖g_b‖²; with it, the bound is {corrected.formula} ≤ −1, so that the "
+        "proposition is empty; see `tagalong paper theory`",
     )
 
 
-def _constants() -> list[Erratum]:
+def _formula_errata() -> list[Erratum]:
     main, proof, example, *_ = BOUNDS
     return [
         Erratum(

@@ -1,4 +1,4 @@
-"""The paper's figures as functions of plain numbers."""
+"""Draws the paper's figures from plain numbers."""
 
 from __future__ import annotations
 
@@ -16,33 +16,36 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter
 
 Lines = Mapping[str, Sequence[float]]
-GRID, ZERO = "#eeeeee", "#999999"  # colours of lines behind a figure
+GRID_COLOUR, ZERO_COLOUR = "#eeeeee", "#999999"
 TICKS = [digit * 10.0**power for power in range(-2, 6) for digit in (1, 2, 5)]
-SAME, APART = 0.03, 0.022  # of a decade: costs that would hide each other, and how far apart they are drawn then
-ACROSS, UP = np.linspace(-3.2, 0.4, 61), np.linspace(-2.2, 0.6, 57)  # the part of the plane that `counterexample` shows
+OVERLAP, SPACING = 0.03, 0.022  # in decades: points that would overlap, and how far apart they are drawn
+GRID_X, GRID_Y = (
+    np.linspace(-3.2, 0.4, 61),
+    np.linspace(-2.2, 0.6, 57),
+)  # the points of the contours in `counterexample`
 
 
 def bars(
     series: Mapping[str, Sequence[float]],
-    over: Sequence[str],
+    categories: Sequence[str],
     *,
     title: str,
-    value: str,
+    ylabel: str,
     note: str = "",
     errors: Mapping[str, Sequence[float]] | None = None,
 ) -> Figure:
-    """Grouped bars.
+    """Draws grouped bars.
 
     Args:
-        series: by name, a value for each place.
-        over: the places along the axis.
-        title: the heading.
-        value: what the height of a bar is.
-        note: below the heading.
+        series: by name, a value for each category.
+        categories: the categories along the x-axis.
+        title: the title.
+        ylabel: the label of the y-axis.
+        note: a note below the title.
         errors: standard errors of some series.
 
     Example:
-        >>> len(bars({"ours": [1, 2], "printed": [1, 3]}, ["a1", "a2"], title="t", value="error").data)
+        >>> len(bars({"ours": [1, 2], "printed": [1, 3]}, ["a1", "a2"], title="t", ylabel="error").data)
         2
     """
     from plotly.graph_objects import Bar, Figure
@@ -51,8 +54,8 @@ def bars(
     for place, (name, values) in enumerate(series.items()):
         error = {"type": "data", "array": list(errors[name])} if errors and name in errors else None
         colour = line_style(place)["color"]
-        made.append(Bar(name=plotly_text(name), x=list(over), y=list(values), marker_color=colour, error_y=error))
-    axes = {"xaxis": {"type": "category"}, "yaxis": _axis(value)}
+        made.append(Bar(name=plotly_text(name), x=list(categories), y=list(values), marker_color=colour, error_y=error))
+    axes = {"xaxis": {"type": "category"}, "yaxis": _axis(ylabel)}
     return Figure(made, _layout(title, note, barmode="group", **axes))
 
 
@@ -60,15 +63,15 @@ def lines(
     series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     *,
     title: str,
-    across: str,
-    value: str,
+    xlabel: str,
+    ylabel: str,
     note: str = "",
-    logarithmic: bool = False,
+    log_x: bool = False,
 ) -> Figure:
-    """One line per series of (x, y).
+    """Draws a line for each series of (x, y).
 
     Example:
-        >>> figure = lines({"256": ([1e-4, 1e-3], [5, 4])}, title="t", across="learning rate", value="error")
+        >>> figure = lines({"256": ([1e-4, 1e-3], [5, 4])}, title="t", xlabel="learning rate", ylabel="error")
         >>> figure.layout.xaxis.title.text
         'learning rate'
     """
@@ -78,45 +81,45 @@ def lines(
         Scatter(name=plotly_text(name), x=list(x), y=list(y), mode="lines+markers", line=line_style(place))
         for place, (name, (x, y)) in enumerate(series.items())
     ]
-    axis: dict[str, object] = {"title": {"text": across}, "gridcolor": GRID}
-    if logarithmic:
-        there = sorted({float(value) for x, _ in series.values() for value in x})
-        axis |= {"type": "log", "tickvals": there, "ticktext": [f"{value:g}" for value in there]}
-    return Figure(made, _layout(title, note, xaxis=axis, yaxis=_axis(value)))
+    axis: dict[str, object] = {"title": {"text": xlabel}, "gridcolor": GRID_COLOUR}
+    if log_x:
+        ticks = sorted({float(value) for x, _ in series.values() for value in x})
+        axis |= {"type": "log", "tickvals": ticks, "ticktext": [f"{value:g}" for value in ticks]}
+    return Figure(made, _layout(title, note, xaxis=axis, yaxis=_axis(ylabel)))
 
 
 def scatter(
-    x: Floats, y: Floats, names: Sequence[str], *, title: str, across: str, value: str, note: str = ""
+    x: Floats, y: Floats, names: Sequence[str], *, title: str, xlabel: str, ylabel: str, note: str = ""
 ) -> Figure:
-    """One point per name.
+    """Draws a point for each name.
 
     Example:
         >>> x, y = np.array([1.0, 2.0]), np.array([3.0, 4.0])
-        >>> scatter(x, y, ["a", "b"], title="t", across="train", value="validation").data[0].mode
+        >>> scatter(x, y, ["a", "b"], title="t", xlabel="train", ylabel="validation").data[0].mode
         'markers'
     """
     from plotly.graph_objects import Figure, Scatter
 
     points = Scatter(x=x, y=y, mode="markers", marker=marker_style(0), text=names, hoverinfo="text")
-    return Figure([points], _layout(title, note, xaxis=_axis(across), yaxis=_axis(value)))
+    return Figure([points], _layout(title, note, xaxis=_axis(xlabel), yaxis=_axis(ylabel)))
 
 
 def panels(
-    shown: Mapping[str, Lines], order: Sequence[str], *, title: str, across: str, value: str, note: str = ""
+    shown: Mapping[str, Lines], order: Sequence[str], *, title: str, xlabel: str, ylabel: str, note: str = ""
 ) -> Figure:
-    """A panel for each heading, a line for each name over 1, 2, …; a name has the same colour in all panels.
+    """Draws panels of lines over x = 1, 2, …; a name has the same colour in all panels.
 
     Args:
-        shown: by heading of a panel, lines by name.
-        order: of the names, which gives them their colours and their place in the legend.
-        title: the heading.
-        across: what is counted along the axis.
-        value: what is up.
-        note: below the heading.
+        shown: by title of a panel, its lines by name.
+        order: the order of the names, which determines their colours and the order of the legend.
+        title: the title.
+        xlabel: the label of the x-axis.
+        ylabel: the label of the y-axis.
+        note: a note below the title.
 
     Example:
         >>> shown = {"onto a": {"b": [1, 2]}, "onto b": {"a": [3, 1]}}
-        >>> figure = panels(shown, ["a", "b"], title="t", across="epoch", value="affinity")
+        >>> figure = panels(shown, ["a", "b"], title="t", xlabel="epoch", ylabel="affinity")
         >>> [(line.name, line.xaxis, list(line.y)) for line in figure.data]
         [('b', 'x', [1, 2]), ('a', 'x2', [3, 1])]
     """
@@ -137,9 +140,9 @@ def panels(
         title=figure_heading(title, note), width=340 * len(shown) + 280, margin={"t": 130},
         plot_bgcolor=BACKGROUND_COLOUR, font={"color": TEXT_COLOUR},
     )  # fmt: skip
-    figure.update_xaxes(title_text=across, gridcolor=GRID)
-    figure.update_yaxes(gridcolor=GRID, zerolinecolor=ZERO)
-    figure.update_yaxes(title_text=value, col=1)
+    figure.update_xaxes(title_text=xlabel, gridcolor=GRID_COLOUR)
+    figure.update_yaxes(gridcolor=GRID_COLOUR, zerolinecolor=ZERO_COLOUR)
+    figure.update_yaxes(title_text=ylabel, col=1)
     return figure
 
 
@@ -154,19 +157,19 @@ def _layout(title: str, note: str, **more: object) -> dict[str, object]:
 
 
 def _axis(title: str) -> dict[str, object]:
-    return {"title": {"text": title}, "gridcolor": GRID, "zerolinecolor": ZERO}
+    return {"title": {"text": title}, "gridcolor": GRID_COLOUR, "zerolinecolor": ZERO_COLOUR}
 
 
 @dataclass(frozen=True)
 class Point:
-    """A method at a budget.
+    """A method with a budget, as a point of a figure.
 
     Attributes:
-        method: one colour each.
-        label: beside the point, such as the number of groups.
-        cost: across, on a logarithmic axis.
-        error: up.
-        stderr: of the error; None with one seed.
+        method: the method, which determines the colour.
+        label: the text next to the point, such as the number of groups.
+        cost: the x-coordinate.
+        error: the y-coordinate.
+        stderr: the standard error of the error; None with one seed.
     """
 
     method: str
@@ -177,7 +180,7 @@ class Point:
 
 
 def error_against_cost(points: Sequence[Point], *, title: str, cost: str, error: str, note: str = "") -> Figure:
-    """One point per method and budget; methods in the order of the points. Equal costs are drawn side by side.
+    """Draws error against cost, on a logarithmic axis; points with the same cost are drawn side by side.
 
     Example:
         >>> points = [Point("mtl", "", 1, 50.0), Point("tag", "2", 3, 49.7, 0.1)]
@@ -186,14 +189,14 @@ def error_against_cost(points: Sequence[Point], *, title: str, cost: str, error:
     """
     from plotly.graph_objects import Figure, Scatter
 
-    made, across = [], side_by_side([point.cost for point in points])
+    made, x = [], side_by_side([point.cost for point in points])
     for place, method in enumerate(dict.fromkeys(point.method for point in points)):
         at = [number for number, point in enumerate(points) if point.method == method]
         mine = [points[number] for number in at]
         made.append(
             Scatter(
                 name=plotly_text(method),
-                x=[across[number] for number in at],
+                x=[x[number] for number in at],
                 y=[point.error for point in mine],
                 text=[plotly_text(point.label) for point in mine],
                 customdata=[point.cost for point in mine],
@@ -204,12 +207,12 @@ def error_against_cost(points: Sequence[Point], *, title: str, cost: str, error:
                 error_y={"type": "data", "array": [point.stderr or 0.0 for point in mine], "thickness": 1},
             )
         )
-    across_axis = {"title": {"text": cost}, "type": "log", "tickvals": TICKS, "gridcolor": GRID}
-    return Figure(made, _layout(title, note, xaxis=across_axis, yaxis={"title": {"text": error}, "gridcolor": GRID}))
+    xaxis = {"title": {"text": cost}, "type": "log", "tickvals": TICKS, "gridcolor": GRID_COLOUR}
+    return Figure(made, _layout(title, note, xaxis=xaxis, yaxis={"title": {"text": error}, "gridcolor": GRID_COLOUR}))
 
 
 def side_by_side(costs: Sequence[float]) -> list[float]:
-    """Costs, drawn a little apart where points would hide each other.
+    """Moves costs slightly apart where points would hide each other.
 
     Example:
         >>> [round(cost, 2) for cost in side_by_side([1.0, 5.0, 1.0])]
@@ -217,24 +220,27 @@ def side_by_side(costs: Sequence[float]) -> list[float]:
     """
     places = np.log10(np.asarray(costs, dtype=np.float64))
     order = np.argsort(places, kind="stable")
-    crowds = np.split(order, np.flatnonzero(np.diff(places[order]) > SAME) + 1)
+    crowds = np.split(order, np.flatnonzero(np.diff(places[order]) > OVERLAP) + 1)
     for crowd in crowds:
-        places[crowd] += APART * (np.arange(len(crowd)) - (len(crowd) - 1) / 2)
+        places[crowd] += SPACING * (np.arange(len(crowd)) - (len(crowd) - 1) / 2)
     return [float(cost) for cost in 10**places]
 
 
 def counterexample() -> Figure:
-    """Four panels: arrows are negative gradients of unit length, marks are where a step of η = 0.09 ends."""
+    """Draws the four panels of the counterexample.
+
+    Arrows are negative gradients of unit length; crosses mark where a step of η = 0.09 ends.
+    """
     from plotly.graph_objects import Contour
     from plotly.subplots import make_subplots
 
-    grid = np.stack(np.meshgrid(ACROSS, UP), -1).reshape(-1, 2)
-    levels = example_loss(grid).reshape(len(UP), len(ACROSS))
+    grid = np.stack(np.meshgrid(GRID_X, GRID_Y), -1).reshape(-1, 2)
+    levels = example_loss(grid).reshape(len(GRID_Y), len(GRID_X))
     titles = [_title(panel) for panel in PANELS]
     figure = make_subplots(2, 2, subplot_titles=titles, vertical_spacing=0.14)
     for place, panel in enumerate(PANELS):
         where = {"row": place // 2 + 1, "col": place % 2 + 1}
-        contour = Contour(x=ACROSS, y=UP, z=levels, contours_coloring="lines", showscale=False, ncontours=25)
+        contour = Contour(x=GRID_X, y=GRID_Y, z=levels, contours_coloring="lines", showscale=False, ncontours=25)
         figure.add_trace(contour, **where)
         for trace in _arrows(panel, legend=place == 0):
             figure.add_trace(trace, **where)

@@ -1,4 +1,4 @@
-"""The paper as a plug-in: its commands and problems, which pyproject.toml declares as entry points too."""
+"""Registers the paper's commands and problems as plug-ins, as the entry points in pyproject.toml do."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ PROBLEMS = {"celeba": "tagalong_paper.problems:CELEBA", "taskonomy": "tagalong_p
 
 
 def register() -> None:
-    """Adds `tagalong paper`, `tagalong leaderboard` and the problems "celeba" and "taskonomy" by hand.
+    """Adds `tagalong paper`, `tagalong leaderboard` and the problems "celeba" and "taskonomy".
 
-    An installed tagalong finds them by itself; this is for a checkout that is not installed.
+    Only needed in a checkout that is not installed; an installed tagalong finds them by itself.
 
     Example:
         >>> from tagalong.problems import problem_names

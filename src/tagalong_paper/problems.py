@@ -1,10 +1,10 @@
-"""What `tagalong problems` says of CelebA and Taskonomy."""
+"""CelebA and Taskonomy as plug-ins: their entries for `tagalong problems` and `load_problem`."""
 
 from __future__ import annotations
 
-from tagalong.problems import Known
+from tagalong.problems import ProblemSpec
 
-CELEBA = Known(
+CELEBA = ProblemSpec(
     "celeba",
     "photographs with attributes of CelebA, from your own copy (--with data=FOLDER)",
     tasks=9,
@@ -13,7 +13,7 @@ CELEBA = Known(
     package="PIL",
     install="tagalong[images]",
 )
-TASKONOMY = Known(
+TASKONOMY = ProblemSpec(
     "taskonomy",
     "rooms of buildings: segmentation, depth, normals, 2d edges, 2d keypoints",
     tasks=5,

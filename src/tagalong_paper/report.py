@@ -1,4 +1,4 @@
-"""What an experiment leaves: tables, figures, and which of the paper's claims appeared."""
+"""The report of an experiment: tables, figures, and which of the paper's claims were reproduced."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 SCRIPT = "plotly.min.js"
-Appeared = Literal["yes", "within noise", "no", "not tested"]
+Answer = Literal["yes", "within noise", "no", "not tested"]
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number of a table.
+    """A number in a table.
 
     Attributes:
-        mean: over seeds.
+        mean: the mean over seeds.
         stderr: its standard error; None with one seed.
-        served: False for the result of a task where it only helps.
-        digits: after the point.
+        served: False if the network only trains the task as a helper.
+        digits: the number of decimal places.
     """
 
     mean: float
@@ -42,23 +42,23 @@ class Value:
         return text if self.served else f"({text})"
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can hold it."""
-        made: dict[str, Any] = json_safe({"mean": self.mean, "stderr": self.stderr, "served": self.served})
-        return made
+        """Returns a JSON document."""
+        document: dict[str, Any] = json_safe({"mean": self.mean, "stderr": self.stderr, "served": self.served})
+        return document
 
 
 Cell = str | int | Value | None
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """A table. Columns headed "printed" or "published" hold the paper's numbers, all others ours.
+class ReportTable:
+    """A table of a report. Columns headed "printed" or "published" hold the paper's numbers, all others ours.
 
     Attributes:
-        title: above it.
-        columns: headings.
-        rows: cells, one for each column.
-        note: below it.
+        title: the title above the table.
+        columns: the headings.
+        rows: lists of cells, one for each column.
+        note: a note below the table.
     """
 
     title: str
@@ -67,80 +67,81 @@ class Sheet:
     note: str = ""
 
     def column(self, name: str) -> list[Cell]:
-        """The cells below a heading."""
+        """Returns the cells of a column."""
         return [row[self.columns.index(name)] for row in self.rows]
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Returns a JSON document."""
         rows = [[cell.to_document() if isinstance(cell, Value) else cell for cell in row] for row in self.rows]
         return {"title": self.title, "columns": list(self.columns), "rows": rows, "note": self.note}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Something the paper says, and whether it appeared here.
+    """A claim of the paper, and whether it was reproduced.
 
     Attributes:
         text: the claim.
-        appeared: "yes" and "no" where the numbers are clear, by Student's t over seeds; "within noise" in between.
+        reproduced: "yes" or "no" if the numbers are clear, by Student's t over seeds, otherwise "within noise"; "not
+            tested" if there was nothing to compare.
         because: the numbers behind the answer.
-        parts: every comparison that it rests on, one by one.
+        parts: the comparisons that the claim rests on.
     """
 
     text: str
-    appeared: Appeared
+    reproduced: Answer
     because: str = ""
     parts: Sequence[str] = ()
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can hold it."""
-        return {"claim": self.text, "appeared": self.appeared, "because": self.because, "parts": list(self.parts)}
+        """Returns a JSON document."""
+        return {"claim": self.text, "reproduced": self.reproduced, "because": self.because, "parts": list(self.parts)}
 
 
 @dataclass(frozen=True)
 class Report:
-    """What an experiment found.
+    """The results of an experiment.
 
     Attributes:
-        name: of the experiment.
-        title: what it asks.
-        sheets: its tables.
-        claims: what the paper says about it.
-        figures: by file name, without ending.
-        notes: what a reader must know.
-        numbers: further results, as JSON can hold them but for NaN, which becomes null there.
+        name: the name of the experiment.
+        title: the question of the experiment.
+        tables: its tables.
+        claims: the paper's claims about it.
+        figures: by file name, without extension.
+        notes: notes for the reader.
+        numbers: further results as a JSON document, in which NaN becomes null.
     """
 
     name: str
     title: str
-    sheets: Sequence[Sheet] = ()
+    tables: Sequence[ReportTable] = ()
     claims: Sequence[Claim] = ()
     figures: Mapping[str, Figure] = field(default_factory=dict)
     notes: Sequence[str] = ()
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
-    def sheet(self, start: str) -> Sheet:
-        """The table whose title starts so."""
-        return next(sheet for sheet in self.sheets if sheet.title.startswith(start))
+    def table(self, start: str) -> ReportTable:
+        """Returns the first table whose title starts with this text."""
+        return next(table for table in self.tables if table.title.startswith(start))
 
     @property
-    def holds_printed(self) -> bool:
+    def has_printed_columns(self) -> bool:
         """Whether a table has a column of the paper's numbers."""
-        return any(column.startswith("printed") for sheet in self.sheets for column in sheet.columns)
+        return any(column.startswith("printed") for table in self.tables for column in table.columns)
 
     def to_document(self) -> dict[str, Any]:
-        """Everything but the figures, as JSON can hold it."""
+        """Returns everything but the figures as a JSON document."""
         return {
             "experiment": self.name,
             "title": self.title,
-            "tables": [sheet.to_document() for sheet in self.sheets],
+            "tables": [table.to_document() for table in self.tables],
             "claims": [claim.to_document() for claim in self.claims],
             "notes": list(self.notes),
             **json_safe(self.numbers),
         }
 
     def save(self, out: Path) -> list[Path]:
-        """Writes `NAME.json` and the figures as HTML; gives the files. Figures share one copy of plotly's script."""
+        """Writes `NAME.json` and the figures as HTML, which share one copy of plotly's script; returns the files."""
         out.mkdir(parents=True, exist_ok=True)
         files = [out / f"{self.name}.json"]
         write_document(files[0], "tagalong-experiment", 1, self.to_document())
@@ -153,7 +154,7 @@ class Report:
 
 
 def _write_script(out: Path) -> None:
-    """Plotly's own way would keep a script that a kill cut off, and let others read half of one."""
+    """Writes plotly's script atomically; plotly itself would keep a script that was only half written."""
     from plotly.offline import get_plotlyjs
 
     script, content = out / SCRIPT, get_plotlyjs().encode()

@@ -1,4 +1,4 @@
-"""The paper's groupings beside the best ones for the same matrices."""
+"""Compares the paper's groupings with the best ones for the same matrices."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any
 
 from tagalong.group import Grouping, score_grouping, select_groups
 
-from .printed import PRINTED, Printed, Published, published
+from .printed import PRINTED, PrintedGrouping, PublishedMatrix, published_matrices
 
 Names = frozenset[str]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """One printed grouping and the best one.
+    """A printed grouping and the best one for the same matrix.
 
     Attributes:
-        problem: the matrix both come from.
-        budget: how many networks.
-        printed: as in the paper's table, with test results.
+        matrix: the published matrix.
+        budget: the number of networks.
+        printed: the grouping in the paper's table, with test results.
         given: the printed networks, scored by the matrix.
         best: the optimum for the same budget.
     """
 
-    problem: Published
+    matrix: PublishedMatrix
     budget: int
-    printed: Printed
+    printed: PrintedGrouping
     given: Grouping
     best: Grouping
 
@@ -37,12 +37,12 @@ class Selection:
 
     @property
     def unique(self) -> bool:
-        """Whether the best is proven, and nothing else is as good."""
+        """Whether the best grouping is proven to be optimal, and no other is as good."""
         return self.best.status == "optimal" and not self.best.ties
 
     @property
     def served_elsewhere(self) -> dict[str, tuple[Names, Names]]:
-        """Tasks that the table prints in bold in another network than the one that serves them best: (bold, best)."""
+        """Tasks in bold in another network than the one where they score best, with both networks (bold, best)."""
         found = {}
         for task in self.given.tasks:
             bold = [frozenset(group.results) for group in self.printed.groups if task in group.bold]
@@ -53,43 +53,43 @@ class Selection:
 
     @property
     def total_by_scores(self) -> float:
-        """The total of the printed test results if every task is taken from the network where it scores best."""
+        """The total of the printed test results if each task is served by the network where it scores best."""
         results = {frozenset(group.results): group.results for group in self.printed.groups}
         return sum(results[self.given.served_by(task).trains][task] for task in self.given.tasks)
 
     @property
     def remarks(self) -> list[str]:
-        """Where the paper's table and the matrix disagree, in sentences."""
-        return [*self._networks(), *self._serving()]
+        """Sentences about where the paper's table and the matrix disagree."""
+        return [*self._network_remarks(), *self._serving_remarks()]
 
-    def _networks(self) -> list[str]:
+    def _network_remarks(self) -> list[str]:
         if self.same:
             return []
         helped = [
-            f"{_names(group.helpers)} also helps {_names(group.serves)}"
+            f"{_join(group.helpers)} also helps {_join(group.serves)}"
             for group in self.best.groups
             if any(group.serves == other.trains != group.trains for other in self.given.groups)
         ]
         start = f"the printed networks score {self.given.value:.3f}, the best {self.best.value:.3f}"
         return [f"{start}: {'; '.join(helped)}." if helped else f"{start}."]
 
-    def _serving(self) -> list[str]:
+    def _serving_remarks(self) -> list[str]:
         remarks = []
         for task, (bold, best) in self.served_elsewhere.items():
             scores = {option.trains: option.score for option in self.given.options[task]}
-            table, ours = _names(bold), _names(best)
+            table, ours = _join(bold), _join(best)
             remarks.append(
-                f"by its score {task} is served from {{{ours}}} ({scores[best]:.4g}; {scores[bold]:.4g} in "
-                f"{{{table}}}), the table serves it from {{{table}}}: the total test result of "
-                f"{self.printed.total:g} becomes {self.total_by_scores:.4f}."
+                f"by its score, {task} would be served from {{{ours}}} ({scores[best]:.4g}), but the table serves it "
+                f"from {{{table}}} ({scores[bold]:.4g}): the total test result of {self.printed.total:g} becomes "
+                f"{self.total_by_scores:.4f}."
             )
         return remarks
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Returns a JSON document."""
         return {
-            "dataset": self.problem.dataset,
-            "method": self.problem.method,
+            "dataset": self.matrix.dataset,
+            "method": self.matrix.method,
             "budget": self.budget,
             "objective": self.best.objective,
             "printed": {
@@ -109,25 +109,25 @@ class Selection:
 
 
 def selections() -> tuple[Selection, ...]:
-    """The 15 groupings that the paper prints for its own method and the two it compares with.
+    """Returns the 15 groupings that the paper prints for TAG, CS and HOA, each with the best one.
 
     Example:
-        >>> [(s.problem.key, s.budget) for s in selections() if not s.same]
+        >>> [(s.matrix.key, s.budget) for s in selections() if not s.same]
         [('celeba_tag', 2)]
     """
     return tuple(
-        _selection(problem, budget, printed)
-        for problem in published()
-        for budget, printed in PRINTED[problem.key].items()
+        _selection(matrix, budget, printed)
+        for matrix in published_matrices()
+        for budget, printed in PRINTED[matrix.key].items()
     )
 
 
-def _selection(problem: Published, budget: int, printed: Printed) -> Selection:
-    scores, options = problem.affinity, problem.options
+def _selection(matrix: PublishedMatrix, budget: int, printed: PrintedGrouping) -> Selection:
+    scores, options = matrix.affinity, matrix.options
     groups = [frozenset(group.results) for group in printed.groups]
     given = score_grouping(scores, groups, budget=budget, **options)
-    return Selection(problem, budget, printed, given, select_groups(scores, budget, **options))
+    return Selection(matrix, budget, printed, given, select_groups(scores, budget, **options))
 
 
-def _names(tasks: Names) -> str:
+def _join(tasks: Names) -> str:
     return ", ".join(sorted(tasks))

@@ -1,4 +1,4 @@
-"""How reports and groupings of the paper are shown in a terminal."""
+"""Shows reports and selected groupings in a terminal."""
 
 from __future__ import annotations
 
@@ -17,15 +17,23 @@ if TYPE_CHECKING:
 
     from tagalong.group import Group
 
-    from .report import Cell, Report, Sheet
+    from .report import Cell, Report, ReportTable
     from .selection import Selection
 
-WIDE = 60  # letters of a cell above which a table is shown line by line
-GAP, ENDLESS = 2, 10_000  # columns between two columns of a table, and those of a file
+MAX_CELL_WIDTH = 60  # a table with a longer cell is shown as a list
+COLUMN_GAP = 2
+UNLIMITED_WIDTH = 10_000  # for output to a file
 
 
 def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False, resumes: bool = False) -> None:
-    """From top to bottom; which claims appeared alone, if quiet; that it goes on from its files, if it resumes."""
+    """Shows a report.
+
+    Args:
+        report: the report.
+        files: the files that were written.
+        quiet: whether to show only the claims.
+        resumes: whether to say that another run continues from the files.
+    """
     console = screen()
     if quiet:
         _show_claims(console, report)
@@ -33,79 +41,80 @@ def show_report(report: Report, files: Sequence[Path] = (), quiet: bool = False,
     print_line(console, report.title)
     for note in report.notes:
         print_line(console, note)
-    for sheet in report.sheets:
+    for table in report.tables:
         console.print()
-        print_line(console, sheet.title)
-        _show_sheet(console, sheet)
+        print_line(console, table.title)
+        _show_table(console, table)
     if report.claims:
         console.print()
-        print_line(console, "Did the paper's claims appear?")
+        print_line(console, "Were the paper's claims reproduced?")
     _show_claims(console, report)
     if files:
         console.print()
-        show_files(console, files, "; run again, it goes on from there" if resumes else "")
+        show_files(console, files, "; another run continues from here" if resumes else "")
 
 
 def show_files(console: Console, files: Sequence[Path], more: str = "") -> None:
-    """Where everything lies."""
+    """Shows the folder and the names of files."""
     print_line(console, f"{files[0].parent}: {', '.join(file.name for file in files)}{more}")
 
 
 def _show_claims(console: Console, report: Report) -> None:
     for claim in report.claims:
-        print_line(console, f"* {claim.appeared}: {claim.text}. {claim.because}".rstrip(" .") + ".")
+        print_line(console, f"* {claim.reproduced}: {claim.text}. {claim.because}".rstrip(" .") + ".")
 
 
-def _show_sheet(console: Console, sheet: Sheet) -> None:
-    if any(len(_text(cell)) > WIDE for row in sheet.rows for cell in row):
-        for row in sheet.rows:
+def _show_table(console: Console, table: ReportTable) -> None:
+    if any(len(_text(cell)) > MAX_CELL_WIDTH for row in table.rows for cell in row):
+        for row in table.rows:
             print_line(
-                console, "* " + "; ".join(f"{c}: {_text(cell)}" for c, cell in zip(sheet.columns, row, strict=True))
+                console, "* " + "; ".join(f"{c}: {_text(cell)}" for c, cell in zip(table.columns, row, strict=True))
             )
     else:
-        for number, columns in enumerate(blocks(sheet, console.width if console.is_terminal else ENDLESS)):
+        width = console.width if console.is_terminal else UNLIMITED_WIDTH
+        for number, columns in enumerate(split_columns(table, width)):
             if number:
                 console.print()
-            print_table(console, _sheet_table(sheet, columns), fit=False)
-    if sheet.note:
-        print_line(console, f"({sheet.note})")
+            print_table(console, _text_table(table, columns), fit=False)
+    if table.note:
+        print_line(console, f"({table.note})")
 
 
-def blocks(sheet: Sheet, width: int) -> list[list[int]]:
-    """Columns that fit side by side; those that name the rows stand before each lot, so that no number is cut."""
-    widths = [max(map(len, map(_text, column))) + GAP for column in zip(sheet.columns, *sheet.rows, strict=True)]
-    named = max(1, next((place for place in range(len(widths)) if _measured(sheet, place)), 1))
-    named = named if sum(widths[:named]) <= width // 2 else 1
-    lots: list[list[int]] = [[]]
-    for place in range(named, len(widths)):
-        if lots[-1] and sum(widths[at] for at in (*range(named), *lots[-1], place)) - GAP > width:
-            lots.append([])
-        lots[-1].append(place)
-    return [[*range(named), *lot] for lot in lots]
+def split_columns(table: ReportTable, width: int) -> list[list[int]]:
+    """Splits the columns of a table into blocks that fit the width; each block starts with the row labels."""
+    widths = [max(map(len, map(_text, column))) + COLUMN_GAP for column in zip(table.columns, *table.rows, strict=True)]
+    labels = max(1, next((column for column in range(len(widths)) if _has_results(table, column)), 1))
+    labels = labels if sum(widths[:labels]) <= width // 2 else 1
+    blocks: list[list[int]] = [[]]
+    for column in range(labels, len(widths)):
+        if blocks[-1] and sum(widths[i] for i in (*range(labels), *blocks[-1], column)) - COLUMN_GAP > width:
+            blocks.append([])
+        blocks[-1].append(column)
+    return [[*range(labels), *block] for block in blocks]
 
 
-def _sheet_table(sheet: Sheet, columns: Sequence[int]) -> TextTable:
-    whole = [place for place in columns if any(isinstance(row[place], int) for row in sheet.rows)]
-    right = tuple(sheet.columns[place] for place in columns if place in whole or _measured(sheet, place))
-    made = TextTable(*(sheet.columns[place] for place in columns), numbers=right)
-    served = "bold" if any(_only_helps(cell) for row in sheet.rows for cell in row) else ""
-    for row in sheet.rows:
-        made.add_row(*(_styled(row[place], served) for place in columns))
-    return made
+def _text_table(table: ReportTable, columns: Sequence[int]) -> TextTable:
+    integers = [column for column in columns if any(isinstance(row[column], int) for row in table.rows)]
+    numbers = tuple(table.columns[c] for c in columns if c in integers or _has_results(table, c))
+    shown = TextTable(*(table.columns[column] for column in columns), numbers=numbers)
+    served_style = "bold" if any(_is_helper(cell) for row in table.rows for cell in row) else ""
+    for row in table.rows:
+        shown.add_row(*(_styled(row[column], served_style) for column in columns))
+    return shown
 
 
-def _measured(sheet: Sheet, place: int) -> bool:
-    """Whether a column holds results, rather than what names a row, such as a method or a number of groups."""
-    return any(isinstance(row[place], Value) for row in sheet.rows)
+def _has_results(table: ReportTable, column: int) -> bool:
+    """Whether a column holds results rather than row labels, such as a method or a number of groups."""
+    return any(isinstance(row[column], Value) for row in table.rows)
 
 
-def _styled(cell: Cell, served: str) -> Styled:
-    """A cell; results of served tasks stand out in tables that hold those of helpers too."""
-    style = "dim" if _only_helps(cell) else served if isinstance(cell, Value) else ""
+def _styled(cell: Cell, served_style: str) -> Styled:
+    """Formats a cell; in tables that also have results of helpers, results of served tasks stand out."""
+    style = "dim" if _is_helper(cell) else served_style if isinstance(cell, Value) else ""
     return Styled(_text(cell), style)
 
 
-def _only_helps(cell: Cell) -> bool:
+def _is_helper(cell: Cell) -> bool:
     return isinstance(cell, Value) and not cell.served
 
 
@@ -114,42 +123,42 @@ def _text(cell: Cell) -> str:
 
 
 def show_selections(found: Sequence[Selection], quiet: bool = False) -> None:
-    """The printed groupings beside the best ones, a table for each matrix; only where they differ, if quiet."""
+    """Shows the printed and the best groupings, one table per matrix; if quiet, only the differences."""
     console = screen()
-    for problem in () if quiet else dict.fromkeys(one.problem for one in found):
-        print_line(console, f"{problem.dataset}, {problem.method}")
-        print_table(console, _selection_table([one for one in found if one.problem == problem]))
+    for matrix in () if quiet else dict.fromkeys(one.matrix for one in found):
+        print_line(console, f"{matrix.dataset}, {matrix.method}")
+        print_table(console, _selection_table([one for one in found if one.matrix == matrix]))
         console.print()
     for one in found:
         for remark in one.remarks:
-            print_line(console, f"* {one.problem.dataset}, {one.problem.method}, {one.budget} networks: {remark}")
+            print_line(console, f"* {one.matrix.dataset}, {one.matrix.method}, {one.budget} networks: {remark}")
     same = [one for one in found if one.same and one.unique]
-    print_line(console, f"{len(same)} of {len(found)} printed groupings are the optimum, proven and unique.")
+    print_line(console, f"{len(same)} of {len(found)} printed groupings are the proven and unique optimum.")
     if not quiet:
-        print_line(console, "Totals are sums of scores in the published matrices; +task is trained along as a helper.")
+        print_line(console, "Totals are sums of scores in the published matrices; +task marks a helper.")
 
 
 def _selection_table(found: list[Selection]) -> TextTable:
-    made = TextTable("budget", "printed", "total", "best", "total", numbers=("budget", "total"))
+    shown = TextTable("budget", "printed", "total", "best", "total", numbers=("budget", "total"))
     for one in found:
-        printed = "\n".join(_short(frozenset(group.results), group.bold) for group in one.printed.groups)
-        best = "\n".join(_short(group.trains, group.serves) for group in _in_order(one))
+        printed = "\n".join(_format_group(frozenset(group.results), group.bold) for group in one.printed.groups)
+        best = "\n".join(_format_group(group.trains, group.serves) for group in _in_printed_order(one))
         budget = f"{'* ' if one.remarks else ''}{one.budget}"
-        made.add_row(budget, printed, _number(one.given.value), best, _number(one.best.value))
-    return made
+        shown.add_row(budget, printed, _format_score(one.given.value), best, _format_score(one.best.value))
+    return shown
 
 
-def _in_order(one: Selection) -> Iterable[Group]:
-    """The best networks in the order of the printed ones that they are most like."""
+def _in_printed_order(one: Selection) -> Iterable[Group]:
+    """Sorts the best networks in the order of the printed networks that they resemble most."""
     order = [set(group.results) for group in one.printed.groups]
     place = {group: min(range(len(order)), key=lambda i: len(order[i] ^ group.trains)) for group in one.best.groups}
     return sorted(one.best.groups, key=lambda group: place[group])
 
 
-def _short(trains: frozenset[str], serves: frozenset[str]) -> str:
+def _format_group(trains: frozenset[str], serves: frozenset[str]) -> str:
     helpers = sorted(trains - serves)
     return " ".join([*sorted(serves), *(f"+{task}" for task in helpers)])
 
 
-def _number(value: float) -> str:
+def _format_score(value: float) -> str:
     return f"{value:.3f}" if abs(value) >= 100 else f"{value:.4f}"

@@ -1,4 +1,4 @@
-"""The paper's theory, tested: its lemma, its proposition in each printed version, and what holds instead."""
+"""Tests the paper's theory on random losses: Lemma 1, each printed version of Proposition 1, and what holds instead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-COUNT = 100_000  # cases drawn for each statement
+COUNT = 100_000  # random cases for each statement
 Floats = NDArray[np.float64]
 
 
@@ -17,10 +17,10 @@ class Bound:
     """An upper bound on cos(g_a, g_c) under which g_b is said to stay the better partner.
 
     Attributes:
-        name: for commands and files.
-        where: it is found.
-        formula: as it is written.
-        value: from α, β and η.
+        name: a short name for tables.
+        where: the place in the paper.
+        formula: the formula as text.
+        value: computes the bound from α, β and η.
     """
 
     name: str
@@ -65,17 +65,17 @@ BOUNDS = (
 
 @dataclass(frozen=True)
 class Cases:
-    """Many cases: a loss L_a, a point, a learning rate and three gradients each.
+    """A batch of cases, each with a loss L_a, a point, a learning rate and three gradients.
 
     Attributes:
-        loss: of points [cases, dimensions], one value per case.
-        theta: where the step starts.
+        loss: computes L_a for points [cases, dimensions].
+        theta: the points where the steps start.
         alpha: strong convexity of each loss.
-        beta: smoothness.
-        eta: learning rate, at most 1/β.
-        g_a: gradient of L_a at theta.
-        g_b: of task b, of the same length.
-        g_c: of task c, of the same length.
+        beta: smoothness of each loss.
+        eta: learning rates, at most 1/β.
+        g_a: gradients of L_a at theta.
+        g_b: gradients of task b.
+        g_c: gradients of task c.
     """
 
     loss: Callable[[Floats], Floats]
@@ -88,7 +88,7 @@ class Cases:
     g_c: Floats
 
     def after(self, gradient: Floats) -> Floats:
-        """L_a after a step on this gradient."""
+        """Returns L_a after a step along a gradient."""
         return self.loss(self.theta - self.eta[:, None] * gradient)
 
     @property
@@ -107,11 +107,11 @@ class Cases:
 
 @dataclass(frozen=True)
 class Search:
-    """What a search found.
+    """The result of a search for counterexamples.
 
     Attributes:
-        met: cases that meet the conditions.
-        broken: those of them in which the statement is false.
+        met: the number of cases that meet the conditions.
+        broken: the number of these in which the statement is false.
     """
 
     met: int
@@ -119,7 +119,7 @@ class Search:
 
     @property
     def share(self) -> float:
-        """Of the cases that meet the conditions."""
+        """The share of cases in which the statement is false, of those that meet the conditions."""
         return self.broken / self.met if self.met else float("nan")
 
     def __add__(self, other: Search) -> Search:
@@ -127,7 +127,7 @@ class Search:
 
 
 def search_lemma(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
-    """Lemma 1 on quadratics and on logistic regressions."""
+    """Searches for counterexamples to Lemma 1 among quadratics and logistic regressions."""
     random = np.random.default_rng(seed)
     found = {}
     for name, cases in (("quadratic", quadratic_cases(count, random)), ("logistic", logistic_cases(count, random))):
@@ -138,7 +138,10 @@ def search_lemma(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
 
 
 def lemma_gap(cases: Cases) -> Floats:
-    """Right less left side of Lemma 1: g_a·g_b − (g_a·g_c − ½βη‖g_c‖² + ½αη‖g_b‖²); never negative if it holds."""
+    """Returns the right minus the left side of Lemma 1, which is never negative if the lemma holds.
+
+    That is g_a·g_b − (g_a·g_c − ½βη‖g_c‖² + ½αη‖g_b‖²).
+    """
 
     def dot(first: Floats, second: Floats) -> Floats:
         found: Floats = (first * second).sum(1)
@@ -150,7 +153,7 @@ def lemma_gap(cases: Cases) -> Floats:
 
 
 def search_proposition(bound: Bound, count: int = COUNT, seed: int = 0) -> Search:
-    """Proposition 1 with this version of its bound, on quadratics that meet all of its conditions."""
+    """Searches for counterexamples to Proposition 1 with this bound, among quadratics that meet all its conditions."""
     cases = quadratic_cases(count, np.random.default_rng(seed), highest=bound.value)
     limit = bound.value(cases.alpha, cases.beta, cases.eta)
     met = cases.b_has_more_affinity & (cosines(cases.g_a, cases.g_c) <= limit)
@@ -158,7 +161,10 @@ def search_proposition(bound: Bound, count: int = COUNT, seed: int = 0) -> Searc
 
 
 def search_margin(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
-    """What holds: if b's advantage is at least βη²‖g_a‖‖g_b − g_c‖, then b is the better partner."""
+    """Searches for counterexamples to what holds instead.
+
+    If b's advantage is at least βη²‖g_a‖‖g_b − g_c‖, then b is the better partner.
+    """
     random = np.random.default_rng(seed)
     found = {}
     for name, cases in (("quadratic", quadratic_cases(count, random)), ("logistic", logistic_cases(count, random))):
@@ -171,12 +177,12 @@ def search_margin(count: int = COUNT, seed: int = 0) -> dict[str, Search]:
 def quadratic_cases(
     count: int, random: np.random.Generator, *, highest: Callable[[Floats, Floats, Floats], Floats] | None = None
 ) -> Cases:
-    """Quadratics in two dimensions with gradients of equal length.
+    """Draws quadratics in two dimensions with gradients of equal length.
 
     Args:
-        count: how many.
-        random: draws them.
-        highest: a bound on cos(g_a, g_c) from α, β and η; c is then drawn below it. None: any direction.
+        count: the number of cases.
+        random: the random number generator.
+        highest: computes an upper bound of cos(g_a, g_c) from α, β and η; None allows any direction.
     """
     alpha = np.exp(random.uniform(-1, 1, count))
     beta = alpha * np.exp(random.uniform(0.05, 3.5, count))
@@ -185,8 +191,8 @@ def quadratic_cases(
     theta = random.standard_normal((count, 2))
     g_a = theta * curvature
     limit = np.ones(count) if highest is None else np.clip(highest(alpha, beta, eta), -1, 1)
-    g_c = _turned(g_a, random.uniform(-1, limit) if highest is not None else np.cos(_angles(count, random)), random)
-    g_b = _turned(g_a, np.cos(_angles(count, random)), random)
+    g_c = _rotate(g_a, random.uniform(-1, limit) if highest is not None else np.cos(_angles(count, random)), random)
+    g_b = _rotate(g_a, np.cos(_angles(count, random)), random)
 
     def loss(x: Floats) -> Floats:
         total: Floats = 0.5 * (curvature * x * x).sum(1)
@@ -196,7 +202,7 @@ def quadratic_cases(
 
 
 def logistic_cases(count: int, random: np.random.Generator, dimensions: int = 4, rows: int = 6) -> Cases:
-    """Logistic regressions with weight decay: strongly convex and smooth, not quadratic; gradients of any length."""
+    """Draws logistic regressions with weight decay: strongly convex and smooth, with gradients of any length."""
     features = 2 * random.standard_normal((count, rows, dimensions))
     alpha = np.exp(random.uniform(-3, 0, count))
     beta = alpha + np.linalg.norm(features, 2, axis=(1, 2)) ** 2 / 4
@@ -216,7 +222,7 @@ def logistic_cases(count: int, random: np.random.Generator, dimensions: int = 4,
 
 
 def cosines(first: Floats, second: Floats) -> Floats:
-    """Between rows."""
+    """Returns the cosines between rows."""
     found: Floats = (_unit(first) * _unit(second)).sum(1)
     return found
 
@@ -230,8 +236,8 @@ def _angles(count: int, random: np.random.Generator) -> Floats:
     return random.uniform(0, np.pi, count)
 
 
-def _turned(vectors: Floats, cosine: Floats, random: np.random.Generator) -> Floats:
-    """Vectors of the same length at this cosine, to either side."""
+def _rotate(vectors: Floats, cosine: Floats, random: np.random.Generator) -> Floats:
+    """Rotates vectors, to a random side, by an angle with this cosine."""
     across = np.stack([-vectors[:, 1], vectors[:, 0]], 1) * random.choice([-1.0, 1.0], (len(vectors), 1))
     sine = np.sqrt(np.clip(1 - cosine**2, 0, None))
     found: Floats = cosine[:, None] * vectors + sine[:, None] * across
@@ -251,7 +257,7 @@ class Case:
 
     @property
     def cases(self) -> Cases:
-        """As a collection of one."""
+        """A batch with only this case."""
         theta, b, c = (np.array([values]) for values in (self.theta, self.g_b, self.g_c))
         curvature = np.array([self.alpha, self.beta])
         alpha, beta, eta = (np.array([value]) for value in (self.alpha, self.beta, self.eta))
@@ -259,11 +265,11 @@ class Case:
 
     @property
     def cosine(self) -> float:
-        """Of g_a and g_c."""
+        """The cosine of g_a and g_c."""
         return float(cosines(self.cases.g_a, self.cases.g_c)[0])
 
 
-# Found by a search as in `search_proposition`; it meets every condition of the main text's version.
+# Found by `search_proposition`; it meets every condition of the version in the main text.
 COUNTEREXAMPLE = Case(
     alpha=1.0,
     beta=9.349563,
@@ -284,8 +290,8 @@ class Panel:
         caption: what it shows.
         b: the direction of g_b.
         c: the direction of g_c.
-        combined: whether steps are on a and the other task together.
-        printed: L_a after the step with b and with c, as the text prints them.
+        combined: whether a step follows the sum of g_a and the other gradient.
+        printed: L_a after the step with b and with c, as printed.
     """
 
     letter: str
@@ -306,12 +312,12 @@ PANELS = (
 
 
 def after_steps(panel: Panel, *, unit: bool = True) -> tuple[float, float]:
-    """L_a after the panel's step with b and with c.
+    """Returns L_a after the panel's step with b and with c.
 
     Args:
-        panel: which.
-        unit: whether all gradients have unit length, which gives the printed numbers to within 0.03, or that of g_a,
-            as printed.
+        panel: the panel.
+        unit: True for gradients of unit length, which give the printed numbers to within 0.03; False for gradients of
+            the length of g_a, as the text says.
     """
     found = gradients(panel, unit=unit)
     start = found["a"] if panel.combined else np.zeros(2)
@@ -321,7 +327,7 @@ def after_steps(panel: Panel, *, unit: bool = True) -> tuple[float, float]:
 
 
 def gradients(panel: Panel, *, unit: bool = True) -> dict[str, Floats]:
-    """g_a, g_b and g_c: all of unit length, or of the length of g_a, as the text says."""
+    """Returns g_a, g_b and g_c, either of unit length or, as the text says, of the length of g_a."""
     g_a = np.array(THETA) * np.array([ALPHA, BETA])
     length = 1.0 if unit else float(np.linalg.norm(g_a))
     return {
@@ -331,6 +337,6 @@ def gradients(panel: Panel, *, unit: bool = True) -> dict[str, Floats]:
 
 
 def example_loss(x: Floats) -> Floats:
-    """½(x₁² + 10·x₂²) of points [points, 2]."""
+    """Returns the example's loss, ½(x₁² + 10·x₂²), of points [points, 2]."""
     found: Floats = 0.5 * (x * x) @ np.array([ALPHA, BETA])
     return found

@@ -128,7 +128,11 @@ def test_ctrl_c_is_as_usual_afterwards(tagalong: Terminal, hard: str, presses: l
             "tagalong.study.Study.check",  # of a folder with networks that an earlier command trained, say
             "networks are kept in out, run the same",
         ),
-        ("paper over-time --out out", "tagalong_paper.Bench.lab", "finished networks are kept in out, run the same"),
+        (
+            "paper over-time --out out",
+            "tagalong_paper.ExperimentSetup.lab",
+            "finished networks are kept in out, run the same",
+        ),
         (
             "paper over-time --seeds 1 --recipe epochs=1 --quiet --out out",
             "tagalong_paper.Report.save",

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 from terminal import Terminal
 
-from tagalong_paper import EXPERIMENTS, Report, Sheet, Value
+from tagalong_paper import EXPERIMENTS, Report, ReportTable, Value
 from tagalong_paper.terminal import show_report
 
 
-def test_it_lists_what_there_is(tagalong: Terminal) -> None:
+def test_it_lists_all_experiments(tagalong: Terminal) -> None:
     ran = tagalong("paper")
     assert ran.status == 0
     assert ran.out.startswith("tagalong paper selection")
@@ -22,7 +22,7 @@ def test_it_lists_what_there_is(tagalong: Terminal) -> None:
     assert max(map(len, ran.out.splitlines())) <= 110
 
 
-def test_the_printed_groupings_stand_beside_the_best(tagalong: Terminal) -> None:
+def test_selection_shows_the_printed_and_the_best_groupings(tagalong: Terminal) -> None:
     out = tagalong("paper", "selection").out
     assert (
         "CelebA, TAG\n"
@@ -31,14 +31,14 @@ def test_the_printed_groupings_stand_beside_the_best(tagalong: Terminal) -> None
         "        a2 a3 a4 a5 a6 a8 a9              a2 a3 a4 a5 a6 a8 a9 +a7\n"
     ) in out
     assert "the printed networks score -903.081, the best -894.976: a7 also helps a2, a3, a4, a5, a6, a8, a9." in out
-    assert "by its score d is served from {d, s} (0.4136; 0.2914 in {d, n})" in out
+    assert "by its score, d would be served from {d, s} (0.4136), but the table serves it from {d, n} (0.2914)" in out
     assert "the total test result of 0.5246 becomes 0.5331." in out
-    assert "14 of 15 printed groupings are the optimum, proven and unique." in out
+    assert "14 of 15 printed groupings are the proven and unique optimum." in out
     assert out.count("\n* ") == 2
 
 
 @pytest.mark.parametrize("width", ["80", "120"])
-def test_its_tables_fit(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, width: str) -> None:
+def test_tables_of_selection_fit_the_terminal(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, width: str) -> None:
     monkeypatch.setenv("COLUMNS", width)
     lines = tagalong("paper", "selection").out.splitlines()
     tables = [line for line in lines if line.startswith((" ", "budget"))]
@@ -46,7 +46,7 @@ def test_its_tables_fit(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, wid
     assert not any(line.endswith(" ") for line in lines)
 
 
-def test_scripts_get_json(tagalong: Terminal) -> None:
+def test_selection_prints_json(tagalong: Terminal) -> None:
     found = json.loads(tagalong("paper", "selection", "--json").out)["selections"]
     assert len(found) == 15
     assert [(one["dataset"], one["method"], one["budget"]) for one in found if not one["same"]] == [
@@ -55,21 +55,19 @@ def test_scripts_get_json(tagalong: Terminal) -> None:
     assert all(one["best"]["status"] == "optimal" and one["best"]["unique"] for one in found)
 
 
-def test_errata_and_theory_are_computed(tagalong: Terminal, tmp_path: Path) -> None:
+def test_errata_and_theory_run_without_training(tagalong: Terminal, tmp_path: Path) -> None:
     out = tagalong("paper", "errata").out
     assert "* where: CelebA, STL; printed: total 49.99; found: 50.96; why: the sum of the printed columns\n" in out
     found = json.loads(tagalong("paper", "theory", "--json", "--out", str(tmp_path / "theory")).out)
-    assert [claim["appeared"] for claim in found["claims"]] == ["yes", "yes", "no", "no"]
+    assert [claim["reproduced"] for claim in found["claims"]] == ["yes", "yes", "no", "no"]
     assert (tmp_path / "theory" / "theory-counterexample.html").exists()
 
 
 @pytest.mark.parametrize("name", ["selection", "errata"])
-def test_what_is_only_computed_is_written_where_a_folder_is_named(
-    tagalong: Terminal, tmp_path: Path, name: str
-) -> None:
+def test_experiments_without_training_write_files_only_with_out(tagalong: Terminal, tmp_path: Path, name: str) -> None:
     out = tmp_path / name
     shown = tagalong("paper", name, "--out", str(out)).out
-    assert shown.endswith(f"{out}: {name}.json\n")  # nothing goes on from there
+    assert shown.endswith(f"{out}: {name}.json\n")  # there is nothing to resume
     assert json.loads((out / f"{name}.json").read_text()) == json.loads(tagalong("paper", name, "--json").out)
     (tmp_path / "file").write_text("")
     assert "--out must be a folder" in tagalong.refused("paper", name, "--out", str(tmp_path / "file"))
@@ -80,20 +78,20 @@ def test_an_experiment_trains_shows_and_resumes(tagalong: Terminal, tmp_path: Pa
     first = tagalong("paper", "over-time", *common)
     assert first.status == 0
     assert "measuring affinities (lookahead): 1 of 1 networks" in first.err
-    assert "Did the paper's claims appear?" in first.out
-    assert "over-time.json, over-time.html; run again, it goes on from there" in first.out
-    assert "columns headed printed" not in first.out  # it has none
+    assert "Were the paper's claims reproduced?" in first.out
+    assert "over-time.json, over-time.html; another run continues from here" in first.out
+    assert 'columns headed "printed"' not in first.out  # it has none
     again = tagalong("paper", "over-time", *common)
     assert (again.out, again.err) == (first.out, "")
     found = json.loads(tagalong("paper", "over-time", "--json", *common).out)
     assert found["experiment"] == "over-time"
 
 
-def test_no_number_is_cut_where_a_table_is_wide(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_number_of_a_wide_table_is_cut(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     row = ("tag", *(Value(11.25, 0.12, served=place != 2) for place in range(9)))
-    sheet = Sheet("wide", ("method", *(f"a{n}" for n in range(1, 10))), [row])
-    show_report(Report("main", "title", [sheet]))
+    table = ReportTable("wide", ("method", *(f"a{n}" for n in range(1, 10))), [row])
+    show_report(Report("main", "title", [table]))
     assert tagalong.capsys.readouterr().out.count("11.25 ± 0.12") == 9
 
 
@@ -101,18 +99,20 @@ def test_served_tasks_are_bold_on_a_terminal(monkeypatch: pytest.MonkeyPatch) ->
     shown = io.StringIO()
     monkeypatch.setattr("tagalong_paper.terminal.screen", lambda: Console(file=shown, force_terminal=True, width=80))
     columns = ("method", "a1", "a2")
-    groups = Sheet("2 groups", columns, [("tag", Value(11.25), Value(8.5, served=False)), ("tag", None, Value(7.75))])
-    show_report(Report("main", "title", [groups, Sheet("Baselines", columns, [("mtl", Value(3.5), Value(2.5))])]))
+    groups = ReportTable(
+        "2 groups", columns, [("tag", Value(11.25), Value(8.5, served=False)), ("tag", None, Value(7.75))]
+    )
+    show_report(Report("main", "title", [groups, ReportTable("Baselines", columns, [("mtl", Value(3.5), Value(2.5))])]))
     served = re.findall(r"\x1b\[1m *([\d.]+)", shown.getvalue())
     assert served == ["11.25", "7.75"]
 
 
-def test_wrong_input_is_refused_in_one_go(tagalong: Terminal) -> None:
+def test_one_error_lists_all_invalid_options(tagalong: Terminal) -> None:
     assert "--problem must be one of 'faces', 'celeba', 'taskonomy'" in tagalong.refused(
         "paper", "main", "--problem", "mnist"
     )
     said = tagalong.refused("paper", "tune", "--size", "huge", "--seeds", "0", "--recipe", "rate=1")
-    for words in ("--size must be 'small' or 'full'", "--seeds must be a number from 1", "found rate"):
+    for words in ("--size must be 'small' or 'full'", "--seeds must be a positive integer", "found rate"):
         assert words in said
     for option, value in (("recipe", "1"), ("size", "full")):
         said = tagalong.refused("paper", "matrix", "--with", f"{option}={value}")
@@ -129,11 +129,11 @@ def test_wrong_input_is_refused_in_one_go(tagalong: Terminal) -> None:
         (["--out", "locked/run"], "--out must be a writable folder, found locked, which is read-only"),
         (["--device", "meta"], "--device must be there, found 'meta'"),
         (["--executor", "cloud"], "--executor must be one of"),
-        (["--methods", "mtl,tag"], "--methods must be of 'mtl', 'uw', 'gradnorm', found 'tag'"),
-        (["--methods", " ,"], "--methods must be of 'mtl', 'uw', 'gradnorm', found none"),
+        (["--methods", "mtl,tag"], "--methods must be among 'mtl', 'uw', 'gradnorm', found 'tag'"),
+        (["--methods", " ,"], "--methods must be among 'mtl', 'uw', 'gradnorm', found none"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_decoded(
+def test_invalid_options_are_errors_before_anything_is_decoded(
     tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, more: list[str], words: str
 ) -> None:
     def load(*_: object, **__: object) -> None:
@@ -147,20 +147,22 @@ def test_what_cannot_be_is_refused_before_anything_is_decoded(
 
 
 @pytest.mark.parametrize("command", ["paper main", "run faces"])
-def test_what_is_named_was_typed(tagalong: Terminal, command: str) -> None:
+def test_errors_name_options_as_the_user_types_them(tagalong: Terminal, command: str) -> None:
     small = (*command.split(), "--size", "small")
-    assert tagalong.refused(*small, "--with", "seed=x") == "--with seed must be a whole number, found 'x'"
+    assert tagalong.refused(*small, "--with", "seed=x") == "--with seed must be an integer, found 'x'"
     said = tagalong.refused(*small, "--executor", "processes:0")
     assert said == "workers of --executor must be a whole number from 1, found 0"
     assert not Path("runs").exists()
 
 
-def test_where_networks_diverge_it_names_the_option_that_mends_it(tagalong: Terminal, tmp_path: Path) -> None:
+def test_the_error_for_diverging_networks_names_the_option_to_change(tagalong: Terminal, tmp_path: Path) -> None:
     wild = ("--recipe", "lr=1e30", "--tasks", "Goatee,No_Beard", "--seeds", "1", "--out", str(tmp_path / "run"))
     assert tagalong.refused("paper", "over-time", *wild, "--quiet").endswith("diverged; lower --recipe lr")
 
 
-def test_too_large_a_problem_is_refused_in_one_sentence(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_problem_that_does_not_fit_into_memory_is_a_one_line_error(
+    tagalong: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def load(*_: object, **__: object) -> None:
         raise MemoryError("Unable to allocate 112. GiB")
 
@@ -168,9 +170,9 @@ def test_too_large_a_problem_is_refused_in_one_sentence(tagalong: Terminal, monk
     assert tagalong.refused("paper", "main") == "not enough memory: Unable to allocate 112. GiB"
 
 
-def test_a_problem_that_is_not_there_says_what_stands_in_for_it(
+def test_the_error_for_an_unavailable_problem_names_a_substitute(
     tagalong: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tagalong.problems.problem_names", lambda: ("faces",))
     said = tagalong.refused("paper", "partner", "--problem", "celeba")
-    assert said == "--problem 'celeba' is not offered by this installation; 'faces' stands in for it"
+    assert said == "--problem 'celeba' is not available in this installation; 'faces' is a substitute for it"

@@ -1,4 +1,4 @@
-"""One folder for all experiments at small size: every network is trained once, whichever tests run."""
+"""One folder for all experiments at small size, so that every network is trained only once."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tagalong_paper import Bench, Report, open_bench, run_experiment
+from tagalong_paper import ExperimentSetup, Report, load_setup, run_experiment
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
-    """The networks are tiny: more threads would only wait for each other."""
+    """Uses one thread: the networks are too small for more."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -21,21 +21,21 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def setup(tmp_path_factory: pytest.TempPathFactory) -> ExperimentSetup:
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent  # workers share what they have trained
-    return open_bench("faces", "small", out=Path(root) / "paper-small", device="cpu")
+    return load_setup("faces", "small", out=Path(root) / "paper-small", device="cpu")
 
 
 @pytest.fixture(scope="session")
-def report(bench: Bench) -> Callable[..., Report]:
+def report(setup: ExperimentSetup) -> Callable[..., Report]:
     """The report of an experiment, run once in a session."""
 
     @cache
     def of(name: str, **options: bool) -> Report:
-        found = run_experiment(name, bench, **options)
-        found.save(bench.out)
+        found = run_experiment(name, setup, **options)
+        found.save(setup.out)
         return found
 
     return of

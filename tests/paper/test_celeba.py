@@ -17,7 +17,7 @@ from tagalong.cli import main
 from tagalong.learn import MappedTensor, Problem, count_parameters, why_not_batched
 from tagalong.problems import FACE_ATTRIBUTES, PAPER_RECIPE, load_problem
 from tagalong.problems.faces_drawing import draw_attributes
-from tagalong_paper import open_bench
+from tagalong_paper import load_setup
 from tagalong_paper.celeba import celeba
 from tagalong_paper.celeba.decode import decode
 
@@ -86,7 +86,7 @@ def test_any_attributes_can_be_learnt(data: Path, full: Problem) -> None:
     assert celeba(data, attributes="Young, Goatee").names == ("Young", "Goatee")
     assert celeba(data, attributes=FORTY).names == tuple(FORTY)
     assert celeba(data, attributes=["Young"]).fingerprint != full.fingerprint
-    few = open_bench("celeba", options={"data": data, "attributes": "Young,Goatee"}, out=data / "bench")
+    few = load_setup("celeba", options={"data": data, "attributes": "Young,Goatee"}, out=data / "setup")
     assert few.printed is None
 
 

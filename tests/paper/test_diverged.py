@@ -1,4 +1,4 @@
-"""Networks that diverge: an experiment goes on without them where it can, and says what to do where it cannot."""
+"""Networks that diverge: an experiment continues without them if it can, and otherwise says what to do."""
 
 import math
 from pathlib import Path
@@ -11,10 +11,10 @@ from torch import Tensor
 
 from tagalong.learn import Diverged, Problem, Recipe, Task
 from tagalong.study import Outcome
-from tagalong_paper import Bench, Report, Value, run_experiment
-from tagalong_paper.claims import all_lower
+from tagalong_paper import ExperimentSetup, Report, Value, run_experiment
+from tagalong_paper.claims import claim_all_lower
 from tagalong_paper.experiments import capacity, hyperparameters, partner
-from tagalong_paper.totals import subset_table
+from tagalong_paper.metrics import subset_table
 
 
 def lab_with(lost: set[frozenset[str]]) -> Any:
@@ -53,24 +53,24 @@ def test_a_task_without_a_network_is_named() -> None:
         subset_table(lab_with(lost), [0])
 
 
-def test_too_few_networks_for_the_groups_are_no_matter_of_a_budget() -> None:
+def test_too_few_networks_to_cover_all_tasks_are_reported_as_divergence() -> None:
     lost = {frozenset(names) for names in ("ab", "ac", "bc", "abc")}  # one network for each task is left
     lab = lab_with(lost)
     lab.problem.recipe = Recipe(lr=0.5, batch_size=8)
-    bench: Any = SimpleNamespace(budgets=(2, 3))
+    setup: Any = SimpleNamespace(budgets=(2, 3))
     with pytest.raises(Diverged, match=r"4 of 7 subsets diverged .* 0.5 .* 8, and no 2 .* lower `recipe.lr`"):
-        hyperparameters._best(bench, lab, [0])
-    bench.budgets = (3,)
-    assert set(hyperparameters._best(bench, lab, [0])) == {3}
+        hyperparameters._best(setup, lab, [0])
+    setup.budgets = (3,)
+    assert set(hyperparameters._best(setup, lab, [0])) == {3}
 
 
-def test_a_claim_with_a_part_that_diverged_is_not_tested_but_can_be_wrong() -> None:
+def test_a_claim_with_a_diverged_comparison_is_not_tested_but_can_be_refuted() -> None:
     lost, better, worse = ([1.0, math.nan], [2.0, 2.1]), ([1.0, 1.1], [2.0, 2.1]), ([3.0, 3.1], [2.0, 2.1])
-    assert all_lower("better", {"a": better, "b": lost}).appeared == "not tested"
-    assert all_lower("better", {"a": worse, "b": lost}).appeared == "no"
+    assert claim_all_lower("better", {"a": better, "b": lost}).reproduced == "not tested"
+    assert claim_all_lower("better", {"a": worse, "b": lost}).reproduced == "no"
 
 
-def test_a_diverged_pair_is_nobody_s_partner() -> None:
+def test_a_diverged_pair_has_no_gain() -> None:
     found = partner.pair_errors(lab_with({frozenset("ab")}), [0, 1])
     assert found == {"a": {"c": [2.0, 2.0]}, "b": {"c": [2.0, 2.0]}, "c": {"a": [2.0, 2.0], "b": [2.0, 2.0]}}
     with pytest.raises(Diverged, match=r"every pair with a diverged; lower `recipe.lr`"):
@@ -82,27 +82,29 @@ def exploding(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 @pytest.fixture
-def wild(tmp_path: Path) -> Bench:
-    """A bench whose networks all diverge."""
+def wild(tmp_path: Path) -> ExperimentSetup:
+    """A setup whose networks all diverge."""
     rows = torch.randn(90, 3, generator=torch.manual_seed(0))
     names = ("a", "b", "c")
     labels = {name: 5 + rows[:, place].numpy() for place, name in enumerate(names)}
     tasks = [Task(name, "custom", loss=exploding) for name in names]
     recipe = Recipe(lr=1.0, batch_size=32, epochs=2)
-    return Bench(Problem.from_arrays(rows, labels, tasks, recipe=recipe), tmp_path, seeds=(0, 1), device="cpu")
+    return ExperimentSetup(
+        Problem.from_arrays(rows, labels, tasks, recipe=recipe), tmp_path, seeds=(0, 1), device="cpu"
+    )
 
 
-def cells(report: Report, sheet: str, column: str) -> list[float]:
-    return [cell.mean for cell in report.sheet(sheet).column(column) if isinstance(cell, Value)]
+def cells(report: Report, table: str, column: str) -> list[float]:
+    return [cell.mean for cell in report.table(table).column(column) if isinstance(cell, Value)]
 
 
-def test_nothing_is_claimed_of_methods_that_diverged(wild: Bench) -> None:
+def test_claims_about_diverged_methods_are_not_tested(wild: ExperimentSetup) -> None:
     report = run_experiment("no-early-stopping", wild)
     assert all(map(math.isnan, cells(report, "Total", "last weights")))
-    assert {claim.appeared for claim in report.claims} == {"not tested"}
+    assert {claim.reproduced for claim in report.claims} == {"not tested"}
 
 
-def test_no_larger_networks_are_trained_where_mtl_diverges(wild: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_larger_networks_are_trained_if_mtl_diverges(wild: ExperimentSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     def larger(*_: object) -> None:
         raise AssertionError("larger networks were trained")
 
@@ -111,13 +113,13 @@ def test_no_larger_networks_are_trained_where_mtl_diverges(wild: Bench, monkeypa
         run_experiment("capacity", wild, methods=["mtl"])
 
 
-def test_validation_prefers_nothing_where_every_setting_diverged(wild: Bench) -> None:
+def test_tune_has_no_best_setting_if_all_diverged(wild: ExperimentSetup) -> None:
     found = run_experiment("tune", wild)
     assert found.numbers == {"lr": None, "batch_size": None, "alpha": None}
     assert all(map(math.isinf, cells(found, "GradNorm", "total")))
-    assert {sheet.note for sheet in found.sheets} == {"-: diverged"}
+    assert {table.note for table in found.tables} == {"-: diverged"}
 
 
-def test_where_everything_diverges_it_says_what_to_do(wild: Bench) -> None:
+def test_the_error_says_what_to_do_if_all_networks_diverge(wild: ExperimentSetup) -> None:
     with pytest.raises(Diverged, match=r"lower `recipe.lr`"):
         run_experiment("hyperparameters", wild)

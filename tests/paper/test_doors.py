@@ -1,4 +1,4 @@
-"""What the package exports: found by name, whatever was imported before."""
+"""The exports of the package do not depend on what was imported before."""
 
 import pkgutil
 from importlib import import_module
@@ -12,13 +12,13 @@ from tagalong_paper import truth
 
 
 @pytest.mark.parametrize("door", [tagalong_paper, truth], ids=lambda door: door.__name__)
-def test_no_exported_name_is_that_of_a_module(door: ModuleType) -> None:
-    # An import of the module would put it in the place of what is exported.
+def test_no_exported_name_is_the_name_of_a_module(door: ModuleType) -> None:
+    # Importing the module would replace the exported object.
     modules = {module.name for module in pkgutil.iter_modules(door.__path__)}
     assert not modules & set(door._HOMES)
     for name, home in door._HOMES.items():
         assert getattr(door, name) is getattr(import_module(home, door.__name__), name)
 
 
-def test_types_are_offered_to_those_who_import_the_package() -> None:
+def test_the_package_is_typed() -> None:
     assert files(tagalong_paper).joinpath("py.typed").is_file()

@@ -1,15 +1,15 @@
-"""What the paper prints against itself."""
+"""Contradictions within the paper."""
 
 import pytest
 
 from tagalong.group import select_groups
-from tagalong_paper import Published, run_experiment
-from tagalong_paper.errata import columns_and_totals, errata, printed_twice, served_wrongly
+from tagalong_paper import PublishedMatrix, run_experiment
+from tagalong_paper.errata import conflicting_results, errata, wrong_groupings, wrong_totals
 from tagalong_paper.experiments.matrix import natural_groups
+from tagalong_paper.measurement_cost import PAPER_COST, SCHEDULES, cost_range, speed_up
 from tagalong_paper.printed import BASELINES, CAPACITY, OPTIMAL, SPEED
-from tagalong_paper.speed import PAPER_COST, SCHEDULES, costs_giving, speed_up
 
-# (where, printed, found) of every total that its columns do not give
+# (where, printed, found) of every total that is not the sum of its columns
 TOTALS = {
     ("CelebA, STL", "total 49.99", "50.96"),
     ("Taskonomy, MTL", "total 0.5940", "0.6048"),
@@ -21,11 +21,11 @@ TOTALS = {
 
 
 def test_totals_that_disagree_with_their_columns_are_found_and_no_others() -> None:
-    assert {one[:3] for one in columns_and_totals()} == TOTALS
+    assert {one[:3] for one in wrong_totals()} == TOTALS
 
 
 def test_tasks_in_bold_twice_or_never_are_found() -> None:
-    bold = [one for one in served_wrongly() if "in bold" in one.printed]
+    bold = [one for one in wrong_groupings() if "in bold" in one.printed]
     assert {(one.where, one.printed) for one in bold} == {
         ("CelebA, HOA 4 groups", "a5 in bold twice"),
         ("CelebA, HOA 4 groups", "a7 in bold twice"),
@@ -34,7 +34,7 @@ def test_tasks_in_bold_twice_or_never_are_found() -> None:
     }
 
 
-def test_headlines_are_computed_again() -> None:
+def test_headlines_are_recomputed() -> None:
     found = {one.printed: one.found for one in errata()}
     assert found["TAG lowers Taskonomy's test loss by 10.0 % against MTL"] == "11.3%"
     assert found["TAG surpasses HOA by 2.5 % at 2 groups"] == "2.1%"
@@ -43,7 +43,7 @@ def test_headlines_are_computed_again() -> None:
     assert run_experiment("errata").claims[0].because.endswith("9.98% is what STL gains")
 
 
-# of each disagreement that was known before: a part of where, of what is printed, and of what is found
+# Parts of (where, printed, found) of each disagreement that was known before.
 KNOWN = (
     ("CelebA, TAG 2 groups", "as in its table", "score -903.081, the best -894.976: a7 also helps"),
     ("Taskonomy, TAG 3 groups", "as in its table", "0.5246 becomes 0.5331"),
@@ -63,12 +63,12 @@ KNOWN = (
 
 
 @pytest.mark.parametrize(("where", "printed", "found"), KNOWN)
-def test_what_was_known_before_is_listed(where: str, printed: str, found: str) -> None:
+def test_known_disagreements_are_listed(where: str, printed: str, found: str) -> None:
     assert any(where in one.where and printed in one.printed and found in one.found for one in errata())
 
 
 def test_one_network_is_printed_with_two_results() -> None:
-    (one,) = printed_twice()
+    (one,) = conflicting_results()
     assert one.where == "CelebA, TAG 3 groups and HOA 4 groups"
     assert "{a2, a3, a5, a6, a7, a8, a9} a2 11.11, a3 4.08" in one.printed
     assert "; and a2 11.25, a3 4.15" in one.printed
@@ -79,7 +79,7 @@ def test_one_network_is_printed_with_two_results() -> None:
 def test_gains_are_too_large_for_accuracy() -> None:
     (one,) = [one for one in errata() if "accuracy" in one.printed]
     assert one.printed.endswith("8.38 % for a9")
-    assert "error in any table is 0.86 %: without it accuracy would be higher by 0.87%" in one.why
+    assert "error in any table is 0.86 %: without any error, accuracy would be higher by only 0.87%" in one.why
 
 
 def test_redundant_groups_of_the_published_selector_are_counted() -> None:
@@ -88,7 +88,7 @@ def test_redundant_groups_of_the_published_selector_are_counted() -> None:
     assert (counts["Taskonomy, TAG"], counts["Taskonomy, CS"]) == ("3 of 5", "3 of 5")
     assert "Taskonomy, HOA" not in counts  # there five networks do better than four
     for key, needed in (("celeba_tag", 7), ("celeba_cs", 6), ("celeba_hoa", 8)):
-        problem = Published(key)
+        problem = PublishedMatrix(key)
         assert counts[f"{problem.dataset}, {problem.method}"] == f"{needed} of 9"
         fewer, enough, all_of_them = (
             select_groups(problem.affinity, k, **problem.options).value for k in (needed - 1, needed, 9)
@@ -100,14 +100,14 @@ def test_redundant_groups_of_the_published_selector_are_counted() -> None:
 def test_one_number_gives_every_printed_speed_up(name: str) -> None:
     printed = SPEED[name].speed_up
     assert speed_up(SCHEDULES[name], PAPER_COST) == pytest.approx(printed, abs=0.01)
-    low, high = costs_giving({name: one.speed_up for name, one in SPEED.items()})
+    low, high = cost_range({name: one.speed_up for name, one in SPEED.items()})
     assert low < high
     for cost in (low + 1e-6, high - 1e-6):
         assert f"{speed_up(SCHEDULES[name], cost):.2f}" == f"{printed:.2f}"
 
 
-def test_beyond_the_costs_that_give_every_speed_up_one_is_another() -> None:
-    low, high = costs_giving({name: one.speed_up for name, one in SPEED.items()})
+def test_costs_outside_the_range_give_another_speed_up() -> None:
+    low, high = cost_range({name: one.speed_up for name, one in SPEED.items()})
     for cost in (low - 1e-6, high + 1e-6):
         assert any(f"{speed_up(SCHEDULES[name], cost):.2f}" != f"{one.speed_up:.2f}" for name, one in SPEED.items())
     (listed,) = [one for one in errata() if one.where == "table of speed-ups"]
@@ -115,7 +115,7 @@ def test_beyond_the_costs_that_give_every_speed_up_one_is_another() -> None:
     assert "between 3.2088 and 3.2136" in listed.why
 
 
-def test_printed_tables_are_whole() -> None:
+def test_printed_tables_are_complete() -> None:
     for dataset, count in (("celeba", 9), ("taskonomy", 5)):
         lines = [*BASELINES[dataset].values(), *CAPACITY[dataset].values()]
         assert all(len(line.results) == count for line in lines)
@@ -125,6 +125,8 @@ def test_printed_tables_are_whole() -> None:
 
 
 def test_the_published_matrices_hold_the_groups_that_the_paper_names() -> None:
-    celeba, taskonomy = (set(natural_groups(Published(f"{name}_tag").affinity)) for name in ("celeba", "taskonomy"))
+    celeba, taskonomy = (
+        set(natural_groups(PublishedMatrix(f"{name}_tag").affinity)) for name in ("celeba", "taskonomy")
+    )
     assert celeba == {frozenset({"a1", "a7"}), frozenset({"a2", "a3", "a4"}), frozenset({"a5", "a6", "a7"})}
     assert taskonomy == {frozenset("sdn"), frozenset("tk")}

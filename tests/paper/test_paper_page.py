@@ -1,4 +1,4 @@
-"""The page on the paper's experiments shows what was printed at full size, word for word."""
+"""The page on the paper's experiments quotes the output at full size word for word."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""CelebA and Taskonomy keep the promises that every problem makes, on small copies that are written here."""
+"""CelebA and Taskonomy pass the checks for problems, on small copies written here."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ from tagalong.testing import check_problem
 QUICK = Recipe(epochs=1, batch_size=8)
 
 
-def test_celeba_keeps_its_promises(tmp_path: Path) -> None:
+def test_celeba_passes_the_checks(tmp_path: Path) -> None:
     write_celeba(tmp_path / "data", 60)
     check_problem("celeba", data=tmp_path / "data", size="small", recipe=QUICK)
 
 
-def test_taskonomy_keeps_its_promises(tmp_path: Path) -> None:
+def test_taskonomy_passes_the_checks(tmp_path: Path) -> None:
     data = write_taskonomy(tmp_path, views=3)
     check_problem("taskonomy", data=data, size="small", recipe=QUICK)

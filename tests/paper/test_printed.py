@@ -1,4 +1,4 @@
-"""The printed numbers: the data files give what the paper has, digit for digit, each with where it is found."""
+"""The printed numbers: the data files have the paper's digits, and say where in the paper they are."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ import tagalong_paper
 from tagalong_paper import CELEBA, MATRICES, TASKONOMY, printed
 
 FILES = sorted(file.name for file in files(printed).iterdir() if file.name.endswith(".json"))
-# Of the numbers as they were typed from the paper; every one of them was compared when they moved to the files.
+# Digests of the numbers as they were typed from the paper.
 DIGESTS = {
     "MATRICES": "059a4ac4ab5e0914",
     "PRINTED": "507ddccd126135f2",
@@ -33,7 +33,7 @@ DIGESTS = {
 
 
 def plain(value: Any) -> Any:
-    """As JSON can hold it, with exact numbers and in the order of the tables."""
+    """Converts a value to JSON, with exact numbers and in the order of the tables."""
     if isinstance(value, Mapping):
         return [[plain(key), plain(one)] for key, one in value.items()]
     if isinstance(value, frozenset):
@@ -44,20 +44,20 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", DIGESTS)
-def test_not_a_digit_differs_from_the_paper(name: str) -> None:
+def test_every_digit_is_that_of_the_paper(name: str) -> None:
     found = json.dumps(plain(getattr(printed, name))).encode()
     assert hashlib.sha256(found).hexdigest()[:16] == DIGESTS[name]
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_file_says_where_its_numbers_are_found(name: str) -> None:
+def test_every_file_says_where_its_numbers_are_in_the_paper(name: str) -> None:
     found = json.loads(files(printed).joinpath(name).read_text(encoding="utf-8"))
     parts = [found] if "where" in found else [part for part in found.values() if isinstance(part, dict)]
     assert parts
     assert all(part["where"] for part in parts)
 
 
-def test_types_are_those_of_the_annotations() -> None:
+def test_values_have_the_annotated_types() -> None:
     assert CELEBA == ("a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9")
     assert TASKONOMY == ("s", "d", "n", "t", "k")
     assert {key: (matrix.dtype, matrix.shape) for key, matrix in MATRICES.items()} == {
@@ -80,6 +80,8 @@ def test_types_are_those_of_the_annotations() -> None:
     assert printed.SPEED["every 10"].speed_up == 3.19
 
 
-@pytest.mark.parametrize("name", ["CELEBA", "MATRICES", "PRINTED", "Printed", "PrintedGroup", "Published", "TASKONOMY"])
-def test_the_package_has_the_same_objects_at_its_door(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["CELEBA", "MATRICES", "PRINTED", "PrintedGrouping", "PrintedGroup", "PublishedMatrix", "TASKONOMY"]
+)
+def test_the_package_exports_the_same_objects(name: str) -> None:
     assert getattr(tagalong_paper, name) is getattr(printed, name)

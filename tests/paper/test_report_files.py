@@ -1,4 +1,4 @@
-"""The files of a report: whole at every moment, whoever writes the same ones beside it."""
+"""The files of a report are complete at every moment, even if two processes write them."""
 
 import os
 from pathlib import Path
@@ -14,27 +14,25 @@ def report(title: str) -> Report:
     return Report("matrix", title, figures={"matrix-ours": go.Figure(layout={"title": {"text": title}})})
 
 
-def test_a_script_that_a_kill_cut_off_is_written_again(tmp_path: Path) -> None:
+def test_a_truncated_script_is_written_again(tmp_path: Path) -> None:
     (tmp_path / "plotly.min.js").write_bytes(get_plotlyjs().encode()[:1000])
     report("whole").save(tmp_path)
     assert (tmp_path / "plotly.min.js").read_bytes() == get_plotlyjs().encode()
 
 
-def test_a_script_that_is_there_is_not_written_again(tmp_path: Path) -> None:
+def test_a_complete_script_is_not_written_again(tmp_path: Path) -> None:
     report("first").save(tmp_path)
     before = (tmp_path / "plotly.min.js").stat().st_ino
     report("second").save(tmp_path)
     assert (tmp_path / "plotly.min.js").stat().st_ino == before
 
 
-def test_figures_share_the_script_beside_them(tmp_path: Path) -> None:
+def test_figures_share_one_script(tmp_path: Path) -> None:
     _, figure = report("shared").save(tmp_path)
     assert '<script charset="utf-8" src="plotly.min.js">' in figure.read_text(encoding="utf-8")
 
 
-def test_every_file_is_the_one_before_until_the_new_one_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_file_is_replaced_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {file.name: file.read_bytes() for file in report("before").save(tmp_path)}
     found, replace = {}, os.replace
 

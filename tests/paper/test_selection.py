@@ -10,10 +10,10 @@ KNOWN = {("celeba_hoa", 3)}
 
 @pytest.fixture(scope="module")
 def found() -> dict[tuple[str, int], Selection]:
-    return {(one.problem.key, one.budget): one for one in selections()}
+    return {(one.matrix.key, one.budget): one for one in selections()}
 
 
-def test_every_table_is_there(found: dict[tuple[str, int], Selection]) -> None:
+def test_every_printed_table_has_all_groups_and_tasks(found: dict[tuple[str, int], Selection]) -> None:
     assert len(found) == 15
     for (key, budget), one in found.items():
         assert len(one.printed.groups) == budget
@@ -23,7 +23,7 @@ def test_every_table_is_there(found: dict[tuple[str, int], Selection]) -> None:
 
 
 def test_printed_results_add_up_to_the_printed_totals(found: dict[tuple[str, int], Selection]) -> None:
-    # A task in bold twice is counted where it is best; one that is never in bold where it is.
+    # A task in bold twice counts with its best result; a task that is never in bold counts with the best of all.
     for (key, budget), one in found.items():
         total = 0.0
         for task in one.given.tasks:
@@ -34,7 +34,7 @@ def test_printed_results_add_up_to_the_printed_totals(found: dict[tuple[str, int
         assert expected == ((key, budget) in KNOWN), (key, budget, total)
 
 
-def test_two_differ_and_say_so(found: dict[tuple[str, int], Selection]) -> None:
+def test_exactly_two_groupings_have_remarks(found: dict[tuple[str, int], Selection]) -> None:
     assert [key for key, one in found.items() if one.remarks] == [("celeba_tag", 2), ("taskonomy_tag", 3)]
     assert [key for key, one in found.items() if not one.same] == [("celeba_tag", 2)]
     assert all(one.unique for one in found.values())
@@ -47,7 +47,7 @@ def test_depth_is_served_from_another_network(found: dict[tuple[str, int], Selec
     assert one.given.value == pytest.approx(one.best.value)
 
 
-def test_the_best_is_never_worse(found: dict[tuple[str, int], Selection]) -> None:
+def test_the_best_grouping_is_never_worse_than_the_printed_one(found: dict[tuple[str, int], Selection]) -> None:
     for one in found.values():
         sign = 1 if one.best.objective == "max" else -1
         assert sign * (one.best.value - one.given.value) >= -1e-9

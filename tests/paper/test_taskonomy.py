@@ -1,4 +1,4 @@
-"""Taskonomy's files become rows: what is read, masked, mirrored and skipped, and which folders are refused."""
+"""Reading Taskonomy's files: targets, masks, mirroring, skipped images, and errors for invalid folders."""
 
 import json
 import pickle
@@ -59,7 +59,7 @@ def damage_inside(path: Path) -> Path:
     return path
 
 
-def test_a_view_is_read_as_the_files_have_it(written: Path) -> None:
+def test_a_view_has_the_values_of_its_files(written: Path) -> None:
     problem = taskonomy(written)
     arrays = view_arrays(1)  # the second view of the first building
     inputs, targets = one(problem, 1)
@@ -80,7 +80,7 @@ def test_a_view_is_read_as_the_files_have_it(written: Path) -> None:
     np.testing.assert_allclose(targets["keypoints"][0], (arrays["keypoints2d"].astype(float) - 50) / 100, atol=1e-5)
 
 
-def test_training_views_are_mirrored_by_chance_and_normals_with_them(written: Path, tmp_path: Path) -> None:
+def test_training_views_are_mirrored_at_random_with_their_normals(written: Path, tmp_path: Path) -> None:
     arrays = {domain: np.flip(array, 1) for domain, array in view_arrays(0).items()}
     across = arrays["normal"].astype(int)
     across[..., 0] = 255 - across[..., 0]
@@ -119,7 +119,7 @@ def test_larger_images_are_reduced_and_classes_never_mixed(written: Path, tmp_pa
         assert (targets[task] - usual[task]).abs().mean() < 0.1
 
 
-def test_rows_come_by_building_and_lists_may_lie_elsewhere(written: Path, tmp_path: Path) -> None:
+def test_rows_are_sorted_by_building_and_lists_may_be_elsewhere(written: Path, tmp_path: Path) -> None:
     problem = taskonomy(written)
     assert problem.train.groups is not None
     assert problem.train.groups.tolist() == [0, 0, 0, 1, 1, 1]
@@ -130,26 +130,26 @@ def test_rows_come_by_building_and_lists_may_lie_elsewhere(written: Path, tmp_pa
     torch.testing.assert_close(other.test.batch(torch.arange(3))[0], problem.train.batch(torch.arange(3))[0])
 
 
-def test_a_mark_before_the_first_letter_of_a_list_does_no_harm(data: Path) -> None:
+def test_lists_may_start_with_a_byte_order_mark(data: Path) -> None:
     before = taskonomy(data).fingerprint
     (data / "val_models.txt").write_text("cedar\n", encoding="utf-8-sig")
     assert taskonomy(data).fingerprint == before
 
 
-def test_of_validation_and_test_only_the_first_images_of_a_building_count(data: Path) -> None:
+def test_validation_and_test_use_only_the_first_images_of_a_building(data: Path) -> None:
     for view in (0, 1):
         for domain in view_arrays(0):
             shutil.copy(view_file(data, "cedar", view, domain), view_file(data, "cedar", view, domain, point=12))
     problem = taskonomy(data, per_building=2)
     assert [len(rows) for rows in problem.splits.values()] == [6, 2, 2]
-    assert "of each building of validation and test the first 2 images" in problem.notes
+    assert "for validation and test, only the first 2 images of each building" in problem.notes
     everything = taskonomy(data, per_building=None)
     assert len(everything.val) == 5
     # By name: point_12_… comes before point_7_…
     torch.testing.assert_close(problem.val.batch(torch.arange(2))[0], everything.val.batch(torch.tensor([0, 1]))[0])
 
 
-def test_only_domains_that_are_needed_are_asked_for(data: Path) -> None:
+def test_only_the_domains_of_the_chosen_tasks_are_needed(data: Path) -> None:
     for domain in ("keypoints2d", "edge_texture", "segment_semantic"):
         shutil.rmtree(data / domain)
     problem = taskonomy(data, tasks=["normals"])
@@ -160,7 +160,7 @@ def test_only_domains_that_are_needed_are_asked_for(data: Path) -> None:
         taskonomy(data, tasks=["normals"])
 
 
-def test_the_fingerprint_is_that_of_names_and_sizes(data: Path, written: Path) -> None:
+def test_the_fingerprint_depends_on_names_and_sizes_of_files(data: Path, written: Path) -> None:
     assert taskonomy(data).fingerprint == taskonomy(written).fingerprint
     assert taskonomy(data, pixels=64).fingerprint != taskonomy(written).fingerprint
     Image.new("RGB", (256, 256)).save(view_file(data, "dale", 2, "rgb"))
@@ -179,20 +179,20 @@ def test_damaged_images_are_skipped_and_counted(data: Path) -> None:
         "read from files: train 3 images of 2 buildings; val 2 images of 1 building; test 3 images of 1 building"
     )
     assert problem.notes[2:-1] == (
-        "train: images skipped: 1 damaged: no PNG; 1 damaged: truncated; 1 without an image of every domain",
+        "train: images skipped: 1 damaged: not a PNG file; 1 damaged: truncated; 1 without an image of every domain",
         "val: images skipped: 1 of 128×100 pixels instead of 256×256 or a multiple",
     )
-    assert problem.notes[-1].startswith("images were looked at from outside: those damaged inside are counted when")
+    assert problem.notes[-1].startswith("only headers of images were checked: images damaged inside are counted when")
 
 
-def test_buildings_without_a_single_image_left_are_filtered_and_others_mentioned(data: Path) -> None:
+def test_notes_name_buildings_without_images_and_count_unlisted_ones(data: Path) -> None:
     for view in range(3):
         view_file(data, "birch", view, "rgb").write_bytes(b"not an image")
     write_view(data, "elm", 0, view_arrays(9))
     problem = taskonomy(data)
     assert [len(rows) for rows in problem.splits.values()] == [3, 3, 3]
-    assert "train: buildings filtered, no image left: birch" in problem.notes
-    assert "buildings in the folder that no list names: 1" in problem.notes
+    assert "train: buildings without a usable image: birch" in problem.notes
+    assert "buildings in the folder that are in no list: 1" in problem.notes
 
 
 def test_damage_inside_an_image_leaves_its_view_without_labels(data: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -209,13 +209,13 @@ def test_damage_inside_an_image_leaves_its_view_without_labels(data: Path, caplo
     said = {record.getMessage().split(": ")[0]: record.getMessage() for record in caplog.records}
     assert set(said) == {str(broken), str(odd)}
     assert len(caplog.records) == 2  # each image once, however often it is read
-    assert "expected classes 0 to 17, found 40; its view has no labels" in said[str(odd)]
-    assert caplog.records[-1].getMessage().endswith("damaged so far: 2, in 6 views")
+    assert "expected classes 0 to 17, found 40; its view gets no labels" in said[str(odd)]
+    assert caplog.records[-1].getMessage().endswith("damaged images so far: 2 in 6 views")
     losses = [problem.task(task).row_losses(torch.zeros(3, 18, 256, 256), targets[task]) for task in ("segmentation",)]
     assert losses[0][1].tolist() == [0, 0, 1]
 
 
-def test_decoding_before_training_skips_and_counts_what_is_damaged_inside(
+def test_decoding_before_training_skips_and_counts_damaged_images(
     data: Path, written: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = damage_inside(view_file(data, "allen", 0, "depth_zbuffer"))
@@ -226,7 +226,7 @@ def test_decoding_before_training_skips_and_counts_what_is_damaged_inside(
     assert [len(rows) for rows in problem.splits.values()] == [2, 3, 3]
     assert problem.notes[0].startswith("read from files: train 2 images of 1 building;")
     assert "train: images skipped: 4 damaged inside" in problem.notes
-    assert "train: buildings filtered, no image left: birch" in problem.notes
+    assert "train: buildings without a usable image: birch" in problem.notes
     clean, rows = taskonomy(written).train, torch.arange(2)
     torch.testing.assert_close(problem.train.batch(rows), clean.batch(rows + 1), equal_nan=True)
     assert not caplog.records
@@ -248,14 +248,14 @@ def test_decoding_before_training_skips_and_counts_what_is_damaged_inside(
     assert sorted(name for found in listed for name in found) == [f"birch/point_7_view_{view}" for view in range(3)]
 
 
-def test_decoding_that_was_stopped_goes_on_where_it_was(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_decoding_resumes(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Stopped(Watched):
         def advance(self, n: int) -> None:
             super().advance(n)
             if self.views == 4:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(images, "AT_ONCE", 2)
+    monkeypatch.setattr(images, "BATCH", 2)
     for view in (0, 2):
         damage_inside(view_file(data, "birch", view, "rgb"))  # one before it is stopped, one after
     with pytest.raises(KeyboardInterrupt):
@@ -268,7 +268,7 @@ def test_decoding_that_was_stopped_goes_on_where_it_was(data: Path, monkeypatch:
     assert taskonomy(data, check="decode").fingerprint == problem.fingerprint
 
 
-def test_decoding_changes_nothing_where_all_is_whole(written: Path, tmp_path: Path) -> None:
+def test_decoding_changes_nothing_if_no_image_is_damaged(written: Path, tmp_path: Path) -> None:
     checked = taskonomy(written, check="decode", cache=tmp_path / "cache")
     usual = taskonomy(written)
     assert (checked.fingerprint, checked.notes) == (usual.fingerprint, usual.notes[:-1])
@@ -278,7 +278,7 @@ def test_decoding_changes_nothing_where_all_is_whole(written: Path, tmp_path: Pa
         taskonomy(written, check="decode", cache=tmp_path / "file")
 
 
-def test_worker_processes_get_a_reader_that_counts(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pickled_reader_counts_damaged_images(data: Path, caplog: pytest.LogCaptureFixture) -> None:
     broken = damage_inside(view_file(data, "allen", 0, "depth_zbuffer"))
     here = taskonomy(data).train
     here.batch(torch.arange(2))
@@ -289,7 +289,7 @@ def test_worker_processes_get_a_reader_that_counts(data: Path, caplog: pytest.Lo
     assert len(caplog.records) == 1
 
 
-def test_a_view_whose_depth_is_unknown_everywhere_has_no_depth_and_no_normals(data: Path) -> None:
+def test_a_view_without_any_known_depth_has_no_depth_and_no_normals(data: Path) -> None:
     Image.fromarray(np.full((256, 256), HOLE, np.uint16)).save(view_file(data, "allen", 0, "depth_zbuffer"))
     _, targets = one(taskonomy(data), 0)
     assert targets["depth"].isnan().all()
@@ -363,53 +363,52 @@ BAD = [
     ),
     (
         wrong_size,
-        "`data`: test must have images that can be used, found none: 3 of 300×300 pixels instead of 256×256 or a "
-        "multiple",
+        "`data`: test must have usable images, found none: 3 of 300×300 pixels instead of 256×256 or a multiple",
     ),
     (
         all_damaged,
-        "`data`: val must have images that can be read; "
+        "`data`: val must have images that can be read, found "
         "{data}/segment_semantic/cedar/point_7_view_0_domain_segmentsemantic.png: expected one channel, found mode RGB",
     ),
     (
         eight_bits,
-        "`data`: test must have images that can be read; "
+        "`data`: test must have images that can be read, found "
         "{data}/depth_zbuffer/dale/point_7_view_0_domain_depth_zbuffer.png: expected 16 bits, found mode L",
     ),
     (
         masked_everywhere,
-        "several problems:\n`data`: val must have labels of every task, found no pixel known for depth, normals; add "
-        "buildings to its list\n`data`: test must have labels of every task, found no pixel known for segmentation; "
+        "several problems:\n`data`: val must have labels of every task, found no known pixel for depth, normals; add "
+        "buildings to its list\n`data`: test must have labels of every task, found no known pixel for segmentation; "
         "add buildings to its list",
     ),
     (
         no_list,
-        "`lists` must be a folder with lists of buildings, one a line; found no test_models.txt in {data}; the paper's "
-        "are released with its code",
+        "`lists` must be a folder with lists of buildings, one per line, found no test_models.txt in {data}; the "
+        "paper's lists are released with its code",
     ),
     (
         no_text,
         "`lists`: val must name buildings that are in `data`, found '\N{REPLACEMENT CHARACTER}"
         "\N{REPLACEMENT CHARACTER}c\\x00e\\x00d\\x00a\\x00r\\x00'",
     ),
-    (twice, "`lists` must name each building once, found 'allen' again"),
+    (twice, "`lists` must name each building once, found 'allen' repeatedly"),
     (
         no_domains,
-        "`data` must hold rgb/BUILDING/*.png, or BUILDING/rgb/*.png, and label domains beside rgb; found neither in "
-        "{data}",
+        "`data` must have rgb/BUILDING/*.png or BUILDING/rgb/*.png, and folders of labels next to rgb, found neither "
+        "in {data}",
     ),
 ]
 
 
 @pytest.mark.parametrize(("spoil", "said"), BAD, ids=[spoil.__name__ for spoil, _ in BAD])
-def test_a_folder_that_does_not_fit_is_refused_in_one_sentence(data: Path, spoil, said: str) -> None:
+def test_the_error_for_an_invalid_folder_says_what_is_wrong(data: Path, spoil, said: str) -> None:
     spoil(data)
     with pytest.raises(ValueError, match="must") as caught:
         taskonomy(data)
     assert str(caught.value) == said.format(data=data)
 
 
-def test_everything_wrong_with_buildings_is_said_at_once(data: Path) -> None:
+def test_one_error_lists_all_problems_with_buildings(data: Path) -> None:
     without_labels(data)
     missing_building(data)
     no_images(data)
@@ -418,7 +417,7 @@ def test_everything_wrong_with_buildings_is_said_at_once(data: Path) -> None:
     assert all(word in str(caught.value) for word in ("'fir'", "'dale'"))
 
 
-def test_of_many_buildings_that_lack_a_domain_a_few_are_named(data: Path) -> None:
+def test_only_a_few_of_many_incomplete_buildings_are_named(data: Path) -> None:
     shutil.rmtree(data / "normal")
     added = [f"elm{number}" for number in range(3)]
     for name in added:
@@ -427,23 +426,23 @@ def test_of_many_buildings_that_lack_a_domain_a_few_are_named(data: Path) -> Non
     with pytest.raises(ValueError, match="found no normal") as caught:
         taskonomy(data)
     assert len(str(caught.value).splitlines()) == 1 + 5 + 1
-    assert str(caught.value).endswith("\n`data`: 2 more buildings with such flaws")
+    assert str(caught.value).endswith("\n`data`: 2 more buildings have such flaws")
 
 
-def test_wrong_options_are_refused_at_once(written: Path) -> None:
+def test_one_error_lists_all_invalid_options(written: Path) -> None:
     with pytest.raises(ValueError, match="`data` must be the folder") as caught:
         taskonomy(size="huge", pixels=100, channels=0, per_building=0, check="all")  # type: ignore[arg-type]
     assert str(caught.value).count("must") == 6
     assert "`check` must be 'header' or 'decode', found 'all'" in str(caught.value)
     with pytest.raises(ValueError, match="found 'depths'; did you mean 'depth'"):
         load_problem("taskonomy", data=written, tasks=["depths"])
-    with pytest.raises(ValueError, match="/nowhere, which is no folder"):
+    with pytest.raises(ValueError, match="/nowhere, which is not a folder"):
         taskonomy(written / "nowhere")
     with pytest.raises(ValueError, match="`tasks` must be a list of names, found 5"):
         taskonomy(written, tasks=5)  # type: ignore[arg-type]
 
 
-def test_tasks_may_be_named_between_commas(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tasks_may_be_separated_by_commas(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for domain in ("segment_semantic", "normal", "keypoints2d"):
         shutil.rmtree(data / domain)
     assert taskonomy(data, tasks="edges, depth").names == ("depth", "edges")
@@ -451,19 +450,19 @@ def test_tasks_may_be_named_between_commas(data: Path, capsys: pytest.CaptureFix
     assert "must be tasks of taskonomy, found 'edge'; did you mean 'edges'?" in capsys.readouterr().err
 
 
-def test_folders_whose_names_are_numbers_are_folders(
+def test_folders_may_have_numbers_as_names(
     data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(data.parent)
     assert main(["run", "taskonomy", "--with", "data=2018"]) == 2
-    assert "found 2018, which is no folder" in capsys.readouterr().err
+    assert "found 2018, which is not a folder" in capsys.readouterr().err
     data.rename("2018")
     usual = taskonomy("2018").fingerprint
     assert load_problem("taskonomy", data=2018, lists=2018, cache=7, check="decode").fingerprint == usual
     assert Path("7").is_dir()
 
 
-def test_the_paper_s_recipe_and_size_are_the_default(written: Path) -> None:
+def test_recipe_and_size_of_the_paper_are_the_default(written: Path) -> None:
     problem = taskonomy(written)
     assert problem.recipe == TASKONOMY_RECIPE
     assert (TASKONOMY_RECIPE.optimizer, TASKONOMY_RECIPE.lr, TASKONOMY_RECIPE.batch_size) == ("sgd", 0.1, 96)

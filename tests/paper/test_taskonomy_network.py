@@ -45,7 +45,7 @@ def decoder_size(outputs: int) -> int:
     return total + 9 * before * outputs + outputs
 
 
-def test_encoder_and_decoders_have_the_parameters_of_the_paper_s_network() -> None:
+def test_encoder_and_decoders_have_as_many_parameters_as_in_the_paper() -> None:
     encoder = Xception()()
     assert sum(p.numel() for p in encoder.parameters()) == encoder_size() == 16_847_608
     for task in TASKS:
@@ -55,14 +55,14 @@ def test_encoder_and_decoders_have_the_parameters_of_the_paper_s_network() -> No
         assert sum(isinstance(layer, nn.Conv2d) for layer in decoder) == 4
 
 
-def test_wider_encoders_keep_what_decoders_see() -> None:
+def test_wider_encoders_have_the_same_output_channels() -> None:
     wide = Xception(1 / 16)(width=2)
     assert wide(torch.zeros(1, 3, 64, 64, dtype=torch.uint8)).shape == (1, 32, 4, 4)
     double = sum(p.numel() for p in Xception()(2).parameters())
     assert double == encoder_size(1456, (64, 128, 256, 512))
 
 
-def test_convolutions_start_as_published() -> None:
+def test_convolutions_are_initialised_as_published() -> None:
     torch.manual_seed(0)
     encoder = Xception()()
     kernels = [part for part in encoder.modules() if isinstance(part, nn.Conv2d) and part.weight.numel() > 5000]
@@ -72,7 +72,7 @@ def test_convolutions_start_as_published() -> None:
         assert float(part.weight.detach().std()) == pytest.approx(expected, rel=0.05)
 
 
-def test_the_rotated_error_is_that_of_a_loop() -> None:
+def test_the_rotated_error_equals_a_loop() -> None:
     random = np.random.default_rng(0)
     outputs, values = random.normal(size=(2, 4, 3, 9, 9))
     known = random.random((4, 1, 9, 9)) < 0.7
@@ -94,7 +94,7 @@ def test_the_rotated_error_is_that_of_a_loop() -> None:
     assert torch.equal(absolute_error(torch.tensor([1.0]), torch.tensor([3.0])), torch.tensor([2.0]))
 
 
-def test_unknown_pixels_teach_nothing() -> None:
+def test_unknown_pixels_have_no_gradient() -> None:
     outputs = torch.randn(2, 1, 8, 8, requires_grad=True)
     targets = torch.randn(2, 2, 8, 8)
     targets[:, 1] = 1.0
@@ -113,7 +113,7 @@ def test_unknown_pixels_teach_nothing() -> None:
     assert logits.grad[:, :, 4:].any()
 
 
-def test_all_five_losses_are_trained_and_measured_at_the_paper_s_size_with_its_network(tmp_path: Path) -> None:
+def test_all_five_tasks_train_and_are_measured_at_full_size(tmp_path: Path) -> None:
     """Two training images of 256×256, two steps, one of them measured; the real encoder and decoders."""
     problem = taskonomy(write_taskonomy(tmp_path, views=1))
     problem = replace(problem, recipe=replace(problem.recipe, lr=0.01, batch_size=2, epochs=2))

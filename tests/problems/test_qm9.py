@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from tagalong.problems import load_problem, qm9
-from tagalong.problems.qm9_problem import ELEMENTS, FREE_ATOMS, MOST_ATOMS, TARGETS, describe
+from tagalong.problems.qm9_problem import ELEMENTS, FREE_ATOMS, MAX_ATOMS, TARGETS, molecule_features
 
 ROWS = 150
 
 
 def molecules() -> tuple[list[list[str]], list[np.ndarray]]:
     random = np.random.default_rng(0)
-    atoms = [random.choice(list(ELEMENTS), size=random.integers(2, MOST_ATOMS + 1)).tolist() for _ in range(ROWS)]
+    atoms = [random.choice(list(ELEMENTS), size=random.integers(2, MAX_ATOMS + 1)).tolist() for _ in range(ROWS)]
     return atoms, [random.normal(0, 2, size=(len(molecule), 3)).round(3) for molecule in atoms]
 
 
@@ -24,7 +24,7 @@ def properties() -> list[dict[str, float]]:
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package of the form of qm9pack: tables with atoms and places as text; importing it fails."""
+    """A stand-in for qm9pack: tables with atoms and coordinates as text; importing it fails."""
     folder = tmp_path / "qm9pack" / "data"
     folder.mkdir(parents=True)
     (folder.parent / "__init__.py").write_text("raise RuntimeError('it must not be imported')")
@@ -49,7 +49,7 @@ def package(tmp_path, monkeypatch):
 
 @pytest.fixture
 def packed(tmp_path):
-    """The same molecules in two files."""
+    """The same molecules in the two-file format."""
     atoms, places = molecules()
     offset = np.cumsum([0, *map(len, atoms)])
     numbers = np.array([ELEMENTS[atom] for molecule in atoms for atom in molecule], np.uint8)
@@ -70,12 +70,12 @@ def test_package_and_files_give_the_same_problem(package, packed) -> None:
         np.testing.assert_allclose(from_package.test.targets[task], from_files.test.targets[task], atol=1e-5)
 
 
-def test_rows_are_drawn_by_seed(packed) -> None:
+def test_the_seed_determines_the_molecules(packed) -> None:
     assert [len(split) for split in qm9(rows=100, data=packed).splits.values()] == [70, 10, 20]
     assert qm9(rows=100, data=packed, seed=1).fingerprint != qm9(rows=100, data=packed).fingerprint
 
 
-def test_atoms_alone_have_no_energy_of_atomisation(packed) -> None:
+def test_the_energy_of_free_atoms_is_subtracted(packed) -> None:
     problem = qm9(rows=None, data=packed, tasks=["atomisation", "dipole"])
     mean, deviation = problem.scales["atomisation"]
     raw = [values["InternalEnergy_0K_au"] for values in properties()]
@@ -86,23 +86,25 @@ def test_atoms_alone_have_no_energy_of_atomisation(packed) -> None:
     np.testing.assert_allclose(np.sort(np.concatenate(found)), np.sort(expected), rtol=1e-4)
 
 
-def test_features_are_those_of_a_loop_and_do_not_depend_on_order_or_place() -> None:
+def test_features_equal_a_loop_and_ignore_order_and_position() -> None:
     numbers, where = np.array([6, 1, 8, 1]), np.random.default_rng(0).normal(size=(4, 3))
-    matrix = np.zeros((MOST_ATOMS, MOST_ATOMS))
+    matrix = np.zeros((MAX_ATOMS, MAX_ATOMS))
     for i in range(4):
         for j in range(4):
             distance = np.sqrt(sum((where[i] - where[j]) ** 2))
             matrix[i, j] = 0.5 * numbers[i] ** 2.4 if i == j else numbers[i] * numbers[j] / distance
     expected = [2, 1, 0, 1, 0, *sorted(np.abs(np.linalg.eigvalsh(matrix)), reverse=True)]
     order = [2, 0, 3, 1]
-    found = describe([numbers, numbers[order]], [where, where[order] + 5.0])
+    found = molecule_features([numbers, numbers[order]], [where, where[order] + 5.0])
     np.testing.assert_allclose(found, [expected, expected], atol=1e-9)
 
 
-def test_wrong_options_and_folders_are_refused(packed, tmp_path) -> None:
+def test_invalid_options_and_folders_are_errors(packed, tmp_path) -> None:
     with pytest.raises(ValueError, match="`tasks` must be properties of qm9, found 'dipol'; did you mean 'dipole'"):
         qm9(tasks=["dipol"], data=packed)
-    with pytest.raises(ValueError, match="`rows` must be a whole number from 100, or None for all, found 3"):
+    with pytest.raises(
+        ValueError, match="`rows` must be an integer of at least 100, or None for all molecules, found 3"
+    ):
         qm9(rows=3, data=packed)
     with pytest.raises(ValueError, match=r"`data` must be a folder with qm9_part1.csv"):
         qm9(data=tmp_path / "nowhere")

@@ -7,7 +7,7 @@ import pytest
 from packages import install
 from tagalong.learn import Problem
 from tagalong.plugins import PluginError
-from tagalong.problems import Known, known_problems, load_problem, problem_names
+from tagalong.problems import ProblemSpec, known_problems, load_problem, problem_names
 
 pytestmark = pytest.mark.usefixtures("own_plugins")
 SHIPPED = ("nhanes", "faces", "qm9", "celeba", "taskonomy")
@@ -21,8 +21,8 @@ def coins(rows: int = 50) -> Problem:
     return Problem.from_arrays(np.eye(rows), np.arange(rows) % 2, ["heads"], name="coins")
 
 
-DICE = Known("dice", "tossed dice", tasks=1, function=coins, package="no_such_package")
-CARDS = Known("card", "drawn cards")
+DICE = ProblemSpec("dice", "tossed dice", tasks=1, function=coins, package="no_such_package")
+CARDS = ProblemSpec("card", "drawn cards")
 NUMBER = 3
 
 
@@ -43,10 +43,10 @@ def offered(tmp_path, monkeypatch) -> None:
 
 
 def test_shipped_problems_describe_themselves() -> None:
-    for known in known_problems()[:4]:
-        assert known.description
-        assert known.tasks == 9
-        assert known.size
+    for spec in known_problems()[:4]:
+        assert spec.description
+        assert spec.tasks == 9
+        assert spec.size
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,14 @@ def test_shipped_problems_describe_themselves() -> None:
         "import tagalong_paper",
     ],
 )
-def test_the_names_of_problems_are_their_functions_whatever_was_imported_first(first) -> None:
+def test_problem_names_are_functions_whatever_is_imported_first(first) -> None:
     code = f"{first}; from tagalong.problems import faces, nhanes, qm9; print(*map(type, (faces, nhanes, qm9)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == " ".join(["<class 'function'>"] * 3)
 
 
 def test_no_module_has_the_name_of_a_problem() -> None:
-    # `import tagalong.problems.faces as module` would give the function, and a reload would replace it.
+    # Importing such a module would replace the function of that name.
     assert not {name for name in SHIPPED if f"tagalong.problems.{name}" in sys.modules}
 
 
@@ -76,18 +76,18 @@ def test_other_packages_offer_problems(offered, caplog) -> None:
         "the problem 'broken' of broken_problems:coins cannot be loaded: no wheels",
         "the problem 'cards' of test_registry:CARDS cannot be loaded: it must have the name 'cards', found 'card'",
         "the problem 'faces' of test_registry:coins is not used: another problem has this name already",
-        "the problem 'number' of test_registry:NUMBER cannot be loaded: it must be a function or a Known, found int",
+        "the problem 'number' of test_registry:NUMBER cannot be loaded: it must be a function or a ProblemSpec, found int",
     ]
-    known = {known.name: known for known in known_problems()}
-    assert known["coins"].description == "Tossed coins."
-    assert known["coins"].available
-    assert not known["dice"].available
+    specs = {spec.name: spec for spec in known_problems()}
+    assert specs["coins"].description == "Tossed coins."
+    assert specs["coins"].available
+    assert not specs["dice"].available
     assert len(load_problem("coins", rows=40).train) == 28
     assert load_problem("faces", rows=300, pixels=8).name == "faces"
 
 
-def test_an_unknown_problem_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"`name` must be a known problem, found 'nhane'; did you mean 'nhanes'\?"):
+def test_the_error_for_an_unknown_problem_suggests_one() -> None:
+    with pytest.raises(ValueError, match=r"`name` must be one of 'nhanes', 'faces', 'qm9'.*did you mean 'nhanes'"):
         load_problem("nhane")
     with pytest.raises(ValueError, match=r"`name` must be a known problem, found 'zz'; there are nhanes, faces, qm9"):
         load_problem("zz")
@@ -106,16 +106,16 @@ def test_an_unknown_option_is_refused_with_the_nearest() -> None:
         ("taskonomy", "PIL", r"tagalong\[images\]"),
     ],
 )
-def test_a_missing_package_is_named_with_the_line_that_brings_it(monkeypatch, name, package, install) -> None:
+def test_the_error_for_a_missing_package_says_how_to_install_it(monkeypatch, name, package, install) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert not next(known for known in known_problems() if known.name == name).available
+    assert not next(spec for spec in known_problems() if spec.name == name).available
     with pytest.raises(
         ImportError, match=f"the problem '{name}' needs the package '{package}'; pip install '{install}'"
     ):
         load_problem(name)
 
 
-def test_a_broken_one_is_refused_when_it_is_used_and_not_before(offered, caplog) -> None:
+def test_a_broken_plugin_is_an_error_only_when_it_is_used(offered, caplog) -> None:
     assert len(load_problem("coins", rows=40).train) == 28
     assert "broken" not in caplog.text
     with pytest.raises(PluginError, match="the problem 'broken' of broken_problems:coins cannot be loaded: no wheels"):

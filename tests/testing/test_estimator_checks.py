@@ -1,4 +1,4 @@
-"""Our estimators keep the promises that are asked of others, and broken ones are told what is wrong."""
+"""Our own estimators pass the checks; for broken ones the checks say what is wrong."""
 
 from typing import Any
 
@@ -7,16 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from tagalong.measure import Estimator, Gradient, Lookahead, Observed
-from tagalong.testing import BrokenPromises, check_estimator
+from tagalong.testing import FailedChecks, check_estimator
 
 
 @pytest.mark.parametrize("name", ["lookahead", "gradient", "cosine", "cosine_kernels"])
-def test_our_estimators_keep_their_promises(name: str) -> None:
+def test_our_estimators_pass_the_checks(name: str) -> None:
     check_estimator(name)
 
 
 class Drop(Estimator):
-    """By how much the loss falls, not divided by it."""
+    """The decrease of the loss, not divided by it."""
 
     name, needs, ratio = "drop", frozenset({"after"}), False
 
@@ -36,7 +36,7 @@ class Inner(Estimator):
 
 
 @pytest.mark.parametrize("estimator", [Drop(), Inner(), lambda model: Drop()])
-def test_estimators_of_ones_own_keep_them_too(estimator: Any) -> None:
+def test_user_defined_estimators_pass_the_checks(estimator: Any) -> None:
     check_estimator(estimator)
 
 
@@ -51,7 +51,7 @@ class TransposedWhereSquare(Lookahead):
         return found.T if found.shape[0] == found.shape[1] else found
 
 
-class InOrder(Lookahead):
+class DoublesFirstSource(Lookahead):
     """Counts the first source twice."""
 
     def __call__(self, seen):
@@ -74,17 +74,17 @@ class ChangesGradients(ChangesBuffers):
         return Drop.__call__(self, seen)
 
 
-class DrawsNumbers(Drop):
+class DrawsRandomNumbers(Drop):
     def __call__(self, seen):
         return super().__call__(seen) * (1 + 0 * torch.rand(1, dtype=torch.float64))
 
 
-class WritesIntoWhatItSees(Drop):
+class ModifiesInputs(Drop):
     def __call__(self, seen):
         return seen.after.neg_().add_(seen.before)
 
 
-class Remembers(Drop):
+class KeepsState(Drop):
     def __init__(self) -> None:
         self.calls = 0
 
@@ -93,11 +93,11 @@ class Remembers(Drop):
         return super().__call__(seen) / self.calls
 
 
-class DividesInSecret(Lookahead):
+class HidesRatio(Lookahead):
     ratio = False
 
 
-class DoesNotDivide(Drop):
+class ClaimsRatio(Drop):
     ratio = True
 
 
@@ -110,7 +110,7 @@ class NotFinite(Lookahead):
         return super().__call__(seen).fill_diagonal_(torch.nan)
 
 
-class NeedsNothing(Lookahead):
+class NeedsUnknownQuantity(Lookahead):
     needs = frozenset({"curvature"})  # type: ignore[arg-type]
 
 
@@ -122,25 +122,35 @@ class ThreeTasksOnly(Gradient):
 @pytest.mark.parametrize(
     ("estimator", "sentence"),
     [
-        (Transposed(), r"affinities \[source, target\]: for 2 sources and 3 targets it gave the shape \[3, 2\]"),
-        (TransposedWhereSquare(), "rows are sources and columns are targets: listing the sources in another order"),
-        (InOrder(), "permuting the tasks permutes the affinities: with the losses listed in another order differ by"),
-        (ChangesBuffers, r"it leaves no trace: while estimating it changed buffer encoder\.1\.running_mean"),
-        (ChangesGradients, "it leaves no trace: while estimating it changed gradient of heads"),
-        (DrawsNumbers(), "it leaves no trace: while estimating it changed torch's random numbers"),
-        (WritesIntoWhatItSees(), "it changes nothing of what was observed: it wrote into `after`"),
-        (Remembers(), "a resumed meter finds the same affinity: steps after resuming differ"),
-        (DividesInSecret(), "without `ratio` a target's loss may be zero or negative: .* must be finite"),
-        (DoesNotDivide(), r"rescaling a target's loss changes no affinity .*: with one loss times 7 differ by"),
-        (HidesSteps(), "several estimators at once find the same as alone: beside lookahead, gradient, cosine its"),
-        (NotFinite(), "affinities are finite: in a meter they are not finite for a → a, b → b, c → c"),
-        (NeedsNothing(), "it describes itself: `needs` must be some of"),
+        (Transposed(), r"affinities \[source, target\]: for 2 sources and 3 targets the shape is \[3, 2\]"),
+        (TransposedWhereSquare(), "rows are sources and columns are targets: permuting the sources must permute"),
+        (
+            DoublesFirstSource(),
+            "permuting the tasks permutes the affinities: with the losses in another order, affinities differ by",
+        ),
+        (ChangesBuffers, r"it has no side effects: a call changed buffer encoder\.1\.running_mean"),
+        (ChangesGradients, "it has no side effects: a call changed gradient of heads"),
+        (DrawsRandomNumbers(), "it has no side effects: a call changed torch's random numbers"),
+        (ModifiesInputs(), "it does not modify its inputs: it modified `after`"),
+        (KeepsState(), "a resumed meter measures the same affinity: steps after resuming differ"),
+        (HidesRatio(), "without `ratio` a target's loss may be zero or negative: .* must be finite"),
+        (
+            ClaimsRatio(),
+            r"rescaling a target's loss changes no affinity .*: with one loss times 7, affinities differ by",
+        ),
+        (
+            HidesSteps(),
+            "several estimators at once measure the same as one alone: "
+            "together with lookahead, gradient, cosine, its affinities differ",
+        ),
+        (NotFinite(), "affinities are finite: in a meter, they are not finite for a → a, b → b, c → c"),
+        (NeedsUnknownQuantity(), "its attributes are valid: `needs` must be some of"),
         (ThreeTasksOnly(), "missing tasks are skipped and counted: raised RuntimeError"),
-        (lambda model: "lookahead", "it describes itself: it must be an Estimator, found str"),
+        (lambda model: "lookahead", "its attributes are valid: it must be an Estimator, found str"),
     ],
 )
-def test_broken_estimators_are_told_what_is_wrong(estimator: Any, sentence: str) -> None:
-    with pytest.raises(BrokenPromises, match=sentence):
+def test_the_error_for_a_broken_estimator_says_what_is_wrong(estimator: Any, sentence: str) -> None:
+    with pytest.raises(FailedChecks, match=sentence):
         check_estimator(estimator)
 
 

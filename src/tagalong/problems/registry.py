@@ -17,14 +17,14 @@ from .faces_problem import faces
 from .nhanes_problem import nhanes
 from .qm9_problem import qm9
 
-# What the demo learns: few enough tasks for every subset to be trained within two minutes on two cores.
+# The tasks of the demo: few enough to train every subset within two minutes on two cores.
 DEMO_TASKS = {
     "nhanes": ("systolic", "diastolic", "hba1c", "hdl", "lead", "cadmium", "mercury"),
     "faces": ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard"),
 }
 
 
-def register_problem(name: str, problem: Callable[..., Problem] | Known) -> None:
+def register_problem(name: str, problem: Callable[..., Problem] | ProblemSpec) -> None:
     """Makes a problem known by its name.
 
     Args:
@@ -46,7 +46,7 @@ def register_problem(name: str, problem: Callable[..., Problem] | Known) -> None
     _problems.register(name, problem)
 
 
-def known_problems() -> tuple[Known, ...]:
+def known_problems() -> tuple[ProblemSpec, ...]:
     """All problems, those of other packages last; any of these that are broken are left out, with a warning."""
     return tuple(_problems.load().values())
 
@@ -62,7 +62,7 @@ def problem_names() -> list[str]:
 
 
 def load_problem(name: str, *, progress: Progress | None = None, **options: Any) -> Problem:
-    """A problem by its name.
+    """Loads a problem by name.
 
     Args:
         name: see `problem_names`.
@@ -82,18 +82,19 @@ def load_problem(name: str, *, progress: Progress | None = None, **options: Any)
 
 
 @dataclass(frozen=True)
-class Known:
-    """A problem that can be loaded by name.
+class ProblemSpec:
+    """Describes a problem that can be loaded by name.
 
     Attributes:
-        name: for `load_problem`.
-        description: in a line.
-        tasks: how many; None if that is only known once loaded.
-        size: rows and inputs, in words.
-        module: where the function of the same name is found, if it is not to be imported before it is needed.
+        name: the name for `load_problem`.
+        description: one line about the problem.
+        tasks: the number of tasks; None if it is only known once the problem is loaded.
+        size: the number of rows and inputs, in words.
+        module: the module that has a function of the same name as the problem; it is imported when the problem is
+            loaded. Give either this or `function`.
         function: makes the problem; its arguments are the options.
-        package: needed, beside what tagalong itself needs.
-        install: what pip installs to bring it.
+        package: a package that the problem needs and tagalong itself does not, by the name that is imported.
+        install: the name of that package for pip.
     """
 
     name: str
@@ -107,18 +108,18 @@ class Known:
 
     @property
     def available(self) -> bool:
-        """Whether the package it needs is there."""
+        """Whether the package that it needs is installed."""
         return self.package is None or is_installed(self.package)
 
     def load(self, progress: Progress | None = None, **options: Any) -> Problem:
         """Makes the problem.
 
         Args:
-            progress: receives progress updates, if that takes long.
-            **options: of the problem.
+            progress: receives progress updates, if loading takes long.
+            **options: options of the problem.
 
         Raises:
-            InvalidInput: it does not have one of the options.
+            ValueError: the problem has no such option.
         """
         make = self.function or getattr(importlib.import_module(self.module), self.name)
         allowed = inspect.signature(make).parameters
@@ -132,7 +133,7 @@ class Known:
 
 
 SHIPPED = (
-    Known(
+    ProblemSpec(
         "nhanes",
         "health survey: blood pressure, fats, sugar and metals of adults",
         tasks=9,
@@ -141,14 +142,14 @@ SHIPPED = (
         package="nhanes",
         install="tagalong[demo]",
     ),
-    Known(
+    ProblemSpec(
         "faces",
         "drawn faces with nine attributes of CelebA: hair, beard, cheeks, hat",
         tasks=9,
         size="any number of rows, images of any size",
         function=faces,
     ),
-    Known(
+    ProblemSpec(
         "qm9",
         "small molecules: dipole, polarisability, orbitals, energies",
         tasks=9,
@@ -160,14 +161,14 @@ SHIPPED = (
 )
 
 
-def _convert(name: str, made: Any) -> Known:
-    if isinstance(made, Known):
+def _convert(name: str, made: Any) -> ProblemSpec:
+    if isinstance(made, ProblemSpec):
         if made.name != name:
             raise InvalidInput("", f"must have the name {name!r}", repr(made.name))
         return made
     if not callable(made):
         raise InvalidInput("", "must be a function or a Known", type(made).__name__)
-    return Known(name, (inspect.getdoc(made) or name).split("\n")[0], function=made)
+    return ProblemSpec(name, (inspect.getdoc(made) or name).split("\n")[0], function=made)
 
 
-_problems: Registry[Known] = Registry("problems", _convert, {known.name: known for known in SHIPPED})
+_problems: Registry[ProblemSpec] = Registry("problems", _convert, {known.name: known for known in SHIPPED})

@@ -1,4 +1,4 @@
-"""Does an executor keep the promises of `tagalong.study.Executor`?"""
+"""Checks that an executor does what `tagalong.study.Executor` specifies."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import torch
 from tagalong.learn import Job
 from tagalong.study import Chunk, Executor, Packed, make_executor, train_chunk
 
-from .promises import Promises, expect, reseeded, small_problem
+from .checks import Checks, expect, temporary_seed
+from .small_problem import small_problem
 
 NAMES = ("one", "two", "three")
 CHUNKS = (
-    Chunk(tuple(Job(tasks, 0) for tasks in (("two",), NAMES, ("one", "three")))),  # one computation
+    Chunk(tuple(Job(tasks, 0) for tasks in (("two",), NAMES, ("one", "three")))),  # trained as one batch
     Chunk((Job(NAMES, 1),), {"estimator": "lookahead", "update": "sgd", "every": 2}),
     Chunk((Job(("one", "two"), 1, "uw"),)),
     Chunk((Job(("three",), 1, epochs=1),)),
@@ -27,91 +28,92 @@ UNKNOWN = "no such task"
 
 
 def check_executor(executor: str | Executor, *, device: str = "cpu", tolerance: float = 0.0) -> None:
-    """Trains a handful of small networks with an executor, and checks what `Executor` promises.
+    """Trains a few small networks with an executor, and checks the results.
 
-    Every chunk comes back once, its networks in the order of its jobs, the same as trained here one after the other,
-    in whatever order chunks are given; progress counts every network; an error in one chunk reaches the caller with
-    its sentence; after `stop`, which may be called twice, no process is left, and the executor can be started again.
+    Every chunk must be returned once, with its networks in the order of its jobs. The networks must equal those trained
+    serially on this machine, whatever the order of the chunks. Progress must count every network. An error in a chunk
+    must reach the caller with its message. After `stop`, which may be called twice, no process may be left, and the
+    executor must be able to start again.
 
     Args:
-        executor: "serial", "processes:2", …, or your own.
-        device: where it trains; the networks to compare with are trained on this machine's CPU.
-        tolerance: by how much losses and weights may differ from those; 0: not by a single bit.
+        executor: "serial", "processes:2", …, or an executor of your own.
+        device: where the executor trains; the reference networks are trained on this machine's CPU.
+        tolerance: by how much losses and weights may differ from the reference; 0 means that every bit must be equal.
 
     Raises:
-        BrokenPromises: lists every promise that is not kept.
+        FailedChecks: lists every check that failed.
 
     Example:
         >>> check_executor("serial")
     """
-    promises = Promises(f"executor {executor if isinstance(executor, str) else type(executor).__name__!r}")
-    with promises.that("it has `start`, `map` and `stop`"):
+    checks = Checks(f"executor {executor if isinstance(executor, str) else type(executor).__name__!r}")
+    with checks.check("it has `start`, `map` and `stop`"):
         made = make_executor(executor)
-        with reseeded(0):
+        with temporary_seed(0):
             problem = small_problem(NAMES)
             expected = {chunk.jobs: train_chunk(problem, chunk, "cpu") for chunk in CHUNKS}
-            _check(promises, made, device, expected, tolerance)
-    promises.settle()
+            _check(checks, made, device, expected, tolerance)
+    checks.raise_failures()
 
 
 def _check(
-    promises: Promises, executor: Executor, device: str, expected: Mapping[Any, list[Packed]], tolerance: float
+    checks: Checks, executor: Executor, device: str, expected: Mapping[Any, list[Packed]], tolerance: float
 ) -> None:
     problem, children = small_problem(NAMES), set(multiprocessing.active_children())
     try:
-        with promises.that("it trains"):
+        with checks.check("it trains"):
             executor.start(problem, device)
-            _check_training(promises, executor, CHUNKS, expected, tolerance, "")
-            _check_training(promises, executor, CHUNKS[::-1], expected, tolerance, " in another order of chunks")
-        with promises.that("an error in one chunk reaches the caller"):
+            _check_training(checks, executor, CHUNKS, expected, tolerance, "")
+            _check_training(checks, executor, CHUNKS[::-1], expected, tolerance, " with the chunks in reverse order")
+        with checks.check("an error in one chunk reaches the caller"):
             _check_error(executor)
     finally:
-        with promises.that("`stop` may be called at any time, twice"):
+        with checks.check("`stop` may be called at any time, and twice"):
             executor.stop()
             executor.stop()
-    with promises.that("`stop` lets go of what `start` took"):
+    with checks.check("`stop` ends all processes"):
         left = set(multiprocessing.active_children()) - children
         expect(not left, f"{len(left)} processes are left")
     try:
-        with promises.that("it can be started again"):
+        with checks.check("it can be restarted"):
             executor.start(problem, device)
-            _check_training(promises, executor, CHUNKS[-1:], expected, tolerance, " after a new start")
+            _check_training(checks, executor, CHUNKS[-1:], expected, tolerance, " after a restart")
     finally:
         executor.stop()
 
 
 def _check_training(
-    promises: Promises,
+    checks: Checks,
     executor: Executor,
     chunks: Sequence[Chunk],
     expected: Mapping[Any, list[Packed]],
     tolerance: float,
     when: str,
 ) -> None:
-    told: list[int] = []
-    with promises.that(f"every chunk comes back once, its networks in the order of its jobs{when}"):
-        given = [(chunk.jobs, list(packed)) for chunk, packed in executor.map(list(chunks), told.append)]
-        found = dict(given)
-        _check_complete(chunks, given)
-    with promises.that(f"networks are those trained one after the other{when}"):
+    advances: list[int] = []
+    with checks.check(f"every chunk is returned once, with its networks in the order of its jobs{when}"):
+        returned = [(chunk.jobs, list(packed)) for chunk, packed in executor.map(list(chunks), advances.append)]
+        found = dict(returned)
+        _check_complete(chunks, returned)
+    with checks.check(f"networks equal those trained serially{when}"):
         for chunk in chunks:
             for mine, theirs in zip(expected[chunk.jobs], found.get(chunk.jobs, []), strict=False):
                 _check_network(mine, theirs, tolerance)
-    with promises.that(f"progress counts every network once{when}"):
+    with checks.check(f"progress counts every network once{when}"):
         number = sum(len(chunk.jobs) for chunk in chunks)
-        expect(sum(told) == number, f"`advance` was told of {sum(told)} of {number} networks")
+        expect(sum(advances) == number, f"`advance` counted {sum(advances)} of {number} networks")
 
 
-def _check_complete(chunks: Sequence[Chunk], given: Sequence[tuple[tuple[Job, ...], list[Packed]]]) -> None:
+def _check_complete(chunks: Sequence[Chunk], returned: Sequence[tuple[tuple[Job, ...], list[Packed]]]) -> None:
     for chunk in chunks:
-        times = [packed for jobs, packed in given if jobs == chunk.jobs]
-        expect(len(times) == 1, f"a chunk of {len(chunk.jobs)} networks came back {len(times)} times")
+        times = [packed for jobs, packed in returned if jobs == chunk.jobs]
+        expect(len(times) == 1, f"a chunk of {len(chunk.jobs)} networks was returned {len(times)} times")
         jobs = [network.job for network in times[0]]
         wanted = list(chunk.jobs)
         lost = [", ".join(job.tasks) for job in wanted if job not in jobs]
-        expect(not lost, f"{'; '.join(lost)} of a chunk of {len(wanted)} did not come back")
-        expect(jobs == wanted, "networks of a chunk came back in another order")
-    expect(len(given) == len(chunks), f"{len(given)} chunks came back for {len(chunks)}")
+        expect(not lost, f"{'; '.join(lost)} missing from a chunk of {len(wanted)} networks")
+        expect(jobs == wanted, "networks of a chunk were returned in another order")
+    expect(len(returned) == len(chunks), f"{len(returned)} chunks were returned, expected {len(chunks)}")
 
 
 def _check_network(mine: Packed, theirs: Packed, tolerance: float) -> None:
@@ -126,16 +128,16 @@ def _check_network(mine: Packed, theirs: Packed, tolerance: float) -> None:
         else:
             same = np.array_equal(a, b, equal_nan=True)
         gap = float(np.nanmax(np.abs(a - b))) if a.size else 0.0
-        expect(same, f"{name}: {what} differs by {gap:.1e}, allowed is {tolerance:g}")
+        expect(same, f"{name}: {what} differs by {gap:.1e}, more than the tolerance of {tolerance:g}")
 
 
 def _numbers(mine: Packed, theirs: Packed) -> list[tuple[str, Any, Any]]:
-    """What can be compared number by number."""
+    """Returns pairs of arrays to compare, each with its name."""
     found = [("the loss or error", _scores(mine), _scores(theirs))]
     found.append(("the curve", np.frombuffer(mine.curve, np.float32), np.frombuffer(theirs.curve, np.float32)))
     for what in ("weights", "losses", "affinity"):
         a, b = getattr(mine, what), getattr(theirs, what)
-        expect((a is None) == (b is None), f"{', '.join(mine.job.tasks)}: `{what}` is {'there' if b else 'missing'}")
+        expect((a is None) == (b is None), f"{', '.join(mine.job.tasks)}: `{what}` is {'present' if b else 'missing'}")
         if a is not None:
             found += [(f"`{what}` ({name})", x, y) for name, x, y in _paired(_arrays(a, what), _arrays(b, what), what)]
     return found
@@ -165,13 +167,13 @@ def _check_error(executor: Executor) -> None:
     try:
         found = [chunk for chunk, _ in executor.map([wrong, CHUNKS[-1]], lambda n: None)]
     except Exception as error:
-        expect(UNKNOWN in _said(error), f"the error must say what went wrong ({UNKNOWN!r}), found: {error!r}")
+        expect(UNKNOWN in _messages(error), f"the error must say what went wrong ({UNKNOWN!r}), found: {error!r}")
         return
-    raise AssertionError(f"a chunk that cannot be trained must raise, found nothing raised and {len(found)} results")
+    raise AssertionError(f"a chunk that cannot be trained must raise, found no error and {len(found)} results")
 
 
-def _said(error: BaseException | None) -> str:
-    """What an error says, and those that it came from."""
+def _messages(error: BaseException | None) -> str:
+    """Returns the messages of an error and of its causes."""
     texts = []
     while error is not None:
         texts.append(str(error))

@@ -157,8 +157,8 @@ def _split(part: int, found: LabelledImages, decoded: Cache, wanted: Sequence[st
 
 
 def _encoder(size: str, channels: int, rows: int) -> CelebANet:
-    # With few images there are few steps, in which BatchNorm has to learn its statistics.
-    return CelebANet(channels, whole=True, memory=0.01 if rows >= MANY else 0.1, channels_last=size == "full")
+    # few steps must be enough for BatchNorm to know its inputs where there are few
+    return CelebANet(channels, uint8=True, momentum=0.01 if rows >= MANY else 0.1, channels_last=size == "full")
 
 
 def _parse_attributes(attributes: Sequence[str] | str | None) -> tuple[str, ...]:

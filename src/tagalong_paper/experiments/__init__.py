@@ -1,4 +1,4 @@
-"""One file per experiment, each with a `run` that gives a `Report`."""
+"""The experiments: one module each, with a function `run` that returns a `Report`."""
 
 from .registry import EXPERIMENTS as EXPERIMENTS
 from .registry import Experiment as Experiment

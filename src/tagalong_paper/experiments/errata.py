@@ -1,17 +1,17 @@
-"""`errata`: every disagreement with the printed numbers, and why."""
+"""`errata`: all disagreements with the printed numbers, with reasons."""
 
 from __future__ import annotations
 
 from ..errata import errata
-from ..report import Claim, Report, Sheet
+from ..report import Claim, Report, ReportTable
 
 TITLE = "Where the paper disagrees with itself, its published matrices and its code"
 
 
 def run() -> Report:
-    """Computes what can be computed again, and lists the rest."""
+    """Recomputes whatever can be recomputed, and lists all errata."""
     found = errata()
-    sheet = Sheet("Errata", ("where", "printed", "found", "why"), [tuple(one) for one in found])
+    table = ReportTable("Errata", ("where", "printed", "found", "why"), [tuple(one) for one in found])
     headline = found[0]
     claim = Claim(headline.printed, "no", f"{headline.found}: {headline.why}")
-    return Report("errata", TITLE, [sheet], [claim], notes=["every other printed total and grouping was checked"])
+    return Report("errata", TITLE, [table], [claim], notes=["all other printed totals and groupings were checked"])

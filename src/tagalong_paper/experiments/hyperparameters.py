@@ -1,4 +1,4 @@
-"""`hyperparameters`: do the best groups of one setting carry over to another?"""
+"""`hyperparameters`: are the best groups of one setting also good in another?"""
 
 from __future__ import annotations
 
@@ -11,16 +11,24 @@ from tagalong.group import Grouping, select_groups
 from tagalong.learn import Diverged
 from tagalong.study import Lab
 
-from ..claims import all_lower, value
+from ..claims import claim_all_lower, summarize
 from ..figures import bars
+from ..metrics import (
+    error_per_row,
+    grouping_totals,
+    metric_digits,
+    metric_label,
+    metric_noun,
+    subset_table,
+    train_all_subsets,
+)
 from ..printed import HYPERPARAMETERS
-from ..report import Cell, Claim, Report, Sheet, Value
-from ..totals import digits_of, grouping_totals, measure_of, noun_of, one_row, subset_table, train_subsets
+from ..report import Cell, Claim, Report, ReportTable, Value
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from ..bench import Bench
+    from ..experiment_setup import ExperimentSetup
 
 TITLE = "Do the best groups depend on batch size and learning rate?"
 OTHERS = ("half the batch", "twice the lr")
@@ -32,52 +40,52 @@ CLAIMS = (
 )
 
 
-def run(bench: Bench) -> Report:
-    """Trains every subset in three settings; groups are the best of each by test, as in the paper and out of sample.
+def run(setup: ExperimentSetup) -> Report:
+    """Trains every subset in three settings, and scores the best groups of each in the base setting.
 
-    The paper chooses and scores by the same test errors, where no groups can beat the base setting's own. So they are
-    chosen once more without each seed, the base setting's too, and scored with that seed: the claims rest on these.
+    The paper chooses and scores groups by the same test errors, so that no groups can beat the base setting's own. The
+    claims are therefore judged out of sample: groups are chosen without a seed, and scored with it.
     """
-    recipe = bench.chosen.recipe
+    recipe = setup.chosen.recipe
     settings: dict[str, dict[str, Any]] = {
         "base": {},
         "half the batch": {"batch_size": max(2, recipe.batch_size // 2)},
         "twice the lr": {"lr": 2 * recipe.lr},
     }
     found: Chosen = {}
-    without: dict[int, Chosen] = {seed: {} for seed in bench.seeds if len(bench.seeds) > 1}
+    without: dict[int, Chosen] = {seed: {} for seed in setup.seeds if len(setup.seeds) > 1}
     for name, changed in settings.items():
-        with bench.lab(**changed) as lab:
-            train_subsets(lab, bench.seeds)
-            found[name] = _best(bench, lab, bench.seeds)
+        with setup.lab(**changed) as lab:
+            train_all_subsets(lab, setup.seeds)
+            found[name] = _best(setup, lab, setup.seeds)
             for seed, chosen in without.items():
-                chosen[name] = _best(bench, lab, [other for other in bench.seeds if other != seed])
-    with bench.lab() as lab:
-        totals = _totals(lab, found, bench.seeds)
+                chosen[name] = _best(setup, lab, [other for other in setup.seeds if other != seed])
+    with setup.lab() as lab:
+        totals = _totals(lab, found, setup.seeds)
         each = [_totals(lab, chosen, [seed]) for seed, chosen in without.items()]
     left_out = {key: [one[key][0] for one in each] for key in totals}
     return Report(
         "hyperparameters",
         TITLE,
-        sheets=[_sheet(bench, totals), _out_of_sample(bench, left_out), _groups(bench, found)],
-        claims=claims(left_out, one_row(bench.chosen)),
-        figures={"hyperparameters": _figure(bench, totals, left_out)},
-        notes=[*bench.about, f"batch {recipe.batch_size} and {settings['half the batch']['batch_size']}, learning rate "
+        tables=[_deficit_table(setup, totals), _out_of_sample_table(setup, left_out), _group_table(setup, found)],
+        claims=claims(left_out, error_per_row(setup.chosen)),
+        figures={"hyperparameters": _figure(setup, totals, left_out)},
+        notes=[*setup.notes, f"batch {recipe.batch_size} and {settings['half the batch']['batch_size']}, learning rate "
                f"{recipe.lr:g} and {2 * recipe.lr:g}"],
     )  # fmt: skip
 
 
-def _best(bench: Bench, lab: Lab, seeds: Sequence[int]) -> dict[int, Grouping]:
+def _best(setup: ExperimentSetup, lab: Lab, seeds: Sequence[int]) -> dict[int, Grouping]:
     table, recipe = subset_table(lab, seeds), lab.problem.recipe
     try:
-        return {k: select_groups(table, k, objective="min") for k in bench.budgets}
+        return {k: select_groups(table, k, objective="min") for k in setup.budgets}
     except ValueError as error:
         lost, count = len(lab.subsets()) - len(table), len(lab.subsets())
         if not lost:
             raise
         raise Diverged(
             f"{lost} of {count} subsets diverged with a learning rate of {recipe.lr:g} and batches of "
-            f"{recipe.batch_size}, and no {bench.budgets[0]} of the others serve all tasks; lower `recipe.lr`"
+            f"{recipe.batch_size}, and no {setup.budgets[0]} of the others cover all tasks; lower `recipe.lr`"
         ) from error
 
 
@@ -90,7 +98,7 @@ def _totals(lab: Lab, chosen: Chosen, seeds: Sequence[int]) -> dict[tuple[str, i
 
 
 def deficits(totals: Scores, name: str, k: int) -> list[float]:
-    """How much worse with every seed, in percent of the base setting's mean total.
+    """Returns how much worse the groups of a setting are with each seed, in percent of the base setting's mean total.
 
     Example:
         >>> deficits({("base", 2): [9.0, 11.0], ("twice the lr", 2): [9.0, 13.0]}, "twice the lr", 2)
@@ -101,81 +109,81 @@ def deficits(totals: Scores, name: str, k: int) -> list[float]:
     return found
 
 
-def claims(left_out: Scores, row: float = 0.0) -> list[Claim]:
-    """What the paper says, judged out of sample: sums over budgets, seed by seed.
+def claims(left_out: Scores, per_row: float = 0.0) -> list[Claim]:
+    """Judges the paper's claims out of sample, by sums over budgets, seed by seed.
 
     Args:
-        left_out: totals in the base setting, each with a seed that had no say in the choice of groups.
-        row: what one test row adds to a total, see `negative`.
+        left_out: totals in the base setting, each with a seed that was not used to choose the groups.
+        per_row: what one test row adds to a total, see `judge_negative`.
     """
     budgets = sorted({k for _, k in left_out})
     sums = {name: np.sum([left_out[name, k] for k in budgets], axis=0) for name in ("base", *OTHERS) if budgets}
     if not sums or any(found.size < 2 or not np.isfinite(found).all() for found in sums.values()):
-        because = "needs two seeds or more, a budget, and finite results: groups are scored with seeds left out"
+        because = "needs at least two seeds, a budget and finite results, since groups are scored with seeds left out"
         return [Claim(text, "not tested", because) for text in CLAIMS]
     base, batch, rate = (found.tolist() for found in sums.values())
     unit = " in all over budgets, out of sample"
-    most = row * len(budgets)  # a network may serve with every budget
+    most = per_row * len(budgets)  # the same network may serve with every budget
     return [
-        all_lower(CLAIMS[0], {name: (base, sums[name].tolist()) for name in OTHERS}, unit, row=most),
-        all_lower(CLAIMS[1], {"half the batch against twice the lr": (batch, rate)}, unit, row=most),
+        claim_all_lower(CLAIMS[0], {name: (base, sums[name].tolist()) for name in OTHERS}, unit, per_row=most),
+        claim_all_lower(CLAIMS[1], {"half the batch against twice the lr": (batch, rate)}, unit, per_row=most),
     ]
 
 
-def _sheet(bench: Bench, totals: Scores) -> Sheet:
+def _deficit_table(setup: ExperimentSetup, totals: Scores) -> ReportTable:
     rows: list[list[Cell]] = []
-    for k in bench.budgets:
-        row: list[Cell] = [k, value(totals["base", k], digits=digits_of(bench.chosen))]
+    for k in setup.budgets:
+        row: list[Cell] = [k, summarize(totals["base", k], digits=metric_digits(setup.chosen))]
         for name in OTHERS:
-            row += [value(deficits(totals, name, k)), _printed(bench, name, k)]
+            row += [summarize(deficits(totals, name, k)), _printed(setup, name, k)]
         rows.append(row)
-    columns = ["groups", f"best total {measure_of(bench.chosen)}"]
+    columns = ["groups", f"best total {metric_label(setup.chosen)}"]
     for name in OTHERS:
         columns += [f"{name}, %", f"printed {name}"]
-    note = "chosen and scored by the same test results, as in the paper: nothing can be above zero"
-    return Sheet("Groups of other settings in the base setting, against its own best", tuple(columns), rows, note)
+    note = "chosen and scored by the same test results, as in the paper, so that nothing can be above zero"
+    return ReportTable("Groups of other settings in the base setting, against its own best", tuple(columns), rows, note)
 
 
-def _printed(bench: Bench, name: str, k: int) -> Value | None:
-    printed = HYPERPARAMETERS.get(k, {}).get(name) if bench.printed == "celeba" else None
+def _printed(setup: ExperimentSetup, name: str, k: int) -> Value | None:
+    printed = HYPERPARAMETERS.get(k, {}).get(name) if setup.printed_dataset == "celeba" else None
     return None if printed is None else Value(printed)
 
 
-def _out_of_sample(bench: Bench, left_out: Scores) -> Sheet:
+def _out_of_sample_table(setup: ExperimentSetup, left_out: Scores) -> ReportTable:
     rows: list[list[Cell]] = []
-    for k in bench.budgets if len(bench.seeds) > 1 else ():
-        row: list[Cell] = [k, value(left_out["base", k], digits=digits_of(bench.chosen))]
-        rows.append([*row, *(value(deficits(left_out, name, k)) for name in OTHERS)])
-    columns = ("groups", f"base total {measure_of(bench.chosen)}", *(f"{name}, %" for name in OTHERS))
-    note = "for every seed, groups of each setting are the best of the other seeds; needs two seeds or more"
-    return Sheet("Out of sample: chosen without a seed, scored with it", columns, rows, note)
+    for k in setup.budgets if len(setup.seeds) > 1 else ():
+        row: list[Cell] = [k, summarize(left_out["base", k], digits=metric_digits(setup.chosen))]
+        rows.append([*row, *(summarize(deficits(left_out, name, k)) for name in OTHERS)])
+    columns = ("groups", f"base total {metric_label(setup.chosen)}", *(f"{name}, %" for name in OTHERS))
+    note = "for each seed, the groups of a setting are the best of the other seeds; needs at least two seeds"
+    return ReportTable("Out of sample: chosen without a seed, scored with it", columns, rows, note)
 
 
-def _groups(bench: Bench, found: Chosen) -> Sheet:
+def _group_table(setup: ExperimentSetup, found: Chosen) -> ReportTable:
     rows = [
-        (name, k, "  ".join(" ".join(bench.short(task) for task in sorted(g.trains)) for g in grouping.groups))
+        (name, k, "  ".join(" ".join(setup.short_name(task) for task in sorted(g.trains)) for g in grouping.groups))
         for name, by_budget in found.items()
         for k, grouping in by_budget.items()
     ]
-    return Sheet("The best groups of each setting, by test", ("setting", "groups", "networks"), rows)
+    return ReportTable("The best groups of each setting, by test", ("setting", "groups", "networks"), rows)
 
 
-def _figure(bench: Bench, totals: Scores, left_out: Scores) -> Figure:
-    kinds = {"": totals} | ({", out of sample": left_out} if len(bench.seeds) > 1 else {})
+def _figure(setup: ExperimentSetup, totals: Scores, left_out: Scores) -> Figure:
+    kinds = {"": totals} | ({", out of sample": left_out} if len(setup.seeds) > 1 else {})
     shown = {
-        f"{name}{kind}": [value(deficits(found, name, k)) for k in bench.budgets]
+        f"{name}{kind}": [summarize(deficits(found, name, k)) for k in setup.budgets]
         for kind, found in kinds.items()
         for name in OTHERS
     }
     series = {name: [one.mean for one in values] for name, values in shown.items()}
     errors = {name: [one.stderr or 0.0 for one in values] for name, values in shown.items()}
-    for name in OTHERS if bench.printed == "celeba" else ():
-        series[f"{name}, printed"] = [HYPERPARAMETERS[k][name] for k in bench.budgets]
-    places = [f"{k} groups" for k in bench.budgets]
+    for name in OTHERS if setup.printed_dataset == "celeba" else ():
+        series[f"{name}, printed"] = [HYPERPARAMETERS[k][name] for k in setup.budgets]
+    places = [f"{k} groups" for k in setup.budgets]
     return bars(
         series,
         places,
         title=TITLE,
-        value=f"less {noun_of(bench.chosen)} than with the base setting's own groups, %",
+        ylabel=f"less {metric_noun(setup.chosen)} than with the base setting's own groups, %",
         errors=errors,
     )

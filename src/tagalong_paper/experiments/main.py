@@ -1,4 +1,4 @@
-"""`main`: total error against cost for every method, and what each task gets in each network."""
+"""`main`: total error against cost for every method, and the result of each task in each network."""
 
 from __future__ import annotations
 
@@ -11,99 +11,108 @@ from tagalong.group import Group
 from tagalong.study import Lab, Method, MethodSummary, ProblemInfo, Record, Results, compare_methods
 
 from ..affinities import AS_PUBLISHED
-from ..claims import all_lower, value
+from ..claims import claim_all_lower, summarize
 from ..figures import Point, error_against_cost
+from ..metrics import (
+    PaperOptimal,
+    check_task_count,
+    error_per_row,
+    metric_digits,
+    metric_label,
+    network_results,
+    task_result,
+    totals_by_method,
+)
 from ..printed import BASELINES, OPTIMAL, PCGRAD_GAIN, PRINTED, Baseline, PrintedGroup
-from ..report import Cell, Claim, Report, Sheet, Value
-from ..totals import PaperOptimal, digits_of, measure_of, one_row, refuse_many, result, results_of, totals
+from ..report import Cell, Claim, Report, ReportTable, Value
 from .tune import tuned_gradnorm
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from ..bench import Bench
-    from ..totals import Label
+    from ..experiment_setup import ExperimentSetup
+    from ..metrics import Label
 
 TITLE = "Total error against cost: which way of grouping is best?"
-GROUPING = ("cs", "hoa", "tag", "optimal")
-ALONE = {"celeba": ("uw", "pcgrad", "pcgrad-uw"), "taskonomy": ()}
+GROUPING_METHODS = ("cs", "hoa", "tag", "optimal")
+SINGLE_NETWORK_METHODS = {"celeba": ("uw", "pcgrad", "pcgrad-uw"), "taskonomy": ()}
 CS_AS_PUBLISHED = {"cs": {"estimator": "cosine_kernels", "every": 1}}
-PRINTED_AS = {"pcgrad-uw": "pcgrad", "oracle": "optimal"}  # the published PCGrad run used UW's losses
+PRINTED_NAMES = {"pcgrad-uw": "pcgrad", "oracle": "optimal"}  # the published PCGrad run used UW's losses
 COLUMNS = ("method", "groups", "total", "test loss, %", "validation loss, %", "deciding", "training", "parameters")
 
 
-def run(bench: Bench, as_published: bool = False) -> Report:
-    """Trains every method of the paper, at every budget.
+def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
+    """Trains every method of the paper with every budget.
 
     Args:
-        bench: where.
-        as_published: TAG with the optimiser's momentum in the step and affinities per learning rate, as the published
-            code has it, instead of equation 1.
+        setup: problem, seeds and folder.
+        as_published: whether TAG measures as the published code does, with the optimiser's momentum in the step and
+            affinities divided by the learning rate, instead of equation 1.
     """
-    refuse_many(bench.chosen)
-    with bench.lab() as lab:
+    check_task_count(setup.chosen)
+    with setup.lab() as lab:
         options = {**CS_AS_PUBLISHED, "tag": {**AS_PUBLISHED, "every": 10}} if as_published else CS_AS_PUBLISHED
-        records = compare_methods(lab, _methods(bench, lab), bench.budgets, bench.seeds, options)
-        results = Results(records, problem=ProblemInfo.of(bench.chosen))
-        sheets = [
-            total_sheet(bench, results),
-            *group_sheets(bench, lab, records),
-            *printed_sheets(bench),
-            *pcgrad_sheet(bench, totals(bench.chosen, records)),
+        records = compare_methods(lab, _methods(setup, lab), setup.budgets, setup.seeds, options)
+        results = Results(records, problem=ProblemInfo.of(setup.chosen))
+        tables = [
+            total_table(setup, results),
+            *group_tables(setup, lab, records),
+            *printed_tables(setup),
+            *pcgrad_tables(setup, totals_by_method(setup.chosen, records)),
         ]
     name = "main-as-published" if as_published else "main"
-    results.save(bench.out / f"{name}-results.json")
-    found = totals(bench.chosen, records)
+    results.save(setup.out / f"{name}-results.json")
+    found = totals_by_method(setup.chosen, records)
     return Report(
         name,
         TITLE,
-        sheets=sheets,
-        claims=_claims(bench, found, results),
+        tables=tables,
+        claims=_claims(setup, found, results),
         figures={
-            f"{name}-deciding": _figure(bench, results, found, training=False),
-            f"{name}-deciding-and-training": _figure(bench, results, found, training=True),
+            f"{name}-deciding": _figure(setup, results, found, training=False),
+            f"{name}-deciding-and-training": _figure(setup, results, found, training=True),
         },
-        notes=[*bench.about, _step(as_published), *_choices(bench)],
+        notes=[*setup.notes, _tag_note(as_published), *_method_notes(setup)],
         numbers={"totals": [{"method": m, "budget": k, "by_seed": values} for (m, k), values in found.items()]},
     )
 
 
-def _methods(bench: Bench, lab: Lab) -> list[str | Method]:
-    few = bench.printed == "taskonomy"
-    rules = ALONE["taskonomy" if few else "celeba"]
-    combined = [] if few else ["tag+pcgrad"]
-    return ["mtl", "stl", "random", *rules, tuned_gradnorm(bench, lab), *GROUPING, PaperOptimal(), *combined]
+def _methods(setup: ExperimentSetup, lab: Lab) -> list[str | Method]:
+    taskonomy = setup.printed_dataset == "taskonomy"
+    rules = SINGLE_NETWORK_METHODS["taskonomy" if taskonomy else "celeba"]
+    combined = [] if taskonomy else ["tag+pcgrad"]
+    return ["mtl", "stl", "random", *rules, tuned_gradnorm(setup, lab), *GROUPING_METHODS, PaperOptimal(), *combined]
 
 
-def _step(as_published: bool) -> str:
+def _tag_note(as_published: bool) -> str:
     if as_published:
-        return "TAG as published: the optimiser's step with its momentum, per learning rate"
-    return "TAG as in equation 1: a plain gradient step (--as-published for the published code's)"
+        return "TAG as published: the optimiser's step with its momentum, divided by the learning rate"
+    return "TAG as in equation 1: a plain gradient step (--as-published for that of the published code)"
 
 
-def _choices(bench: Bench) -> list[str]:
-    theirs = "; the paper chooses on validation accuracy" if bench.printed == "celeba" else ""
+def _method_notes(setup: ExperimentSetup) -> list[str]:
+    paper = "; the paper uses validation accuracy" if setup.printed_dataset == "celeba" else ""
     return [
-        f"groups are chosen on validation losses relative to a reference network (hoa, optimal){theirs}. oracle, the "
-        "paper's Optimal, has the lowest total on test data",
-        "groups are chosen from all seeds together, as one choice for all of them; costs are those of one seed",
+        f"hoa and optimal choose groups by validation losses relative to a reference network{paper}. oracle, the "
+        "paper's Optimal, chooses the groups with the lowest total on test data",
+        "groups are chosen once, from all seeds together; costs are those of one seed",
         "costs are in trainings of the one network for all tasks, by steps; deciding is paid once for all budgets, "
         "and counts as one training for random groups, as in the paper. A step of UW, GradNorm or PCGrad counts as "
         "one, though it takes longer; tuning α is not counted",
     ]
 
 
-def total_sheet(bench: Bench, results: Results) -> Sheet:
-    """One line per method and budget, with costs in trainings of MTL."""
-    found, lines = totals(bench.chosen, results.records), results.table()
-    rows = [_total_row(bench, line, found[line.method, line.budget]) for line in lines]
+def total_table(setup: ExperimentSetup, results: Results) -> ReportTable:
+    """Returns a row per method and budget, with costs in trainings of MTL."""
+    found, lines = totals_by_method(setup.chosen, results.records), results.table()
+    rows = [_total_row(setup, line, found[line.method, line.budget]) for line in lines]
     note = "losses: mean relative change against mtl; costs in trainings of mtl; parameters against mtl's"
     note += "; no total where a network diverged" if any(line.diverged for line in lines) else ""
-    return Sheet(f"Total {measure_of(bench.chosen)}", (*COLUMNS, "printed"), rows, note)
+    return ReportTable(f"Total {metric_label(setup.chosen)}", (*COLUMNS, "printed"), rows, note)
 
 
-def _total_row(bench: Bench, line: MethodSummary, values: Sequence[float]) -> list[Cell]:
-    digits = digits_of(bench.chosen)
+def _total_row(setup: ExperimentSetup, line: MethodSummary, values: Sequence[float]) -> list[Cell]:
+    digits = metric_digits(setup.chosen)
 
     def share(number: float | None) -> Value:
         return Value(np.nan if number is None else 100 * number)
@@ -114,19 +123,19 @@ def _total_row(bench: Bench, line: MethodSummary, values: Sequence[float]) -> li
     return [
         line.method,
         "-" if line.budget is None else line.budget,
-        value(values, digits=digits),
+        summarize(values, digits=digits),
         share(line.change),
         share(line.validation),
         times(line.deciding_cost),
         times(line.training_cost),
         times(line.relative_parameters),
-        _printed_total(bench, line.method, line.budget, digits),
+        _printed_total(setup, line.method, line.budget, digits),
     ]
 
 
-def _printed_total(bench: Bench, method: str, budget: int | None, digits: int) -> Value | None:
-    dataset, name = bench.printed, PRINTED_AS.get(method, method.partition(":")[0])
-    if dataset is None or len(bench.chosen.names) < (9 if dataset == "celeba" else 5):
+def _printed_total(setup: ExperimentSetup, method: str, budget: int | None, digits: int) -> Value | None:
+    dataset, name = setup.printed_dataset, PRINTED_NAMES.get(method, method.partition(":")[0])
+    if dataset is None or len(setup.chosen.names) < (9 if dataset == "celeba" else 5):
         return None  # the paper's totals are over all of its tasks
     if budget is None:
         line = BASELINES[dataset].get(name)
@@ -135,48 +144,48 @@ def _printed_total(bench: Bench, method: str, budget: int | None, digits: int) -
     return Value(table[budget].total, digits=digits) if budget in table else None
 
 
-def group_sheets(bench: Bench, lab: Lab, records: Sequence[Record]) -> list[Sheet]:
-    """Every network of every method: the result of each task it trains; in brackets where it only helps."""
-    sheets = [_baseline_sheet(bench, records)]
-    for budget in bench.budgets:
+def group_tables(setup: ExperimentSetup, lab: Lab, records: Sequence[Record]) -> list[ReportTable]:
+    """Returns the results of each task in every network of every method; those of helpers are in brackets."""
+    tables = [_baseline_table(setup, records)]
+    for budget in setup.budgets:
         rows: list[list[Cell]] = []
         for record in records:
-            if record.budget == budget and record.groups and record.seed == bench.seeds[0] and "+" not in record.method:
-                rows += [_group_row(bench, lab, record.method, group) for group in record.groups]
-        columns = ("method", *(bench.short(task) for task in bench.chosen.names))
-        note = "means over seeds; in brackets: the task only helps here and is served from another network"
-        sheets.append(Sheet(f"{budget} groups, {measure_of(bench.chosen)} of each task", columns, rows, note))
-    return sheets
+            if record.budget == budget and record.groups and record.seed == setup.seeds[0] and "+" not in record.method:
+                rows += [_group_row(setup, lab, record.method, group) for group in record.groups]
+        columns = ("method", *(setup.short_name(task) for task in setup.chosen.names))
+        note = "means over seeds; results in brackets are of helpers, which another network serves"
+        tables.append(ReportTable(f"{budget} groups, {metric_label(setup.chosen)} of each task", columns, rows, note))
+    return tables
 
 
-def _baseline_sheet(bench: Bench, records: Sequence[Record]) -> Sheet:
+def _baseline_table(setup: ExperimentSetup, records: Sequence[Record]) -> ReportTable:
     rows: list[list[Cell]] = []
     of_method: dict[str, list[Record]] = {}
     for record in records:
         if record.budget is None:
             of_method.setdefault(record.method, []).append(record)
     for method, mine in of_method.items():
-        by_task = {task: [result(bench.chosen, r.test[task]) for r in mine] for task in bench.chosen.names}
-        cells = [value(found, digits=digits_of(bench.chosen)) for found in by_task.values()]
+        by_task = {task: [task_result(setup.chosen, r.test[task]) for r in mine] for task in setup.chosen.names}
+        cells = [summarize(found, digits=metric_digits(setup.chosen)) for found in by_task.values()]
         rows.append([method, *cells])
-    columns = ("method", *(bench.short(task) for task in bench.chosen.names))
-    return Sheet(f"Baselines, {measure_of(bench.chosen)} of each task", columns, rows)
+    columns = ("method", *(setup.short_name(task) for task in setup.chosen.names))
+    return ReportTable(f"Baselines, {metric_label(setup.chosen)} of each task", columns, rows)
 
 
-def _group_row(bench: Bench, lab: Lab, method: str, group: Group) -> list[Cell]:
-    found, digits = results_of(lab, group.trains, bench.seeds), digits_of(bench.chosen)
+def _group_row(setup: ExperimentSetup, lab: Lab, method: str, group: Group) -> list[Cell]:
+    found, digits = network_results(lab, group.trains, setup.seeds), metric_digits(setup.chosen)
     cells: list[Cell] = [
-        value(found[task], digits=digits, served=task in group.serves) if task in group.trains else None
-        for task in bench.chosen.names
+        summarize(found[task], digits=digits, served=task in group.serves) if task in group.trains else None
+        for task in setup.chosen.names
     ]
     return [method, *cells]
 
 
-def printed_sheets(bench: Bench) -> list[Sheet]:
-    """The paper's tables of single tasks, where the data are the same."""
-    if bench.printed is None or bench.printed != bench.problem.name:
+def printed_tables(setup: ExperimentSetup) -> list[ReportTable]:
+    """Returns the paper's tables of single tasks, if the data are the same."""
+    if setup.printed_dataset is None or setup.printed_dataset != setup.problem.name:
         return []
-    names, digits = [bench.short(task) for task in bench.chosen.names], digits_of(bench.chosen)
+    names, digits = [setup.short_name(task) for task in setup.chosen.names], metric_digits(setup.chosen)
     columns = ("method", *(f"printed {name}" for name in names))
 
     def cells(line: Baseline | PrintedGroup, served: Container[str]) -> list[Cell]:
@@ -185,36 +194,36 @@ def printed_sheets(bench: Bench) -> list[Sheet]:
             Value(line.results[n], errors.get(n), n in served, digits) if n in line.results else None for n in names
         ]
 
-    rows = [[method, *cells(line, line.results)] for method, line in BASELINES[bench.printed].items()]
-    sheets = [Sheet("Baselines, as printed", columns, rows)]
-    tables = {name: PRINTED[f"{bench.printed}_{name}"] for name in ("cs", "hoa", "tag")}
-    tables["optimal"] = OPTIMAL[bench.printed]
-    for budget in bench.budgets:
-        rows = [[method, *cells(g, g.bold)] for method, table in tables.items() for g in table[budget].groups]
-        sheets.append(Sheet(f"{budget} groups, as printed", columns, rows))
-    return sheets
+    rows = [[method, *cells(line, line.results)] for method, line in BASELINES[setup.printed_dataset].items()]
+    tables = [ReportTable("Baselines, as printed", columns, rows)]
+    groupings = {name: PRINTED[f"{setup.printed_dataset}_{name}"] for name in ("cs", "hoa", "tag")}
+    groupings["optimal"] = OPTIMAL[setup.printed_dataset]
+    for budget in setup.budgets:
+        rows = [[m, *cells(group, group.bold)] for m, printed in groupings.items() for group in printed[budget].groups]
+        tables.append(ReportTable(f"{budget} groups, as printed", columns, rows))
+    return tables
 
 
-def pcgrad_sheet(bench: Bench, found: Mapping[Label, Sequence[float]]) -> list[Sheet]:
-    """How much PCGrad lowers the total of TAG's groups, in percent."""
+def pcgrad_tables(setup: ExperimentSetup, found: Mapping[Label, Sequence[float]]) -> list[ReportTable]:
+    """Returns how much PCGrad lowers the total of TAG's groups, in percent."""
     rows: list[list[Cell]] = []
-    for budget in bench.budgets:
+    for budget in setup.budgets:
         if ("tag+pcgrad", budget) in found:
             plain, with_it = np.array(found["tag", budget]), np.array(found["tag+pcgrad", budget])
             gains = (100 * (plain - with_it) / np.where(plain > 0, plain, np.nan)).tolist()
-            printed = PCGRAD_GAIN.get(budget) if bench.printed == "celeba" else None
-            rows.append([budget, value(gains), None if printed is None else Value(printed)])
-    return [Sheet("What PCGrad adds to TAG's groups, %", ("groups", "ours", "printed"), rows)] if rows else []
+            printed = PCGRAD_GAIN.get(budget) if setup.printed_dataset == "celeba" else None
+            rows.append([budget, summarize(gains), None if printed is None else Value(printed)])
+    return [ReportTable("What PCGrad adds to TAG's groups, %", ("groups", "ours", "printed"), rows)] if rows else []
 
 
-def _claims(bench: Bench, found: dict[Label, list[float]], results: Results) -> list[Claim]:
+def _claims(setup: ExperimentSetup, found: dict[Label, list[float]], results: Results) -> list[Claim]:
     def better(text: str, mine: str, others: list[Label | str]) -> Claim:
         pairs = {}
-        for budget in bench.budgets:
+        for budget in setup.budgets:
             for other in others:
                 label = (other, budget) if isinstance(other, str) else other
                 pairs[f"{label[0]}, {budget} groups"] = found[mine, budget], found[label]
-        return all_lower(text, pairs, row=one_row(bench.chosen))
+        return claim_all_lower(text, pairs, per_row=error_per_row(setup.chosen))
 
     single: list[Label | str] = [label for label in found if label[1] is None and label[0] not in ("mtl", "stl")]
     rules = "UW, GradNorm and PCGrad do" if len(single) > 1 else "GradNorm does"
@@ -223,21 +232,22 @@ def _claims(bench: Bench, found: dict[Label, list[float]], results: Results) -> 
         better("TAG does better than STL", "tag", [("stl", None)]),
         better("TAG does better than random groups", "tag", ["random"]),
     ]
-    if bench.printed != "taskonomy":  # there the paper has TAG's groups equal to those of CS, and HOA ahead of them
+    # On Taskonomy the paper's TAG has the same groups as CS, and HOA is better.
+    if setup.printed_dataset != "taskonomy":
         claims += [better(f"TAG does better than {name.upper()}", "tag", [name]) for name in ("cs", "hoa")]
     return [
         *claims,
         better(f"{rules} worse than TAG's groups", "tag", single),
         better(f"{rules} worse than HOA's groups", "hoa", single),
-        _faster(bench, results),
+        _faster(setup, results),
     ]
 
 
-def _faster(bench: Bench, results: Results) -> Claim:
+def _faster(setup: ExperimentSetup, results: Results) -> Claim:
     costs = {(line.method, line.budget): line.deciding_cost or 0.0 for line in results.table()}
-    budget, count = bench.budgets[0], len(bench.chosen.names)
+    budget, count = setup.budgets[0], len(setup.chosen.names)
     times = costs["hoa", budget] / costs["tag", budget]
-    paper = 5 if bench.printed == "taskonomy" else 9
+    paper = 5 if setup.printed_dataset == "taskonomy" else 9
     text = "TAG decides an order of magnitude faster than HOA (22× on CelebA, 11.6× on Taskonomy)"
     because = f"{times:.1f}× fewer steps, with {count} tasks"
     if count < paper:
@@ -245,20 +255,20 @@ def _faster(bench: Bench, results: Results) -> Claim:
     return Claim(text, "yes" if times >= 10 else "no", because)
 
 
-def _figure(bench: Bench, results: Results, found: dict[Label, list[float]], *, training: bool) -> Figure:
+def _figure(setup: ExperimentSetup, results: Results, found: dict[Label, list[float]], *, training: bool) -> Figure:
     points = [_point(line, found, training) for line in results.table()]
     cost = "cost of deciding and training" if training else "cost of deciding; of training where nothing is decided"
     return error_against_cost(
         points,
         title="Deciding and training" if training else "Deciding",
         cost=f"{cost}, in trainings of MTL",
-        error=f"total {measure_of(bench.chosen)}",
-        note=f"{bench.problem.name}, {bench.size}; beside each point its groups; equal costs stand side by side",
+        error=f"total {metric_label(setup.chosen)}",
+        note=f"{setup.problem.name}, {setup.size}; beside each point its groups; equal costs stand side by side",
     )
 
 
 def _point(line: MethodSummary, found: dict[Label, list[float]], training: bool) -> Point:
     deciding, trained = line.deciding_cost or 0.0, line.training_cost or 0.0
     cost = deciding + trained if training or not deciding else deciding
-    mean = value(found[line.method, line.budget])
+    mean = summarize(found[line.method, line.budget])
     return Point(line.method, "" if line.budget is None else str(line.budget), cost, mean.mean, mean.stderr)

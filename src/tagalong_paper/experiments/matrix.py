@@ -1,4 +1,4 @@
-"""`matrix`: heat maps of the published affinities and of ours, with the groups that stand out."""
+"""`matrix`: heat maps of the published affinities and of ours, and the natural groups in them."""
 
 from __future__ import annotations
 
@@ -12,59 +12,62 @@ from numpy.typing import NDArray
 from tagalong.affinity import Affinity
 from tagalong.report import affinity_heatmap
 
-from ..affinities import measured, named, pooled
-from ..claims import lower
-from ..printed import Published
-from ..report import Cell, Claim, Report, Sheet, Value
+from ..affinities import measure_affinities, pool_seeds, with_short_names
+from ..claims import judge_lower
+from ..printed import PublishedMatrix
+from ..report import Cell, Claim, Report, ReportTable, Value
 
 if TYPE_CHECKING:
-    from ..bench import Bench
+    from ..experiment_setup import ExperimentSetup
 
 TITLE = "Which groups stand out in the affinities?"
-SHARE = 0.3  # fitted: with it the published matrices give the groups that the paper names
+SHARE = 0.3  # fitted, so that the published matrices give the groups that the paper names
 NOTE = f"every two tasks help each other by {SHARE:g} of the usual spread or more, above the worst partner"
-NAMED = {
+PAPER_GROUPS = {
     "celeba_tag": ({"a1", "a7"}, {"a2", "a3", "a4"}, {"a5", "a6", "a7"}),
     "taskonomy_tag": ({"s", "d", "n"}, {"t", "k"}),
 }
 
 
-def run(bench: Bench) -> Report:
-    """The two published matrices, and one measured here at every tenth step (at small size, every step)."""
-    with bench.lab() as lab:
-        measured_by_seed = measured(lab, bench.seeds, every=1 if bench.small else 10)
-    each = [named(bench, affinity) for affinity in measured_by_seed.values()]
-    ours = named(bench, pooled(measured_by_seed))
-    matrices = {f"{key.partition('_')[0]} (published)": Published(key).affinity for key in NAMED}
+def run(setup: ExperimentSetup) -> Report:
+    """Shows the two published matrices, and ours, measured at every tenth step (at small size, at every step)."""
+    with setup.lab() as lab:
+        measured_by_seed = measure_affinities(lab, setup.seeds, every=1 if setup.is_small else 10)
+    each = [with_short_names(setup, affinity) for affinity in measured_by_seed.values()]
+    ours = with_short_names(setup, pool_seeds(measured_by_seed))
+    matrices = {f"{key.partition('_')[0]} (published)": PublishedMatrix(key).affinity for key in PAPER_GROUPS}
     titles = {"celeba (published)": "CelebA", "taskonomy (published)": "Taskonomy"}
     figures = {
         f"matrix-{name.partition(' ')[0]}-published": affinity_heatmap(affinity, centre="target", title=titles[name])
         for name, affinity in matrices.items()
     }
-    matrices[f"{bench.problem.name} (ours)"] = ours
-    figures["matrix-ours"] = affinity_heatmap(ours, centre="target", title=f"{bench.problem.name}, measured here")
+    matrices[f"{setup.problem.name} (ours)"] = ours
+    figures["matrix-ours"] = affinity_heatmap(ours, centre="target", title=f"{setup.problem.name}, measured here")
     rows = [
-        (name, _listed(natural_groups(affinity)), _listed(NAMED.get(f"{name.partition(' ')[0]}_tag", ())))
+        (
+            name,
+            _format_groups(natural_groups(affinity)),
+            _format_groups(PAPER_GROUPS.get(f"{name.partition(' ')[0]}_tag", ())),
+        )
         for name, affinity in matrices.items()
     ]
-    sheet = Sheet("Groups that stand out", ("matrix", "found", "printed"), rows, NOTE)
-    claims = [*_published_claims(), *own_claims(NAMED.get(f"{bench.printed}_tag", ()), each)]
+    table = ReportTable("Groups that stand out", ("matrix", "found", "printed"), rows, NOTE)
+    claims = [*_published_claims(), *own_claims(PAPER_GROUPS.get(f"{setup.printed_dataset}_tag", ()), each)]
     return Report(
-        "matrix", TITLE, [sheet, _numbers(ours)], claims, figures, bench.about, {"affinity": ours.mean.tolist()}
+        "matrix", TITLE, [table, _affinity_table(ours)], claims, figures, setup.notes, {"affinity": ours.mean.tolist()}
     )
 
 
 def natural_groups(affinity: Affinity, share: float = SHARE) -> list[frozenset[str]]:
-    """Largest sets of tasks in which every two help each other clearly, larger ones first.
+    """Returns the largest sets of tasks in which every two tasks clearly help each other, larger sets first.
 
-    How much a source helps is read above the lowest affinity onto its target, so that levels of targets do not matter,
-    and measured by the usual spread onto a target. A pair is together if both directions average above `share` of it.
-    With 0.3 the published matrices give exactly the groups that the paper names; `shares_giving` tells how exact that
-    number must be.
+    A source's help is its affinity above the lowest one onto the same target, divided by the median spread onto a
+    target. Two tasks help each other if the mean of both directions is at least `share`. With 0.3, the published
+    matrices give exactly the groups that the paper names; see `share_range` for the range of shares that do.
 
     Args:
-        affinity: who helps whom.
-        share: of the median spread.
+        affinity: the affinities.
+        share: the threshold, as a share of the median spread.
 
     Example:
         >>> matrix = [[0, 9, 1, 1], [9, 0, 1, 1], [1, 2, 0, 8], [2, 1, 8, 0]]
@@ -82,7 +85,7 @@ def natural_groups(affinity: Affinity, share: float = SHARE) -> list[frozenset[s
 
 
 def mutual(affinity: Affinity) -> NDArray[np.float64]:
-    """How much every two tasks help each other, above the lowest affinity onto each, in shares of the usual spread."""
+    """Returns how much every two tasks help each other, as a share of the median spread; see `natural_groups`."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     low = np.nanmin(others, axis=0)
     usual = float(np.median(np.nanmax(others, axis=0) - low))
@@ -90,12 +93,12 @@ def mutual(affinity: Affinity) -> NDArray[np.float64]:
     return (above + above.T) / 2
 
 
-def shares_giving(affinity: Affinity, groups: Iterable[Collection[str]]) -> tuple[float, float] | None:
-    """The lowest and the highest share around `SHARE` for which exactly these groups are natural; None: not even there.
+def share_range(affinity: Affinity, groups: Iterable[Collection[str]]) -> tuple[float, float] | None:
+    """Returns the range of shares around `SHARE` with exactly these natural groups; None if `SHARE` gives others.
 
     Example:
         >>> matrix = [[0, 9, 1, 1], [9, 0, 1, 1], [1, 2, 0, 8], [2, 1, 8, 0]]
-        >>> low, high = shares_giving(Affinity.from_matrix(matrix, list("abcd")), ["ab", "cd"])
+        >>> low, high = share_range(Affinity.from_matrix(matrix, list("abcd")), ["ab", "cd"])
         >>> round(low, 2), round(high, 2)
         (0.07, 0.93)
     """
@@ -115,9 +118,10 @@ def shares_giving(affinity: Affinity, groups: Iterable[Collection[str]]) -> tupl
 
 
 def margin(affinity: Affinity, group: Collection[str], share: float = SHARE) -> float:
-    """How far a group is from not being natural: above zero exactly if it is one.
+    """Returns how far a group is from not being natural; above zero exactly if it is natural.
 
-    The least of how much any two of its tasks are above the share, and how much any other task misses it with one.
+    This is the smaller of two margins: by how much every two of its tasks exceed the share, and by how much every other
+    task misses it with one of them.
 
     Example:
         >>> affinity = Affinity.from_matrix([[0, 9, 1, 1], [9, 0, 1, 1], [1, 2, 0, 8], [2, 1, 8, 0]], list("abcd"))
@@ -131,45 +135,46 @@ def margin(affinity: Affinity, group: Collection[str], share: float = SHARE) -> 
     return float(min([together, *apart]))
 
 
-def _numbers(affinity: Affinity) -> Sheet:
+def _affinity_table(affinity: Affinity) -> ReportTable:
     rows: list[list[Cell]] = [
         [source, *(Value(1000 * affinity.mean[i, j], 1000 * affinity.stderr[i, j]) for j in range(len(affinity.tasks)))]
         for i, source in enumerate(affinity.tasks)
     ]
-    return Sheet("Our affinities × 1000: the row helps the column", ("", *affinity.tasks), rows)
+    return ReportTable("Our affinities × 1000: the row helps the column", ("", *affinity.tasks), rows)
 
 
 def _published_claims() -> list[Claim]:
     claims = []
-    for key, groups in NAMED.items():
-        affinity = Published(key).affinity
-        holds = shares_giving(affinity, groups)
-        text = f"in {Published(key).dataset}'s matrix the groups {_listed(groups)} form, by a rule fitted to them"
-        shares = "" if holds is None else f"; for shares from {holds[0]:.3f} to {holds[1]:.3f}, {SHARE:g} was taken"
-        found = f"found: {_listed(natural_groups(affinity))}{shares}"
+    for key, groups in PAPER_GROUPS.items():
+        matrix = PublishedMatrix(key)
+        affinity = matrix.affinity
+        holds = share_range(affinity, groups)
+        text = f"in {matrix.dataset}'s matrix the groups {_format_groups(groups)} form, by a rule fitted to them"
+        shares = "" if holds is None else f"; for shares from {holds[0]:.3f} to {holds[1]:.3f}; ours is {SHARE:g}"
+        found = f"found: {_format_groups(natural_groups(affinity))}{shares}"
         claims.append(Claim(text, "no" if holds is None else "yes", found))
     return claims
 
 
 def own_claims(groups: Iterable[set[str]], each: Sequence[Affinity]) -> list[Claim]:
-    """Whether the paper's groups stand out by the same rule in our matrices, one for each seed.
+    """Judges whether the paper's groups are natural in our matrices too, one matrix per seed.
 
     Args:
-        groups: as the paper names them; those with a task that is not in the matrices are left out.
+        groups: the groups that the paper names; those with a task that is not in the matrices are left out.
         each: a matrix for each seed.
     """
     claims = []
     for group in groups:
         if group <= set(each[0].tasks):
             margins = [margin(affinity, group) for affinity in each]
-            text = f"in our matrix the group {_listed([group])} forms by the same rule"
+            text = f"in our matrix the group {_format_groups([group])} forms by the same rule"
             because = (
                 f"{np.mean(margins):.2f} of the usual spread from the rule's limit, mean over seeds; above zero: forms"
             )
-            claims.append(Claim(text, lower([0.0] * len(margins), margins), because))
+            claims.append(Claim(text, judge_lower([0.0] * len(margins), margins), because))
     return claims
 
 
-def _listed(groups: object) -> str:
+def _format_groups(groups: object) -> str:
     assert isinstance(groups, (list, tuple))
     return " ".join(sorted(f"{{{', '.join(sorted(group))}}}" for group in groups)) or "-"

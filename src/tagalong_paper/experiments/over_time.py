@@ -1,4 +1,4 @@
-"""`over-time`: affinities while the network learns."""
+"""`over-time`: affinities in the course of training."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
 
-from ..affinities import every_step, named
-from ..claims import all_lower, lower, value
+from ..affinities import measure_every_step, with_short_names
+from ..claims import claim_all_lower, judge_lower, summarize
 from ..figures import panels
-from ..report import Cell, Claim, Report, Sheet, Value
+from ..report import Cell, Claim, Report, ReportTable, Value
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from ..bench import Bench
+    from ..experiment_setup import ExperimentSetup
 
 TITLE = "How do affinities change over training?"
 ONTO = ("5_o_Clock_Shadow", "Goatee", "Mustache")  # the paper's a1, a5 and a6
-FIRST = 0.01  # of the training: its "initial steps"
+INITIAL_SHARE = 0.01  # the share of the training that counts as its "initial steps"
 Floats = NDArray[np.float64]
 
 
-def run(bench: Bench) -> Report:
-    """Measures at every step, and sums by epoch as the paper's figure does: of the first seed, the start of all."""
-    with bench.lab() as lab:
-        found = every_step(lab, bench.seeds)
-    affinity = found[bench.seeds[0]]
-    recipe, rows = bench.chosen.recipe, len(bench.chosen.train)
+def run(setup: ExperimentSetup) -> Report:
+    """Measures at every step; shows sums by epoch of the first seed, as in the paper, and the initial steps of all."""
+    with setup.lab() as lab:
+        found = measure_every_step(lab, setup.seeds)
+    affinity = found[setup.seeds[0]]
+    recipe, rows = setup.chosen.recipe, len(setup.chosen.train)
     steps = -(-rows // recipe.batch_size)
     epochs, split = per_epoch(affinity, steps), [halves(one, steps) for one in found.values()]
     onto = [task for task in ONTO if task in affinity.tasks] or list(affinity.tasks[:3])
@@ -41,29 +41,31 @@ def run(bench: Bench) -> Report:
     return Report(
         "over-time",
         TITLE,
-        sheets=[_epochs(bench, epochs, task, affinity) for task in onto] + [_start(starts, laters)],
+        tables=[_epoch_table(setup, epochs, task, affinity) for task in onto] + [_initial_table(starts, laters)],
         claims=[positive(starts), more_alike(starts, laters), order_changes(epochs, split)],
         figures={
-            "over-time": _figure(named(bench, affinity), epochs, [bench.short(task) for task in onto], bench.seeds[0])
+            "over-time": _figure(
+                with_short_names(setup, affinity), epochs, [setup.short_name(task) for task in onto], setup.seeds[0]
+            )
         },
         notes=[
-            *bench.about,
-            f"totals and reversals: seed {bench.seeds[0]}, {len(affinity.steps)} steps in {len(epochs)} epochs",
+            *setup.notes,
+            f"totals and reversals: seed {setup.seeds[0]}, {len(affinity.steps)} steps in {len(epochs)} epochs",
         ],
         numbers={"reversals": reversals(epochs), "comparisons": comparisons(epochs)},
     )
 
 
 def per_epoch(affinity: Affinity, steps: int) -> Floats:
-    """Sums over the measured steps of each epoch (epochs × n × n)."""
+    """Returns sums over the measured steps of each epoch (epochs × n × n)."""
     epochs = affinity.steps // steps
     sums = [np.nansum(affinity.history[epochs == epoch], axis=0) for epoch in np.unique(epochs)]
     return np.stack(sums)
 
 
 def parts(affinity: Affinity) -> tuple[Affinity, Affinity | None]:
-    """The first hundredth of the training, at least three steps, and all later ones, if there are any."""
-    count = max(3, round(FIRST * len(affinity.steps)))
+    """Splits the measured steps: the first 1 % of the training, at least three steps, and all later ones, if any."""
+    count = max(3, round(INITIAL_SHARE * len(affinity.steps)))
     if count >= len(affinity.steps):
         return affinity, None
     cut, end = int(affinity.steps[count]), int(affinity.steps[-1]) + 1
@@ -71,7 +73,7 @@ def parts(affinity: Affinity) -> tuple[Affinity, Affinity | None]:
 
 
 def reversals(epochs: Floats) -> int:
-    """How often, over all targets and pairs of sources, the order of two sources changes from an epoch to the next.
+    """Counts how often the order of two sources changes from one epoch to the next, over all targets and pairs.
 
     Example:
         >>> first = [[0.0, 1.0, 5.0], [1.0, 0.0, 2.0], [1.0, 2.0, 0.0]]
@@ -88,16 +90,16 @@ def reversals(epochs: Floats) -> int:
 
 
 def comparisons(epochs: Floats) -> int:
-    """How many reversals there could be: pairs of sources, over all targets, from each epoch to the next."""
+    """Counts how many reversals are possible."""
     count, n = len(epochs), len(epochs[0])
     return n * (n - 1) * (n - 2) // 2 * (count - 1)
 
 
 def halves(affinity: Affinity, steps: int) -> Floats:
-    """Sums over every second step of each epoch, and over the others (epochs × 2 × n × n)."""
-    epochs, odd = affinity.steps // steps, affinity.steps % 2
+    """Returns sums over the even and over the odd steps of each epoch (epochs × 2 × n × n)."""
+    epochs, parity = affinity.steps // steps, affinity.steps % 2
     sums = [
-        [np.nansum(affinity.history[(epochs == epoch) & (odd == half)], axis=0) for half in (0, 1)]
+        [np.nansum(affinity.history[(epochs == epoch) & (parity == half)], axis=0) for half in (0, 1)]
         for epoch in np.unique(epochs)
     ]
     return np.array(sums)
@@ -108,7 +110,7 @@ def _share_reversed(pairs: Sequence[Floats]) -> float:
 
 
 def _spread_over_size(affinity: Affinity) -> float:
-    """How unlike affinities onto a task are, against how large they are; the median over targets."""
+    """Returns the standard deviation of affinities onto a task over their mean size, as the median over targets."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     return float(np.median(np.nanstd(others, axis=0) / np.abs(np.nanmean(others, axis=0))))
 
@@ -118,29 +120,29 @@ def _share_positive(affinity: Affinity) -> float:
     return float((affinity.mean[off] > 0).mean())
 
 
-def _epochs(bench: Bench, epochs: Floats, task: str, affinity: Affinity) -> Sheet:
+def _epoch_table(setup: ExperimentSetup, epochs: Floats, task: str, affinity: Affinity) -> ReportTable:
     target = affinity.tasks.index(task)
     sources = [i for i in range(len(affinity.tasks)) if i != target]
     shown = np.unique(np.linspace(0, len(epochs) - 1, min(len(epochs), 12)).round().astype(int))
     rows: list[list[Cell]] = [
         [int(epoch) + 1, *(Value(1000 * epochs[epoch, i, target]) for i in sources)] for epoch in shown
     ]
-    columns = ("epoch", *(bench.short(affinity.tasks[i]) for i in sources))
-    return Sheet(f"Total affinity × 1000 onto {bench.short(task)}, by epoch", columns, rows)
+    columns = ("epoch", *(setup.short_name(affinity.tasks[i]) for i in sources))
+    return ReportTable(f"Total affinity × 1000 onto {setup.short_name(task)}, by epoch", columns, rows)
 
 
-def _start(starts: Sequence[Affinity], laters: Sequence[Affinity | None]) -> Sheet:
+def _initial_table(starts: Sequence[Affinity], laters: Sequence[Affinity | None]) -> ReportTable:
     rows: list[list[Cell]] = []
     for name, parts_of_seeds in (("first steps", starts), ("later steps", laters)):
         known = [part for part in parts_of_seeds if part is not None]
         if known:
             measures = ([100 * _share_positive(part) for part in known], [_spread_over_size(part) for part in known])
-            rows.append([name, len(known[0].steps), *map(value, measures)])
-    return Sheet("The first steps", ("part", "steps", "positive, %", "spread / size"), rows)
+            rows.append([name, len(known[0].steps), *map(summarize, measures)])
+    return ReportTable("The first steps", ("part", "steps", "positive, %", "spread / size"), rows)
 
 
 def positive(starts: Sequence[Affinity]) -> Claim:
-    """Whether every affinity between two tasks is above zero in the first steps, seed by seed."""
+    """Judges whether every affinity between two tasks is positive in the first steps, seed by seed."""
     tasks, means = starts[0].tasks, np.stack([start.mean for start in starts])
     pairs = {
         f"{source} onto {target}": ([0.0] * len(starts), means[:, i, j].tolist())
@@ -148,27 +150,27 @@ def positive(starts: Sequence[Affinity]) -> Claim:
         for j, target in enumerate(tasks)
         if i != j
     }
-    found = all_lower("in the first steps all affinities are positive", pairs)
+    found = claim_all_lower("in the first steps all affinities are positive", pairs)
     share = float(np.mean([_share_positive(start) for start in starts]))
     return replace(found, because=f"{share:.0%} are, in {len(starts[0].steps)} steps; {found.because}")
 
 
 def more_alike(starts: Sequence[Affinity], laters: Sequence[Affinity | None]) -> Claim:
-    """Whether affinities onto a task differ less in the first steps than later, against their size, seed by seed."""
+    """Judges whether affinities onto a task differ less, relative to their size, in the first steps than later."""
     text = "in the first steps affinities are more alike than later"
     known = [later for later in laters if later is not None]
     if len(known) < len(starts):
         return Claim(text, "not tested", "no later steps were measured")
-    first, then = ([_spread_over_size(part) for part in some] for some in (starts, known))
-    return all_lower(text, {"spread over size": (first, then)}, " in later steps")
+    first, then = ([_spread_over_size(part) for part in seeds] for seeds in (starts, known))
+    return claim_all_lower(text, {"spread over size": (first, then)}, " in later steps")
 
 
 def order_changes(epochs: Floats, found: Sequence[Floats]) -> Claim:
-    """Whether sources change places more often from epoch to epoch than noise makes them do within one.
+    """Judges whether the order of sources changes more often between epochs than noise explains.
 
     Args:
-        epochs: the totals of one seed, whose reversals are told.
-        found: the `halves` of every seed. Those of one epoch see the same network: where they disagree, it is noise.
+        epochs: the sums of one seed, whose reversals are reported.
+        found: the `halves` of every seed. The halves of one epoch see the same network, so their differences are noise.
     """
     text, changed, possible = "the order of sources changes during training", reversals(epochs), comparisons(epochs)
     if not possible or min(map(len, found)) < 2:
@@ -186,7 +188,7 @@ def order_changes(epochs: Floats, found: Sequence[Floats]) -> Claim:
     )
     if not changed:
         return Claim(text, "no", because)
-    return Claim(text, "yes" if lower(noise, later) == "yes" else "within noise", because)
+    return Claim(text, "yes" if judge_lower(noise, later) == "yes" else "within noise", because)
 
 
 def _figure(affinity: Affinity, epochs: Floats, onto: Sequence[str], seed: int) -> Figure:
@@ -199,4 +201,6 @@ def _figure(affinity: Affinity, epochs: Floats, onto: Sequence[str], seed: int) 
         }
         for target in onto
     }
-    return panels(shown, tasks, title=f"{TITLE} Seed {seed}", across="epoch", value="total affinity × 1000 in an epoch")
+    return panels(
+        shown, tasks, title=f"{TITLE} Seed {seed}", xlabel="epoch", ylabel="total affinity × 1000 in an epoch"
+    )

@@ -12,17 +12,17 @@ from tagalong.affinity import Affinity
 from tagalong.learn import Diverged
 from tagalong.study import Lab
 
-from ..affinities import measured, named, pooled
-from ..claims import correlated, lower, negative, pearson, value
+from ..affinities import measure_affinities, pool_seeds, with_short_names
+from ..claims import claim_correlation, judge_lower, judge_negative, pearson, summarize
 from ..figures import bars
-from ..printed import PARTNER, PARTNER_PEARSON, SPREAD, Published
-from ..report import Appeared, Cell, Claim, Report, Sheet, Value
-from ..totals import kind_of, noun_of, one_row, results_of
+from ..metrics import error_per_row, metric_name, metric_noun, network_results
+from ..printed import PARTNER, PARTNER_PEARSON, SPREAD, PublishedMatrix
+from ..report import Answer, Cell, Claim, Report, ReportTable, Value
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from ..bench import Bench
+    from ..experiment_setup import ExperimentSetup
 
 TITLE = "The best, the chosen and the worst partner of each task, relative to a random one"
 CLEAR = 0.7
@@ -32,41 +32,41 @@ Errors = dict[str, dict[str, list[float]]]  # by task and partner, for every see
 Gains = dict[str, dict[str, list[float]]]  # by kind and task, for every seed
 
 
-def run(bench: Bench) -> Report:
-    """Trains all pairs; best and worst are by test, as in the paper, the chosen one has the highest affinity."""
-    with bench.lab() as lab:
-        errors = pair_errors(lab, bench.seeds)
-        affinity = pooled(measured(lab, bench.seeds, every=1 if bench.small else 10))
-    names = bench.chosen.names
+def run(setup: ExperimentSetup) -> Report:
+    """Trains all pairs; best and worst partners are by test, as in the paper, the chosen one is by affinity."""
+    with setup.lab() as lab:
+        errors = pair_errors(lab, setup.seeds)
+        affinity = pool_seeds(measure_affinities(lab, setup.seeds, every=1 if setup.is_small else 10))
+    names = setup.chosen.names
     partners = {task: _partners(errors[task], affinity, task) for task in names}
     gains: Gains = {kind: {task: gain(errors[task], partners[task][kind]) for task in names} for kind in KINDS}
-    correlation = pearson(*([value(gains[kind][task]).mean for task in names] for kind in ("best", "chosen")))
+    correlation = pearson(*([summarize(gains[kind][task]).mean for task in names] for kind in ("best", "chosen")))
     return Report(
         "partner",
         TITLE,
-        sheets=[_gains(bench, gains), _names(bench, partners), _spreads(bench, affinity)],
-        claims=_claims(bench, affinity, partners, gains, correlation, _rows(bench, errors)),
-        figures={"partner": _figure(bench, gains), "partner-spread": _spread_figure(bench, affinity)},
+        tables=[_gain_table(setup, gains), _partner_table(setup, partners), _spread_table(setup, affinity)],
+        claims=_claims(setup, affinity, partners, gains, correlation, _gains_per_row(setup, errors)),
+        figures={"partner": _figure(setup, gains), "partner-spread": _spread_figure(setup, affinity)},
         notes=[
-            *bench.about,
-            *_diverged(bench, errors),
-            f"gains: how much of the {kind_of(bench.chosen)} with a random partner is gone, in percent",
+            *setup.notes,
+            *_diverged(setup, errors),
+            f"gains: the reduction of the {metric_name(setup.chosen)} relative to a random partner, in percent",
         ],
         numbers={"pearson": None if np.isnan(correlation) else correlation, "printed_pearson": PARTNER_PEARSON},
     )
 
 
 def pair_errors(lab: Lab, seeds: Sequence[int]) -> Errors:
-    """For each task its test result with every partner, but those with which a network diverged.
+    """Returns the test results of each task with each partner, without pairs that diverged.
 
     Raises:
-        Diverged: all networks of a task did.
+        Diverged: all networks of a task diverged.
     """
     pairs = lab.subsets(largest=2, smallest=2)
     lab.networks([lab.job(pair, seed) for seed in seeds for pair in pairs], "all pairs", diverged=True)
     found: Errors = {task: {} for task in lab.problem.names}
     for pair in pairs:
-        for task, values in results_of(lab, pair, seeds).items():
+        for task, values in network_results(lab, pair, seeds).items():
             if np.isfinite(values).all():
                 (other,) = pair - {task}
                 found[task][other] = values
@@ -75,10 +75,10 @@ def pair_errors(lab: Lab, seeds: Sequence[int]) -> Errors:
     return found
 
 
-def _diverged(bench: Bench, errors: Errors) -> list[str]:
+def _diverged(setup: ExperimentSetup, errors: Errors) -> list[str]:
     lost = [
-        f"{bench.short(task)} with {bench.short(other)}"
-        for task, other in combinations(bench.chosen.names, 2)
+        f"{setup.short_name(task)} with {setup.short_name(other)}"
+        for task, other in combinations(setup.chosen.names, 2)
         if other not in errors[task]
     ]
     return [f"diverged with some seed and left out: {', '.join(lost)}"] if lost else []
@@ -92,7 +92,7 @@ def _partners(errors: Mapping[str, Sequence[float]], affinity: Affinity, task: s
 
 
 def gain(errors: Mapping[str, Sequence[float]], partner: str) -> list[float]:
-    """How much of the error with a random partner is gone with this one, in percent of its mean, for every seed.
+    """Returns the reduction of the error relative to a random partner, in percent of its mean, for each seed.
 
     Example:
         >>> gain({"a": [4.0, 5.0], "b": [6.0, 5.0]}, "a")
@@ -104,53 +104,57 @@ def gain(errors: Mapping[str, Sequence[float]], partner: str) -> list[float]:
     return found
 
 
-def _rows(bench: Bench, errors: Errors) -> dict[str, float]:
-    """What one test row adds to the gain of each task."""
+def _gains_per_row(setup: ExperimentSetup, errors: Errors) -> dict[str, float]:
+    """Returns what one test row adds to the gain of each task."""
     return {
-        task: 100 * one_row(bench.chosen) / (float(np.mean(list(found.values()))) or float("nan"))
+        task: 100 * error_per_row(setup.chosen) / (float(np.mean(list(found.values()))) or float("nan"))
         for task, found in errors.items()
     }
 
 
-def _gains(bench: Bench, gains: Gains) -> Sheet:
+def _gain_table(setup: ExperimentSetup, gains: Gains) -> ReportTable:
     rows: list[list[Cell]] = []
-    for task in bench.chosen.names:
-        printed = PARTNER.get(bench.short(task))
-        row: list[Cell] = [bench.short(task)]
+    for task in setup.chosen.names:
+        printed = PARTNER.get(setup.short_name(task))
+        row: list[Cell] = [setup.short_name(task)]
         for number, kind in enumerate(KINDS):
-            row += [value(gains[kind][task]), None if printed is None else Value(printed[number])]
+            row += [summarize(gains[kind][task]), None if printed is None else Value(printed[number])]
         rows.append(row)
     columns = ("task", *(name for kind in KINDS for name in (kind, f"printed {kind}")))
-    return Sheet(f"Less {kind_of(bench.chosen)} than with a random partner, %", columns, rows)
+    return ReportTable(f"Less {metric_name(setup.chosen)} than with a random partner, %", columns, rows)
 
 
-def _names(bench: Bench, partners: Partners) -> Sheet:
-    rows = [(bench.short(task), *(bench.short(found[kind]) for kind in KINDS)) for task, found in partners.items()]
-    return Sheet("Who they are", ("task", *KINDS), rows, "best and worst by test, chosen by affinity")
+def _partner_table(setup: ExperimentSetup, partners: Partners) -> ReportTable:
+    rows = [
+        (setup.short_name(task), *(setup.short_name(found[kind]) for kind in KINDS)) for task, found in partners.items()
+    ]
+    return ReportTable("Who they are", ("task", *KINDS), rows, "best and worst by test, chosen by affinity")
 
 
-def _spread_tasks(bench: Bench) -> list[str]:
-    """All of the paper's tasks, by short name, where ours are among them."""
-    return list(SPREAD) if bench.printed == "celeba" else [bench.short(task) for task in bench.chosen.names]
+def _spread_tasks(setup: ExperimentSetup) -> list[str]:
+    """Returns the short names of the tasks to show: all of the paper's if ours are among them, else ours."""
+    return (
+        list(SPREAD) if setup.printed_dataset == "celeba" else [setup.short_name(task) for task in setup.chosen.names]
+    )
 
 
-def _spreads(bench: Bench, affinity: Affinity) -> Sheet:
-    published, ours = Published("celeba_tag").affinity.spread(), named(bench, affinity).spread()
+def _spread_table(setup: ExperimentSetup, affinity: Affinity) -> ReportTable:
+    published, ours = PublishedMatrix("celeba_tag").affinity.spread(), with_short_names(setup, affinity).spread()
     usual = float(np.median(list(ours.values.values())))
     factor = float(np.median([published.values[task] / printed for task, printed in SPREAD.items()]))
     rows: list[list[Cell]] = []
-    for short in _spread_tasks(bench):
+    for short in _spread_tasks(setup):
         flag = "no partner stands out" if short in ours.flagged else ""
         row: list[Cell] = [short, Value(ours.values[short] / usual) if short in ours.values else None, flag]
         known = short in SPREAD
         row += [Value(published.values[short] / factor), Value(SPREAD[short])] if known else [None, None]
         rows.append(row)
     columns = ("task", "ours / median", "remark", f"published matrix / {factor:.1f}", "printed")
-    return Sheet("Highest less lowest affinity onto each task", columns, rows)
+    return ReportTable("Highest less lowest affinity onto each task", columns, rows)
 
 
 def _claims(
-    bench: Bench,
+    setup: ExperimentSetup,
     affinity: Affinity,
     partners: Partners,
     gains: Gains,
@@ -158,10 +162,12 @@ def _claims(
     rows: Mapping[str, float],
 ) -> list[Claim]:
     narrow = min(affinity.spread().values, key=lambda task: affinity.spread().values[task])
-    flagged = Published("celeba_tag").affinity.spread().flagged
+    flagged = PublishedMatrix("celeba_tag").affinity.spread().flagged
     return [
-        correlated("the chosen partner's gain goes with the best partner's (Pearson 0.93)", correlation, yes=CLEAR),
-        better_than_random(list(gains["chosen"].values()), list(rows.values()), noun_of(bench.chosen)),
+        claim_correlation(
+            "the chosen partner's gain correlates with the best partner's (Pearson 0.93)", correlation, yes=CLEAR
+        ),
+        better_than_random(list(gains["chosen"].values()), list(rows.values()), metric_noun(setup.chosen)),
         Claim(
             "in the published matrix a8 alone has no partner that stands out",
             "yes" if flagged == ("a8",) else "no",
@@ -169,69 +175,69 @@ def _claims(
         ),
         Claim(
             "for the task onto which affinities differ least, the worst partner is chosen (a8 in the paper)",
-            worst_chosen(*(gains[kind][narrow] for kind in KINDS), row=rows[narrow]),
-            f"{bench.short(narrow)}: chosen {bench.short(partners[narrow]['chosen'])}, worst "
-            f"{bench.short(partners[narrow]['worst'])}",
+            worst_chosen(*(gains[kind][narrow] for kind in KINDS), per_row=rows[narrow]),
+            f"{setup.short_name(narrow)}: chosen {setup.short_name(partners[narrow]['chosen'])}, worst "
+            f"{setup.short_name(partners[narrow]['worst'])}",
         ),
     ]
 
 
 def better_than_random(chosen: Sequence[Sequence[float]], rows: Sequence[float], noun: str = "error") -> Claim:
-    """Whether the gains with chosen partners are clear on average over tasks.
+    """Judges whether chosen partners are clearly better than random ones, on average over tasks.
 
     Args:
         chosen: gains by task and seed.
-        rows: what one test row adds to the gain of each task, see `negative`.
-        noun: what there is less of.
+        rows: what one test row adds to the gain of each task, see `judge_negative`.
+        noun: "error" or "loss".
     """
     known = [(found, row) for found, row in zip(chosen, rows, strict=True) if np.isfinite(found).all()]
     text = "the chosen partner is better than a random one"
     if len(chosen) < 3 or not known:
-        return Claim(text, "not tested", f"needs three tasks, so that there is a choice, and some {noun}")
+        return Claim(text, "not tested", f"needs three tasks, or there is no choice, and a {noun} above zero")
     mean = np.mean([found for found, _ in known], axis=0)
     most = max(row for _, row in known) / len(known)
-    answer = negative((-mean).tolist(), row=most)
+    answer = judge_negative((-mean).tolist(), per_row=most)
     return Claim(text, answer, f"{mean.mean():.2f} % less {noun} on average over tasks")
 
 
 def worst_chosen(
-    best: Sequence[float], chosen: Sequence[float], worst: Sequence[float], *, row: float = 0.0
-) -> Appeared:
-    """Whether the chosen partner is the worst, from the gains of every seed.
+    best: Sequence[float], chosen: Sequence[float], worst: Sequence[float], *, per_row: float = 0.0
+) -> Answer:
+    """Judges whether the chosen partner is the worst, from the gains of all seeds.
 
-    Yes: none has a lower gain, and it clearly does worse than a random one. No: it clearly does better than the worst.
-    For `row` see `negative`.
+    "yes": no partner has a lower gain, and it is clearly worse than a random one. "no": it is clearly better than the
+    worst. For `per_row` see `judge_negative`.
 
     Example:
         >>> worst_chosen([2.0, 2.1], [-3.0, -3.1], [-3.0, -3.1]), worst_chosen([2.0, 2.1], [2.0, 2.1], [-3.0, -3.1])
         ('yes', 'no')
     """
     if not np.mean(worst) < np.mean(best):
-        return "not tested"  # one partner, or all alike
+        return "not tested"  # there is one partner, or all are equal
     if np.mean(chosen) <= np.mean(worst):
-        return "yes" if negative(chosen, row=row) == "yes" else "within noise"
-    return "no" if lower(worst, chosen, row=row) == "yes" else "within noise"
+        return "yes" if judge_negative(chosen, per_row=per_row) == "yes" else "within noise"
+    return "no" if judge_lower(worst, chosen, per_row=per_row) == "yes" else "within noise"
 
 
-def _figure(bench: Bench, gains: Gains) -> Figure:
-    names = bench.chosen.names
-    found = {kind: [value(gains[kind][task]) for task in names] for kind in KINDS}
+def _figure(setup: ExperimentSetup, gains: Gains) -> Figure:
+    names = setup.chosen.names
+    found = {kind: [summarize(gains[kind][task]) for task in names] for kind in KINDS}
     return bars(
         {kind: [one.mean for one in values] for kind, values in found.items()},
-        [bench.short(task) for task in names],
+        [setup.short_name(task) for task in names],
         title=TITLE,
-        value=f"less {kind_of(bench.chosen)}, %",
+        ylabel=f"less {metric_name(setup.chosen)}, %",
         errors={kind: [one.stderr or 0.0 for one in values] for kind, values in found.items()},
     )
 
 
-def _spread_figure(bench: Bench, affinity: Affinity) -> Figure:
-    found = {"ours": named(bench, affinity).spread().values}
-    if bench.printed == "celeba":
-        found["published"] = Published("celeba_tag").affinity.spread().values
-    tasks = _spread_tasks(bench)
+def _spread_figure(setup: ExperimentSetup, affinity: Affinity) -> Figure:
+    found = {"ours": with_short_names(setup, affinity).spread().values}
+    if setup.printed_dataset == "celeba":
+        found["published"] = PublishedMatrix("celeba_tag").affinity.spread().values
+    tasks = _spread_tasks(setup)
     series = {
         name: [values.get(task, np.nan) / float(np.median(list(values.values()))) for task in tasks]
         for name, values in found.items()
     }
-    return bars(series, tasks, title="For which tasks does the partner matter?", value="spread / median")
+    return bars(series, tasks, title="For which tasks does the partner matter?", ylabel="spread / median")

@@ -8,8 +8,10 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tagalong.errors import InvalidInput
+
 if TYPE_CHECKING:
-    from ..bench import Bench
+    from ..experiment_setup import ExperimentSetup
     from ..report import Report
 
 
@@ -17,9 +19,9 @@ class Experiment(NamedTuple):
     """An experiment of the paper.
 
     Attributes:
-        name: what users type.
-        summary: what it shows, in a line.
-        trains: whether networks are trained; else it only computes from published numbers.
+        name: the name on the command line.
+        summary: one line about it.
+        trains: whether it trains networks, or only computes from published numbers.
     """
 
     name: str
@@ -29,57 +31,57 @@ class Experiment(NamedTuple):
 
 EXPERIMENTS = (
     Experiment("selection", "the printed groupings and the best ones for the same matrices", trains=False),
-    Experiment("errata", "every disagreement with the printed numbers, and why", trains=False),
-    Experiment("theory", "Lemma 1 and Proposition 1 put to the test", trains=False),
-    Experiment("matrix", "heat maps of the published affinities and of ours, natural groups named"),
+    Experiment("errata", "all disagreements with the printed numbers, with reasons", trains=False),
+    Experiment("theory", "tests of Lemma 1 and Proposition 1", trains=False),
+    Experiment("matrix", "heat maps of the published affinities and of ours, with natural groups"),
     Experiment("tune", "learning rate, batch size and GradNorm's α, on validation"),
     Experiment("main", "total error against cost for every method, per-task tables"),
     Experiment("capacity", "larger networks for all tasks against groups"),
-    Experiment("no-early-stopping", "training augmentations when every epoch is trained"),
+    Experiment("no-early-stopping", "training augmentations without early stopping"),
     Experiment("partner", "the best, the chosen and the worst partner of each task"),
     Experiment("frequency", "how often affinities must be measured, and what that saves"),
     Experiment("validation", "affinity on train against validation loss"),
-    Experiment("over-time", "affinities while the network learns"),
-    Experiment("task-sets", "affinities of the same pair in other company"),
+    Experiment("over-time", "affinities in the course of training"),
+    Experiment("task-sets", "affinities of the same pair within other sets of tasks"),
     Experiment("hyperparameters", "do groups carry over to another batch size or learning rate?"),
 )
 
 
-def run_experiment(name: str, bench: Bench | None = None, **options: Any) -> Report:
+def run_experiment(name: str, setup: ExperimentSetup | None = None, **options: Any) -> Report:
     """Runs an experiment.
 
     Args:
-        name: of `EXPERIMENTS`, but `selection`, which has a door of its own.
-        bench: where it runs; None for those that only compute.
-        **options: of the experiment.
+        name: the name of one of `EXPERIMENTS`, except "selection", for which there is `selections`.
+        setup: problem, seeds and folder; None for experiments that only compute.
+        **options: options of the experiment.
 
     Example:
-        >>> run_experiment("errata").claims[0].appeared
+        >>> run_experiment("errata").claims[0].reproduced
         'no'
     """
     known = {experiment.name: experiment for experiment in EXPERIMENTS if experiment.name != "selection"}
     if name not in known:
-        raise ValueError(f"`name` must be one of {', '.join(map(repr, known))}, found {name!r}")
+        raise InvalidInput("name", f"must be one of {', '.join(map(repr, known))}", repr(name))
     module = _module(name)
     if hasattr(module, "METHODS"):
         check_methods(name, options.get("methods"))
-    found: Report = module.run(bench, **options) if known[name].trains else module.run(**options)
-    if bench is None or not found.holds_printed:
+    found: Report = module.run(setup, **options) if known[name].trains else module.run(**options)
+    if setup is None or not found.has_printed_columns:
         return found
-    return replace(found, notes=[*found.notes, *bench.about_printed])
+    return replace(found, notes=[*found.notes, *setup.printed_notes])
 
 
 def check_methods(name: str, methods: Sequence[str] | None) -> None:
-    """Refuses methods that an experiment does not know, and none at all; nothing is loaded or trained for that.
+    """Raises an error if an experiment does not know one of the methods, or if there are none.
 
     Args:
-        name: of an experiment.
-        methods: what is asked for; None: the usual ones.
+        name: the name of an experiment.
+        methods: the names of methods; None means the experiment's default.
 
     Example:
         >>> check_methods("capacity", ["mtl", "tag"])
         Traceback (most recent call last):
-        ValueError: `methods` must be of 'mtl', 'uw', 'gradnorm', found 'tag'
+        tagalong.errors.InvalidInput: `methods` must be among 'mtl', 'uw', 'gradnorm', found 'tag'
     """
     if methods is None:
         return
@@ -87,7 +89,7 @@ def check_methods(name: str, methods: Sequence[str] | None) -> None:
     unknown = [method for method in methods if method not in known]
     if unknown or not methods:
         found = ", ".join(map(repr, unknown)) or "none"
-        raise ValueError(f"`methods` must be of {', '.join(map(repr, known))}, found {found}")
+        raise InvalidInput("methods", f"must be among {', '.join(map(repr, known))}", found)
 
 
 def _module(name: str) -> ModuleType:

@@ -1,9 +1,9 @@
-"""`theory`: Lemma 1 and each printed version of Proposition 1, tested on random losses."""
+"""`theory`: tests Lemma 1 and each printed version of Proposition 1 on random losses."""
 
 from __future__ import annotations
 
 from ..figures import counterexample
-from ..report import Cell, Claim, Report, Sheet, Value
+from ..report import Cell, Claim, Report, ReportTable, Value
 from ..theory import (
     BOUNDS,
     COUNT,
@@ -17,21 +17,21 @@ from ..theory import (
 )
 
 TITLE = "Does the task with more affinity make the better partner? The paper's lemma and proposition"
-SEARCH = ("statement", "conditions met", "broken", "share broken, %")
+COLUMNS = ("statement", "conditions met", "broken", "share broken, %")
 
 
 def run(count: int = COUNT) -> Report:
-    """Searches for cases that meet the conditions and break the statement.
+    """Searches for cases that meet the conditions of a statement and contradict it.
 
     Args:
-        count: how many cases to draw for each.
+        count: the number of random cases for each statement.
     """
     lemma, margin = search_lemma(count), search_margin(count)
     versions = {bound.name: search_proposition(bound, count) for bound in BOUNDS}
     return Report(
         "theory",
         TITLE,
-        sheets=[_searched(lemma, margin, versions), _bounds(), _panels()],
+        tables=[_search_table(lemma, margin, versions), _bound_table(), _panel_table()],
         claims=_claims(lemma, versions),
         figures={"theory-counterexample": counterexample()},
         notes=[
@@ -40,16 +40,16 @@ def run(count: int = COUNT) -> Report:
     )
 
 
-def _searched(lemma: dict[str, Search], margin: dict[str, Search], versions: dict[str, Search]) -> Sheet:
+def _search_table(lemma: dict[str, Search], margin: dict[str, Search], versions: dict[str, Search]) -> ReportTable:
     named = {f"Lemma 1, {kind}": found for kind, found in lemma.items()}
     named |= {f"Proposition 1, {version}": found for version, found in versions.items()}
     named |= {f"what holds instead, {kind}": found for kind, found in margin.items()}
     rows = [(name, found.met, found.broken, Value(100 * found.share)) for name, found in named.items()]
     note = "what holds instead: b's advantage in L_a after one step is at least βη²‖g_a‖‖g_b − g_c‖"
-    return Sheet("Statements put to the test", SEARCH, rows, note)
+    return ReportTable("Tested statements", COLUMNS, rows, note)
 
 
-def _bounds() -> Sheet:
+def _bound_table() -> ReportTable:
     cases, cosine = COUNTEREXAMPLE.cases, COUNTEREXAMPLE.cosine
     rows = []
     for bound in BOUNDS:
@@ -57,19 +57,19 @@ def _bounds() -> Sheet:
         rows.append((bound.name, bound.formula, Value(limit, digits=4), "yes" if cosine <= limit else "no"))
     broken = not bool(cases.b_is_the_better_partner[0]) and bool(cases.b_has_more_affinity[0])
     note = f"cos(g_a, g_c) = {cosine:.4f}; b has more affinity and is {'not ' if broken else ''}the better partner"
-    return Sheet(
+    return ReportTable(
         "The counterexample against each version of the bound", ("version", "cos ≤", "value", "met"), rows, note
     )
 
 
-def _panels() -> Sheet:
+def _panel_table() -> ReportTable:
     rows: list[tuple[Cell, ...]] = []
     for panel in PANELS:
         found = after_steps(panel)
         ours = [Value(value, digits=4) for value in found]
         rows.append((f"({panel.letter}) {panel.caption}", *ours, *(Value(value) for value in panel.printed)))
     columns = ("panel", "L_a with b", "L_a with c", "printed b", "printed c")
-    return Sheet(
+    return ReportTable(
         "The appendix's quadratic example", columns, rows, "gradients of unit length, not that of g_a as stated"
     )
 
@@ -87,7 +87,7 @@ def _claims(lemma: dict[str, Search], versions: dict[str, Search]) -> list[Claim
             f"{b_alone:.4f} < {c_alone:.4f} alone, {c_joint:.4f} < {b_joint:.4f} together with a",
         ),
         Claim(
-            "Proposition 1: under a condition on the cosine it is always the better one",
+            "Proposition 1: under a condition on the cosine it is always the better partner",
             "no" if printed.broken else "yes",
             f"{printed.broken} of {printed.met} cases that meet the main text's condition break it",
         ),

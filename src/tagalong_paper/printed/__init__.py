@@ -1,7 +1,7 @@
-"""Numbers that the paper prints (Fifty et al., NeurIPS 2021) and publishes with its code. Ours are never among them.
+"""The numbers that the paper prints (Fifty et al., NeurIPS 2021) and publishes with its code, and no others.
 
-They are in the JSON files beside this one, each with a note on where in the paper they are found, and are read when
-this module is first imported.
+They are in the JSON files of this folder, each of which says where in the paper its numbers are. The files are read
+when this module is imported.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ Results = dict[str, float]
 
 
 class PrintedGroup(NamedTuple):
-    """One network as printed: the test result of each task it trains, which are in bold, and any standard errors."""
+    """A printed network: the test results of the tasks it trains, the tasks in bold, and standard errors if printed."""
 
     results: Results
     bold: frozenset[str]
     stderr: Results | None = None
 
 
-class Printed(NamedTuple):
-    """One grouping as printed, with the total of its results."""
+class PrintedGrouping(NamedTuple):
+    """A printed grouping, with the total of its results."""
 
     total: float
     groups: tuple[PrintedGroup, ...]
 
 
 class Baseline(NamedTuple):
-    """A line of a table: the result of each task, their standard errors where printed, and the total."""
+    """A row of a table: the result of each task, the total, and standard errors if printed."""
 
     results: Mapping[str, float]
     total: float
     stderr: Mapping[str, float] | None = None
 
 
-class Speed(NamedTuple):
-    """How well groups do relative to random ones, in percent, and how much faster they are found."""
+class SpeedUp(NamedTuple):
+    """How much better than random groups the groups of a schedule are, in percent, and the speed-up of finding them."""
 
     performance: float
     speed_up: float
@@ -56,8 +56,8 @@ def _read(name: str) -> dict[str, Any]:
     return found
 
 
-def _grouping(found: Mapping[str, Any]) -> Printed:
-    return Printed(found["total"], tuple(map(_group, found["networks"])))
+def _grouping(found: Mapping[str, Any]) -> PrintedGrouping:
+    return PrintedGrouping(found["total"], tuple(map(_group, found["networks"])))
 
 
 def _group(found: Mapping[str, Any]) -> PrintedGroup:
@@ -77,25 +77,25 @@ def _by_task(tasks: Iterable[str], values: Sequence[float] | None) -> Results | 
 _matrices, _ablations = _read("matrices"), _read("ablations")
 _groupings, _baselines, _capacity = _read("groupings")["groupings"], _read("baselines"), _read("capacity")
 
-# By data set: what the paper's short names of tasks stand for.
+# By data set, the full names of the paper's short names of tasks.
 TASK_NAMES: Mapping[str, Mapping[str, str]] = _matrices["tasks"]
 CELEBA = tuple(TASK_NAMES["celeba"])
 TASKONOMY = tuple(TASK_NAMES["taskonomy"])
-# By data set and method, "celeba_tag" and so on: [target][source].
+# By data set and method, such as "celeba_tag"; [target][source].
 MATRICES: Mapping[str, NDArray[np.float64]] = {
     key: np.array(rows, dtype=np.float64) for key, rows in _matrices["matrices"].items()
 }
 
-# By data set and method, or by data set, and by the number of groups.
-PRINTED: Mapping[str, Mapping[int, Printed]] = {
+# By data set and method, such as "celeba_tag", or by data set; then by the number of groups.
+PRINTED: Mapping[str, Mapping[int, PrintedGrouping]] = {
     key: {int(budget): _grouping(found) for budget, found in _groupings[key].items()} for key in MATRICES
 }
-OPTIMAL: Mapping[str, Mapping[int, Printed]] = {
+OPTIMAL: Mapping[str, Mapping[int, PrintedGrouping]] = {
     dataset: {int(budget): _grouping(found) for budget, found in _groupings[f"{dataset}_optimal"].items()}
     for dataset in DATASETS
 }
 
-# By data set and method; larger networks also by how many times the channels they have.
+# By data set and method; for larger networks also by the factor of their channels.
 BASELINES: Mapping[str, Mapping[str, Baseline]] = {
     dataset: {line["method"]: _baseline(dataset, line) for line in lines}
     for dataset, lines in _baselines["lines"].items()
@@ -105,11 +105,11 @@ CAPACITY: Mapping[str, Mapping[tuple[str, int], Baseline]] = {
     for dataset, lines in _capacity["lines"].items()
 }
 
-# By task the best, the chosen and the worst partner; by schedule; by number of groups and setting; and so on.
+# By task: the gains of the best, the chosen and the worst partner.
 PARTNER: Mapping[str, tuple[float, float, float]] = {
     task: tuple(gains) for task, gains in _ablations["partner"]["rows"].items()
 }
-SPEED: Mapping[str, Speed] = {schedule: Speed(*found) for schedule, found in _ablations["speed"]["rows"].items()}
+SPEED: Mapping[str, SpeedUp] = {schedule: SpeedUp(*found) for schedule, found in _ablations["speed"]["rows"].items()}
 HYPERPARAMETERS: Mapping[int, Mapping[str, float]] = {
     int(budget): found for budget, found in _ablations["hyperparameters"]["rows"].items()
 }
@@ -122,14 +122,14 @@ VALIDATION_ERROR: float = _ablations["text"]["rows"]["validation error"]
 
 
 @dataclass(frozen=True)
-class Published:
-    """One of the six matrices: data set and method.
+class PublishedMatrix:
+    """One of the six published matrices.
 
     Attributes:
-        key: its name in `MATRICES`.
+        key: data set and method, as in `MATRICES`.
 
     Example:
-        >>> Published("taskonomy_hoa").options
+        >>> PublishedMatrix("taskonomy_hoa").options
         {'objective': 'min', 'allow_single': True}
     """
 
@@ -137,29 +137,29 @@ class Published:
 
     @property
     def dataset(self) -> str:
-        """CelebA or Taskonomy."""
+        """The data set: CelebA or Taskonomy."""
         return DATASETS[self.key.partition("_")[0]]
 
     @property
     def method(self) -> str:
-        """TAG, CS or HOA."""
+        """The method: TAG, CS or HOA."""
         return self.key.partition("_")[2].upper()
 
     @property
     def affinity(self) -> Affinity:
-        """The matrix as [source, target]; it is published the other way round."""
+        """The matrix as [source, target]; it is published transposed."""
         tasks = CELEBA if self.dataset == "CelebA" else TASKONOMY
         return Affinity.from_matrix(MATRICES[self.key], tasks, axis="target")
 
     @property
     def options(self) -> dict[str, Any]:
-        """For `select_groups`: HOA holds results of pairs and of single tasks, which are losses in Taskonomy."""
+        """Options for `select_groups`; HOA's matrices hold results of pairs and single tasks, for Taskonomy losses."""
         return {
             "objective": "min" if self.key == "taskonomy_hoa" else "max",
             "allow_single": self.method == "HOA",
         }
 
 
-def published() -> tuple[Published, ...]:
-    """All of them, in the paper's order."""
-    return tuple(map(Published, MATRICES))
+def published_matrices() -> tuple[PublishedMatrix, ...]:
+    """Returns all published matrices, in the paper's order."""
+    return tuple(map(PublishedMatrix, MATRICES))

@@ -1,4 +1,4 @@
-"""Taskonomy (Zamir et al. 2018) as the paper uses it, from the user's own copy of the data."""
+"""Taskonomy (Zamir et al. 2018) as in the paper, read from the user's own copy of the data."""
 
 from .network import Decoders as Decoders
 from .network import Xception as Xception

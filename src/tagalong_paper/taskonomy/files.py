@@ -1,4 +1,4 @@
-"""Where Taskonomy's images are, which buildings are in which part, and which views can be used."""
+"""Finds Taskonomy's images, the buildings of each part, and the views that can be used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import refuse
+from tagalong.errors import InvalidInput, raise_problems
 from tagalong.learn import PARTS, THREADS
 
 RGB = "rgb"
@@ -26,37 +26,41 @@ DOMAINS = {
     "edges": "edge_texture",
     "keypoints": "keypoints2d",
 }
-COMPONENT = "taskonomy"  # a folder that the present download puts between domain and buildings
+COMPONENT = "taskonomy"  # a folder between domain and buildings in the current download
 VIEW = re.compile(r"(point_\d+_view_\d+)((?:_domain_\w+)?\.png)")
 SIGNATURE, HEADER, END = b"\x89PNG\r\n\x1a\n", 33, b"\x00\x00\x00\x00IEND\xaeB`\x82"
 INCOMPLETE = "without an image of every domain"
-MOST_NAMED = 5
+MAX_NAMED = 5
 Folders = Mapping[str, Path]
 Lists = Mapping[str, tuple[str, ...]]
 
 
 def read_lists(folder: Path) -> Lists:
-    """The buildings of train, val and test.
+    """Reads the names of the buildings of train, val and test.
 
-    Reads `train_models.txt`, as the paper's code calls them, or `train.txt`, and so on; what follows a # is a comment.
+    The files are `train_models.txt`, as in the paper's code, or `train.txt`, and so on; # starts a comment.
 
     Raises:
-        ValueError: a list is missing or empty, or a building is in two places.
+        ValueError: a list is missing or empty, or a building is listed twice.
     """
     files = {part: _file(folder, part) for part in PARTS}
     missing = [f"{part}_models.txt" for part, path in files.items() if path is None]
     if missing:
-        raise ValueError(
-            f"`lists` must be a folder with lists of buildings, one a line; found no {', '.join(missing)} in {folder}; "
-            "the paper's are released with its code"
+        raise InvalidInput(
+            "lists",
+            "must be a folder with lists of buildings, one per line",
+            f"no {', '.join(missing)} in {folder}",
+            "the paper's lists are released with its code",
         )
     lists = {part: _names(path) for part, path in files.items() if path is not None}
-    problems = [f"`lists`: {part} must name buildings, found none" for part, names in lists.items() if not names]
+    problems = [
+        InvalidInput("`lists`:", f"{part} must name buildings", "none") for part, names in lists.items() if not names
+    ]
     every = [name for names in lists.values() for name in names]
-    again = sorted({name for name in every if every.count(name) > 1})
-    if again:
-        problems.append(f"`lists` must name each building once, found {some(again)} again")
-    refuse(problems)
+    repeated = sorted({name for name in every if every.count(name) > 1})
+    if repeated:
+        problems.append(InvalidInput("lists", "must name each building once", f"{first_few(repeated)} repeatedly"))
+    raise_problems(problems)
     return lists
 
 
@@ -66,20 +70,20 @@ def _file(folder: Path, part: str) -> Path | None:
 
 
 def _names(path: Path) -> tuple[str, ...]:
-    # Some editors put a mark before the first letter; what is no text names no building, and is shown as such.
+    # Some editors write a byte order mark; invalid bytes are shown in the error about an unknown building.
     lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     return tuple(name for line in lines if (name := line.partition("#")[0].strip()))
 
 
-def some(names: list[str]) -> str:
-    """The first few of them.
+def first_few(names: list[str]) -> str:
+    """Lists the first few names, and the number of others.
 
     Example:
-        >>> some(list("abcdefg"))
+        >>> first_few(list("abcdefg"))
         "'a', 'b', 'c', 'd', 'e' and 2 more"
     """
-    more = len(names) - MOST_NAMED
-    return ", ".join(map(repr, names[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - MAX_NAMED
+    return ", ".join(map(repr, names[:MAX_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,11 @@ class Building:
     """The images of a building.
 
     Attributes:
-        name: of the building.
-        folders: of each domain.
-        endings: how names of a domain's files end: the view's name comes before.
-        views: those with an image in every domain, by file name.
-        incomplete: how many views lack an image in some domain.
+        name: the name of the building.
+        folders: by domain, the folder of its images.
+        endings: by domain, the part of file names after the view's name.
+        views: the names of views with an image in every domain, sorted by file name.
+        incomplete: the number of views without an image in some domain.
     """
 
     name: str
@@ -101,27 +105,27 @@ class Building:
     incomplete: int
 
     def file(self, domain: str, view: str) -> str:
-        """The path of an image."""
+        """Returns the path of an image."""
         return f"{self.folders[domain]}{os.sep}{view}{self.endings[domain]}"
 
 
 def domains_of(tasks: Iterable[str]) -> tuple[str, ...]:
-    """What must be read for these tasks; where normals are valid is known from depth."""
+    """Returns the domains to read for some tasks; normals need depth, which says where they are valid."""
     chosen = set(tasks)
     needed = chosen | {"depth"} if "normals" in chosen else chosen
     return (RGB, *(domain for task, domain in DOMAINS.items() if task in needed))
 
 
 def find_folders(data: Path, domains: Sequence[str]) -> Mapping[str, Folders]:
-    """By building the folders of these domains that are there.
+    """Finds the folders of these domains, by building.
 
-    Reads DATA/DOMAIN/BUILDING, DATA/DOMAIN/taskonomy/BUILDING and DATA/BUILDING/DOMAIN.
+    The layouts are DATA/DOMAIN/BUILDING, DATA/DOMAIN/taskonomy/BUILDING and DATA/BUILDING/DOMAIN.
 
     Raises:
-        ValueError: neither layout is there.
+        ValueError: the folder has none of these layouts.
     """
     if not data.is_dir():
-        raise ValueError(f"`data` must be the folder with Taskonomy's images, found {data}, which is no folder")
+        raise InvalidInput("data", "must be the folder with Taskonomy's images", f"{data}, which is not a folder")
     found: dict[str, dict[str, Path]] = {}
     if (data / RGB).is_dir():
         for domain in domains:
@@ -134,9 +138,10 @@ def find_folders(data: Path, domains: Sequence[str]) -> Mapping[str, Folders]:
             if folders:
                 found[building.name] = folders
     if not found:
-        raise ValueError(
-            f"`data` must hold {RGB}/BUILDING/*.png, or BUILDING/{RGB}/*.png, and label domains beside {RGB}; found "
-            f"neither in {data}"
+        raise InvalidInput(
+            "data",
+            f"must have {RGB}/BUILDING/*.png or BUILDING/{RGB}/*.png, and folders of labels next to {RGB}",
+            f"neither in {data}",
         )
     return found
 
@@ -145,11 +150,16 @@ def _subfolders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
-def open_building(name: str, folders: Folders, domains: Sequence[str]) -> Building | str:
-    """Looks which views of a building have all images; says what is wrong if a domain is missing or empty."""
-    lacking = [domain for domain in domains if domain not in folders]
-    if lacking:
-        return f"`data`: the building {name!r} must have {', '.join(domains)}, found no {', '.join(lacking)}"
+def open_building(name: str, folders: Folders, domains: Sequence[str]) -> Building:
+    """Finds the views of a building that have an image in every domain.
+
+    Raises:
+        InvalidInput: a domain is missing or empty.
+    """
+    start = f"the building {name!r} must have"
+    missing = [domain for domain in domains if domain not in folders]
+    if missing:
+        raise InvalidInput("`data`:", f"{start} {', '.join(domains)}", f"no {', '.join(missing)}")
     endings: dict[str, str] = {}
     views: dict[str, set[str]] = {}
     for domain in domains:
@@ -158,10 +168,9 @@ def open_building(name: str, folders: Folders, domains: Sequence[str]) -> Buildi
         views[domain] = {match[1] for match in matches if match[2] == endings[domain]}
     empty = [str(folders[domain]) for domain in domains if not views[domain]]
     if empty:
-        where = ", ".join(empty)
-        return f"`data`: the building {name!r} must have files point_*_view_*_domain_*.png, found none in {where}"
+        raise InvalidInput("`data`:", f"{start} files point_*_view_*_domain_*.png", f"none in {', '.join(empty)}")
     complete = set.intersection(*views.values())
-    # By file name, as the published code sorts before it takes the first ones.
+    # Sorted by file name, as in the published code, which takes the first ones.
     ordered = tuple(sorted(complete, key=lambda view: view + endings[RGB]))
     return Building(name, folders, endings, ordered, len(set.union(*views.values())) - len(complete))
 
@@ -171,12 +180,12 @@ class Views:
     """The views of some buildings.
 
     Attributes:
-        buildings: those with views that can be used.
-        building: of each view, its place among the buildings.
-        view: of each view, its place in the building.
-        skipped: why views were left out, and how often.
-        filtered: buildings of which no view was left.
-        digest: of names and sizes of all files.
+        buildings: the buildings with usable views.
+        building: for each view, the index of its building.
+        view: for each view, its index in the building.
+        skipped: by reason, the number of views that were skipped.
+        filtered: the names of buildings without a usable view.
+        digest: a digest of the names and sizes of all files.
     """
 
     buildings: tuple[Building, ...]
@@ -190,24 +199,24 @@ class Views:
         return len(self.view)
 
     def name(self, row: int) -> str:
-        """A view's building and its own name."""
+        """Returns the name of a view with that of its building."""
         building = self.buildings[int(self.building[row])]
         return f"{building.name}/{building.views[int(self.view[row])]}"
 
     def file(self, row: int, domain: str) -> str:
-        """The path of an image."""
+        """Returns the path of an image."""
         building = self.buildings[int(self.building[row])]
         return building.file(domain, building.views[int(self.view[row])])
 
 
 def usable_views(buildings: Sequence[Building], domains: Sequence[str], pixels: int, most: int | None = None) -> Views:
-    """The views whose images are all whole.
+    """Returns the views of which all images are complete.
 
     Args:
-        buildings: in the order of the rows.
-        domains: that are read.
-        pixels: images must be square, of so many pixels a side or a multiple.
-        most: so many of each building, the first ones; None: all.
+        buildings: the buildings, in the order of the rows.
+        domains: the domains that are read.
+        pixels: the side of the square images must be this or a multiple of it.
+        most: use only this number of views of each building, the first ones; None means all.
     """
     kept: list[Building] = []
     rows: list[tuple[int, int]] = []
@@ -217,32 +226,32 @@ def usable_views(buildings: Sequence[Building], domains: Sequence[str], pixels: 
     with ThreadPoolExecutor(THREADS) as pool:
         for building in buildings:
             chosen = building.views[:most]
-            seen = pool.map(partial(_look, building, domains, pixels), chosen)
-            whole = []
-            for place, (sizes, flaw) in enumerate(seen):
+            inspected = pool.map(partial(_inspect_view, building, domains, pixels), chosen)
+            usable = []
+            for place, (sizes, flaw) in enumerate(inspected):
                 digest.update(f"{building.name}/{chosen[place]} {sizes}\n".encode())
                 if flaw is None:
-                    whole.append((len(kept), place))
+                    usable.append((len(kept), place))
                 else:
                     skipped[flaw] += 1
             skipped[INCOMPLETE] += building.incomplete
-            if whole:
+            if usable:
                 kept.append(building)
-                rows += whole
+                rows += usable
             else:
                 filtered.append(building.name)
     places = np.array(rows, dtype=np.int32).reshape(-1, 2)
     return Views(tuple(kept), places[:, 0], places[:, 1], +skipped, tuple(filtered), digest.digest())
 
 
-def _look(building: Building, domains: Sequence[str], pixels: int, view: str) -> tuple[list[int], str | None]:
-    """The sizes of a view's files, and what is wrong with the first that has a flaw."""
-    looks = [_look_at(building.file(domain, view), pixels) for domain in domains]
-    return [size for size, _ in looks], next((flaw for _, flaw in looks if flaw is not None), None)
+def _inspect_view(building: Building, domains: Sequence[str], pixels: int, view: str) -> tuple[list[int], str | None]:
+    """Returns the sizes of a view's files, and the first flaw of one of them."""
+    inspected = [_inspect_file(building.file(domain, view), pixels) for domain in domains]
+    return [size for size, _ in inspected], next((flaw for _, flaw in inspected if flaw is not None), None)
 
 
-def _look_at(path: str, pixels: int) -> tuple[int, str | None]:
-    """The size of a file, and what can be told from its first and last bytes."""
+def _inspect_file(path: str, pixels: int) -> tuple[int, str | None]:
+    """Returns the size of a file, and a flaw that its first and last bytes show."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -252,7 +261,7 @@ def _look_at(path: str, pixels: int) -> tuple[int, str | None]:
     except OSError as error:
         return 0, f"unreadable ({error.strerror})"
     if not head.startswith(SIGNATURE):
-        return size, "damaged: no PNG"
+        return size, "damaged: not a PNG file"
     if len(head) < HEADER or tail != END:
         return size, "damaged: truncated"
     wide, high = (int.from_bytes(head[at : at + 4], "big") for at in (16, 20))

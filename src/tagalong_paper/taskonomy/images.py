@@ -1,4 +1,4 @@
-"""From image files to inputs and targets of a view (Standley et al. 2020, setting 2); which cannot be decoded."""
+"""Reads inputs and targets of views from image files (Standley et al. 2020, setting 2), and finds damaged images."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 CLASSES = 18  # 0: uncertain, 1: background, 2 to 17: objects
-FARTHEST = 2**13  # depth in units of 1/512 m: from 16 m on, and where the mesh has holes (65,535), it counts as unknown
+FARTHEST = 2**13  # in units of 1/512 m; depth from 16 m on, and in holes of the mesh (65,535), counts as unknown
 CENTRED = {"depth": (1500.0, 1000.0), "edges": (718.0, 1070.0), "keypoints": (50.0, 100.0)}
 MASKED = ("depth", "normals")
-COLOURS, NUMBERS, ONE = ("RGB", "RGBA"), ("I", "I;16", "I;16B"), ("L", "P")  # modes of images
+COLOUR_MODES, INTEGER_MODES, CLASS_MODES = ("RGB", "RGBA"), ("I", "I;16", "I;16B"), ("L", "P")  # of Pillow
 CHANNELS = {"depth": 2, "normals": 4, "edges": 1, "keypoints": 1}
-DAMAGED = (OSError, SyntaxError, ValueError)  # what a damaged PNG makes Pillow raise, and what is wrong in it
+DECODING_ERRORS = (OSError, SyntaxError, ValueError)  # what Pillow and our checks raise for a damaged PNG
 FORMAT, VERSION = "tagalong-taskonomy", 1  # of the file that keeps which views can be decoded
-INSIDE = "damaged inside"
-TRIED = 8  # views, to see whether any can be read
-AT_ONCE = 256  # views of which the pool knows: there may be millions, and Ctrl-C waits for these
+UNDECODABLE = "damaged inside"
+TRIED = 8  # the number of views with which to test whether any can be read
+BATCH = 256  # views submitted at a time: there may be millions, and Ctrl-C waits for all that are submitted
 logger = logging.getLogger(__name__)
-_counting = threading.Lock()  # several threads read
+_count_lock = threading.Lock()  # several threads read
 Pixels = NDArray[np.float32]
 
 
 class Unreadable(ValueError):
-    """An image that cannot be read, and why; its path comes first."""
+    """An image cannot be read; the message starts with its path."""
 
     def __init__(self, path: str, error: Exception) -> None:
-        said = str(error)
-        super().__init__(said if path in said else f"{path}: {said}")
+        message = str(error)
+        super().__init__(message if path in message else f"{path}: {message}")
         self.path = path
 
 
 @dataclass(frozen=True, eq=False)
 class ViewReader:
-    """Reads views. Those whose images turn out to be damaged come without any label; each is logged once, and counted.
+    """Reads views. A view with a damaged image has no labels; damaged images are logged once and counted.
 
     Attributes:
-        views: that are there.
-        tasks: whose domains are there.
-        pixels: of a side of what comes out; larger images are reduced.
-        damaged: paths of images that turned out to be damaged so far.
+        views: the views.
+        tasks: the tasks whose domains are available.
+        pixels: the side of the images that are returned; larger images are reduced.
+        damaged: paths of the damaged images found so far.
     """
 
     views: Views
@@ -72,42 +72,42 @@ class ViewReader:
         return len(self.views)
 
     def contents(self) -> Iterator[bytes]:
-        """Names and sizes of all files, and how they are read."""
+        """Yields names and sizes of all files, and how they are read."""
         yield self.views.digest
         yield repr((self.pixels, FARTHEST, CENTRED, len(self))).encode()
 
     def read(self, row: int, tasks: Sequence[str], draw: int | None) -> Batch:
-        """A view: colours from 0 to 255 and the targets of these tasks.
+        """Reads a view: colours from 0 to 255, and the targets of some tasks.
 
         Args:
-            row: which.
-            tasks: whose targets.
-            draw: the view is mirrored if this is odd; None: never.
+            row: the number of the view.
+            tasks: the tasks.
+            draw: a random number; the view is mirrored if it is odd. None never mirrors.
         """
         try:
             read = self._images(row, tasks)
         except Unreadable as error:
-            self._count(error)
-            return self._nothing(tasks)
+            self._count_damaged(error)
+            return self._unlabelled_view(tasks)
         if draw is not None and draw % 2:
-            read = mirrored(*read)
+            read = mirror(*read)
         return read
 
-    def unreadable(self) -> str | None:
-        """What is wrong if none of the first views can be read: then it is with all of them."""
-        flaws = [self.flaw(row) for row in range(min(TRIED, len(self)))]
+    def find_systematic_flaw(self) -> str | None:
+        """Returns the first flaw if none of the first views can be read, since then all views have it."""
+        flaws = [self.find_flaw(row) for row in range(min(TRIED, len(self)))]
         return flaws[0] if all(flaws) else None
 
-    def flaw(self, row: int) -> str | None:
-        """Which image of a view cannot be read, and why; None if all can."""
+    def find_flaw(self, row: int) -> str | None:
+        """Returns which image of a view cannot be read, and why; None if all can."""
         try:
             self._images(row, self.tasks)
         except Unreadable as error:
             return str(error)
         return None
 
-    def unlabelled(self) -> list[str]:
-        """Tasks without a single label; that is usually known from the first view."""
+    def unlabelled_tasks(self) -> list[str]:
+        """Returns the tasks without a single label; usually the first view shows that there are none."""
         left = list(self.tasks)
         for row in range(len(self)):
             if not left:
@@ -117,13 +117,13 @@ class ViewReader:
                 left = [task for task in left if not targets[task].isfinite().any()]
         return left
 
-    def _count(self, error: Unreadable) -> None:
-        with _counting:
+    def _count_damaged(self, error: Unreadable) -> None:
+        with _count_lock:
             if error.path in self.damaged:
                 return
             self.damaged.add(error.path)
             count = len(self.damaged)
-        logger.warning("%s; its view has no labels; damaged so far: %d, in %d views", error, count, len(self))
+        logger.warning("%s; its view gets no labels; damaged images so far: %d in %d views", error, count, len(self))
 
     def _images(self, row: int, tasks: Sequence[str]) -> Batch:
         inputs = torch.from_numpy(self._colours(row, RGB).transpose(2, 0, 1).copy())
@@ -140,26 +140,26 @@ class ViewReader:
             numbers = depth if task == "depth" and depth is not None else self._numbers(row, task)
             middle, spread = CENTRED[task]
             values = ((numbers - np.float32(middle)) / np.float32(spread))[None]
-        return _masked(values, depth) if task in MASKED and depth is not None else torch.from_numpy(values)
+        return _mask(values, depth) if task in MASKED and depth is not None else torch.from_numpy(values)
 
     def _colours(self, row: int, domain: str) -> NDArray[np.uint8]:
         from PIL.Image import Resampling
 
-        with self._open(row, domain, COLOURS, "three channels") as image:
+        with self._open(row, domain, COLOUR_MODES, "three channels") as image:
             colours = image.convert("RGB")
             return np.asarray(colours.resize((self.pixels, self.pixels), Resampling.BILINEAR))
 
     def _numbers(self, row: int, task: str) -> Pixels:
         from PIL.Image import Resampling, fromarray
 
-        with self._open(row, DOMAINS[task], NUMBERS, "16 bits") as image:
+        with self._open(row, DOMAINS[task], INTEGER_MODES, "16 bits") as image:
             numbers = fromarray(np.asarray(image, dtype=np.float32))
             return np.asarray(numbers.resize((self.pixels, self.pixels), Resampling.BILINEAR))
 
     def _classes(self, row: int) -> Pixels:
         from PIL.Image import Resampling
 
-        with self._open(row, DOMAINS["segmentation"], ONE, "one channel") as image:
+        with self._open(row, DOMAINS["segmentation"], CLASS_MODES, "one channel") as image:
             classes = np.asarray(image.resize((self.pixels, self.pixels), Resampling.NEAREST))
             if classes.max() >= CLASSES:
                 raise ValueError(f"expected classes 0 to {CLASSES - 1}, found {classes.max()}")
@@ -167,7 +167,7 @@ class ViewReader:
 
     @contextmanager
     def _open(self, row: int, domain: str, modes: Sequence[str], expected: str) -> Iterator[Image]:
-        """An image; whatever is wrong with it, until it is decoded, is said with its path."""
+        """Opens an image; errors inside the block become `Unreadable` with its path."""
         from PIL import Image
 
         path = self.views.file(row, domain)
@@ -176,55 +176,55 @@ class ViewReader:
                 if image.mode not in modes:
                     raise ValueError(f"expected {expected}, found mode {image.mode}")
                 yield image
-        except DAMAGED as error:
+        except DECODING_ERRORS as error:
             raise Unreadable(path, error) from error
 
-    def _nothing(self, tasks: Sequence[str]) -> Batch:
+    def _unlabelled_view(self, tasks: Sequence[str]) -> Batch:
         side = (self.pixels, self.pixels)
         shapes = {task: side if task == "segmentation" else (CHANNELS[task], *side) for task in tasks}
         return torch.zeros(3, *side, dtype=torch.uint8), {t: torch.full(shapes[t], torch.nan) for t in tasks}
 
 
-def mirrored(inputs: Tensor, targets: dict[str, Tensor]) -> Batch:
-    """Left and right change places; normals then point the other way across."""
+def mirror(inputs: Tensor, targets: dict[str, Tensor]) -> Batch:
+    """Swaps left and right, and the horizontal direction of normals."""
     flipped = {task: target.flip(-1) for task, target in targets.items()}
     if "normals" in flipped:
         flipped["normals"][0] *= -1
     return inputs.flip(-1), flipped
 
 
-def _masked(values: Pixels, depth: Pixels) -> Tensor:
-    """Values, 0 where depth is unknown, and a last channel that says where it is known; NaN if nowhere."""
+def _mask(values: Pixels, depth: Pixels) -> Tensor:
+    """Sets values to 0 where depth is unknown, and adds a channel that says where it is known; NaN if nowhere."""
     known = (depth < FARTHEST).astype(np.float32)
     if not known.any():
         return torch.full((len(values) + 1, *known.shape), torch.nan)
     return torch.from_numpy(np.concatenate([values * known, known[None]]))
 
 
-def decodable(reader: ViewReader, folder: Path, progress: Progress) -> ViewReader:
-    """The same reader without the views that cannot be decoded.
+def drop_undecodable(reader: ViewReader, folder: Path, progress: Progress) -> ViewReader:
+    """Returns the reader without the views that cannot be decoded.
 
-    Decoding is done once, and killed on the way it goes on where it was: what it finds is kept in a file of the folder,
-    by view. Later those views alone are decoded again, since their files may have been replaced.
+    Decoding is done once, and resumes after an interruption: a file in the folder keeps the flaws found so far. Later
+    only the flawed views are decoded again, since their files may have been replaced.
 
     Args:
-        reader: of all views.
-        folder: for the file; it must be there.
-        progress: is told how far it is.
+        reader: reads all views.
+        folder: an existing folder for the file.
+        progress: receives progress updates.
     """
     file = folder / f"taskonomy-{_key(reader)}.json"
-    decoded, flaws = _kept(file)
+    decoded, flaws = _read_flaws(file)
     rows = [*_rows(reader.views, flaws), *range(decoded, len(reader))]
     if not rows:
         return reader
     progress.start(len(rows), "decoding images", "views")
     try:
-        for some, whys in _decode(reader, rows):
-            decoded = max(decoded, some[-1] + 1)
-            named = {reader.views.name(row): why for row, why in zip(some, whys, strict=True)}
-            flaws = {name: why for name, why in (flaws | named).items() if why}
+        for batch, found in _decode(reader, rows):
+            decoded = max(decoded, batch[-1] + 1)
+            by_name = {reader.views.name(row): flaw for row, flaw in zip(batch, found, strict=True)}
+            flaws = {name: flaw for name, flaw in (flaws | by_name).items() if flaw}
             write_document(file, FORMAT, VERSION, {"decoded": decoded, "flaws": flaws})
-            progress.advance(len(some))
+            progress.advance(len(batch))
     finally:
         progress.done()
     return replace(reader, views=_without(reader.views, _rows(reader.views, flaws))) if flaws else reader
@@ -237,8 +237,8 @@ def _key(reader: ViewReader) -> str:
     return digest.hexdigest()[:16]
 
 
-def _kept(file: Path) -> tuple[int, dict[str, str | None]]:
-    """How many views were decoded before, and what was wrong with some; of what is not ours or not whole, none."""
+def _read_flaws(file: Path) -> tuple[int, dict[str, str | None]]:
+    """Reads how many views were decoded before, and their flaws; none if the file is missing or invalid."""
     try:
         return read_document(
             file, FORMAT, (UNVERSIONED, VERSION), lambda known: (int(known["decoded"]), dict(known["flaws"]))
@@ -252,15 +252,15 @@ def _rows(views: Views, names: Mapping[str, object]) -> list[int]:
 
 
 def _decode(reader: ViewReader, rows: Sequence[int]) -> Iterator[tuple[Sequence[int], list[str | None]]]:
-    """Some rows at a time, with what is wrong with each."""
+    """Yields batches of rows, each with the flaws of its rows."""
     with ThreadPoolExecutor(THREADS) as pool:
-        for first in range(0, len(rows), AT_ONCE):
-            some = rows[first : first + AT_ONCE]
-            yield some, list(pool.map(reader.flaw, some))
+        for first in range(0, len(rows), BATCH):
+            batch = rows[first : first + BATCH]
+            yield batch, list(pool.map(reader.find_flaw, batch))
 
 
 def _without(views: Views, rows: Iterable[int]) -> Views:
-    """The other views; buildings of which none is left are filtered."""
+    """Returns the other views; buildings without a view left become filtered."""
     gone = np.array(sorted(rows), dtype=np.int64)
     kept = np.setdiff1d(np.arange(len(views)), gone)
     left, building = np.unique(views.building[kept], return_inverse=True)
@@ -270,7 +270,7 @@ def _without(views: Views, rows: Iterable[int]) -> Views:
         buildings=tuple(views.buildings[place] for place in left.tolist()),
         building=building.astype(np.int32),
         view=views.view[kept],
-        skipped=Counter(views.skipped) + Counter({INSIDE: len(gone)}),
+        skipped=Counter(views.skipped) + Counter({UNDECODABLE: len(gone)}),
         filtered=(*views.filtered, *(views.buildings[place].name for place in sorted(lost))),
         digest=hashlib.sha256(views.digest + "\n".join(names).encode()).digest(),
     )

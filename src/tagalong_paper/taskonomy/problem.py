@@ -1,4 +1,4 @@
-"""Taskonomy (Zamir et al. 2018) as the paper uses it: five dense tasks on photographs of rooms."""
+"""Taskonomy (Zamir et al. 2018) as in the paper: five dense tasks on photographs of rooms."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tagalong.errors import closest, counted, named, refuse, require
+from tagalong.errors import InvalidInput, closest, collect, counted, named, raise_problems, require
 from tagalong.files import CACHE, make_folder
 from tagalong.learn import PARTS, Problem, Recipe, StreamedRows, Task
 from tagalong.progress import NoProgress, Progress
 
 from .files import (
-    MOST_NAMED,
+    MAX_NAMED,
     Building,
     Folders,
     Lists,
     Views,
     domains_of,
     find_folders,
+    first_few,
     open_building,
     read_lists,
-    some,
     usable_views,
 )
-from .images import CLASSES, ViewReader, decodable
+from .images import CLASSES, ViewReader, drop_undecodable
 from .network import Decoders, Xception
 
 SHIFTS = [(down, right) for down in range(3) for right in range(3)]
 
 
 def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Of every pixel."""
+    """Returns the absolute error of every pixel."""
     return (outputs - targets).abs()
 
 
 def rotated_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Of every row the mean absolute error at the best of nine places: outputs shifted by a pixel, or not at all.
+    """Returns the lowest mean absolute error of every row, over nine shifts of the outputs by at most one pixel.
 
-    This is the published code's "loss rotation": labels made from meshes can lie a pixel beside the image. Unknown
-    pixels (the last channel of the targets is 0) count with an error of 0, as there.
+    This is the "loss rotation" of the published code: labels made from meshes can be off by a pixel. As there, unknown
+    pixels (where the last channel of the targets is 0) count with an error of 0.
 
     Args:
         outputs: [rows, channels, side, side].
@@ -89,11 +89,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "full": {"pixels": 256, "channels": 1.0},
 }
 RECIPES = {"small": replace(TASKONOMY_RECIPE, lr=0.02, batch_size=4, epochs=3, window=12), "full": TASKONOMY_RECIPE}
-SMALLEST, STEP = 32, 16
+MIN_PIXELS, PIXEL_STEP = 32, 16
 CHECKS = ("header", "decode")
-OUTSIDE = (
-    "images were looked at from outside: those damaged inside are counted when read, or before, with check=decode",
-)
+HEADER_NOTE = "only headers of images were checked: images damaged inside are counted when read, or use check=decode"
 
 
 def taskonomy(
@@ -112,48 +110,55 @@ def taskonomy(
     """Segmentation, depth, normals, 2d edges and 2d keypoints of rooms; images are read while networks train.
 
     Args:
-        data: the folder with the images, as they are downloaded: DATA/DOMAIN/BUILDING or DATA/BUILDING/DOMAIN. Nothing
-            is downloaded here.
-        lists: a folder with the lists of buildings, `train_models.txt`, `val_models.txt` and `test_models.txt`, one
-            building a line; None: they are in `data`.
-        tasks: some of the five; only their domains are read. A text is read as names between commas.
-        size: "full": the paper's network, recipe and 256 pixels; "small": all of it narrow, at 64 pixels, in seconds.
-        pixels: of a side, a multiple of 16; larger images are reduced.
-        channels: what the channels of encoder and decoders are multiplied by.
-        per_building: so many images of each building of validation and test, the first ones; None: all.
-        check: of images before any training; damaged ones are skipped and counted. "header": their first and last
-            bytes; damage inside leaves a view without labels when it is read, and is logged with a count. "decode":
-            all are decoded, which takes as long as reading them for an epoch; that is done once.
-        cache: the folder for what "decode" finds; None: `tagalong-cache` in `data`.
-        recipe: how to train; None: the paper's.
-        progress: is told how many views are decoded.
+        data: the folder with the images as downloaded: DATA/DOMAIN/BUILDING or DATA/BUILDING/DOMAIN. Nothing is
+            downloaded here.
+        lists: a folder with lists of buildings, `train_models.txt`, `val_models.txt` and `test_models.txt`, one
+            building per line; None means `data`.
+        tasks: some of the five tasks, as a list or as names separated by commas; only their domains are read.
+        size: "full" for the paper's network, recipe and 256 pixels; "small" for a narrow network and 64 pixels, which
+            takes seconds.
+        pixels: the side of the images, a multiple of 16; larger images are reduced.
+        channels: a factor of the channels of encoder and decoders.
+        per_building: the number of images of each building for validation and test, the first ones; None means all.
+        check: how to check images before training; damaged ones are skipped and counted. "header" reads their first and
+            last bytes; a view that is damaged elsewhere has no labels, and is logged when it is read. "decode" decodes
+            all images, once, which takes as long as reading them for an epoch.
+        cache: the folder for the results of "decode"; None means `tagalong-cache` in `data`.
+        recipe: how to train; None means the paper's recipe.
+        progress: receives progress updates while images are decoded.
 
     Raises:
-        ValueError: what is wrong with the folder, the lists or the options.
-        ImportError: Pillow is missing.
+        ValueError: the folder, the lists or the options are invalid.
+        ImportError: Pillow is not installed.
     """
     require("the problem 'taskonomy'", "PIL", "tagalong[images]")
-    chosen = _chosen(tasks)
+    chosen = _choose_tasks(tasks)
     given = {"pixels": pixels, "channels": channels}
-    refuse(_problems(data, chosen, size, per_building, {**given, "check": check}))
+    _check_options(data, chosen, size, per_building, {**given, "check": check})
     settings = SIZES[size] | {name: value for name, value in given.items() if value is not None}
     domains = domains_of(chosen)
     place = Path(str(data))
     folders = find_folders(place, domains)
     found = read_lists(place if lists is None else Path(str(lists)))
-    buildings = _buildings(found, folders, domains)
+    buildings = _open_buildings(found, folders, domains)
     views = {
         part: usable_views(buildings[part], domains, settings["pixels"], None if part == "train" else per_building)
         for part in PARTS
     }
-    refuse_empty(views)
+    check_not_empty(views)
     readers = {part: ViewReader(views[part], chosen, settings["pixels"]) for part in PARTS}
-    tried = {part: reader.unreadable() for part, reader in readers.items()}
-    refuse([f"`data`: {part} must have images that can be read; {why}" for part, why in tried.items() if why])
+    flaws = {part: reader.find_systematic_flaw() for part, reader in readers.items()}
+    raise_problems(
+        [
+            InvalidInput("`data`:", f"{part} must have images that can be read", flaw)
+            for part, flaw in flaws.items()
+            if flaw
+        ]
+    )
     if check == "decode":
-        readers = _decoded(readers, place / CACHE if cache is None else Path(str(cache)), progress or NoProgress())
+        readers = _decode_all(readers, place / CACHE if cache is None else Path(str(cache)), progress or NoProgress())
         views = {part: reader.views for part, reader in readers.items()}
-    refuse_unlabelled({part: reader.unlabelled() for part, reader in readers.items()})
+    check_labelled({part: reader.unlabelled_tasks() for part, reader in readers.items()})
     rows = {part: _rows(reader) for part, reader in readers.items()}
     return Problem(
         "taskonomy",
@@ -164,64 +169,69 @@ def taskonomy(
         encoder=Xception(settings["channels"]),
         head=Decoders(settings["channels"]),
         recipe=recipe or RECIPES[size],
-        notes=(*about_views(views, found, folders, per_building), *(OUTSIDE if check == "header" else ())),
+        notes=(*view_notes(views, found, folders, per_building), *([HEADER_NOTE] if check == "header" else [])),
     )
 
 
-def _chosen(tasks: Sequence[str] | str | None) -> tuple[str, ...]:
+def _choose_tasks(tasks: Sequence[str] | str | None) -> tuple[str, ...]:
     known = tuple(task.name for task in TASKS)
     if tasks is None:
         return known
-    wanted = tuple(map(str.strip, tasks.split(","))) if isinstance(tasks, str) else named(tasks)
-    unknown = [name for name in wanted if name not in known]
-    refuse([f"`tasks` must be tasks of taskonomy, found {name!r}; {closest(name, known)}" for name in unknown])
-    return tuple(name for name in known if name in wanted)
+    chosen = tuple(map(str.strip, tasks.split(","))) if isinstance(tasks, str) else named(tasks)
+    unknown = [name for name in chosen if name not in known]
+    raise_problems(
+        [InvalidInput("tasks", "must be tasks of taskonomy", repr(name), closest(name, known)) for name in unknown]
+    )
+    return tuple(name for name in known if name in chosen)
 
 
-def _problems(data: Any, tasks: Sequence[str], size: Any, per_building: Any, given: dict[str, Any]) -> list[str]:
+def _check_options(data: Any, tasks: Sequence[str], size: Any, per_building: Any, given: dict[str, Any]) -> None:
     problems = []
     if data is None:
-        problems.append("`data` must be the folder with Taskonomy's images, found none; nothing is downloaded")
+        expected = "must be the folder with Taskonomy's images"
+        problems.append(InvalidInput("data", expected, "None", "download them first"))
     if not tasks:
-        problems.append("`tasks` must name at least one task, found none")
+        problems.append(InvalidInput("tasks", "must name at least one task", "none"))
     if size not in SIZES:
-        problems.append(f"`size` must be 'small' or 'full', found {size!r}")
+        problems.append(InvalidInput("size", "must be 'small' or 'full'", repr(size)))
     pixels, channels = given["pixels"], given["channels"]
-    if pixels is not None and (not isinstance(pixels, int) or pixels < SMALLEST or pixels % STEP):
-        problems.append(f"`pixels` must be a multiple of {STEP} from {SMALLEST}, found {pixels!r}")
+    if pixels is not None and (not isinstance(pixels, int) or pixels < MIN_PIXELS or pixels % PIXEL_STEP):
+        expected = f"must be a multiple of {PIXEL_STEP}, at least {MIN_PIXELS}"
+        problems.append(InvalidInput("pixels", expected, repr(pixels)))
     if channels is not None and (not isinstance(channels, (int, float)) or not 0 < channels < float("inf")):
-        problems.append(f"`channels` must be a positive number, found {channels!r}")
+        problems.append(InvalidInput("channels", "must be a positive number", repr(channels)))
     if per_building is not None and (not isinstance(per_building, int) or per_building < 1):
-        problems.append(f"`per_building` must be a whole number from 1, or None for all, found {per_building!r}")
+        expected = "must be a positive integer, or None for all images"
+        problems.append(InvalidInput("per_building", expected, repr(per_building)))
     if given["check"] not in CHECKS:
-        problems.append(f"`check` must be 'header' or 'decode', found {given['check']!r}")
-    return problems
+        problems.append(InvalidInput("check", "must be 'header' or 'decode'", repr(given["check"])))
+    raise_problems(problems)
 
 
-def _buildings(lists: Lists, folders: Mapping[str, Folders], domains: Sequence[str]) -> dict[str, list[Building]]:
-    """The buildings of each list, opened; what is wrong with them at once, of many buildings with the first few."""
-    problems, flaws = [], []
+def _open_buildings(lists: Lists, folders: Mapping[str, Folders], domains: Sequence[str]) -> dict[str, list[Building]]:
+    """Opens the buildings of each list; one error reports what is wrong with them, for the first few in detail."""
+    problems: list[InvalidInput] = []
+    flaws: list[InvalidInput] = []
     opened: dict[str, list[Building]] = {part: [] for part in PARTS}
     for part, names in lists.items():
         missing = [name for name in names if name not in folders]
         if missing:
-            problems.append(f"`lists`: {part} must name buildings that are in `data`, found {some(missing)}")
+            expected = f"{part} must name buildings that are in `data`"
+            problems.append(InvalidInput("`lists`:", expected, first_few(missing)))
         for name in names:
-            found = open_building(name, folders[name], domains) if name in folders else ""
-            if isinstance(found, Building):
-                opened[part].append(found)
-            elif found:
-                flaws.append(found)
-    left_out = len(flaws) - MOST_NAMED
-    more = [f"`data`: {counted(left_out, 'more building')} with such flaws"] if left_out > 0 else []
-    refuse([*problems, *flaws[:MOST_NAMED], *more])
+            building = collect(flaws, open_building, name, folders[name], domains) if name in folders else None
+            if building is not None:
+                opened[part].append(building)
+    left_out = len(flaws) - MAX_NAMED
+    more = [InvalidInput("`data`:", f"{counted(left_out, 'more building')} have such flaws")] if left_out > 0 else []
+    raise_problems([*problems, *flaws[:MAX_NAMED], *more])
     return opened
 
 
-def _decoded(readers: Mapping[str, ViewReader], folder: Path, progress: Progress) -> dict[str, ViewReader]:
+def _decode_all(readers: Mapping[str, ViewReader], folder: Path, progress: Progress) -> dict[str, ViewReader]:
     make_folder(folder)
-    found = {part: decodable(reader, folder, progress) for part, reader in readers.items()}
-    refuse_empty({part: reader.views for part, reader in found.items()})
+    found = {part: drop_undecodable(reader, folder, progress) for part, reader in readers.items()}
+    check_not_empty({part: reader.views for part, reader in found.items()})
     return found
 
 
@@ -229,43 +239,58 @@ def _rows(reader: ViewReader) -> StreamedRows:
     return StreamedRows(reader, reader.tasks, torch.from_numpy(reader.views.building.astype(np.int64)), at_once=16)
 
 
-def refuse_empty(views: Mapping[str, Views]) -> None:
-    """Refuses parts without a single view.
+def check_not_empty(views: Mapping[str, Views]) -> None:
+    """Checks that every part has a usable view.
 
     Raises:
-        ValueError: names them, and says why their views were skipped.
+        ValueError: names the parts without one, and says why their views were skipped.
     """
-    start = "must have images that can be used, found none"
-    refuse([f"`data`: {part} {start}: {_skipped(found)}" for part, found in views.items() if not len(found)])
+    empty = {part: found for part, found in views.items() if not len(found)}
+    raise_problems(
+        [
+            InvalidInput("`data`:", f"{part} must have usable images", f"none: {_skipped(found)}")
+            for part, found in empty.items()
+        ]
+    )
 
 
-def refuse_unlabelled(unlabelled: Mapping[str, Sequence[str]]) -> None:
-    """Refuses parts that have nothing to learn a task from, to choose by, or to report.
+def check_labelled(unlabelled: Mapping[str, Sequence[str]]) -> None:
+    """Checks that every part has labels of every task.
 
     Args:
-        unlabelled: for each part its tasks without a label.
+        unlabelled: for each part, its tasks without a label.
 
     Raises:
-        ValueError: names them.
+        ValueError: names the parts and their tasks without a label.
     """
-    start, todo = "must have labels of every task, found no pixel known for", "add buildings to its list"
-    refuse([f"`data`: {part} {start} {', '.join(found)}; {todo}" for part, found in unlabelled.items() if found])
+    raise_problems(
+        [
+            InvalidInput(
+                "`data`:",
+                f"{part} must have labels of every task",
+                f"no known pixel for {', '.join(tasks)}",
+                "add buildings to its list",
+            )
+            for part, tasks in unlabelled.items()
+            if tasks
+        ]
+    )
 
 
-def about_views(
+def view_notes(
     views: Mapping[str, Views], lists: Lists, folders: Mapping[str, Folders], per_building: int | None
 ) -> tuple[str, ...]:
-    """How many views of how many buildings there are, and what was left out."""
+    """Returns notes on how many views and buildings there are, and on what was left out."""
     sizes = "; ".join(_size(part, v) for part, v in views.items())
     notes = [f"read from files: {sizes}"]
     if per_building is not None:
-        notes.append(f"of each building of validation and test the first {counted(per_building, 'image')}")
+        notes.append(f"for validation and test, only the first {counted(per_building, 'image')} of each building")
     notes += [f"{part}: images skipped: {_skipped(v)}" for part, v in views.items() if v.skipped]
     notes += [
-        f"{part}: buildings filtered, no image left: {', '.join(v.filtered)}" for part, v in views.items() if v.filtered
+        f"{part}: buildings without a usable image: {', '.join(v.filtered)}" for part, v in views.items() if v.filtered
     ]
     unlisted = len(folders.keys() - {name for names in lists.values() for name in names})
-    return (*notes, f"buildings in the folder that no list names: {unlisted}") if unlisted else tuple(notes)
+    return (*notes, f"buildings in the folder that are in no list: {unlisted}") if unlisted else tuple(notes)
 
 
 def _size(part: str, views: Views) -> str:

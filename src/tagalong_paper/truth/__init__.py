@@ -1,4 +1,4 @@
-"""What do groupings truly bring? Tables of all subsets of tasks, trained; and who predicts them best."""
+"""Truth tables with the results of every subset of tasks, and a leaderboard of estimators that predict them."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # On demand: `leaderboard --help` waits for no torch.
+    # Imported on demand, so that `leaderboard --help` does not load torch.
     if name in _HOMES:
         return getattr(import_module(_HOMES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,8 @@
-"""`tagalong leaderboard`: which estimator of affinity predicts what truly helps?"""
+"""`tagalong leaderboard`: which estimator of affinity best predicts what truly helps?"""
 
 from __future__ import annotations
 
+import math
 from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 Tables = Annotated[
     str | None,
-    typer.Option("--tables", metavar="A,B,…", help="These truth tables alone; all by default.", show_default=False),
+    typer.Option("--tables", metavar="A,B,…", help="The truth tables to use; all by default.", show_default=False),
 ]
 
 
@@ -39,10 +40,10 @@ def leaderboard(
 ) -> None:
     """Compares estimators of affinity with the truth: tables for which every subset of tasks was trained.
 
-    Correlations are with what a partner truly brings to a task, alone with it (pairs) and on average over all groups it
-    may join (joining). Changes are of test losses against one network for all tasks, negative is better. Costs are in
-    trainings of that network. Packages add estimators by the entry point group "tagalong.estimators"; these are
-    measured on the problems that come with tagalong, which takes minutes.
+    The columns "pairs" and "joining" are correlations with the true gain from a partner, in a network of two tasks and
+    on average over all groups that the partner can join. Columns like "k=2" are changes of the test loss relative to
+    one network for all tasks; negative is better. Costs are in trainings of that network. Other packages add estimators
+    with the entry point group "tagalong.estimators"; they are measured on tagalong's own problems, which takes minutes.
 
     Example:
         `tagalong leaderboard --tables nhanes,faces`: which affinity predicts what truly helps
@@ -51,13 +52,13 @@ def leaderboard(
     from .truth_table import truth_names
 
     names = parse_names(tables)
-    wanted = (2, 3, 4) if budgets is None else tuple(int(k) for k in parse_budgets(budgets, 12))
-    with spinner("looking up", quiet=json):
-        found = compare(names or truth_names(), budgets=wanted, seeds=3 if seeds is None else seeds)
+    ks = (2, 3, 4) if budgets is None else tuple(int(k) for k in parse_budgets(budgets, 12))
+    with spinner("comparing estimators", quiet=json):
+        found = compare(names or truth_names(), budgets=ks, seeds=3 if seeds is None else seeds)
     if json:
         print(dumps({"leaderboard": [json_safe(one.to_document()) for one in found]}, indent=1))
         return
-    _show(found, wanted)
+    _show(found, ks)
 
 
 def _show(found: list[Standing], budgets: tuple[int, ...]) -> None:
@@ -69,7 +70,7 @@ def _show(found: list[Standing], budgets: tuple[int, ...]) -> None:
     overall = average(found) if len(names) > 1 else []
     for name in (*names, *dict.fromkeys(one.table for one in overall)):
         shown = TextTable(f"{printable(name)}: estimator", *numbers, numbers=numbers)
-        rows = sorted((one for one in (*found, *overall) if one.table == name), key=_order)
+        rows = sorted((one for one in (*found, *overall) if one.table == name), key=_rank)
         for one in rows:
             changes = [f"{100 * one.changes[k]:+.2f} %" if k in one.changes else "" for k in budgets]
             shown.add_row(
@@ -79,5 +80,6 @@ def _show(found: list[Standing], budgets: tuple[int, ...]) -> None:
         print_line(console, "")
 
 
-def _order(one: Standing) -> tuple[float, str]:
-    return -one.marginal if one.marginal == one.marginal else 2.0, one.estimator
+def _rank(one: Standing) -> tuple[float, str]:
+    """Sorts by the correlation, highest first; NaN comes last."""
+    return 2.0 if math.isnan(one.marginal) else -one.marginal, one.estimator

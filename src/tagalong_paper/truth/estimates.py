@@ -1,4 +1,4 @@
-"""What helped truly, and who predicts it: estimates in the tables, measured now, or from other packages."""
+"""The true effects of tasks on each other, and estimates of them: from truth tables, plug-ins, or measured now."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput
 from tagalong.group import Grouping, select_groups
 from tagalong.learn import Job, Problem, train
 from tagalong.measure import Estimator
@@ -21,12 +22,12 @@ Array = NDArray[np.float64]
 
 
 def pair_gains(table: TruthTable) -> Array:
-    """[source, target]: by how much a partner lowers the log loss of a task that was alone; NaN on the diagonal."""
+    """Returns by how much a partner lowers the log loss of a single task [source, target]; NaN on the diagonal."""
     return pair_gains_of(table.test.mean(0))
 
 
 def pair_gains_of(logs: Array) -> Array:
-    """The same of log losses [subsets, tasks]."""
+    """Returns `pair_gains` for log losses [subsets, tasks]."""
     n = logs.shape[1]
     gains = np.full((n, n), np.nan)
     for source in range(n):
@@ -38,12 +39,12 @@ def pair_gains_of(logs: Array) -> Array:
 
 
 def marginal_effects(table: TruthTable) -> Array:
-    """[source, target]: by how much a task lowers another's log loss, averaged over all sets it may join."""
+    """Returns by how much a task lowers another's log loss [source, target], averaged over all sets it can join."""
     return marginal_effects_of(table.test.mean(0))
 
 
 def marginal_effects_of(logs: Array) -> Array:
-    """The same of log losses [subsets, tasks]."""
+    """Returns `marginal_effects` for log losses [subsets, tasks]."""
     inside, n = ~np.isnan(logs), logs.shape[1]
     effects = np.full((n, n), np.nan)
     for source in range(n):
@@ -56,20 +57,20 @@ def marginal_effects_of(logs: Array) -> Array:
 
 
 def correlation(estimate: Array, truth: Array) -> float:
-    """Pearson's, of what stands out onto each target: a constant per target changes no grouping.
+    """Returns Pearson's correlation after centring each target, since a constant per target changes no grouping.
 
     Example:
         >>> round(correlation(np.array([[np.nan, 2, 0], [1, np.nan, 5], [0, 1, np.nan]]), np.eye(3) * np.nan), 2)
         nan
     """
     off = ~np.eye(len(truth), dtype=bool)
-    mine, theirs = (_around_targets(np.where(off, some, np.nan))[off] for some in (estimate, truth))
+    mine, theirs = (_centre_targets(np.where(off, effects, np.nan))[off] for effects in (estimate, truth))
     size = np.sqrt(np.sum(mine**2) * np.sum(theirs**2))
     return float(np.sum(mine * theirs) / size) if size > 0 else float("nan")
 
 
-def _around_targets(effects: Array) -> Array:
-    """Effects less their mean onto each target; the diagonal is left out."""
+def _centre_targets(effects: Array) -> Array:
+    """Subtracts the mean onto each target, without the diagonal."""
     n = len(effects)
     means = np.where(np.eye(n, dtype=bool), 0, effects).sum(0) / (n - 1)
     return np.asarray(effects - means)
@@ -77,13 +78,13 @@ def _around_targets(effects: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """What an estimator says of a table's tasks, from one seed.
+    """An estimator's result for the tasks of a table, from one seed.
 
     Attributes:
-        gains: [source, target], higher for who helps more.
-        cost: in trainings of the network of all tasks, without that training itself.
-        losses: of whole networks, where it has them: groups are then chosen by these.
-        joining: [source, target], by how much a task helps on average over all sets, where it knows these.
+        gains: how much each source helps each target [source, target].
+        cost: in trainings of the network of all tasks, not counting that training itself.
+        losses: estimated losses of whole networks, if any; they then determine the groups.
+        joining: by how much a source helps a target on average over all sets [source, target], if estimated.
     """
 
     gains: Array
@@ -92,7 +93,7 @@ class Estimate:
     joining: Array | None = None
 
     def groups(self, tasks: tuple[str, ...], budget: int) -> Grouping:
-        """The groups that it would choose."""
+        """Returns the groups that follow from the estimate."""
         if self.losses is not None:
             return select_groups(self.losses, budget, complete="pairs", objective="min")
         gains = np.where(np.eye(len(tasks), dtype=bool), 0.0, self.gains)
@@ -100,36 +101,36 @@ class Estimate:
 
 
 def estimates(table: TruthTable, seed: int) -> Iterator[tuple[str, Estimate]]:
-    """Every estimator's name and what it says, from the networks of one seed."""
+    """Yields the name of each estimator and its estimate from the networks of one seed."""
     for name, gains in table.affinities.items():
         if seed < len(gains):
             yield name, Estimate(gains[seed], table.costs[name])
     for name, logs in table.predictions.items():
         if seed < len(logs):
-            yield name, _of_subsets(table, logs[seed], table.costs[name])
+            yield name, _estimate_from_subsets(table, logs[seed], table.costs[name])
     for place, fraction in enumerate(table.fractions):
         logs = table.early[seed, place]
         yield f"pairs, 1/{round(1 / fraction)} trained", estimate_from_pairs(table, logs, fraction)
     yield "pairs (HOA)", estimate_from_pairs(table, table.val[seed].mean(0), 1.0)
 
 
-def _of_subsets(table: TruthTable, logs: Array, cost: float) -> Estimate:
+def _estimate_from_subsets(table: TruthTable, logs: Array, cost: float) -> Estimate:
     losses = {
-        frozenset(task for task, there in zip(table.tasks, inside, strict=True) if there): {
-            task: float(np.exp(log)) for task, log, there in zip(table.tasks, row, inside, strict=True) if there
+        frozenset(task for task, member in zip(table.tasks, members, strict=True) if member): {
+            task: float(np.exp(log)) for task, log, member in zip(table.tasks, row, members, strict=True) if member
         }
-        for inside, row in zip(table.subsets, logs - logs[-1], strict=True)
+        for members, row in zip(table.subsets, logs - logs[-1], strict=True)
     }
     return Estimate(pair_gains_of(logs), cost, losses, marginal_effects_of(logs))
 
 
 def estimate_from_pairs(table: TruthTable, logs: Array, fraction: float) -> Estimate:
-    """What the networks of one and of two tasks say, as HOA does.
+    """Returns the estimate from networks of one and of two tasks, as in HOA.
 
     Args:
-        table: whose tasks.
+        table: the table with the tasks.
         logs: log losses [subsets, tasks].
-        fraction: of a training, that each of these networks took.
+        fraction: the fraction of a full training that each network took.
     """
     n = len(table.tasks)
     gains = np.full((n, n), np.nan)
@@ -145,13 +146,13 @@ def estimate_from_pairs(table: TruthTable, logs: Array, fraction: float) -> Esti
     return Estimate(gains, fraction * n * (n + 1) / 2, losses)
 
 
-def offered() -> dict[str, object]:
-    """Estimators of other packages, by the name of their entry point in the group "tagalong.estimators"."""
+def plugin_estimators() -> dict[str, object]:
+    """Returns the estimators of other packages, by the name of their entry point in "tagalong.estimators"."""
     return load_plugins("estimators")
 
 
-def problem_of(table: TruthTable) -> Problem | None:
-    """The problem that a table is of, where it comes with the package; None where its data are elsewhere."""
+def load_table_problem(table: TruthTable) -> Problem | None:
+    """Loads the problem of a table; returns None if its data are not available."""
     load = table.about.get("load")
     if load is None:
         return None
@@ -164,19 +165,19 @@ def problem_of(table: TruthTable) -> Problem | None:
     return problem if problem.fingerprint == table.about["fingerprint"] else None
 
 
-def measured(table: TruthTable, problem: Problem, estimator: Any, seed: int, every: int = 4) -> Estimate:
-    """What an estimator says of a table's tasks.
+def measure_estimate(table: TruthTable, problem: Problem, estimator: Any, seed: int, every: int = 4) -> Estimate:
+    """Measures an estimator on the problem of a table.
 
     Args:
-        table: of this problem.
-        problem: what is trained.
-        estimator: an `Estimator` for the meter, a class of these, or a function from (problem, seed) to (gains
+        table: the table.
+        problem: the problem of the table.
+        estimator: an `Estimator`, a subclass of it, or a function that takes (problem, seed) and returns (gains
             [source, target], cost).
-        seed: of the network.
-        every: steps between two measurements.
+        seed: the seed of the network.
+        every: the number of steps from one measurement to the next.
 
     Raises:
-        ValueError: the gains are not of this table's tasks.
+        ValueError: the gains have another shape.
     """
     if isinstance(estimator, type) and issubclass(estimator, Estimator):
         estimator = estimator()
@@ -184,7 +185,7 @@ def measured(table: TruthTable, problem: Problem, estimator: Any, seed: int, eve
         gains, cost = estimator(problem, seed)
         gains, n = np.asarray(gains, dtype=np.float64), len(table.tasks)
         if gains.shape != (n, n):
-            raise ValueError(f"`gains` must be [source, target] of {n} tasks, found the shape {gains.shape}")
+            raise InvalidInput("gains", f"must be [source, target] of {n} tasks", f"the shape {gains.shape}")
         return Estimate(gains, float(cost))
     settings = {"estimator": estimator, "held_out": True, "every": every}
     trained = train(problem, Job(problem.names, seed), meter=settings)

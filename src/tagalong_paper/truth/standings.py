@@ -1,4 +1,4 @@
-"""The leaderboard: which estimator predicts best what truly helps, and what do its groups bring?"""
+"""The leaderboard: which estimator best predicts what truly helps, and how good are its groups?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from .estimates import Estimate, correlation, estimates, marginal_effects, measured, offered, pair_gains, problem_of
+from tagalong.errors import InvalidInput
+
+from .estimates import (
+    Estimate,
+    correlation,
+    estimates,
+    load_table_problem,
+    marginal_effects,
+    measure_estimate,
+    pair_gains,
+    plugin_estimators,
+)
 from .truth_table import TruthTable, load_truth, truth_names
 
 BUDGETS = (2, 3, 4)
@@ -19,16 +30,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Standing:
-    """How an estimator does on a table, averaged over the seeds that it was measured with.
+    """The scores of an estimator on a table, averaged over seeds.
 
     Attributes:
-        estimator: its name.
-        table: its name.
-        pairs: correlation with the true gains of pairs.
-        marginal: correlation with the true effect of joining, averaged over all sets.
-        changes: by budget, the true change of test losses of its groups against all together; negative is better.
-        cost: in trainings of the network of all tasks, that one left out.
-        seeds: how many.
+        estimator: the name of the estimator.
+        table: the name of the table.
+        pairs: correlation with the true gains in pairs.
+        marginal: correlation with the true effects of joining a set, averaged over all sets.
+        changes: by budget, the true change of the test loss of its groups relative to one network for all tasks;
+            negative is better.
+        cost: in trainings of the network of all tasks, not counting that training itself.
+        seeds: the number of seeds.
     """
 
     estimator: str
@@ -40,7 +52,7 @@ class Standing:
     seeds: int
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Returns a JSON document."""
         return asdict(self) | {"changes": {str(budget): change for budget, change in self.changes.items()}}
 
 
@@ -51,37 +63,37 @@ def leaderboard(
     seeds: int = 3,
     progress: Callable[[str], None] | None = None,
 ) -> list[Standing]:
-    """Every estimator on every table.
+    """Scores every estimator on every table.
 
-    Estimators of other packages (entry point group "tagalong.estimators") are measured now, on problems that come with
-    the package; all others are looked up.
+    Estimators of other packages (entry point group "tagalong.estimators") are measured now, on tagalong's own problems;
+    all others are looked up in the tables.
 
     Args:
-        tables: names; all by default.
-        budgets: how many networks there may be.
-        seeds: of estimates, each from networks of one seed.
-        progress: is told what is being looked at.
+        tables: names of truth tables; all by default.
+        budgets: numbers of networks.
+        seeds: the number of seeds; each gives an estimate.
+        progress: receives a message about each measurement.
 
     Raises:
-        ValueError: there is no such table, or no seed, or a single value where a list is needed.
+        ValueError: there is no such table, no seed, or a single value where a list is needed.
     """
     if not isinstance(seeds, Integral) or isinstance(seeds, bool) or seeds < 1:
-        raise ValueError(f"`seeds` must be at least 1, found {seeds!r}")
+        raise InvalidInput("seeds", "must be a positive integer", repr(seeds))
     for argument, given in {"tables": tables, "budgets": budgets}.items():
         if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
-            raise ValueError(f"`{argument}` must be a list, found {given!r}; write [{given!r}]")
+            raise InvalidInput(argument, "must be a list", repr(given), f"write [{given!r}]")
     found: list[Standing] = []
-    theirs = offered()
+    plugins = plugin_estimators()
     for name in truth_names() if tables is None else tables:
         table = load_truth(name)
         truths = pair_gains(table), marginal_effects(table)
-        for label, of_seeds in _all_estimates(table, min(seeds, table.seeds), theirs, progress):
-            found.append(_standing(label, name, table, truths, of_seeds, budgets))
+        for label, by_seed in _all_estimates(table, min(seeds, table.seeds), plugins, progress):
+            found.append(_standing(label, name, table, truths, by_seed, budgets))
     return found
 
 
 def average(found: Sequence[Standing]) -> list[Standing]:
-    """Means over tables, of the estimators that stand on all of them, under the name "all tables"."""
+    """Returns means over tables, named "all tables", for the estimators that were scored on all of them."""
     tables = {one.table for one in found}
     means = []
     for name in dict.fromkeys(one.estimator for one in found):
@@ -96,21 +108,21 @@ def average(found: Sequence[Standing]) -> list[Standing]:
 
 
 def _all_estimates(
-    table: TruthTable, seeds: int, theirs: Mapping[str, object], progress: Callable[[str], None] | None
+    table: TruthTable, seeds: int, plugins: Mapping[str, object], progress: Callable[[str], None] | None
 ) -> Iterator[tuple[str, list[Estimate]]]:
     by_name: dict[str, list[Estimate]] = {}
     for seed in range(seeds):
         for name, estimate in estimates(table, seed):
             by_name.setdefault(name, []).append(estimate)
     yield from by_name.items()
-    problem = problem_of(table) if theirs else None
-    for name, estimator in theirs.items() if problem is not None else ():
+    problem = load_table_problem(table) if plugins else None
+    for name, estimator in plugins.items() if problem is not None else ():
         if progress is not None:
             progress(f"measuring {name} on {table.about['problem']}")
         assert problem is not None
         try:
-            yield name, [measured(table, problem, estimator, seed) for seed in range(seeds)]
-        except Exception as error:  # a broken package must not hide the others
+            yield name, [measure_estimate(table, problem, estimator, seed) for seed in range(seeds)]
+        except Exception as error:  # one broken plug-in must not stop the others
             log.warning("the estimator %r cannot be measured on %s: %s", name, table.about["problem"], error)
 
 
@@ -119,22 +131,22 @@ def _standing(
     name: str,
     table: TruthTable,
     truths: tuple[Any, Any],
-    of_seeds: Sequence[Estimate],
+    by_seed: Sequence[Estimate],
     budgets: Sequence[int],
 ) -> Standing:
-    pairs = np.mean([correlation(one.gains, truths[0]) for one in of_seeds])
-    joining = [one.gains if one.joining is None else one.joining for one in of_seeds]
+    pairs = np.mean([correlation(one.gains, truths[0]) for one in by_seed])
+    joining = [one.gains if one.joining is None else one.joining for one in by_seed]
     marginal = np.mean([correlation(gains, truths[1]) for gains in joining])
     possible = [budget for budget in budgets if budget <= len(table.tasks)]
-    changes = {budget: [_change(one, table, budget) for one in of_seeds] for budget in possible}
+    changes = {budget: [_change(one, table, budget) for one in by_seed] for budget in possible}
     return Standing(
         label,
         name,
         float(pairs),
         float(marginal),
-        {budget: float(np.mean(some)) for budget, some in changes.items()},
-        float(np.mean([one.cost for one in of_seeds])),
-        len(of_seeds),
+        {budget: float(np.mean(values)) for budget, values in changes.items()},
+        float(np.mean([one.cost for one in by_seed])),
+        len(by_seed),
     )
 
 

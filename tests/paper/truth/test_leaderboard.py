@@ -1,4 +1,4 @@
-"""The leaderboard: estimators in the tables, pairs, and those of other packages."""
+"""The leaderboard: estimators in the tables, pairs, and estimators of other packages."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,11 +9,11 @@ import pytest
 from tagalong.measure import Estimator
 from tagalong.problems import load_problem
 from tagalong_paper.truth import Standing, average, leaderboard, load_truth, marginal_effects, standings
-from tagalong_paper.truth.estimates import measured
+from tagalong_paper.truth.estimates import measure_estimate
 
 
 class Drop(Estimator):
-    """By how much the loss falls."""
+    """The decrease of the loss."""
 
     name, needs, ratio = "drop", frozenset({"after"}), False
 
@@ -21,7 +21,7 @@ class Drop(Estimator):
         return seen.before - seen.after
 
 
-def test_every_estimator_stands_on_every_table() -> None:
+def test_every_estimator_is_scored_on_every_table() -> None:
     table = load_truth("nhanes")
     found = leaderboard(["nhanes"], budgets=(2,), seeds=1)
     names = {one.estimator for one in found}
@@ -30,7 +30,7 @@ def test_every_estimator_stands_on_every_table() -> None:
     assert all(-1 <= one.pairs <= 1 and np.isfinite(one.changes[2]) and one.cost >= 0 for one in found)
 
 
-def test_an_average_is_of_estimators_that_stand_on_every_table() -> None:
+def test_only_estimators_scored_on_every_table_are_averaged() -> None:
     def one(name: str, table: str, value: float) -> Standing:
         return Standing(name, table, value, 2 * value, {2: -value}, 1.0, 3)
 
@@ -43,14 +43,14 @@ def test_estimators_of_other_packages_are_measured(monkeypatch: pytest.MonkeyPat
     table = load_truth("nhanes")
     truth = marginal_effects(table)
     theirs = {"knows": lambda problem, seed: (np.nan_to_num(truth), 0.5)}
-    monkeypatch.setattr(standings, "offered", lambda: theirs)
-    monkeypatch.setattr(standings, "problem_of", lambda table: object())
+    monkeypatch.setattr(standings, "plugin_estimators", lambda: theirs)
+    monkeypatch.setattr(standings, "load_table_problem", lambda table: object())
     knows = next(one for one in leaderboard(["nhanes"], budgets=(2,), seeds=1) if one.estimator == "knows")
     assert knows.marginal == pytest.approx(1)
     assert knows.cost == 0.5
 
 
-def test_an_estimator_that_fails_hides_no_other(
+def test_a_failing_estimator_does_not_stop_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def breaks(problem: object, seed: int) -> tuple[np.ndarray, float]:
@@ -61,21 +61,21 @@ def test_an_estimator_that_fails_hides_no_other(
         "small": lambda problem, seed: (np.zeros((2, 2)), 0.5),
         "fine": lambda problem, seed: (np.eye(9), 0.5),
     }
-    monkeypatch.setattr(standings, "offered", lambda: theirs)
-    monkeypatch.setattr(standings, "problem_of", lambda table: object())
+    monkeypatch.setattr(standings, "plugin_estimators", lambda: theirs)
+    monkeypatch.setattr(standings, "load_table_problem", lambda table: object())
     names = {one.estimator for one in leaderboard(["nhanes"], budgets=(2,), seeds=1)}
     assert names & set(theirs) == {"fine"}
     assert "'breaks' cannot be measured on nhanes: out of ideas" in caplog.text
     assert "of 9 tasks, found the shape (2, 2)" in caplog.text
 
 
-def test_a_meter_estimator_is_measured_in_a_training_of_all_tasks() -> None:
+def test_a_meter_estimator_is_measured_while_all_tasks_train() -> None:
     problem = load_problem("nhanes").only(["systolic", "hdl"])
     problem = replace(problem, recipe=replace(problem.recipe, epochs=1))
-    estimate = measured(load_truth("nhanes"), problem, Drop(), seed=0)
+    estimate = measure_estimate(load_truth("nhanes"), problem, Drop(), seed=0)
     assert estimate.gains.shape == (2, 2)
     assert estimate.cost > 0
-    np.testing.assert_array_equal(measured(load_truth("nhanes"), problem, Drop, seed=0).gains, estimate.gains)
+    np.testing.assert_array_equal(measure_estimate(load_truth("nhanes"), problem, Drop, seed=0).gains, estimate.gains)
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_a_meter_estimator_is_measured_in_a_training_of_all_tasks() -> None:
         ({"budgets": 3}, r"`budgets` must be a list, found 3; write \[3\]"),
         ({"budgets": "23"}, "`budgets` must be a list, found '23'"),
         ({"tables": "nhanes"}, r"`tables` must be a list, found 'nhanes'; write \['nhanes'\]"),
-        ({"seeds": "3"}, "`seeds` must be at least 1, found '3'"),
-        ({"seeds": 2.5}, "`seeds` must be at least 1, found 2.5"),
-        ({"seeds": 0}, "`seeds` must be at least 1, found 0"),
+        ({"seeds": "3"}, "`seeds` must be a positive integer, found '3'"),
+        ({"seeds": 2.5}, "`seeds` must be a positive integer, found 2.5"),
+        ({"seeds": 0}, "`seeds` must be a positive integer, found 0"),
     ],
 )
-def test_wrong_types_are_refused_in_a_sentence(given: dict[str, Any], said: str) -> None:
+def test_invalid_arguments_are_errors(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         leaderboard(**{"tables": ["nhanes"], **given})

@@ -13,18 +13,18 @@ def test_importing_tagalong_does_not_import_the_checks() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_checks_draw_nothing_from_the_callers_random_numbers() -> None:
+def test_checks_leave_the_global_random_state_unchanged() -> None:
     def draw() -> list[float]:
         return [random.random(), float(np.random.rand()), float(torch.rand(()))]  # noqa: NPY002
 
-    def seeded() -> None:
+    def set_seeds() -> None:
         random.seed(1)
         np.random.seed(1)  # noqa: NPY002
         torch.manual_seed(1)
 
-    seeded()
+    set_seeds()
     expected = draw()
-    seeded()
+    set_seeds()
     threads = torch.get_num_threads()
     check_method("mtl")
     check_estimator("cosine")

@@ -1,0 +1,195 @@
+"""The setup of the paper's experiments: a problem, seeds, and one store of networks that all experiments share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tagalong.errors import InvalidInput, counted, raise_problems
+
+from .printed import TASK_NAMES
+
+if TYPE_CHECKING:
+    from tagalong.learn import Problem
+    from tagalong.progress import Progress
+    from tagalong.study import Executor, Lab
+
+SHORT_NAMES_CELEBA = {name: short for short, name in TASK_NAMES["celeba"].items()}
+SHORT_NAMES_TASKONOMY = {name: short for short, name in TASK_NAMES["taskonomy"].items()}
+SMALL_TASKS = ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard")  # 31 subsets
+PROBLEMS = ("faces", "celeba", "taskonomy")
+BUDGETS = {"faces": (2, 3, 4), "celeba": (2, 3, 4), "taskonomy": (2, 3)}
+SEEDS = {"small": 2, "full": 3}
+MIN_TASKS = 2  # fewer leave nothing to group
+
+
+@dataclass(frozen=True)
+class ExperimentSetup:
+    """The problem, the seeds and the folder of an experiment.
+
+    Attributes:
+        problem: the problem with all of its tasks.
+        out: the folder; its `run.sqlite` keeps every network, so that an interrupted experiment resumes.
+        tasks: the tasks of experiments that train every subset; None means all.
+        seeds: the seeds of the networks.
+        size: "small" or "full".
+        device: as for a `Study`.
+        progress: receives progress updates.
+        executor: as for a `Study`.
+    """
+
+    problem: Problem
+    out: Path
+    tasks: Sequence[str] | None = None
+    seeds: Sequence[int] = (0, 1, 2)
+    size: str = "full"
+    device: str = "auto"
+    progress: Progress | None = field(default=None, repr=False)
+    executor: str | Executor = "serial"
+
+    @cached_property
+    def chosen(self) -> Problem:
+        """The problem with only the chosen tasks."""
+        return self.problem if self.tasks is None else self.problem.only(self.tasks)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the experiment only has to be quick, whatever its numbers."""
+        return self.size == "small"
+
+    @property
+    def budgets(self) -> tuple[int, ...]:
+        """The paper's budgets, up to the number of tasks."""
+        return tuple(k for k in BUDGETS.get(self.problem.name, (2, 3, 4)) if k <= len(self.chosen.names))
+
+    @property
+    def printed_dataset(self) -> str | None:
+        """The data set of the paper that has the same tasks: "celeba", "taskonomy" or None."""
+        if set(self.problem.names) <= set(SHORT_NAMES_CELEBA):
+            return "celeba"
+        return "taskonomy" if self.problem.name == "taskonomy" else None
+
+    def short_name(self, task: str) -> str:
+        """Returns the paper's name of a task, a1 … a9 or s, d, n, t, k, or the task's own name if it has none."""
+        names = SHORT_NAMES_TASKONOMY if self.problem.name == "taskonomy" else SHORT_NAMES_CELEBA
+        return names.get(task, task)
+
+    @property
+    def notes(self) -> list[str]:
+        """The notes of every report: problem, rows, seeds, recipe and tasks."""
+        recipe, rows = self.problem.recipe, {part: len(split) for part, split in self.problem.splits.items()}
+        short = {task: self.short_name(task) for task in self.chosen.names}
+        names = ", ".join(task if task == name else f"{name} {task}" for task, name in short.items())
+        notes = [
+            f"{self.problem.name}, {self.size}: {rows['train']} rows for training, {rows['val']} for validation, "
+            f"{rows['test']} for test; seeds {', '.join(map(str, self.seeds))}; {recipe.optimizer}, learning rate "
+            f"{recipe.lr:g}, batches of {recipe.batch_size}, at most {counted(recipe.epochs, 'epoch')}",
+            f"tasks: {names}",
+        ]
+        return [*notes, *self.problem.notes]
+
+    @property
+    def printed_notes(self) -> list[str]:
+        """The notes of reports whose tables have numbers of the paper."""
+        start = 'columns headed "printed" hold the paper\'s numbers'
+        if self.printed_dataset is not None and self.printed_dataset != self.problem.name:
+            return [f"{start} on CelebA; the data differ, so only the pattern can be compared"]
+        if self.printed_dataset and self.is_small:
+            return [f"{start} at full size; at small size, ours mean nothing"]
+        return []
+
+    @contextmanager
+    def lab(self, problem: Problem | None = None, **recipe: Any) -> Iterator[Lab]:
+        """Opens a lab on the shared store.
+
+        Args:
+            problem: the problem to train; None means the one with the chosen tasks.
+            **recipe: settings of the recipe to change.
+        """
+        from tagalong.study import open_lab
+
+        found = problem or self.chosen
+        if recipe:
+            fingerprint = found.fingerprint
+            found = replace(found, recipe=replace(found.recipe, **recipe))
+            vars(found)["fingerprint"] = fingerprint  # the data are the same, and reading them takes long
+        with open_lab(found, self.out, executor=self.executor, device=self.device, progress=self.progress) as lab:
+            yield lab
+
+
+def load_setup(
+    problem: str = "faces",
+    size: str = "small",
+    *,
+    out: Path | None = None,
+    seeds: int | None = None,
+    tasks: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+    executor: str = "serial",
+) -> ExperimentSetup:
+    """Loads a problem and prepares the folder of an experiment.
+
+    Args:
+        problem: "faces", "celeba" or "taskonomy".
+        size: "small" to run in seconds, "full" for the paper's size.
+        out: the folder; by default `runs/paper-PROBLEM-SIZE`.
+        seeds: the number of seeds; by default 2 at small size, and the paper's 3 at full size (Taskonomy: 1).
+        tasks: the tasks to use; by default five at small size, and all at full size.
+        options: options of the problem, such as the folder of its data.
+        recipe: settings of the recipe to change.
+        device: as for a `Study`.
+        progress: receives progress updates.
+        executor: as for a `Study`.
+
+    Raises:
+        ValueError: the problem or the size is unknown, the problem is not installed, or the folder holds a run of
+            another problem.
+    """
+    _check_arguments(problem, size, seeds, recipe or {})
+    from tagalong.problems import load_problem
+    from tagalong.study import check_lab, claim_folder
+
+    folder = out or Path("runs") / f"paper-{problem}-{size}"
+    check_lab(folder, executor=executor, device=device)  # before drawing or decoding images, which takes minutes
+    loaded = load_problem(problem, **{**(options or {}), "size": size, "progress": progress})
+    if recipe:
+        loaded = replace(loaded, recipe=replace(loaded.recipe, **recipe))
+    names = (loaded if tasks is None else loaded.only(tasks)).names
+    if len(names) < MIN_TASKS:
+        raise InvalidInput("tasks", f"must be at least {MIN_TASKS}, or there is nothing to group", repr(names[0]))
+    default = SMALL_TASKS if size == "small" and set(SMALL_TASKS) <= set(loaded.names) else None
+    count = seeds or (1 if problem == "taskonomy" else SEEDS[size])
+    setup = ExperimentSetup(
+        loaded, folder, default if tasks is None else tuple(tasks), range(count), size, device, progress, executor
+    )
+    claim_folder(folder, loaded, {"seeds": list(setup.seeds), "size": size})
+    return setup
+
+
+def _check_arguments(problem: str, size: str, seeds: int | None, recipe: Mapping[str, Any]) -> None:
+    from dataclasses import fields
+
+    from tagalong.learn import Recipe
+    from tagalong.problems import problem_names
+
+    problems = []
+    if problem not in PROBLEMS:
+        problems.append(InvalidInput("problem", f"must be one of {', '.join(map(repr, PROBLEMS))}", repr(problem)))
+    elif problem not in problem_names():
+        missing = f"{problem!r} is not available in this installation"
+        problems.append(InvalidInput("problem", missing, hint="'faces' is a substitute for it"))
+    if size not in SEEDS:
+        problems.append(InvalidInput("size", "must be 'small' or 'full'", repr(size)))
+    if seeds is not None and seeds < 1:
+        problems.append(InvalidInput("seeds", "must be a positive integer", repr(seeds)))
+    known = sorted(one.name for one in fields(Recipe))
+    if unknown := [name for name in recipe if name not in known]:
+        problems.append(InvalidInput("recipe", f"can change {', '.join(known)}", ", ".join(unknown)))
+    raise_problems(problems)

@@ -1,0 +1,132 @@
+"""The paper's metric: the sum over tasks of test errors in percent, or of test losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tagalong.errors import InvalidInput
+from tagalong.group import Group
+from tagalong.learn import Diverged
+from tagalong.study import Lab, Oracle, Record, compare_methods
+
+if TYPE_CHECKING:
+    from tagalong.learn import Problem
+    from tagalong.study import Outcome
+
+Label = tuple[str, int | None]  # method and budget
+Subset = frozenset[str]
+MAX_TASKS = 12  # for training every subset: 4095 networks per seed
+
+
+class PaperOptimal(Oracle):
+    """The paper's "Optimal": the groups with the lowest total on test data."""
+
+    def table(self, lab: Lab, subsets: Sequence[Subset], seeds: Sequence[int]) -> dict[Subset, dict[str, float]]:
+        """Returns the test results of every subset, on which the paper chooses."""
+        return subset_table(lab, seeds)
+
+
+def is_error_rate(problem: Problem) -> bool:
+    """Whether results are error rates in percent (CelebA) rather than losses (Taskonomy)."""
+    return all(task.error_name == "error rate" for task in problem.tasks)
+
+
+def metric_noun(problem: Problem) -> str:
+    """Returns "error" or "loss"."""
+    return "error" if is_error_rate(problem) else "loss"
+
+
+def metric_name(problem: Problem) -> str:
+    """Returns "test error" or "test loss"."""
+    return f"test {metric_noun(problem)}"
+
+
+def metric_label(problem: Problem, part: str = "test") -> str:
+    """Returns the metric with its unit, such as "test error, %"."""
+    return f"{part} {metric_noun(problem)}{', %' if is_error_rate(problem) else ''}"
+
+
+def metric_digits(problem: Problem) -> int:
+    """Returns the number of decimal places with which the paper prints results."""
+    return 2 if is_error_rate(problem) else 4
+
+
+def task_result(problem: Problem, outcome: Outcome) -> float:
+    """Returns the result of one task, in the unit of the paper's tables."""
+    return 100 * outcome.error if is_error_rate(problem) else outcome.loss
+
+
+def total_result(problem: Problem, outcomes: Mapping[str, Outcome]) -> float:
+    """Returns the sum of the results of all tasks."""
+    return sum(task_result(problem, outcome) for outcome in outcomes.values())
+
+
+def error_per_row(problem: Problem) -> float:
+    """Returns what one wrong test row adds to a total error in percent; 0 for losses, which have no fixed amount."""
+    return 100 / len(problem.splits["test"]) if is_error_rate(problem) else 0.0
+
+
+def totals_by_method(problem: Problem, records: Iterable[Record], part: str = "test") -> dict[Label, list[float]]:
+    """Returns the totals of all seeds, by method and budget."""
+    found: dict[Label, list[float]] = {}
+    for record in records:
+        found.setdefault((record.method, record.budget), []).append(total_result(problem, getattr(record, part)))
+    return found
+
+
+def check_task_count(problem: Problem) -> None:
+    """Raises an error if there are too many tasks to train every subset of them."""
+    count = len(problem.names)
+    if count > MAX_TASKS:
+        raise InvalidInput(
+            "tasks",
+            f"must be at most {MAX_TASKS}, since every subset of them is trained",
+            f"{count}: {2**count - 1:,} networks per seed",
+        )
+
+
+def train_all_subsets(lab: Lab, seeds: Sequence[int]) -> None:
+    """Trains every subset of tasks, as the paper does for CelebA (511 networks) and its ablations."""
+    check_task_count(lab.problem)
+    lab.networks([lab.job(subset, seed) for seed in seeds for subset in lab.subsets()], "all subsets", diverged=True)
+
+
+def network_results(
+    lab: Lab, subset: Iterable[str], seeds: Sequence[int], part: str = "test"
+) -> dict[str, list[float]]:
+    """Returns the results of a plain network for a subset, by task and seed; NaN where training diverged."""
+    jobs = [lab.job(subset, seed) for seed in seeds]
+    rows = lab.networks(jobs, diverged=True)
+    return {task: [task_result(lab.problem, getattr(rows[job], part)[task]) for job in jobs] for task in jobs[0].tasks}
+
+
+def subset_table(lab: Lab, seeds: Sequence[int]) -> dict[Subset, dict[str, float]]:
+    """Returns the mean test results of every subset, for `select_groups`; subsets that diverged are left out.
+
+    Raises:
+        Diverged: all networks of a task diverged.
+    """
+    found = {subset: network_results(lab, subset, seeds) for subset in lab.subsets()}
+    means = {subset: {task: sum(v) / len(v) for task, v in results.items()} for subset, results in found.items()}
+    finite = {subset: results for subset, results in means.items() if all(map(math.isfinite, results.values()))}
+    if lost := set(lab.problem.names) - set().union(*finite):
+        raise Diverged(f"every network of {', '.join(sorted(lost))} diverged; lower `recipe.lr`")
+    return finite
+
+
+def grouping_totals(lab: Lab, groups: Iterable[Group], seeds: Sequence[int], part: str = "test") -> list[float]:
+    """Returns the total of each seed, with each task's result from the network that serves it."""
+    sums = [0.0] * len(seeds)
+    for group in groups:
+        found = network_results(lab, group.trains, seeds, part)
+        sums = [total + sum(found[task][i] for task in group.serves) for i, total in enumerate(sums)]
+    return sums
+
+
+def random_totals(lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> dict[int, list[float]]:
+    """Returns, by budget, the exact expectation over all partitions of the tasks into that number of groups."""
+    records = compare_methods(lab, ["random"], budgets, seeds, {"random": {"exact": True}})
+    found = totals_by_method(lab.problem, records)
+    return {budget: found["random", budget] for budget in budgets}
