@@ -360,6 +360,6 @@ def test_a_file_that_was_cut_off_later_is_named(data: Path, kept: int) -> None:
     with pytest.raises(ValueError, match="found a part") as caught:
         celeba(data, pixels=PIXELS)
     todo = "delete it or name another `cache`"
-    assert str(caught.value) == f"{file} must be a whole npy file, found a part of one; {todo}"
+    assert str(caught.value) == f"{file} must be a complete npy file, found a part of one; {todo}"
     file.unlink()
     assert len(celeba(data, pixels=PIXELS).train) == 420
