@@ -76,7 +76,8 @@ def test_other_packages_offer_problems(offered, caplog) -> None:
         "the problem 'broken' of broken_problems:coins cannot be loaded: no wheels",
         "the problem 'cards' of test_registry:CARDS cannot be loaded: it must have the name 'cards', found 'card'",
         "the problem 'faces' of test_registry:coins is not used: another problem has this name already",
-        "the problem 'number' of test_registry:NUMBER cannot be loaded: it must be a function or a ProblemSpec, found int",
+        "the problem 'number' of test_registry:NUMBER cannot be loaded: "
+        "it must be a function or a ProblemSpec, found int",
     ]
     specs = {spec.name: spec for spec in known_problems()}
     assert specs["coins"].description == "Tossed coins."
