@@ -8,7 +8,7 @@ import pytest
 
 from tagalong import Affinity, select_groups
 from tagalong.group import Group
-from tagalong.study import Cost, Outcome, ProblemInfo, Record, Results
+from tagalong.study import Cost, ProblemInfo, Record, Results, Score
 
 HOSTILE = ("<script>alert(1)</script>", "a&b", "<img src=x onerror=alert(2)>")
 
@@ -20,7 +20,7 @@ def affinity() -> Affinity:
 
 
 def results() -> Results:
-    outcomes = {task: Outcome(1.0, 0.5) for task in HOSTILE}
+    outcomes = {task: Score(1.0, 0.5) for task in HOSTILE}
     groups = (Group(HOSTILE, HOSTILE),)
     mtl = Record("mtl", None, 0, groups, outcomes, outcomes, training=Cost(1, 10, 1.0))
     alone = replace(mtl, method="<b>own</b>", groups=tuple(Group([task], [task]) for task in HOSTILE))

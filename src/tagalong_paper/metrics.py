@@ -13,7 +13,7 @@ from tagalong.study import Lab, Oracle, Record, compare_methods
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
-    from tagalong.study import Outcome
+    from tagalong.study import Score
 
 Label = tuple[str, int | None]  # method and budget
 Subset = frozenset[str]
@@ -53,12 +53,12 @@ def metric_digits(problem: Problem) -> int:
     return 2 if is_error_rate(problem) else 4
 
 
-def task_result(problem: Problem, outcome: Outcome) -> float:
+def task_result(problem: Problem, outcome: Score) -> float:
     """Returns the result of one task, in the unit of the paper's tables."""
     return 100 * outcome.error if is_error_rate(problem) else outcome.loss
 
 
-def total_result(problem: Problem, outcomes: Mapping[str, Outcome]) -> float:
+def total_result(problem: Problem, outcomes: Mapping[str, Score]) -> float:
     """Returns the sum of the results of all tasks."""
     return sum(task_result(problem, outcome) for outcome in outcomes.values())
 

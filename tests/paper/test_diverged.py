@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tagalong.learn import Diverged, Problem, Recipe, Task
-from tagalong.study import Outcome
+from tagalong.study import Score
 from tagalong_paper import ExperimentSetup, Report, Value, run_experiment
 from tagalong_paper.claims import claim_all_lower
 from tagalong_paper.experiments import capacity, hyperparameters, partner
@@ -25,7 +25,7 @@ def lab_with(lost: set[frozenset[str]]) -> Any:
     def networks(jobs: list[frozenset[str]], what: str = "", *, diverged: bool) -> dict[frozenset[str], Any]:
         assert diverged
         value = {job: math.nan if job in lost else float(len(job)) for job in jobs}
-        outcomes = {job: {task: Outcome(value[job], value[job]) for task in job} for job in jobs}
+        outcomes = {job: {task: Score(value[job], value[job]) for task in job} for job in jobs}
         return {job: SimpleNamespace(test=outcomes[job]) for job in jobs}
 
     class Job(frozenset[str]):

@@ -10,7 +10,7 @@ import numpy as np
 
 from tagalong import Affinity, Grouping, select_groups
 from tagalong.group import Group
-from tagalong.study import Cost, Outcome, ProblemInfo, Record, Results
+from tagalong.study import Cost, ProblemInfo, Record, Results, Score
 
 SETTINGS = {
     "recipe": {"optimizer": "adamw", "lr": 0.01, "epochs": 40, "amp": None},
@@ -98,9 +98,9 @@ def _records(
     for seed in (0, 1, 2):
         rng = np.random.default_rng(seed)
 
-        def outcomes(rng: np.random.Generator = rng) -> dict[str, Outcome]:
+        def outcomes(rng: np.random.Generator = rng) -> dict[str, Score]:
             drawn = 1 + change + 0.004 * rng.normal(size=len(tasks)) * (method != "mtl")
-            return {task: Outcome(float(x), float(10 * x)) for task, x in zip(tasks, drawn, strict=True)}
+            return {task: Score(float(x), float(10 * x)) for task, x in zip(tasks, drawn, strict=True)}
 
         deciding = Cost(1, 150, 30.0) if method == "tag" else Cost()
         training = Cost(count, 100 * count, 20.0 * count)

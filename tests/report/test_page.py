@@ -20,7 +20,7 @@ import tagalong.report
 from tagalong.group import select_groups_by_budget
 from tagalong.report import write_report
 from tagalong.report.page.document import as_script
-from tagalong.study import Cost, Outcome, Results, read_run
+from tagalong.study import Cost, Results, Score, read_run
 
 
 def data_of(page: Path) -> dict:
@@ -155,8 +155,8 @@ def test_missing_values_of_networks_trained_elsewhere_are_left_out(tmp_path: Pat
     records = [
         replace(
             record,
-            val={task: Outcome(found.loss, math.nan) for task, found in record.val.items()},
-            test={task: Outcome(found.loss, math.nan) for task, found in record.test.items()},
+            val={task: Score(found.loss, math.nan) for task, found in record.val.items()},
+            test={task: Score(found.loss, math.nan) for task, found in record.test.items()},
             deciding=Cost(),
             training=Cost(),
             parameters=0,

@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from tagalong.learn import Job, Problem, Recipe, Task, train, train_many
-from tagalong.study import Chunk, Outcome, Packed, SearchLog, Store, Study, Trial
+from tagalong.study import Chunk, NetworkResult, Score, SearchLog, Store, Study, Trial
 from tagalong.study.executors import Advance, Serial
 from tagalong.study.keys import Keys
 from tagalong.study.methods import Auto
 from tagalong.study.methods.auto import LabOracle
-from tagalong.study.store import Row
 
 
 @pytest.fixture
@@ -149,8 +148,8 @@ def test_a_task_without_labels_in_a_half_is_compared_by_the_other(problem: Probl
 
 def test_a_task_that_is_learnt_without_any_loss_can_be_compared() -> None:
     job = Job(("a", "b"), 0)
-    outcomes = {"a": Outcome(0.0, 0.0), "b": Outcome(2.0, 2.0)}
-    row = Row("key", job, outcomes, outcomes, 8, 1.0, 1, 0, {"a": (0.0, 0.0), "b": (1.0, 3.0)})
+    outcomes = {"a": Score(0.0, 0.0), "b": Score(2.0, 2.0)}
+    row = NetworkResult(job, outcomes, outcomes, 8, 1.0, 1, 0, {"a": (0.0, 0.0), "b": (1.0, 3.0)})
 
     class OneRow:
         problem = SimpleNamespace(names=("a", "b"))
@@ -158,7 +157,7 @@ def test_a_task_that_is_learnt_without_any_loss_can_be_compared() -> None:
         def job(self, tasks: object, seed: int) -> Job:
             return job
 
-        def networks(self, jobs: object, what: str, **more: bool) -> dict[Job, Row]:
+        def networks(self, jobs: object, what: str, **more: bool) -> dict[Job, NetworkResult]:
             return {job: row}
 
     (seen,) = LabOracle(OneRow(), [0]).train([Trial(frozenset("ab"), 0)])
@@ -190,7 +189,7 @@ def test_deciding_counts_every_training_and_what_measuring_adds(problem: Problem
     with Store(tmp_path / "run.sqlite") as store:
         keys = Keys(problem, "cpu")
         jobs = [Job(tuple(one["tasks"]), one["seed"]) for one in trained]
-        steps = sum(row.steps for row in store.rows([keys.of(job) for job in jobs]).values())
+        steps = sum(row.steps for row in store.results([keys.of(job) for job in jobs]).values())
     assert auto.deciding.steps == steps + round(told["measuring"] * mtl.training.steps)
 
 
@@ -208,6 +207,6 @@ class _Noting(Serial):
     def __init__(self) -> None:
         self.trained: list[Chunk] = []
 
-    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[Packed]]]:
+    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         self.trained += chunks
         yield from super().map(chunks, advance)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tagalong.group import Group
 from tagalong.learn import MLP, Job, Network, Problem, Recipe, Split, Task, build_network, train
-from tagalong.study import Best, Outcome, ProblemInfo, Record, Results, Study
+from tagalong.study import Best, ProblemInfo, Record, Results, Score, Study
 from tagalong.study import best as best_module
 from tagalong.study.best import keep_best, recommended_record
 
@@ -242,7 +242,7 @@ def test_raw_rows_are_prepared_as_those_that_were_learnt_from(tmp_path: Path) ->
 def records(val: list[float]) -> list[Record]:
     groups = (Group("ab", "ab"),)
     return [
-        Record("mtl", None, seed, groups, {task: Outcome(loss, 0.0) for task in "ab"}, {t: Outcome(1, 0) for t in "ab"})
+        Record("mtl", None, seed, groups, {task: Score(loss, 0.0) for task in "ab"}, {t: Score(1, 0) for t in "ab"})
         for seed, loss in enumerate(val)
     ]
 
@@ -260,8 +260,8 @@ def test_the_recommended_networks_are_kept(problem: Problem, tmp_path: Path) -> 
             None,
             seed,
             (Group(names, names),),
-            {task: Outcome(score.loss, score.error) for task, score in one.val.items()},
-            {task: Outcome(score.loss, score.error) for task, score in one.test.items()},
+            {task: Score(score.loss, score.error) for task, score in one.val.items()},
+            {task: Score(score.loss, score.error) for task, score in one.test.items()},
             networks=(f"key {seed}",),
         )
         for seed, one in trained.items()

@@ -13,7 +13,19 @@ from diverging_small import LOST, NAMES, diverges, diverging_problem
 from tagalong.group import Group
 from tagalong.learn import Diverged, Job
 from tagalong.report import write_report
-from tagalong.study import Choice, Chunk, Decision, Lab, Method, Packed, Results, SearchLog, Store, Study, make_executor
+from tagalong.study import (
+    Choice,
+    Chunk,
+    Decision,
+    Lab,
+    Method,
+    NetworkResult,
+    Results,
+    SearchLog,
+    Store,
+    Study,
+    make_executor,
+)
 from tagalong.study.best import keep_best, recommended_record
 from tagalong.study.executors import Advance, Serial
 from tagalong.study.relative_losses import relative_losses
@@ -28,7 +40,7 @@ class Noting(Serial):
     def __init__(self) -> None:
         self.jobs: list[Job] = []
 
-    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[Packed]]]:
+    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         self.jobs += [job for chunk in chunks for job in chunk.jobs]
         return super().map(chunks, advance)
 

@@ -8,7 +8,7 @@ from told_small import TASKS, losses_of, rows_of
 
 from tagalong.affinity import Affinity
 from tagalong.group import Group
-from tagalong.study import Cost, External, Outcome, ProblemInfo, Record, Results, Study, plan
+from tagalong.study import Cost, External, ProblemInfo, Record, Results, Score, Study, plan
 from tagalong.study.uncertainty import row_noise
 
 
@@ -80,7 +80,7 @@ def test_the_verdict_is_the_one_a_study_gives_on_the_same_numbers() -> None:
                 losses = {}
                 for group in groups:
                     losses |= losses_of(tuple(sorted(group.trains)), seed, part)
-                outcomes[part] = {task: Outcome(loss, float("nan")) for task, loss in losses.items()}
+                outcomes[part] = {task: Score(loss, float("nan")) for task, loss in losses.items()}
             size = len(groups)
             training = Cost(size, 10 * size, 1.0 * size)
             records.append(

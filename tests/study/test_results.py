@@ -12,7 +12,7 @@ from torch import nn
 from verdict_records import APART, TOGETHER, records, results, together
 
 from tagalong.learn import MLP, Problem, Split, Task
-from tagalong.study import Cost, Outcome, ProblemInfo, Record, Results
+from tagalong.study import Cost, ProblemInfo, Record, Results, Score
 from tagalong.study.decisions import latency
 
 HEADINGS = "method budget nets total loss vs mtl vs random decide train size latency"
@@ -125,7 +125,7 @@ def test_the_file_holds_the_table_for_other_programmes() -> None:
 
 
 def test_what_is_saved_is_the_same_again(tmp_path: Path) -> None:
-    lost = [replace(one, test={**one.test, "a": Outcome(one.test["a"].loss, math.nan)}) for one in found()]
+    lost = [replace(one, test={**one.test, "a": Score(one.test["a"].loss, math.nan)}) for one in found()]
     before = results(lost, noise={("tag", 2): 0.01, ("stl", None): math.inf}, settings={"seeds": [0, 1, 2]})
     file = before.save(tmp_path / "run")
     assert file == tmp_path / "run" / "results.json"
@@ -166,7 +166,7 @@ def test_a_missing_file_is_said() -> None:
 def test_records_must_fit_together() -> None:
     with pytest.raises(ValueError, match="at least one record"):
         results([])
-    wrong = replace(together(1)[0], val={"a": Outcome(1.0, 0.0)})
+    wrong = replace(together(1)[0], val={"a": Score(1.0, 0.0)})
     with pytest.raises(ValueError, match="several problems") as refused:
         results([wrong, wrong])
     assert "must have a val score for each task and no other; not so for: b" in str(refused.value)

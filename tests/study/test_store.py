@@ -37,7 +37,7 @@ def test_a_row_comes_back_as_it_was_trained(tmp_path):
         store.add(entries(trained))
     with Store(tmp_path / "run.sqlite") as store:
         key = KEYS.of(trained.job)
-        row = store.rows([key, "of nobody"])[key]
+        row = store.results([key, "of nobody"])[key]
         assert row.job == trained.job
         assert (row.steps, row.parameters, row.best_epoch) == (trained.steps, trained.parameters, trained.best_epoch)
         for part in ("val", "test"):
@@ -57,14 +57,14 @@ def test_what_is_there_stays(tmp_path):
         store.add(entries(fake(Job(("a",), 0), loss=1.0)))
         store.add(entries(fake(Job(("a",), 0), loss=2.0), fake(Job(("b",), 0))))
         assert len(store) == 2
-        assert store.rows([KEYS.of(Job(("a",), 0))])[KEYS.of(Job(("a",), 0))].val["a"].loss == 1.0
+        assert store.results([KEYS.of(Job(("a",), 0))])[KEYS.of(Job(("a",), 0))].val["a"].loss == 1.0
 
 
 def test_losses_that_are_not_numbers_come_back_as_nan(tmp_path):
     job = Job(("a",), 0)
     with Store(tmp_path / "run.sqlite") as store:
         store.add(entries(fake(job, loss=float("nan"))))
-        assert np.isnan(store.rows([KEYS.of(job)])[KEYS.of(job)].test["a"].loss)
+        assert np.isnan(store.results([KEYS.of(job)])[KEYS.of(job)].test["a"].loss)
 
 
 def test_prune_drops_large_parts_of_networks_nobody_recommends_and_keeps_rows(tmp_path):
@@ -106,7 +106,7 @@ def test_more_keys_than_sqlite_takes_at_once(tmp_path):
     jobs = [Job(("a",), seed) for seed in range(1203)]
     with Store(tmp_path / "run.sqlite") as store:
         store.add(entries(*map(fake, jobs)))
-        assert len(store.rows(KEYS.of(job) for job in jobs)) == len(jobs)
+        assert len(store.results(KEYS.of(job) for job in jobs)) == len(jobs)
 
 
 def test_affinities_come_back_bit_for_bit(tmp_path):
@@ -222,7 +222,7 @@ def test_two_processes_write_one_file(processes, tmp_path):
     assert [writer.exitcode for writer in writers] == [0, 0]
     with Store(path) as store:
         assert len(store) == 90
-        rows = store.rows(KEYS.of(Job(("a",), seed)) for seed in range(90))
+        rows = store.results(KEYS.of(Job(("a",), seed)) for seed in range(90))
         assert [rows[KEYS.of(Job(("a",), seed))].val["a"].loss for seed in (0, 89)] == [0.0, 30.0]
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)

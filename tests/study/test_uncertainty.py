@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tagalong.group import Group
-from tagalong.study import Outcome, Record, row_stderr
+from tagalong.study import Record, Score, row_stderr
 from tagalong.study.uncertainty import row_noise
 
 TASKS = ("a", "b")
@@ -75,7 +75,7 @@ def test_one_row_leaves_everything_open() -> None:
 
 
 def record(method: str, budget: int | None, seed: int, groups: tuple[Group, ...]) -> Record:
-    outcomes = {task: Outcome(1.0, 0.0) for task in TASKS}
+    outcomes = {task: Score(1.0, 0.0) for task in TASKS}
     return Record(method, budget, seed, groups, outcomes, outcomes)
 
 

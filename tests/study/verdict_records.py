@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tagalong.group import Group
-from tagalong.study import Cost, Outcome, ProblemInfo, Record, Results
+from tagalong.study import Cost, ProblemInfo, Record, Results, Score
 
 TASKS = ("a", "b")
 TOGETHER = (Group("ab", "ab"),)
@@ -25,8 +25,8 @@ def records(
 ) -> list[Record]:
     """One record per seed, whose losses are `base` changed by so much, the same for both tasks."""
 
-    def outcomes(change: float) -> dict[str, Outcome]:
-        return {"a": Outcome(base * (1 + change), 0.25), "b": Outcome(2 * (1 + change), 0.5)}
+    def outcomes(change: float) -> dict[str, Score]:
+        return {"a": Score(base * (1 + change), 0.25), "b": Score(2 * (1 + change), 0.5)}
 
     count = len(groups)
     return [

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tagalong.learn import Job
-from tagalong.study import Chunk, Packed, train_chunk
+from tagalong.study import Chunk, NetworkResult, train_chunk
 from tagalong.testing import FailedChecks, check_executor
 
 
@@ -25,10 +25,10 @@ class InProcess:
     def start(self, problem: Any, device: str) -> None:
         self.problem, self.device = problem, device
 
-    def train(self, chunk: Chunk, number: int, advance: Any) -> list[Packed]:
+    def train(self, chunk: Chunk, number: int, advance: Any) -> list[NetworkResult]:
         return train_chunk(self.problem, chunk, self.device, advance)
 
-    def map(self, chunks: Any, advance: Any) -> Iterator[tuple[Chunk, list[Packed]]]:
+    def map(self, chunks: Any, advance: Any) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         for number, chunk in enumerate(chunks):
             yield chunk, self.train(chunk, number, advance)
 
@@ -62,7 +62,7 @@ class ReversesNetworks(InProcess):
         return super().train(chunk, number, advance)[::-1]
 
 
-def with_weights(packed: Packed, change: Any) -> Packed:
+def with_weights(packed: NetworkResult, change: Any) -> NetworkResult:
     assert packed.weights is not None
     state = torch.load(io.BytesIO(packed.weights), weights_only=True)
     content = io.BytesIO()
@@ -191,7 +191,7 @@ def test_the_check_trains_every_kind_of_network() -> None:
     seen: list[Chunk] = []
 
     class RecordsChunks(InProcess):
-        def map(self, chunks: Any, advance: Any) -> Iterator[tuple[Chunk, list[Packed]]]:
+        def map(self, chunks: Any, advance: Any) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
             seen.extend(chunks)
             return super().map(chunks, advance)
 

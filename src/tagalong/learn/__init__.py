@@ -1,5 +1,7 @@
 """How is a network for some tasks trained?"""
 
+from tagalong.score import Score as Score
+
 from .balance import check_rule as check_rule
 from .batchable import why_not_batched as why_not_batched
 from .batched import train_many as train_many
@@ -31,7 +33,6 @@ from .rows import MappedTensor as MappedTensor
 from .rows import Rows as Rows
 from .rows import Split as Split
 from .rows import require_in_memory as require_in_memory
-from .scoring import Score as Score
 from .scoring import mean_loss as mean_loss
 from .scoring import outputs_on as outputs_on
 from .splitting import PARTS as PARTS

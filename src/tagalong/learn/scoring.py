@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from tagalong.score import Score
 
 from .network import Network, evaluation_mode
 from .problem import Problem
@@ -18,22 +19,7 @@ from .task import Task, squeeze_like
 TIE_TOLERANCE = 1e-6  # relative to the largest score
 
 
-@dataclass(frozen=True, eq=False)
-class Score:
-    """The score of a task on some rows.
-
-    Attributes:
-        loss: the mean over the rows with a label.
-        error: the value of the task's error measure; lower is better.
-        rows: the loss of every row, NaN where the label is missing; None if it was not kept.
-    """
-
-    loss: float
-    error: float
-    rows: NDArray[np.float32] | None = field(default=None, repr=False)
-
-
-UNKNOWN = Score(float("nan"), float("nan"))  # for networks that diverged
+UNKNOWN = Score(float("nan"), float("nan"))  # of a task in a network that diverged
 
 
 @torch.no_grad()

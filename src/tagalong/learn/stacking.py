@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from tagalong.score import Score
+
 from .network import Network, evaluation_mode
 from .problem import Problem
 from .rows import require_in_memory
-from .scoring import Score, error_of, mean_loss, precise
+from .scoring import error_of, mean_loss, precise
 from .task import Task
 
 PURPOSE = "training many networks together"  # what needs rows in memory, for messages

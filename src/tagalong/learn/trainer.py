@@ -21,6 +21,7 @@ from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, raise_problems
 from tagalong.files import open_atomic
 from tagalong.measure import AffinityMeter
+from tagalong.score import Score
 
 from .balance import make_balancer
 from .network import build_network, evaluation_mode
@@ -28,7 +29,7 @@ from .problem import Problem
 from .randomness import batches, derive_seed, reseed
 from .recipe import LossWindows, Recipe
 from .rows import Batch, Rows, Split
-from .scoring import UNKNOWN, Score, loss_and_labels, losses_on, scores_on
+from .scoring import UNKNOWN, loss_and_labels, losses_on, scores_on
 
 logger = logging.getLogger(__name__)
 

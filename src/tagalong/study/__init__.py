@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tagalong.progress import Progress as Progress
+    from tagalong.score import Score as Score
 
     from .backend import Lab as Lab
     from .backend import check_lab as check_lab
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from .planning import plan as plan
     from .records import Cost as Cost
     from .records import Label as Label
-    from .records import Outcome as Outcome
     from .records import ProblemInfo as ProblemInfo
     from .records import Record as Record
     from .results import Results as Results
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .search import Trial as Trial
     from .search_log import Lesson as Lesson
     from .search_log import SearchLog as SearchLog
-    from .store import Packed as Packed
+    from .store import NetworkResult as NetworkResult
     from .store import Store as Store
     from .store import StoreError as StoreError
     from .study import Study as Study
@@ -69,8 +69,8 @@ _HOMES = {
     "Method": ".methods",
     "MethodSummary": ".summary",
     "Oracle": ".methods",
-    "Outcome": ".records",
-    "Packed": ".store",
+    "Score": "tagalong.score",
+    "NetworkResult": ".store",
     "Plan": ".planning",
     "ProblemInfo": ".records",
     "Progress": "tagalong.progress",

@@ -23,7 +23,7 @@ from .keys import Keys
 from .records import Cost, Record
 from .relative_losses import Subset
 from .run_folder import log_to, store_problem
-from .store import Losses, Packed, Row, Store
+from .store import Losses, NetworkResult, Store
 
 logger = logging.getLogger(__name__)
 BATCH = {"cpu": 64}  # networks of a chunk, by device: more is no faster there, and a kill costs a chunk
@@ -128,7 +128,7 @@ class Lab:
         self.keys = Keys(problem, device)
         self._executor, self._started = executor, False
         self._progress, self._partial = progress or NoProgress(), partial
-        self._rows: dict[Job, Row] = {}
+        self._rows: dict[Job, NetworkResult] = {}
         self._asked: set[Job] = set()
         self._lost: set[Job] = set()
 
@@ -155,13 +155,15 @@ class Lab:
         sizes = range(smallest, (len(names) if largest is None else min(largest, len(names))) + 1)
         return [frozenset(chosen) for size in sizes for chosen in combinations(names, size)]
 
-    def networks(self, jobs: Iterable[Job], what: str = "networks", *, diverged: bool = False) -> dict[Job, Row]:
+    def networks(
+        self, jobs: Iterable[Job], what: str = "networks", *, diverged: bool = False
+    ) -> dict[Job, NetworkResult]:
         """These networks, trained if they are not there yet. One that diverged is kept as such, not trained again.
 
         Args:
             jobs: which.
             what: to tell whoever watches.
-            diverged: give those that diverged too, see `Row.diverged`.
+            diverged: give those that diverged too, see `NetworkResult.diverged`.
 
         Raises:
             Diverged: some did, and nobody asked for such; all others are stored.
@@ -206,7 +208,7 @@ class Lab:
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
         """Those of these networks that are not there yet."""
         unseen = {self.keys.of(job): job for job in jobs if job not in self._rows}
-        self._rows |= {unseen[key]: row for key, row in self.store.rows(unseen).items()}
+        self._rows |= {unseen[key]: row for key, row in self.store.results(unseen).items()}
         return [job for job in unseen.values() if job not in self._rows]
 
     def cost(self, jobs: Iterable[Job]) -> Cost:
@@ -258,7 +260,7 @@ class Lab:
 
     def width(self, key: str) -> float:
         """How wide a network is."""
-        return self.store.rows([key])[key].job.width
+        return self.store.results([key])[key].job.width
 
     def restore(self, keys: Iterable[str]) -> None:
         """Brings weights and row losses back that an earlier run did not keep, by the same training again."""
@@ -305,10 +307,10 @@ class Lab:
     def _checkpoint(self, key: str) -> Path | None:
         return None if self._partial is None else self._partial / f"{key[:SHORT]}.pt"
 
-    def _add(self, packed: Iterable[Packed]) -> None:
+    def _add(self, packed: Iterable[NetworkResult]) -> None:
         self.store.add({self.keys.of(n.job): (self.keys.definition(n.job), n) for n in packed})
 
-    def _finished(self, chunks: Sequence[Chunk], what: str) -> Iterable[tuple[Chunk, list[Packed]]]:
+    def _finished(self, chunks: Sequence[Chunk], what: str) -> Iterable[tuple[Chunk, list[NetworkResult]]]:
         if not chunks:
             return
         if not self._started:

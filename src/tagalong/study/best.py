@@ -24,8 +24,9 @@ from torch.nn.utils import parametrize
 from tagalong.files import DocumentError, open_atomic, read_document, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import Network, Problem, build_network, outputs_on, read_preparation
+from tagalong.score import Score
 
-from .records import Label, Outcome, Record
+from .records import Label, Record
 from .summary import changes
 
 if TYPE_CHECKING:
@@ -220,9 +221,9 @@ def recommended_record(results: Results, label: Label | None = None) -> Record:
     return min(found, key=lambda record: (against_mean[record.seed], record.seed))
 
 
-def _mean_val(found: Sequence[Record]) -> dict[str, Outcome]:
+def _mean_val(found: Sequence[Record]) -> dict[str, Score]:
     losses = {task: [record.val[task].loss for record in found] for task in found[0].val}
-    return {task: Outcome(sum(values) / len(values), math.nan) for task, values in losses.items()}
+    return {task: Score(sum(values) / len(values), math.nan) for task, values in losses.items()}
 
 
 def _served_tasks(problem: Problem) -> tuple[Served, ...]:

@@ -18,13 +18,14 @@ from tagalong.disclaimer import disclaimer
 from tagalong.files import write_document
 from tagalong.group import Group
 from tagalong.learn import Diverged, build_network
+from tagalong.score import Score
 
 from .backend import Lab
 from .methods import Choice, Combined, Decision, Method
-from .records import GROUPINGS, TOGETHER, Cost, Label, Outcome, ProblemInfo, Record
+from .records import GROUPINGS, TOGETHER, Cost, Label, ProblemInfo, Record
 from .request import Asked, Options, check_request
 from .results import Results
-from .store import Row
+from .store import NetworkResult
 
 logger = logging.getLogger(__name__)
 Decisions = Mapping[str, tuple[Method, Decision]]  # by the name of the method
@@ -119,8 +120,8 @@ def _record(lab: Lab, method: Method, budget: int | None, seed: int, choice: Cho
 
 
 def _outcomes(
-    names: Iterable[str], choice: Choice, rows: Sequence[Row], shares: Sequence[float], part: str
-) -> dict[str, Outcome]:
+    names: Iterable[str], choice: Choice, rows: Sequence[NetworkResult], shares: Sequence[float], part: str
+) -> dict[str, Score]:
     """Each task where it is served; the expectation if several groups may serve it, NaN if none was chosen."""
     outcomes = {}
     for task in names:
@@ -130,12 +131,12 @@ def _outcomes(
             if task in group.serves
         ]
         loss = sum(share * outcome.loss for share, outcome in served)
-        known = Outcome(loss, sum(share * outcome.error for share, outcome in served))
-        outcomes[task] = known if served else Outcome(math.nan, math.nan)
+        known = Score(loss, sum(share * outcome.error for share, outcome in served))
+        outcomes[task] = known if served else Score(math.nan, math.nan)
     return outcomes
 
 
-def _expected(rows: Sequence[Row], shares: Sequence[float]) -> Cost:
+def _expected(rows: Sequence[NetworkResult], shares: Sequence[float]) -> Cost:
     weighed = list(zip(shares, rows, strict=True))
     return Cost(
         round(sum(shares)),

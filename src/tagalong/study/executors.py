@@ -24,7 +24,7 @@ from tagalong.files import write_atomic
 from tagalong.learn import Diverged, Job, Problem, Trained, train, train_many
 from tagalong.plugins import unknown_name
 
-from .store import Packed, pack
+from .store import NetworkResult, pack
 
 Advance = Callable[[int], None]
 CHECKPOINT_SECONDS = 15.0
@@ -53,7 +53,7 @@ class Executor(Protocol):
     def start(self, problem: Problem, device: str) -> None:
         """Gets ready for networks of this problem."""
 
-    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[Packed]]]:
+    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         """Trains all chunks; gives each when it is finished, in any order, and counts networks with `advance`."""
 
     def stop(self) -> None:
@@ -105,15 +105,15 @@ def _try(device: torch.device) -> None:
         raise ValueError(f"`device` must be there, found {str(device)!r} ({said}); use 'cpu' or 'auto'") from error
 
 
-def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | None = None) -> list[Packed]:
-    """Trains the networks of a chunk, in the order of its jobs; those that diverged are there too, see `Row`."""
+def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | None = None) -> list[NetworkResult]:
+    """Trains the networks of a chunk, in the order of its jobs; those that diverged are there too."""
     advance = advance or (lambda n: None)
     if len(chunk.jobs) == 1:
-        packed = _train_one(problem, chunk, device, _after_epochs(problem, getattr(advance, "steps", None)))
+        result = _train_one(problem, chunk, device, _after_epochs(problem, getattr(advance, "steps", None)))
         advance(1)
-        return [packed]
+        return [result]
     stopped = _more(advance)  # as they stop early, long before the last of them is trained
-    found: dict[Job, Packed] = {}
+    found: dict[Job, NetworkResult] = {}
     try:
         for trained in train_many(problem, chunk.jobs, device=device, progress=stopped):
             found[trained.job] = pack(trained, problem.val.groups)
@@ -141,7 +141,7 @@ def _after_epochs(problem: Problem, steps: Advance | None) -> Callable[[int], No
     return None if steps is None else lambda epoch: steps(each)
 
 
-def _train_one(problem: Problem, chunk: Chunk, device: str, progress: Callable[[int], None] | None) -> Packed:
+def _train_one(problem: Problem, chunk: Chunk, device: str, progress: Callable[[int], None] | None) -> NetworkResult:
     (job,) = chunk.jobs
     begin = partial(_trained, problem, job, device=device, meter=chunk.meter, progress=progress)
     try:
@@ -168,7 +168,7 @@ class Serial:
     def start(self, problem: Problem, device: str) -> None:
         self._problem, self._device = problem, device
 
-    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[Packed]]]:
+    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         for chunk in chunks:
             yield chunk, train_chunk(self._problem, chunk, self._device, advance)
 
@@ -197,7 +197,7 @@ class Processes:
             raise ImportError('executor="processes" needs cloudpickle: pip install cloudpickle') from None
         self._workers = workers
         self._pool: ProcessPoolExecutor | None = None
-        self._under_way: dict[Future[list[Packed]], Chunk] = {}
+        self._under_way: dict[Future[list[NetworkResult]], Chunk] = {}
 
     def start(self, problem: Problem, device: str) -> None:
         import cloudpickle
@@ -213,15 +213,15 @@ class Processes:
             free.put(name)
         self._pool = ProcessPoolExecutor(len(devices), context, initializer=_begin, initargs=(path, free))
 
-    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[Packed]]]:
+    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         assert self._pool is not None
         with _interrupts_held():  # this is what starts the processes
             futures = self._under_way = {self._pool.submit(_work_in_process, chunk): chunk for chunk in chunks}
         try:
             for future in as_completed(futures):
-                packed = future.result()
-                advance(len(packed))
-                yield futures.pop(future), packed
+                results = future.result()
+                advance(len(results))
+                yield futures.pop(future), results
         except BrokenProcessPool as error:
             raise BrokenExecutor(
                 "a worker process died; finished networks are kept, so run the study again (a script that trains in "
@@ -282,7 +282,7 @@ def _end_with(parent: Any) -> None:
     os._exit(1)
 
 
-def _work_in_process(chunk: Chunk) -> list[Packed]:
+def _work_in_process(chunk: Chunk) -> list[NetworkResult]:
     return train_chunk(_worker["problem"], chunk, _worker["device"])
 
 
@@ -324,16 +324,16 @@ class Ray:
         content, run = ray.put(dumps(problem)), uuid.uuid4().hex
         self._train = lambda chunk: remote.remote(content, run, chunk, device, self._cpus)
 
-    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[Packed]]]:
+    def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         import ray
 
         waiting = {self._train(chunk): chunk for chunk in chunks}
         try:
             while waiting:
                 (reference, *_), _ = ray.wait(list(waiting), num_returns=1)
-                packed = ray.get(reference)
-                advance(len(packed))
-                yield waiting.pop(reference), packed
+                results = ray.get(reference)
+                advance(len(results))
+                yield waiting.pop(reference), results
         finally:
             for reference in waiting:
                 ray.cancel(reference)
@@ -347,7 +347,7 @@ class Ray:
             self._own = False
 
 
-def _work_on_ray(content: bytes, run: str, chunk: Chunk, device: str, cpus: float) -> list[Packed]:
+def _work_on_ray(content: bytes, run: str, chunk: Chunk, device: str, cpus: float) -> list[NetworkResult]:
     """Runs on a worker."""
     import torch
     from ray import cloudpickle

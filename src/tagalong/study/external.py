@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from tagalong.errors import refuse
 from tagalong.files import pack_arrays, read_document, unpack_arrays, write_atomic, write_document
 from tagalong.group import Group
+from tagalong.score import Score
 
 from .planning import Plan
-from .records import Cost, Label, Outcome, ProblemInfo, Record
+from .records import Cost, Label, ProblemInfo, Record
 from .relative_losses import Subset
 from .results import Results
 from .uncertainty import row_noise
@@ -141,8 +142,8 @@ class Told:
         parameters: of the network; 0 if not told.
     """
 
-    val: Mapping[str, Outcome]
-    test: Mapping[str, Outcome]
+    val: Mapping[str, Score]
+    test: Mapping[str, Score]
     rows: Mapping[str, NDArray[Any]] | None = None
     cost: Cost = field(default_factory=lambda: Cost(1))
     parameters: int = 0
@@ -263,7 +264,7 @@ def _same_tasks(problems: list[str], argument: str, given: Mapping[str, Any], ta
         problems.append(f"`{argument}` must have a value for each of {', '.join(tasks)}, found {', '.join(found)}")
 
 
-def _outcome(problems: list[str], part: str, task: str, given: float | Sequence[float]) -> Outcome:
+def _outcome(problems: list[str], part: str, task: str, given: float | Sequence[float]) -> Score:
     pair = tuple(given) if isinstance(given, (tuple, list)) else (given,)
     try:
         loss, *error = (float(value) for value in pair)
@@ -271,10 +272,10 @@ def _outcome(problems: list[str], part: str, task: str, given: float | Sequence[
             raise ValueError
     except (TypeError, ValueError):
         problems.append(f"`{part}`: {task!r} must be a loss or (loss, error), found {given!r}")
-        return Outcome(math.nan, math.nan)
+        return Score(math.nan, math.nan)
     if not math.isfinite(loss):
         problems.append(f"`{part}`: the loss of {task!r} must be a finite number, found {loss}; did it diverge?")
-    return Outcome(loss, error[0] if error else math.nan)
+    return Score(loss, error[0] if error else math.nan)
 
 
 def has_plan(out: Path) -> bool:
@@ -335,7 +336,7 @@ def _told_document(told: Told) -> dict[str, Any]:
 
 def _told(out: Path, entry: Mapping[str, Any]) -> Told:
     outcomes = {
-        part: {task: Outcome(loss, math.nan if error is None else error) for task, (loss, error) in entry[part].items()}
+        part: {task: Score(loss, math.nan if error is None else error) for task, (loss, error) in entry[part].items()}
         for part in ("val", "test")
     }
     rows: dict[str, NDArray[Any]] | None = None

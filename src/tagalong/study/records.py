@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tagalong.errors import name_problems, named, refuse
 from tagalong.group import Group
+from tagalong.score import Score
 
 from .relative_losses import relative
 
@@ -39,14 +40,6 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a task did where it is served: its loss, and its error in its own measure (lower is better)."""
-
-    loss: float
-    error: float
-
-
-@dataclass(frozen=True)
 class Record:
     """What a method reached for a budget with a seed.
 
@@ -69,8 +62,8 @@ class Record:
     budget: int | None
     seed: int
     groups: tuple[Group, ...]
-    val: Mapping[str, Outcome]
-    test: Mapping[str, Outcome]
+    val: Mapping[str, Score]
+    test: Mapping[str, Score]
     deciding: Cost = field(default_factory=Cost)
     training: Cost = field(default_factory=Cost)
     parameters: int = 0
@@ -90,13 +83,13 @@ class Record:
 
     def total(self, part: str = "test") -> float:
         """The sum of raw losses, as in the paper's tables."""
-        outcomes: Mapping[str, Outcome] = getattr(self, part)
+        outcomes: Mapping[str, Score] = getattr(self, part)
         return sum(outcome.loss for outcome in outcomes.values())
 
     def change(self, other: Record, part: str = "test") -> float:
         """The mean over tasks of the relative change of the loss against another record; negative is better."""
-        mine: Mapping[str, Outcome] = getattr(self, part)
-        theirs: Mapping[str, Outcome] = getattr(other, part)
+        mine: Mapping[str, Score] = getattr(self, part)
+        theirs: Mapping[str, Score] = getattr(other, part)
         return sum(relative(mine[task].loss, theirs[task].loss) for task in mine) / len(mine)
 
 

@@ -14,9 +14,10 @@ from tagalong.errors import InvalidInput, counted, raise_problems
 from tagalong.files import DocumentError, json_safe, read_document, write_document
 from tagalong.group import Group
 from tagalong.rendering import join, table, tag, terminal_width
+from tagalong.score import Score
 
 from .frame import make_frame
-from .records import TOGETHER, Cost, Label, Outcome, ProblemInfo, Record
+from .records import TOGETHER, Cost, Label, ProblemInfo, Record
 from .search_log import SearchLog
 from .summary import MethodSummary, TaskChange, summarise, task_change
 from .text import (
@@ -102,9 +103,9 @@ class Results:
 
         Example:
             >>> from tagalong.group import Group
-            >>> from tagalong.study import Outcome
+            >>> from tagalong.study import Score
             >>> tasks = ["age", "ill"]
-            >>> scores = {"age": Outcome(loss=0.5, error=0.1), "ill": Outcome(loss=0.25, error=0.2)}
+            >>> scores = {"age": Score(loss=0.5, error=0.1), "ill": Score(loss=0.25, error=0.2)}
             >>> mtl = Record("mtl", None, seed=0, groups=(Group(tasks, tasks),), val=scores, test=scores)
             >>> results = Results([mtl], problem=ProblemInfo.named(tasks))
             >>> [(row.method, row.budget, row.total, row.error["ill"]) for row in results.table()]
@@ -134,9 +135,9 @@ class Results:
 
         Example:
             >>> from tagalong.group import Group
-            >>> from tagalong.study import Outcome
+            >>> from tagalong.study import Score
             >>> def record(method, groups, age, ill):
-            ...     scores = {"age": Outcome(age, error=0.1), "ill": Outcome(ill, error=0.2)}
+            ...     scores = {"age": Score(age, error=0.1), "ill": Score(ill, error=0.2)}
             ...     return Record(method, None, seed=0, groups=groups, val=scores, test=scores)
             >>> mtl = record("mtl", (Group(["age", "ill"], ["age", "ill"]),), age=0.5, ill=0.25)
             >>> stl = record("stl", (Group(["age"], ["age"]), Group(["ill"], ["ill"])), age=0.45, ill=0.3)
@@ -341,8 +342,8 @@ def _record(entry: Mapping[str, Any]) -> Record:
     )
 
 
-def _outcomes(entries: Mapping[str, Any]) -> dict[str, Outcome]:
-    return {task: Outcome(_number(entry["loss"]), _number(entry["error"])) for task, entry in entries.items()}
+def _outcomes(entries: Mapping[str, Any]) -> dict[str, Score]:
+    return {task: Score(_number(entry["loss"]), _number(entry["error"])) for task, entry in entries.items()}
 
 
 def _number(value: float | None) -> float:

@@ -23,9 +23,10 @@ from torch import Tensor
 
 from tagalong.affinity import Affinity
 from tagalong.files import pack_arrays, unpack_arrays
-from tagalong.learn import Job, Score, Trained
+from tagalong.learn import Job, Trained
+from tagalong.score import Score
 
-from .records import Cost, Outcome
+from .records import Cost
 
 Losses = dict[str, NDArray[np.float32]]
 PARTS = ("val", "test")
@@ -50,53 +51,21 @@ PIECES_SCHEMA = "CREATE TABLE IF NOT EXISTS pieces (key TEXT, place INTEGER, con
 
 
 @dataclass(frozen=True)
-class Row:
-    """A trained network, without its large parts.
+class NetworkResult:
+    """What is known of a trained network; workers send it and the store keeps it.
 
-    Attributes:
-        key: see `Keys`.
-        job: what was trained.
-        val: validation loss and error of each task.
-        test: test loss and error of each task.
-        steps: taken in all.
-        seconds: spent.
-        parameters: of encoder and heads.
-        best_epoch: whose weights were kept; -1 where training diverged.
-        halves: the loss of each task on either half of the validation rows; empty where it was not kept.
-    """
-
-    key: str
-    job: Job
-    val: Mapping[str, Outcome]
-    test: Mapping[str, Outcome]
-    steps: int
-    seconds: float
-    parameters: int
-    best_epoch: int
-    halves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-
-    @property
-    def cost(self) -> Cost:
-        """What this network took."""
-        return Cost(1, self.steps, self.seconds)
-
-    @property
-    def diverged(self) -> bool:
-        """Whether no validation loss was finite: then all outcomes are NaN, and there are no weights."""
-        return self.best_epoch < 0
-
-
-@dataclass(frozen=True)
-class Packed:
-    """A trained network as workers send it and the store keeps it: plain text and bytes.
+    The large parts are bytes, and None (or empty) where they are not at hand: `Store.results` does not read them.
 
     Attributes:
         job: what was trained.
-        scores: JSON, validation and test loss and error of each task.
+        val: validation score of each task.
+        test: test score of each task.
         steps: taken in all.
         seconds: spent.
-        parameters: of encoder and heads.
+        parameters: of encoder and heads; 0 if unknown.
         best_epoch: whose weights were kept; -1 where training diverged.
+        halves: the loss of each task on either half of the validation rows; empty if unknown.
+        key: in the store, see `Keys`; empty outside it.
         curve: the validation losses of each epoch, float32.
         weights: a state dict.
         losses: validation and test loss of every row.
@@ -105,16 +74,29 @@ class Packed:
     """
 
     job: Job
-    scores: str
+    val: Mapping[str, Score]
+    test: Mapping[str, Score]
     steps: int
     seconds: float
     parameters: int
-    best_epoch: int
-    curve: bytes = field(repr=False)
+    best_epoch: int = 0
+    halves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    key: str = ""
+    curve: bytes = field(default=b"", repr=False)
     weights: bytes | None = field(default=None, repr=False)
     losses: bytes | None = field(default=None, repr=False)
     affinity: bytes | None = field(default=None, repr=False)
     overhead: float | None = None
+
+    @property
+    def cost(self) -> Cost:
+        """What this network took."""
+        return Cost(1, self.steps, self.seconds)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether no validation loss was finite: then all scores are NaN, and there are no weights."""
+        return self.best_epoch < 0
 
 
 class StoreError(ValueError):
@@ -177,7 +159,9 @@ class Store:
             advice = "if it is damaged, remove it or choose another folder"
             raise StoreError(f"{self.path} cannot be read or written ({error}); {advice}") from error
 
-    def add(self, finished: Mapping[str, tuple[Mapping[str, Any], Packed]], batch: Sequence[str] | None = None) -> None:
+    def add(
+        self, finished: Mapping[str, tuple[Mapping[str, Any], NetworkResult]], batch: Sequence[str] | None = None
+    ) -> None:
         """Writes finished networks in one go, all of them or none; what is there already stays.
 
         Args:
@@ -188,19 +172,19 @@ class Store:
         together = json.dumps(list(finished if batch is None else batch))
         with self._connection:
             values = [
-                (key, json.dumps(definition, default=repr), packed.scores, packed.steps, packed.seconds,
-                 packed.parameters, packed.best_epoch, together, packed.curve,
-                 _put_weights(self._connection, key, packed.weights), packed.losses)
-                for key, (definition, packed) in finished.items()
+                (key, json.dumps(definition, default=repr), _scores_text(result), result.steps, result.seconds,
+                 result.parameters, result.best_epoch, together, result.curve,
+                 _put_weights(self._connection, key, result.weights), result.losses)
+                for key, (definition, result) in finished.items()
             ]  # fmt: skip
             self._connection.executemany(
                 f"INSERT OR IGNORE INTO networks ({COLUMNS}, batch, curve, weights, losses) VALUES ({_marks(11)})",
                 values,
             )
 
-    def rows(self, keys: Iterable[str]) -> dict[str, Row]:
-        """The networks that are there, by key."""
-        return {key: _row(key, *values) for key, *values in self._select(COLUMNS, keys)}
+    def results(self, keys: Iterable[str]) -> dict[str, NetworkResult]:
+        """The networks that are there, by key, without their large parts."""
+        return {key: _read_result(key, *values) for key, *values in self._select(COLUMNS, keys)}
 
     def __len__(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM networks").fetchone()[0])
@@ -235,12 +219,12 @@ class Store:
         gone = "best_epoch >= 0 AND (weights IS NULL OR losses IS NULL)"
         return [key for key, bare in self._select(f"key, {gone}", keys) if bare]
 
-    def restore(self, key: str, packed: Packed) -> None:
+    def restore(self, key: str, result: NetworkResult) -> None:
         """Puts weights and losses back; scores stay."""
         with self._connection:
-            held = _put_weights(self._connection, key, packed.weights)
+            held = _put_weights(self._connection, key, result.weights)
             self._connection.execute(
-                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (held, packed.losses, key)
+                "UPDATE networks SET weights = ?, losses = ? WHERE key = ?", (held, result.losses, key)
             )
 
     def keep(self, keys: Iterable[str]) -> None:
@@ -272,17 +256,17 @@ class Store:
         affinity = replace(affinity, settings={**affinity.settings, **timed})
         return affinity, Cost(1, plain_steps(affinity, found[1]), found[2])
 
-    def add_affinity(self, key: str, network: str, settings: Mapping[str, Any], packed: Packed) -> None:
+    def add_affinity(self, key: str, network: str, settings: Mapping[str, Any], result: NetworkResult) -> None:
         """Writes what a meter measured while a network was trained; that network is added after it, if it is new."""
-        told: dict[str, Any] = {**settings, "shared": not self.rows([network])}
-        if packed.overhead is not None:
-            told["overhead"] = packed.overhead
-        values = (key, network, json.dumps(told, sort_keys=True, default=repr), packed.steps, packed.seconds)
+        told: dict[str, Any] = {**settings, "shared": not self.results([network])}
+        if result.overhead is not None:
+            told["overhead"] = result.overhead
+        values = (key, network, json.dumps(told, sort_keys=True, default=repr), result.steps, result.seconds)
         with self._connection:
             self._connection.execute(
                 "INSERT OR IGNORE INTO affinities (key, network, settings, steps, seconds, affinity) "
                 f"VALUES ({_marks(6)})",
-                (*values, packed.affinity),
+                (*values, result.affinity),
             )
 
     def finished(self, start: str) -> bool:
@@ -318,22 +302,26 @@ def _job(definition: Mapping[str, Any]) -> Job:
     return Job(tuple(definition["tasks"]), **named, epochs=definition.get("epochs"))
 
 
-def _row(key: str, definition: str, scores: str, steps: int, seconds: float, parameters: int, best_epoch: int) -> Row:
-    job, outcomes = _job(json.loads(definition)), _read_scores(scores)
-    return Row(key, job, *outcomes, steps, seconds, parameters, best_epoch, _read_halves(scores))
+def _read_result(
+    key: str, definition: str, scores: str, steps: int, seconds: float, parameters: int, best_epoch: int
+) -> NetworkResult:
+    document = json.loads(scores)
+    val, test = (
+        {task: Score(_number(loss), _number(error)) for task, (loss, error) in document[part].items()} for part in PARTS
+    )
+    halves = {task: (_number(one), _number(two)) for task, (one, two) in document.get("halves", {}).items()}
+    job = _job(json.loads(definition))
+    return NetworkResult(job, val, test, steps, seconds, parameters, best_epoch, halves, key)
 
 
-def _read_scores(text: str) -> tuple[dict[str, Outcome], dict[str, Outcome]]:
-    """Validation and test outcomes from their JSON."""
-    document = json.loads(text)
-    val, test = ({task: Outcome(*map(_number, pair)) for task, pair in document[part].items()} for part in PARTS)
-    return val, test
-
-
-def _read_halves(text: str) -> dict[str, tuple[float, float]]:
-    """Losses on either half of the validation rows, from the same JSON."""
-    halves = json.loads(text).get("halves", {})
-    return {task: (_number(pair[0]), _number(pair[1])) for task, pair in halves.items()}
+def _scores_text(result: NetworkResult) -> str:
+    """Scores and halves as JSON; null for numbers that JSON does not know."""
+    scores: dict[str, Any] = {
+        part: {task: [_or_none(score.loss), _or_none(score.error)] for task, score in getattr(result, part).items()}
+        for part in PARTS
+    }
+    scores["halves"] = {task: [_or_none(loss) for loss in pair] for task, pair in result.halves.items()}
+    return json.dumps(scores, allow_nan=False)
 
 
 def _number(value: float | None) -> float:
@@ -396,27 +384,30 @@ def plain_steps(affinity: Affinity, steps: int) -> int:
     return round(steps + len(affinity.steps) * (passes - 3) / 3)
 
 
-def pack(trained: Trained, groups: Tensor | None = None) -> Packed:
+def pack(trained: Trained, groups: Tensor | None = None) -> NetworkResult:
     """A trained network as text and bytes.
 
     Args:
         trained: the network.
         groups: which validation rows belong together, so that halves do not share any.
     """
-    scores: dict[str, Any] = {part: _plain(getattr(trained, part)) for part in PARTS}
-    scores["halves"] = _halves(trained.val, groups)
+    val, test = (
+        {task: Score(score.loss, score.error) for task, score in getattr(trained, part).items()} for part in PARTS
+    )
     affinity, overhead = trained.affinity, None
     if affinity is not None:
         timeless = dict(affinity.settings)
         overhead = timeless.pop("overhead", None)
         affinity = replace(affinity, settings=timeless)
-    return Packed(
+    return NetworkResult(
         job=trained.job,
-        scores=json.dumps(scores, allow_nan=False),
+        val=val,
+        test=test,
         steps=int(trained.steps),
         seconds=float(trained.seconds),
         parameters=int(trained.parameters),
         best_epoch=int(trained.best_epoch),
+        halves=halve_rows({task: score.rows for task, score in trained.val.items()}, groups),
         curve=_single(trained.curve).tobytes(),
         weights=None if trained.state is None else _pack_weights(trained.state),
         losses=_pack_losses(trained),
@@ -430,19 +421,27 @@ def _single(losses: ArrayLike) -> NDArray[np.float32]:
         return np.asarray(losses).astype(np.float32)
 
 
-def _plain(scores: Mapping[str, Score]) -> dict[str, list[float | None]]:
-    return {task: [_or_none(score.loss), _or_none(score.error)] for task, score in scores.items()}
+def halve_rows(
+    losses: Mapping[str, NDArray[np.float32] | None], groups: Tensor | None = None
+) -> dict[str, tuple[float, float]]:
+    """Returns the mean loss of each task on either half of the rows; empty where some rows are unknown.
 
+    Args:
+        losses: of every row by task, NaN where there is no label.
+        groups: which rows belong together; they end up in the same half.
 
-def _halves(scores: Mapping[str, Score], groups: Tensor | None) -> dict[str, list[float | None]]:
-    rows = {task: score.rows for task, score in scores.items() if score.rows is not None}
-    if len(rows) < len(scores) or not rows:
+    Example:
+        >>> halve_rows({"age": np.array([1.0, 2.0, 3.0, float("nan")])})
+        {'age': (2.0, 2.0)}
+    """
+    rows = {task: values for task, values in losses.items() if values is not None}
+    if len(rows) < len(losses) or not rows:
         return {}
     number = np.arange(len(next(iter(rows.values()))))
     if groups is not None:
         number = np.unique(groups.numpy(), return_inverse=True)[1]
-    parts = [number % 2 == half for half in (0, 1)]
-    return {task: [_or_none(_mean(losses[part])) for part in parts] for task, losses in rows.items()}
+    first = number % 2 == 0
+    return {task: (_mean(values[first]), _mean(values[~first])) for task, values in rows.items()}
 
 
 def _mean(losses: NDArray[np.float32]) -> float:

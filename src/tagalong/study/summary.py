@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tagalong.group import Group
+from tagalong.score import Score
 
-from .records import TOGETHER, Cost, Label, Outcome, Record, by_label
+from .records import TOGETHER, Cost, Label, Record, by_label
 from .relative_losses import relative
 
 
@@ -126,7 +127,7 @@ def _per_network(parameters: float | None, networks: int) -> float | None:
     return parameters / networks if parameters and networks else None
 
 
-def _by_task(outcomes: Sequence[Mapping[str, Outcome]], what: str) -> dict[str, float]:
+def _by_task(outcomes: Sequence[Mapping[str, Score]], what: str) -> dict[str, float]:
     return {task: mean([getattr(outcome[task], what) for outcome in outcomes]) for task in outcomes[0]}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import multiprocessing
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 
 from tagalong.learn import Job
-from tagalong.study import Chunk, Executor, Packed, make_executor, train_chunk
+from tagalong.study import Chunk, Executor, NetworkResult, make_executor, train_chunk
 
 from .checks import Checks, expect, temporary_seed
 from .small_problem import small_problem
@@ -57,7 +56,7 @@ def check_executor(executor: str | Executor, *, device: str = "cpu", tolerance: 
 
 
 def _check(
-    checks: Checks, executor: Executor, device: str, expected: Mapping[Any, list[Packed]], tolerance: float
+    checks: Checks, executor: Executor, device: str, expected: Mapping[Any, list[NetworkResult]], tolerance: float
 ) -> None:
     problem, children = small_problem(NAMES), set(multiprocessing.active_children())
     try:
@@ -86,7 +85,7 @@ def _check_training(
     checks: Checks,
     executor: Executor,
     chunks: Sequence[Chunk],
-    expected: Mapping[Any, list[Packed]],
+    expected: Mapping[Any, list[NetworkResult]],
     tolerance: float,
     when: str,
 ) -> None:
@@ -104,7 +103,7 @@ def _check_training(
         expect(sum(advances) == number, f"`advance` counted {sum(advances)} of {number} networks")
 
 
-def _check_complete(chunks: Sequence[Chunk], returned: Sequence[tuple[tuple[Job, ...], list[Packed]]]) -> None:
+def _check_complete(chunks: Sequence[Chunk], returned: Sequence[tuple[tuple[Job, ...], list[NetworkResult]]]) -> None:
     for chunk in chunks:
         times = [packed for jobs, packed in returned if jobs == chunk.jobs]
         expect(len(times) == 1, f"a chunk of {len(chunk.jobs)} networks was returned {len(times)} times")
@@ -116,7 +115,7 @@ def _check_complete(chunks: Sequence[Chunk], returned: Sequence[tuple[tuple[Job,
     expect(len(returned) == len(chunks), f"{len(returned)} chunks were returned, expected {len(chunks)}")
 
 
-def _check_network(mine: Packed, theirs: Packed, tolerance: float) -> None:
+def _check_network(mine: NetworkResult, theirs: NetworkResult, tolerance: float) -> None:
     name = f"{', '.join(mine.job.tasks)} with seed {mine.job.seed}"
     for what in ("steps", "parameters", "best_epoch"):
         a, b = getattr(mine, what), getattr(theirs, what)
@@ -131,7 +130,7 @@ def _check_network(mine: Packed, theirs: Packed, tolerance: float) -> None:
         expect(same, f"{name}: {what} differs by {gap:.1e}, more than the tolerance of {tolerance:g}")
 
 
-def _numbers(mine: Packed, theirs: Packed) -> list[tuple[str, Any, Any]]:
+def _numbers(mine: NetworkResult, theirs: NetworkResult) -> list[tuple[str, Any, Any]]:
     """Returns pairs of arrays to compare, each with its name."""
     found = [("the loss or error", _scores(mine), _scores(theirs))]
     found.append(("the curve", np.frombuffer(mine.curve, np.float32), np.frombuffer(theirs.curve, np.float32)))
@@ -156,10 +155,9 @@ def _arrays(content: bytes, what: str) -> dict[str, Any]:
         return {name: arrays[name] for name in arrays.files if arrays[name].dtype.kind in "fiu"}
 
 
-def _scores(packed: Packed) -> Any:
-    parts = json.loads(packed.scores)
-    pairs = [parts[part][task] for part in ("val", "test") for task in packed.job.tasks]
-    return np.array(pairs, dtype=np.float64)
+def _scores(result: NetworkResult) -> Any:
+    scores = [part[task] for part in (result.val, result.test) for task in result.job.tasks]
+    return np.array([(score.loss, score.error) for score in scores], dtype=np.float64)
 
 
 def _check_error(executor: Executor) -> None:

@@ -23,7 +23,7 @@ from tagalong.study import (
     Executor,
     Lab,
     Method,
-    Packed,
+    NetworkResult,
     Store,
     make_executor,
     make_method,
@@ -172,7 +172,9 @@ class _CountingExecutor:
     def start(self, problem: Problem, device: str) -> None:
         self._inner.start(problem, device)
 
-    def map(self, chunks: Sequence[Chunk], advance: Callable[[int], None]) -> Iterator[tuple[Chunk, list[Packed]]]:
+    def map(
+        self, chunks: Sequence[Chunk], advance: Callable[[int], None]
+    ) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         self.trained += sum(len(chunk.jobs) for chunk in chunks)
         return self._inner.map(chunks, advance)
 

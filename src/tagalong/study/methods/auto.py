@@ -14,12 +14,12 @@ from tagalong.group import Group
 from tagalong.learn import Diverged, Job, Problem
 
 from ..records import Cost
-from ..search import Chosen, Outcome, Seen, Settings, Step, Trial, search
+from ..search import Chosen, SearchResult, Seen, Settings, Step, Trial, search
 from .method import Choice, Decision, Method, everything
 
 if TYPE_CHECKING:
     from ..backend import Lab
-    from ..store import Row
+    from ..store import NetworkResult
 
 WORDS = {"quick": 20, "normal": 60, "thorough": 200}
 UNITS = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600}
@@ -117,7 +117,7 @@ def _groups(chosen: Chosen) -> tuple[Group, ...]:
     )
 
 
-def _document(found: Outcome, tasks: Sequence[str]) -> dict[str, Any]:
+def _document(found: SearchResult, tasks: Sequence[str]) -> dict[str, Any]:
     """What was tried, what it taught, and how the best expectation fell with the effort; as JSON can hold it."""
     return {
         "spent": found.spent,
@@ -229,7 +229,7 @@ class LabOracle:
         a_epoch = -(-len(problem.train) // problem.recipe.batch_size)
         return max(1, round(fraction * self._whole / a_epoch))
 
-    def _seen(self, trial: Trial, row: Row) -> Seen:
+    def _seen(self, trial: Trial, row: NetworkResult) -> Seen:
         if row.diverged:
             return Seen(trial, {}, 1.0 if trial.fraction == 1 else row.steps / self._whole)
         halves = {task: _halves(row, task) for task in row.job.tasks}
@@ -237,7 +237,7 @@ class LabOracle:
         return Seen(trial, losses, 1.0 if trial.fraction == 1 else row.steps / self._whole)
 
 
-def _halves(row: Row, task: str) -> tuple[float, float]:
+def _halves(row: NetworkResult, task: str) -> tuple[float, float]:
     """The whole for either where they were not kept, or were beyond what single precision holds."""
     first, second = row.halves.get(task, (math.nan, math.nan))
     whole = row.val[task].loss

@@ -5,6 +5,6 @@ from .choice import Settings as Settings
 from .oracle import Oracle as Oracle
 from .oracle import Seen as Seen
 from .oracle import Trial as Trial
-from .search import Outcome as Outcome
+from .search import SearchResult as SearchResult
 from .search import Step as Step
 from .search import search as search

@@ -31,7 +31,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SearchResult:
     """What the search found.
 
     Attributes:
@@ -55,7 +55,7 @@ def search(
     errors: Array | None = None,
     spent: float = 0.0,
     settings: Settings | None = None,
-) -> Outcome:
+) -> SearchResult:
     """Looks for the best networks of every budget.
 
     Args:
@@ -87,7 +87,7 @@ class _Search:
     diverged: set[Subset] = field(default_factory=set)
     believed: Beliefs | None = None
 
-    def run(self) -> Outcome:
+    def run(self) -> SearchResult:
         self.tasks = self.oracle.tasks
         self.pool = first_pool(len(self.tasks))
         self._train([Trial(frozenset(self.tasks), seed) for seed in self._first_seeds()])
@@ -101,7 +101,7 @@ class _Search:
                 break
         beliefs = self._beliefs()
         chosen = {budget: choose(beliefs, self.seen, self.tasks, budget, self.settings) for budget in self.budgets}
-        return Outcome(chosen, tuple(self.steps), self.spent)
+        return SearchResult(chosen, tuple(self.steps), self.spent)
 
     def _in_doubt(self) -> bool:
         """Whether, for some budget, the best networks are not clearly better than one for all tasks."""

@@ -1,0 +1,25 @@
+"""How well a network does on one task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well a network does on one task, on some rows.
+
+    Attributes:
+        loss: mean over the rows with a label.
+        error: in the task's own measure; lower is better. NaN if unknown.
+        rows: the loss of every row, NaN where the label is missing; None if not kept. Ignored by comparisons.
+    """
+
+    loss: float
+    error: float
+    rows: NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
