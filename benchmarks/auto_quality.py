@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tagalong.study.search import Settings, search
-from tagalong.study.search.choice import cover, served_by
+from tagalong.study.search import SearchSettings, search
+from tagalong.study.search.recommendation import cover, served_by
 from tagalong_paper.truth import (
     Estimate,
-    Lookup,
+    TruthBackend,
     TruthTable,
     estimate_from_pairs,
     load_truth,
@@ -44,7 +44,7 @@ class Case:
     repetition: int
     way: str
     effort: str
-    settings: Settings
+    settings: SearchSettings
 
 
 @dataclass(frozen=True)
@@ -96,15 +96,18 @@ FOLDER: Path | None = None
 BUDGETS: tuple[int, ...] = (2, 3)
 HINTS = ESTIMATOR
 GRID = [  # not `caution` and `sure`: those are what keeps `auto` honest where nothing is to be gained
-    Settings(optimism=optimism, reserved=reserved) for optimism, reserved in product((0.7, 1.0, 1.4), (0.15, 0.25))
+    SearchSettings(optimism=optimism, reserved=reserved)
+    for optimism, reserved in product((0.7, 1.0, 1.4), (0.15, 0.25))
 ]
 COMPARED = ("auto", "auto, no affinity", "auto, shuffled affinity", "auto, early looks")
 
 
-def _ways(efforts: Iterable[str], tune: bool) -> list[tuple[str, str, Settings]]:
+def _ways(efforts: Iterable[str], tune: bool) -> list[tuple[str, str, SearchSettings]]:
     if tune:
-        return [("exhaustive", "", Settings()), *(("auto", effort, one) for effort in efforts for one in GRID)]
-    return [(way, "", Settings()) for way in FIXED] + [(way, e, Settings()) for e in efforts for way in COMPARED]
+        return [("exhaustive", "", SearchSettings()), *(("auto", effort, one) for effort in efforts for one in GRID)]
+    return [(way, "", SearchSettings()) for way in FIXED] + [
+        (way, e, SearchSettings()) for e in efforts for way in COMPARED
+    ]
 
 
 def judged(case: Case) -> Judged:
@@ -117,7 +120,7 @@ def judged(case: Case) -> Judged:
         hints, errors, spent = _hints(table, seeds[0], case.way, draw)
         settings = replace(case.settings, screen=table.fractions[1]) if "early" in case.way else case.settings
         told = {"hints": hints, "errors": errors, "spent": spent}
-        found = search(Lookup(table), BUDGETS, _trainings(table, case.effort), seeds, settings=settings, **told)
+        found = search(TruthBackend(table), BUDGETS, _trainings(table, case.effort), seeds, settings=settings, **told)
         serves = {budget: chosen.serves for budget, chosen in found.chosen.items()}
         spent = found.spent
     else:
@@ -206,7 +209,7 @@ FIXED: dict[str, Callable[[TruthTable, list[int]], tuple[dict[int, Serves], floa
 
 
 def _print(found: list[Judged], names: list[str], budget: int) -> None:
-    usual = [one for one in found if one.case.settings == Settings()]
+    usual = [one for one in found if one.case.settings == SearchSettings()]
     ways = list(dict.fromkeys((one.case.way, one.case.effort) for one in usual))
     print(f"\n| k = {budget} | effort | trainings | {' | '.join(names)} | mean ± | of exhaustive |")
     print(f"|---|---|---|{'---|' * (len(names) + 2)}")
@@ -231,7 +234,7 @@ def _print_left_out(found: list[Judged], names: list[str]) -> None:
     tuned = [one for one in found if one.case.way == "auto"]
     efforts = list(dict.fromkeys(one.case.effort for one in tuned))
 
-    def values(settings: Settings, effort: str, budget: int) -> np.ndarray:
+    def values(settings: SearchSettings, effort: str, budget: int) -> np.ndarray:
         return _changes([one for one in tuned if one.case.settings == settings], names, "auto", effort, budget).mean(1)
 
     columns = list(product(efforts, BUDGETS))

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from tagalong.learn import MLP, Job, Problem, Recipe, Split, Task, Trained, train_many
-from tagalong.study import External, Results, Verdict, plan
+from tagalong.study import ExternalStudy, Results, Verdict
 
 NAMES = ("a", "b", "c", "d")
 FEATURES = 6
@@ -74,7 +74,8 @@ def make_problem(world: str, seed: int, rows: tuple[int, int, int], fresh: int) 
 
 def judged(problem: Problem, fresh: Split) -> tuple[Verdict, Verdict, float]:
     """The verdict, that of seeds alone, and the true change of the candidate."""
-    external = External(plan(None, BUDGETS, METHODS, SEEDS, tasks=NAMES))
+    external = ExternalStudy(NAMES)
+    external.plan(methods=METHODS, budgets=BUDGETS, seeds=SEEDS)
     subsets = [some for size in range(1, 5) for some in itertools.combinations(NAMES, size)]
     jobs = [Job(subset, seed) for seed in range(SEEDS) for subset in subsets]
     truth: dict[tuple[frozenset[str], int], dict[str, float]] = {}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .learn import Recipe as Recipe
     from .learn import Task as Task
     from .measure import AffinityMeter as AffinityMeter
+    from .study import ExternalStudy as ExternalStudy
     from .study import Results as Results
     from .study import Study as Study
     from .study import Verdict as Verdict
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "AffinityMeter": "measure",
+    "ExternalStudy": "study",
     "Group": "group",
     "Grouping": "group",
     "MLP": "learn",
@@ -44,6 +46,7 @@ __all__ = [
     "MLP",
     "Affinity",
     "AffinityMeter",
+    "ExternalStudy",
     "Group",
     "Grouping",
     "Problem",

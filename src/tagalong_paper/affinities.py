@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tagalong.affinity import Affinity
 
 if TYPE_CHECKING:
-    from tagalong.study import Lab
+    from tagalong.study import TrainingBackend
 
     from .experiment_setup import ExperimentSetup
 
@@ -21,22 +21,22 @@ EQUATION_1: Mapping[str, Any] = {"estimator": "lookahead", "update": "sgd"}
 AS_PUBLISHED: Mapping[str, Any] = {"estimator": "lookahead", "update": "optimizer", "per_lr": True}
 
 
-def measure_every_step(lab: Lab, seeds: Sequence[int], **settings: Any) -> dict[int, Affinity]:
+def measure_every_step(backend: TrainingBackend, seeds: Sequence[int], **settings: Any) -> dict[int, Affinity]:
     """Measures equation 1 at every step of the training of all tasks; returns affinities by seed.
 
     Args:
-        lab: trains the networks.
+        backend: trains the networks.
         seeds: the seeds of the networks.
         **settings: further settings of the meter, such as `held_out`.
     """
-    return measure_affinities(lab, seeds, every=1, **settings)
+    return measure_affinities(backend, seeds, every=1, **settings)
 
 
-def measure_affinities(lab: Lab, seeds: Sequence[int], **settings: Any) -> dict[int, Affinity]:
+def measure_affinities(backend: TrainingBackend, seeds: Sequence[int], **settings: Any) -> dict[int, Affinity]:
     """Measures equation 1 with further settings of the meter; returns affinities by seed."""
     # Trains without a meter first: otherwise the store would keep the time of the metered training.
-    lab.networks([lab.job(lab.problem.names, seed) for seed in seeds], "all tasks together")
-    found = lab.affinities(seeds, {**EQUATION_1, **settings})
+    backend.networks([backend.job(backend.problem.names, seed) for seed in seeds], "all tasks together")
+    found = backend.affinities(seeds, {**EQUATION_1, **settings})
     return {seed: affinity for seed, (affinity, _) in found.items()}
 
 

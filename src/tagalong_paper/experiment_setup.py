@@ -16,7 +16,7 @@ from .printed import TASK_NAMES
 if TYPE_CHECKING:
     from tagalong.learn import Problem
     from tagalong.progress import Progress
-    from tagalong.study import Executor, Lab
+    from tagalong.study import Executor, TrainingBackend
 
 SHORT_NAMES_CELEBA = {name: short for short, name in TASK_NAMES["celeba"].items()}
 SHORT_NAMES_TASKONOMY = {name: short for short, name in TASK_NAMES["taskonomy"].items()}
@@ -103,22 +103,24 @@ class ExperimentSetup:
         return []
 
     @contextmanager
-    def lab(self, problem: Problem | None = None, **recipe: Any) -> Iterator[Lab]:
-        """Opens a lab on the shared store.
+    def open_backend(self, problem: Problem | None = None, **recipe: Any) -> Iterator[TrainingBackend]:
+        """Opens a backend on the shared store.
 
         Args:
             problem: the problem to train; None means the one with the chosen tasks.
             **recipe: settings of the recipe to change.
         """
-        from tagalong.study import open_lab
+        from tagalong.study import open_backend
 
         found = problem or self.chosen
         if recipe:
             fingerprint = found.fingerprint
             found = replace(found, recipe=replace(found.recipe, **recipe))
             vars(found)["fingerprint"] = fingerprint  # the data are the same, and reading them takes long
-        with open_lab(found, self.out, executor=self.executor, device=self.device, progress=self.progress) as lab:
-            yield lab
+        with open_backend(
+            found, self.out, executor=self.executor, device=self.device, progress=self.progress
+        ) as backend:
+            yield backend
 
 
 def load_setup(
@@ -154,10 +156,10 @@ def load_setup(
     """
     _check_arguments(problem, size, seeds, recipe or {})
     from tagalong.problems import load_problem
-    from tagalong.study import check_lab, claim_folder
+    from tagalong.study import check_backend, claim_folder
 
     folder = out or Path("runs") / f"paper-{problem}-{size}"
-    check_lab(folder, executor=executor, device=device)  # before drawing or decoding images, which takes minutes
+    check_backend(folder, executor=executor, device=device)  # before drawing or decoding images, which takes minutes
     loaded = load_problem(problem, **{**(options or {}), "size": size, "progress": progress})
     if recipe:
         loaded = replace(loaded, recipe=replace(loaded.recipe, **recipe))

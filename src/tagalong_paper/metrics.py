@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.learn import Diverged
-from tagalong.study import Lab, Oracle, Record, compare_methods
+from tagalong.study import Backend, Oracle, Record, TrainingBackend, compare_methods
 
 if TYPE_CHECKING:
     from tagalong.learn import Problem
@@ -23,9 +23,12 @@ MAX_TASKS = 12  # for training every subset: 4095 networks per seed
 class PaperOptimal(Oracle):
     """The paper's "Optimal": the groups with the lowest total on test data."""
 
-    def table(self, lab: Lab, subsets: Sequence[Subset], seeds: Sequence[int]) -> dict[Subset, dict[str, float]]:
+    def table(
+        self, backend: Backend, subsets: Sequence[Subset], seeds: Sequence[int]
+    ) -> dict[Subset, dict[str, float]]:
         """Returns the test results of every subset, on which the paper chooses."""
-        return subset_table(lab, seeds)
+        assert isinstance(backend, TrainingBackend)
+        return subset_table(backend, seeds)
 
 
 def is_error_rate(problem: Problem) -> bool:
@@ -87,46 +90,52 @@ def check_task_count(problem: Problem) -> None:
         )
 
 
-def train_all_subsets(lab: Lab, seeds: Sequence[int]) -> None:
+def train_all_subsets(backend: TrainingBackend, seeds: Sequence[int]) -> None:
     """Trains every subset of tasks, as the paper does for CelebA (511 networks) and its ablations."""
-    check_task_count(lab.problem)
-    lab.networks([lab.job(subset, seed) for seed in seeds for subset in lab.subsets()], "all subsets", diverged=True)
+    check_task_count(backend.problem)
+    backend.networks(
+        [backend.job(subset, seed) for seed in seeds for subset in backend.subsets()], "all subsets", diverged=True
+    )
 
 
 def network_results(
-    lab: Lab, subset: Iterable[str], seeds: Sequence[int], part: str = "test"
+    backend: TrainingBackend, subset: Iterable[str], seeds: Sequence[int], part: str = "test"
 ) -> dict[str, list[float]]:
     """Returns the results of a plain network for a subset, by task and seed; NaN where training diverged."""
-    jobs = [lab.job(subset, seed) for seed in seeds]
-    rows = lab.networks(jobs, diverged=True)
-    return {task: [task_result(lab.problem, getattr(rows[job], part)[task]) for job in jobs] for task in jobs[0].tasks}
+    jobs = [backend.job(subset, seed) for seed in seeds]
+    rows = backend.networks(jobs, diverged=True)
+    return {
+        task: [task_result(backend.problem, getattr(rows[job], part)[task]) for job in jobs] for task in jobs[0].tasks
+    }
 
 
-def subset_table(lab: Lab, seeds: Sequence[int]) -> dict[Subset, dict[str, float]]:
+def subset_table(backend: TrainingBackend, seeds: Sequence[int]) -> dict[Subset, dict[str, float]]:
     """Returns the mean test results of every subset, for `select_groups`; subsets that diverged are left out.
 
     Raises:
         Diverged: all networks of a task diverged.
     """
-    found = {subset: network_results(lab, subset, seeds) for subset in lab.subsets()}
+    found = {subset: network_results(backend, subset, seeds) for subset in backend.subsets()}
     means = {subset: {task: sum(v) / len(v) for task, v in results.items()} for subset, results in found.items()}
     finite = {subset: results for subset, results in means.items() if all(map(math.isfinite, results.values()))}
-    if lost := set(lab.problem.names) - set().union(*finite):
+    if lost := set(backend.problem.names) - set().union(*finite):
         raise Diverged(f"every network of {', '.join(sorted(lost))} diverged; lower `recipe.lr`")
     return finite
 
 
-def grouping_totals(lab: Lab, groups: Iterable[Group], seeds: Sequence[int], part: str = "test") -> list[float]:
+def grouping_totals(
+    backend: TrainingBackend, groups: Iterable[Group], seeds: Sequence[int], part: str = "test"
+) -> list[float]:
     """Returns the total of each seed, with each task's result from the network that serves it."""
     sums = [0.0] * len(seeds)
     for group in groups:
-        found = network_results(lab, group.trains, seeds, part)
+        found = network_results(backend, group.trains, seeds, part)
         sums = [total + sum(found[task][i] for task in group.serves) for i, total in enumerate(sums)]
     return sums
 
 
-def random_totals(lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> dict[int, list[float]]:
+def random_totals(backend: TrainingBackend, budgets: Sequence[int], seeds: Sequence[int]) -> dict[int, list[float]]:
     """Returns, by budget, the exact expectation over all partitions of the tasks into that number of groups."""
-    records = compare_methods(lab, ["random"], budgets, seeds, {"random": {"exact": True}})
-    found = totals_by_method(lab.problem, records)
+    records = compare_methods(backend, ["random"], budgets, seeds, {"random": {"exact": True}})
+    found = totals_by_method(backend.problem, records)
     return {budget: found["random", budget] for budget in budgets}

@@ -85,7 +85,7 @@ def test_a_table_that_cannot_be_learnt_from_is_refused(tagalong: Terminal, case:
         (["--set", "cs.every=1", "--methods", "tag"], "--set must be of methods that are asked for, found 'cs'"),
         (["--methods", ","], "--methods must name at least one method, found none"),
         (["--price-per-hour", "-1"], "--price-per-hour must be a number from 0"),
-        (["--confirm", "-1"], "--confirm must be a whole number of seeds from 0"),
+        (["--confirm", "-1"], "--confirm must be a nonnegative integer"),
         (["--tasks", "age,wild"], "--tasks must be one of 'age', 'ill', found 'wild'"),
         (["--out", "table.csv"], "--out must be a folder, found the file table.csv"),
         (["--features-file", "nan.npy"], "--features-file must be finite, found NaN or inf in column 1 (1 rows)"),

@@ -18,7 +18,7 @@ from tagalong_paper.metrics import subset_table
 
 
 def lab_with(lost: set[frozenset[str]]) -> Any:
-    """A lab in which these sets of tasks have diverged."""
+    """A backend in which these sets of tasks have diverged."""
     names = ("a", "b", "c")
     subsets = [frozenset(names[place] for place in range(3) if number >> place & 1) for number in range(1, 8)]
 
@@ -55,13 +55,13 @@ def test_a_task_without_a_network_is_named() -> None:
 
 def test_too_few_networks_to_cover_all_tasks_are_reported_as_divergence() -> None:
     lost = {frozenset(names) for names in ("ab", "ac", "bc", "abc")}  # one network for each task is left
-    lab = lab_with(lost)
-    lab.problem.recipe = Recipe(lr=0.5, batch_size=8)
+    backend = lab_with(lost)
+    backend.problem.recipe = Recipe(lr=0.5, batch_size=8)
     setup: Any = SimpleNamespace(budgets=(2, 3))
     with pytest.raises(Diverged, match=r"4 of 7 subsets diverged .* 0.5 .* 8, and no 2 .* lower `recipe.lr`"):
-        hyperparameters._best(setup, lab, [0])
+        hyperparameters._best(setup, backend, [0])
     setup.budgets = (3,)
-    assert set(hyperparameters._best(setup, lab, [0])) == {3}
+    assert set(hyperparameters._best(setup, backend, [0])) == {3}
 
 
 def test_a_claim_with_a_diverged_comparison_is_not_tested_but_can_be_refuted() -> None:

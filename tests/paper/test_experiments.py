@@ -179,9 +179,9 @@ def test_partner_shows_every_published_spread_and_the_noise_of_every_gain(
 
 
 def test_a_sparser_schedule_is_what_a_meter_with_it_measures(setup: ExperimentSetup) -> None:
-    with setup.lab() as lab:
-        full = measure_every_step(lab, [0])[0]
-        job = lab.job(setup.chosen.names, 0)
+    with setup.open_backend() as backend:
+        full = measure_every_step(backend, [0])[0]
+        job = backend.job(setup.chosen.names, 0)
     metered = train(setup.chosen, job, meter={"estimator": "lookahead", "update": "sgd", "every": 5}).affinity
     assert metered is not None
     read = frequency.scheduled(full, SCHEDULES["every 5"])
@@ -190,8 +190,8 @@ def test_a_sparser_schedule_is_what_a_meter_with_it_measures(setup: ExperimentSe
 
 
 def test_windows_are_quarters_of_the_training(setup: ExperimentSetup) -> None:
-    with setup.lab() as lab:
-        full = measure_every_step(lab, [0])[0]
+    with setup.open_backend() as backend:
+        full = measure_every_step(backend, [0])[0]
     steps = len(full.steps)
     parts = {name: frequency.scheduled(full, SCHEDULES[name]).steps for name in SCHEDULES if "%" in name}
     assert parts["first 25 %"].tolist() == list(range(round(steps / 4)))
@@ -243,7 +243,7 @@ def test_nothing_is_gained_where_random_groups_make_no_errors(
     setup: ExperimentSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        frequency, "random_totals", lambda lab, budgets, seeds: {k: [0.0] * len(seeds) for k in budgets}
+        frequency, "random_totals", lambda backend, budgets, seeds: {k: [0.0] * len(seeds) for k in budgets}
     )
     found = run_experiment("frequency", setup)
     assert all(math.isnan(cell.mean) for cell in found.tables[0].column("less error, %") if isinstance(cell, Value))
@@ -290,13 +290,13 @@ def test_out_of_sample_groups_are_chosen_without_the_seed_that_scores_them(
     report: Reports, setup: ExperimentSetup
 ) -> None:
     shown = means(report("hyperparameters"), "Out of sample", "base total test error, %")
-    with setup.lab() as lab:
+    with setup.open_backend() as backend:
         for k, found in zip(setup.budgets, shown, strict=True):
             slow = []
             for seed in setup.seeds:
                 others = [other for other in setup.seeds if other != seed]
-                best = select_groups(subset_table(lab, others), k, objective="min")
-                slow += grouping_totals(lab, best.groups, [seed])
+                best = select_groups(subset_table(backend, others), k, objective="min")
+                slow += grouping_totals(backend, best.groups, [seed])
             assert found == pytest.approx(np.mean(slow))
 
 
@@ -341,8 +341,8 @@ def test_hyperparameters_tests_nothing_with_one_seed(report: Reports, setup: Exp
 
 
 def test_epochs_add_up_to_the_whole_training(setup: ExperimentSetup) -> None:
-    with setup.lab() as lab:
-        affinity = measure_every_step(lab, [0])[0]
+    with setup.open_backend() as backend:
+        affinity = measure_every_step(backend, [0])[0]
     steps = -(-len(setup.chosen.train) // setup.chosen.recipe.batch_size)
     epochs = over_time.per_epoch(affinity, steps)
     np.testing.assert_allclose(epochs.sum(0), affinity.history.sum(0))
@@ -368,8 +368,8 @@ def test_reversals_are_reported_with_their_share_of_all_comparisons(report: Repo
     claim = report("over-time").claims[-1]
     numbers = report("over-time").numbers
     n, steps = len(setup.chosen.names), -(-len(setup.chosen.train) // setup.chosen.recipe.batch_size)
-    with setup.lab() as lab:
-        count = len(measure_every_step(lab, [0])[0].steps) // steps
+    with setup.open_backend() as backend:
+        count = len(measure_every_step(backend, [0])[0].steps) // steps
     assert numbers["comparisons"] == n * (n - 1) * (n - 2) // 2 * (count - 1)
     assert f"{numbers['reversals'] / numbers['comparisons']:.0%}" in claim.because
     assert over_time.order_changes(epochs[:1], [epochs[:1, None]]).reproduced == "not tested"
@@ -395,8 +395,8 @@ def test_the_order_changes_only_if_noise_does_not_explain_it() -> None:
 
 
 def test_halves_of_epochs_add_up_to_the_epochs(setup: ExperimentSetup) -> None:
-    with setup.lab() as lab:
-        affinity = measure_every_step(lab, [0])[0]
+    with setup.open_backend() as backend:
+        affinity = measure_every_step(backend, [0])[0]
     steps = -(-len(setup.chosen.train) // setup.chosen.recipe.batch_size)
     halves = over_time.halves(affinity, steps)
     np.testing.assert_allclose(halves.sum(1), over_time.per_epoch(affinity, steps))
@@ -404,8 +404,8 @@ def test_halves_of_epochs_add_up_to_the_epochs(setup: ExperimentSetup) -> None:
 
 
 def test_the_first_steps_are_compared_with_all_later_ones(setup: ExperimentSetup) -> None:
-    with setup.lab() as lab:
-        affinity = measure_every_step(lab, [0])[0]
+    with setup.open_backend() as backend:
+        affinity = measure_every_step(backend, [0])[0]
     start, later = over_time.parts(affinity)
     assert later is not None
     assert start.steps.tolist() == affinity.steps[:3].tolist()
@@ -497,8 +497,8 @@ def test_too_few_tasks_for_sets_are_an_error_before_training(
 def test_the_effect_of_the_destructive_task_is_only_tested_if_it_harms(report: Reports, setup: ExperimentSetup) -> None:
     found = report("task-sets").table("Does the destructive task harm")
     first = setup.problem.only(task_sets.FIRST)
-    with setup.lab(first) as lab:
-        rows = network_results(lab, first.names, setup.seeds)
+    with setup.open_backend(first) as backend:
+        rows = network_results(backend, first.names, setup.seeds)
     without = found.rows[0][0]
     assert isinstance(without, Value)
     assert without.mean == pytest.approx(sum(np.mean(values) for values in rows.values()))
@@ -528,10 +528,12 @@ def test_without_early_stopping_every_epoch_is_trained(report: Reports, setup: E
     report("no-early-stopping")
     recipe = setup.chosen.recipe
     steps = -(-len(setup.chosen.train) // recipe.batch_size)
-    with setup.lab(patience=None, keep="last") as lab:
-        jobs = [lab.job(setup.chosen.names, seed, rule) for seed in setup.seeds for rule in ("plain", "uw", "pcgrad")]
-        assert not lab.missing(jobs)
-        for row in lab.networks(jobs).values():
+    with setup.open_backend(patience=None, keep="last") as backend:
+        jobs = [
+            backend.job(setup.chosen.names, seed, rule) for seed in setup.seeds for rule in ("plain", "uw", "pcgrad")
+        ]
+        assert not backend.missing(jobs)
+        for row in backend.networks(jobs).values():
             assert row.steps == steps * recipe.epochs
             assert row.best_epoch == recipe.epochs - 1
 

@@ -90,8 +90,8 @@ def partitions(names: tuple[str, ...], blocks: int) -> Iterator[Partition]:
 
 
 def test_random_is_the_mean_over_all_groupings(records: list[Record], setup: ExperimentSetup) -> None:
-    with setup.lab() as lab:
-        rows = lab.networks(lab.job(subset, seed) for subset in lab.subsets() for seed in setup.seeds)
+    with setup.open_backend() as backend:
+        rows = backend.networks(backend.job(subset, seed) for subset in backend.subsets() for seed in setup.seeds)
         for budget, count in zip(setup.budgets, (15, 25, 10), strict=True):
             found = list(partitions(setup.chosen.names, budget))
             assert len(found) == count
@@ -99,32 +99,32 @@ def test_random_is_the_mean_over_all_groupings(records: list[Record], setup: Exp
                 if (record.method, record.budget) == ("random", budget):
                     for task in setup.chosen.names:
                         blocks = [next(block for block in part if task in block) for part in found]
-                        errors = [rows[lab.job(block, record.seed)].test[task].error for block in blocks]
-                        losses = [rows[lab.job(block, record.seed)].val[task].loss for block in blocks]
+                        errors = [rows[backend.job(block, record.seed)].test[task].error for block in blocks]
+                        losses = [rows[backend.job(block, record.seed)].val[task].loss for block in blocks]
                         assert record.test[task].error == pytest.approx(np.mean(errors))
                         assert record.val[task].loss == pytest.approx(np.mean(losses))
 
 
 def test_costs_add_up(records: list[Record], setup: ExperimentSetup) -> None:
-    with setup.lab() as lab:
+    with setup.open_backend() as backend:
         for record in records:
-            jobs = [lab.job(group.trains, record.seed, "plain") for group in record.groups]
+            jobs = [backend.job(group.trains, record.seed, "plain") for group in record.groups]
             if record.method in ("mtl", "stl", "cs", "tag", "hoa", "optimal", "oracle"):
-                assert record.training.steps == sum(lab.networks([job])[job].steps for job in jobs)
+                assert record.training.steps == sum(backend.networks([job])[job].steps for job in jobs)
                 assert record.training.networks == len(jobs)
             largest = {"hoa": 2, "optimal": None, "oracle": None}
             if record.method in largest:
-                subsets = lab.subsets(largest=largest[record.method])
-                assert record.deciding == lab.cost(lab.job(subset, record.seed) for subset in subsets)
+                subsets = backend.subsets(largest=largest[record.method])
+                assert record.deciding == backend.cost(backend.job(subset, record.seed) for subset in subsets)
             if record.method in ("mtl", "stl", "uw"):
                 assert record.deciding.steps == 0
             if record.method in ("tag", "cs"):
-                n, steps = len(setup.chosen.names), lab.cost([lab.job(setup.chosen.names, record.seed)]).steps
+                n, steps = len(setup.chosen.names), backend.cost([backend.job(setup.chosen.names, record.seed)]).steps
                 measured, passes = (-(-steps // 10), 1 + 3 * n) if record.method == "tag" else (steps, 1 + 2 * n)
                 assert record.deciding.steps == round(steps + measured * (passes - 3) / 3)
                 assert record.deciding.networks == 1
             if record.method == "random":
-                assert record.deciding == lab.cost([lab.job(setup.chosen.names, record.seed)])
+                assert record.deciding == backend.cost([backend.job(setup.chosen.names, record.seed)])
 
 
 def test_a_note_explains_the_cost_of_deciding_on_random_groups(report: Reports) -> None:

@@ -130,8 +130,8 @@ def test_capacity_has_mtl_and_gradnorm_at_two_and_three_times(setup: ExperimentS
 
 def test_tasks_have_the_short_names_of_the_paper(setup: ExperimentSetup) -> None:
     assert {task: setup.short_name(task) for task in setup.problem.names} == SHORT
-    with setup.lab() as lab:
-        affinity = lab.affinity(0, estimator="lookahead", update="sgd")
+    with setup.open_backend() as backend:
+        affinity = backend.affinity(0, estimator="lookahead", update="sgd")
     assert affinity.tasks == setup.problem.names
     assert np.isfinite(affinity.mean).all()
 
@@ -212,7 +212,7 @@ def test_reports_on_taskonomy_have_no_printed_numbers_of_celeba(setup: Experimen
 
 def test_losses_have_four_digits(setup: ExperimentSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        tune, "_validation_totals", lambda lab, seeds, rules: [0.5] * len(rules)
+        tune, "_validation_totals", lambda backend, seeds, rules: [0.5] * len(rules)
     )  # how totals look, not what they are
     for name in ("no-early-stopping", "tune"):
         for table in run_experiment(name, setup).tables:

@@ -17,13 +17,13 @@ from tagalong.study import (
     Choice,
     Chunk,
     Decision,
-    Lab,
     Method,
     NetworkResult,
     Results,
     SearchLog,
     Store,
     Study,
+    TrainingBackend,
     make_executor,
 )
 from tagalong.study.best import keep_best, recommended_record
@@ -58,37 +58,40 @@ def test_diverged_networks_are_kept_as_such_and_not_trained_again(
 ) -> None:
     problem = diverging_problem(batched=batched)
     jobs = [Job(tasks) for tasks in SUBSETS]
-    with Store(tmp_path / "run.sqlite") as store, Lab(problem, store, executor=make_executor(executor)) as lab:
-        rows = lab.networks(jobs, "all subsets", diverged=True)
+    with (
+        Store(tmp_path / "run.sqlite") as store,
+        TrainingBackend(problem, store, executor=make_executor(executor)) as backend,
+    ):
+        rows = backend.networks(jobs, "all subsets", diverged=True)
         assert [job.tasks for job, row in rows.items() if row.diverged] == LOST
         assert all(row.steps > 0 and row.seconds > 0 and row.parameters > 0 for row in rows.values())
         for job, row in rows.items():
             assert {math.isnan(outcome.loss) for outcome in row.val.values()} == {row.diverged}
             assert {math.isnan(outcome.loss) for outcome in row.test.values()} == {row.diverged}
             assert (store.weights(row.key) is None) == row.diverged, job
-        assert lab.cost(jobs).networks == len(jobs) == store.spent().networks
+        assert backend.cost(jobs).networks == len(jobs) == store.spent().networks
         assert store.bare([row.key for row in rows.values()]) == []
     said = "all subsets: wild with seed 0; a, wild with seed 0; b, wild with seed 0; a, b, wild with seed 0 diverged"
     assert [record.message for record in caplog.records if "diverged" in record.message] == [
         f"{said}, which counts as worse than any other result"
     ]
     again = Noting()
-    with Store(tmp_path / "run.sqlite") as store, Lab(problem, store, executor=again) as lab:
+    with Store(tmp_path / "run.sqlite") as store, TrainingBackend(problem, store, executor=again) as backend:
         with pytest.raises(Diverged, match=r"networks: a, wild with seed 0 diverged; lower `recipe.lr`"):
-            lab.networks([Job(("a", "wild")), Job(("a", "b"))])
-        lab.restore(lab.keys.of(job) for job in jobs)
+            backend.networks([Job(("a", "wild")), Job(("a", "b"))])
+        backend.restore(backend.keys.of(job) for job in jobs)
         assert again.jobs == []
 
 
 def test_dropped_weights_come_back_where_others_of_the_batch_diverged(tmp_path: Path) -> None:
     problem, jobs = diverging_problem(), [Job(tasks) for tasks in SUBSETS]
-    with Store(tmp_path / "run.sqlite") as store, Lab(problem, store, executor=Serial()) as lab:
-        rows = lab.networks(jobs, diverged=True)
+    with Store(tmp_path / "run.sqlite") as store, TrainingBackend(problem, store, executor=Serial()) as backend:
+        rows = backend.networks(jobs, diverged=True)
         key = rows[Job(("a", "b"))].key
         before = store.weights(key)
         store.prune()
         assert store.bare([row.key for row in rows.values()])
-        for name, tensor in lab.weights(key).items():
+        for name, tensor in backend.weights(key).items():
             assert torch.equal(tensor, before[name]), name
 
 
@@ -197,7 +200,7 @@ class Fixed(Method):
     def __init__(self, name: str, *groups: str) -> None:
         self.name, self.groups = name, [group.split() for group in groups]
 
-    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+    def decide(self, backend: TrainingBackend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         return Decision.pooled({None: Choice(tuple(Group(some, some) for some in self.groups))}, seeds)
 
 
@@ -220,8 +223,8 @@ class Asking(Method):
 
     name, budgeted = "asking", False
 
-    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        lab.networks([lab.job(["wild"], seed) for seed in seeds], "what asking asks")
+    def decide(self, backend: TrainingBackend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        backend.networks([backend.job(["wild"], seed) for seed in seeds], "what asking asks")
         raise AssertionError("it must not come here")
 
 
@@ -241,9 +244,9 @@ def test_a_method_that_cannot_decide_is_reported_and_the_others_go_on(tmp_path: 
 def test_a_diverged_network_is_worse_than_any_other_and_a_lost_reference_is_replaced(tmp_path: Path) -> None:
     problem = diverging_problem()
     subsets = [frozenset(some) for some in SUBSETS]
-    with Store(tmp_path / "run.sqlite") as store, Lab(problem, store, executor=Serial()) as lab:
-        table = relative_losses(lab, subsets, [0], part="val", reference="alone")
-        together = relative_losses(lab, subsets, [0], part="val", reference="together")
+    with Store(tmp_path / "run.sqlite") as store, TrainingBackend(problem, store, executor=Serial()) as backend:
+        table = relative_losses(backend, subsets, [0], part="val", reference="alone")
+        together = relative_losses(backend, subsets, [0], part="val", reference="together")
     lost = {frozenset(some) for some in LOST}
     best = max(value for some, values in table.items() if some not in lost for value in values.values())
     for some in lost:

@@ -12,15 +12,18 @@ from study_small import small_problem
 
 from kill_at import FileOperations, but_times
 from tagalong.learn import MLP, Job, Task
-from tagalong.study import Chunk, Lab, Results, Store, Study, executors, make_executor, train_chunk
+from tagalong.study import Chunk, Results, Store, Study, TrainingBackend, executors, make_executor, train_chunk
 from tagalong.study.executors import Serial, device_name
 
 JOBS = [Job(tasks, seed) for seed in (0, 1) for tasks in (("a",), ("b",), ("a", "b"))] + [Job(("a", "b"), 0, "uw")]
 
 
 def trained_by(executor, path, problem, jobs=JOBS):
-    with Store(path) as store, Lab(problem, store, executor=executor, partial=path.parent / "partial") as lab:
-        return {job: (row.val, row.test, row.steps) for job, row in lab.networks(jobs).items()}
+    with (
+        Store(path) as store,
+        TrainingBackend(problem, store, executor=executor, partial=path.parent / "partial") as backend,
+    ):
+        return {job: (row.val, row.test, row.steps) for job, row in backend.networks(jobs).items()}
 
 
 def with_lambda():

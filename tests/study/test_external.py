@@ -8,11 +8,11 @@ from told_small import TASKS, losses_of, rows_of
 
 from tagalong.affinity import Affinity
 from tagalong.group import Group
-from tagalong.study import Cost, External, ProblemInfo, Record, Results, Score, Study, plan
+from tagalong.study import Cost, ExternalStudy, ProblemInfo, Record, Results, Score
 from tagalong.study.uncertainty import row_noise
 
 
-def answer(external: External | Study, limit: int = 10_000, rows: bool = True) -> int:
+def answer(external: ExternalStudy, limit: int = 10_000, rows: bool = True) -> int:
     """Trains what is asked for, at most so many networks."""
     for told in range(limit):
         network = external.ask()
@@ -25,8 +25,12 @@ def answer(external: External | Study, limit: int = 10_000, rows: bool = True) -
     return limit
 
 
-def external(out: Path | None = None, methods: tuple[str, ...] = ("stl", "hoa", "optimal"), seeds: int = 3) -> External:
-    return External(plan(None, [2, 3], methods, seeds, tasks=TASKS), out)
+def external(
+    out: Path | None = None, methods: tuple[str, ...] = ("stl", "hoa", "optimal"), seeds: int = 3
+) -> ExternalStudy:
+    study = ExternalStudy(TASKS, out)
+    study.plan(methods=methods, budgets=[2, 3], seeds=seeds)
+    return study
 
 
 def test_all_together_comes_first_and_everything_once() -> None:
@@ -61,7 +65,7 @@ def test_it_goes_on_after_a_stop_to_the_same_results(tmp_path: Path) -> None:
     for limit in (1, 7, 20, 100):
         told += answer(external(tmp_path), limit)
     assert told == 45
-    again = External(None, tmp_path)
+    again = ExternalStudy(TASKS, tmp_path)
     assert again.ask() is None
     assert again.results().records == whole.results().records
     assert again.results().noise == whole.results().noise
@@ -114,7 +118,7 @@ def test_results_before_the_end_name_what_is_missing() -> None:
 def test_any_order_is_fine_and_everything_else_is_said() -> None:
     study = external(methods=("stl",))
     study.tell(["b"], 2, val={"b": 1.0}, test={"b": (1.0, 0.5)})
-    with pytest.raises(ValueError, match=r"\['b'\] with seed 2 was told before"):
+    with pytest.raises(ValueError, match=r"\['b'\] with seed 2 already has a result"):
         study.tell(["b"], 2, val={"b": 1.0}, test={"b": 1.0})
     with pytest.raises(ValueError, match=r"must be a network of the plan, found \['a', 'b'\], 0; ask\(\) gives"):
         study.tell(["a", "b"], 0, val={}, test={})
@@ -126,9 +130,9 @@ def test_any_order_is_fine_and_everything_else_is_said() -> None:
         study.tell(["a"], 0, val={"a": float("nan")}, test={"b": 1.0}, rows={"a": [[1.0]]}, seconds=-1)
     said = str(refused.value)
     assert "`val`: the loss of 'a' must be a finite number, found nan" in said
-    assert "`test` must have a value for each of a, found nothing for 'a', 'b' besides" in said
-    assert "`rows` must be one loss per test row" in said
-    assert "`seconds` must be a number from 0, found -1" in said
+    assert "`test` must have a value for each of a, found nothing for 'a', 'b' in addition" in said
+    assert "`rows` must be one loss per row" in said
+    assert "`seconds` must be a nonnegative number, found -1" in said
     with pytest.raises(ValueError, match="must be a loss or \\(loss, error\\), found 'low'"):
         study.tell(["a"], 0, val={"a": "low"}, test={"a": 1.0})  # type: ignore[dict-item]
     assert len(study.pending()) == 14
@@ -138,16 +142,14 @@ def test_another_plan_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     external(tmp_path)
     with pytest.raises(ValueError, match="found those of another"):
         external(tmp_path, methods=("stl",))
-    with pytest.raises(ValueError, match="`plan` must be given"):
-        External(None, tmp_path / "nothing")
 
 
 def test_a_study_over_names_asks_and_is_told(tmp_path: Path) -> None:
     affinity = Affinity.from_matrix([[0, 5, 0, 0], [5, 0, 0, 0], [0, 0, 0, 5], [0, 0, 5, 0]], TASKS)
-    study = Study(TASKS, tmp_path)
+    study = ExternalStudy(TASKS, tmp_path)
     study.plan(affinity, budgets=[2])
     assert answer(study, 5) == 5
-    later = Study(TASKS, tmp_path)  # the plan is in the folder
+    later = ExternalStudy(TASKS, tmp_path)  # the plan is in the folder
     assert answer(later) == 7 * 3 - 5
     results = later.results()
     assert results.verdict().recommended == ("tag", 2)
@@ -155,21 +157,21 @@ def test_a_study_over_names_asks_and_is_told(tmp_path: Path) -> None:
 
 
 def test_a_study_that_was_given_no_plan_compares_the_usual(tmp_path: Path) -> None:
-    study = Study(TASKS, tmp_path)
+    study = ExternalStudy(TASKS, tmp_path)
     answer(study)
     assert {record.method for record in study.results().records} == {"mtl", "stl", "hoa"}
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
-    made = plan(None, [np.int64(2)], ["hoa"], [np.int64(0), np.int64(1)], tasks=TASKS)
-    study = External(made, tmp_path)
+    study = ExternalStudy(TASKS, tmp_path)
+    study.plan(methods=["hoa"], budgets=[np.int64(2)], seeds=[np.int64(0), np.int64(1)])
     tasks, seed = study.ask()
     losses = losses_of(tasks, seed, "val")
     numbers = {"steps": np.int64(3), "parameters": np.int32(5), "seconds": np.float32(1)}
     study.tell(tasks, np.int64(seed), val=losses, test=losses, **numbers)
-    again = External(None, tmp_path)
+    again = ExternalStudy(TASKS, tmp_path)
     assert again.pending() == study.pending()
-    assert again.plan.seeds == (0, 1)
+    assert again.plan(methods=["hoa"], budgets=[2], seeds=2).seeds == (0, 1)
 
 
 def test_other_test_rows_than_before_are_refused() -> None:
@@ -184,17 +186,17 @@ def test_other_test_rows_than_before_are_refused() -> None:
 
 
 def test_a_folder_with_a_plan_for_other_tasks_is_refused(tmp_path: Path) -> None:
-    Study(TASKS, tmp_path).plan(methods=["stl"])
+    ExternalStudy(TASKS, tmp_path).plan(methods=["stl"])
     with pytest.raises(ValueError, match="`out` must hold a plan for x, y, found one for a, b, c, d; use a new one"):
-        Study(["x", "y"], tmp_path).ask()
+        ExternalStudy(["x", "y"], tmp_path).ask()
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"format": "tagalong-told", "version": 1}'])
 def test_a_damaged_file_of_what_was_told_says_so(tmp_path: Path, content: str) -> None:
-    Study(TASKS, tmp_path).plan(methods=["stl"])
+    ExternalStudy(TASKS, tmp_path).plan(methods=["stl"])
     (tmp_path / "told.json").write_text(content)
     with pytest.raises(ValueError, match=r"told\.json (must be valid JSON|must have the format|is damaged)"):
-        Study(TASKS, tmp_path).ask()
+        ExternalStudy(TASKS, tmp_path).ask()
 
 
 def test_losses_below_zero_are_grouped_as_they_are_judged() -> None:

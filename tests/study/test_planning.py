@@ -11,7 +11,7 @@ from told_small import TASKS, losses_of, rows_of
 
 from tagalong.affinity import Affinity
 from tagalong.group import select_groups
-from tagalong.study import External, Plan, Study, plan, tasks_in_csv, verdict_from_csv
+from tagalong.study import ExternalStudy, TrainingPlan, plan, tasks_in_csv, verdict_from_csv
 
 AFFINITY = Affinity.from_matrix([[0, 5, 0, 0], [5, 0, 0, 0], [0, 0, 0, 5], [0, 0, 5, 0]], TASKS)
 LOOKAHEAD = replace(AFFINITY, settings={"estimator": "lookahead"})
@@ -19,7 +19,7 @@ CROSSED = [[0, 0, 0, 5], [0, 0, 5, 0], [0, 5, 0, 0], [5, 0, 0, 0]]
 COSINE = replace(Affinity.from_matrix(CROSSED, TASKS), settings={"estimator": "cosine"})
 
 
-def made(methods: tuple[str, ...] = ("stl", "tag"), seeds: int = 3) -> Plan:
+def made(methods: tuple[str, ...] = ("stl", "tag"), seeds: int = 3) -> TrainingPlan:
     return plan(AFFINITY, [2, 3], methods, seeds)
 
 
@@ -41,7 +41,7 @@ def fill(path: Path, rows: bool = False, drop: tuple[str, ...] = ()) -> None:
         writer.writerows(lines)
 
 
-def told(study: External, rows: bool = False) -> External:
+def told(study: ExternalStudy, rows: bool = False) -> ExternalStudy:
     while (network := study.ask()) is not None:
         tasks, seed = network
         more = {"rows": rows_of(tasks, seed, "test")} if rows else {}
@@ -56,7 +56,9 @@ def test_a_filled_table_gives_the_verdict_of_ask_and_tell(tmp_path: Path, method
     fill(path, rows)
     assert tasks_in_csv(path) == TASKS
     results = verdict_from_csv(path)
-    expected = told(External(made(methods)), rows).results()
+    study = ExternalStudy(TASKS)
+    study.plan(AFFINITY, methods=methods, budgets=[2, 3])
+    expected = told(study, rows).results()
     assert results.verdict() == expected.verdict()
     assert {(one.method, one.budget, one.seed): one.groups for one in results.records} == {
         (one.method, one.budget, one.seed): one.groups for one in expected.records
@@ -156,15 +158,16 @@ def test_wrong_plans_are_refused_with_every_problem_at_once() -> None:
     with pytest.raises(ValueError, match="several problems") as refused:
         plan(None, [0, 5], ["tag", "pcgrad"], 0, tasks=["a", "b"])
     said = str(refused.value)
-    assert "`methods` must be among 'mtl', 'stl', 'tag', 'cs', 'hoa', 'optimal', found 'pcgrad'" in said
+    assert "`methods` must need only plain networks, since they are trained elsewhere, found 'pcgrad'" in said
     assert "`affinity` must be given for 'tag', found None" in said
-    assert "`budgets` must be whole numbers from 1 to 2, the number of tasks, found [0, 5]" in said
-    assert "`seeds` must be a number from 1 or distinct whole numbers, found []" in said
+    assert "`budgets` must be from 1 to the number of tasks, 2, found 0" in said
+    assert "`budgets` must be from 1 to the number of tasks, 2, found 5" in said
+    assert "`seeds` must be a positive integer (3 means 0, 1, 2)" in said
     with pytest.raises(ValueError, match="found nothing about 'z'"):
         plan(AFFINITY, [1], ["tag"], tasks=["a", "z"])
     with pytest.raises(ValueError, match="`tasks` must name at least one task"):
         plan(None, [], ["stl"])
-    with pytest.raises(ValueError, match="use 'hoa' above 12 tasks"):
+    with pytest.raises(ValueError, match="8,191 networks per seed for 13 tasks; use 'hoa'"):
         plan(None, [2], ["optimal"], tasks=[f"t{number}" for number in range(13)])
     with pytest.raises(ValueError, match="`budgets` must hold at least one"):
         plan(None, [], ["hoa"], tasks=["a", "b"])
@@ -221,7 +224,7 @@ def test_an_affinity_for_each_method_and_one_alone() -> None:
 
 
 def test_a_study_takes_several_affinities(tmp_path: Path) -> None:
-    assert Study(TASKS, tmp_path).plan([LOOKAHEAD, COSINE], budgets=[2]).methods == ("mtl", "stl", "tag", "cs")
+    assert ExternalStudy(TASKS, tmp_path).plan([LOOKAHEAD, COSINE], budgets=[2]).methods == ("mtl", "stl", "tag", "cs")
 
 
 @pytest.mark.parametrize(
@@ -231,13 +234,22 @@ def test_a_study_takes_several_affinities(tmp_path: Path) -> None:
         ({"budgets": "23"}, "`budgets` must be a list of numbers of networks, found '23'; write [2, 3]"),
         ({"methods": "tag"}, "`methods` must be a list of names, found 'tag'; write ['stl', 'tag']"),
         ({"methods": 3}, "`methods` must be a list of names, found 3; write ['stl', 'tag']"),
-        ({"seeds": "3"}, "`seeds` must be a number from 1 or distinct whole numbers, found '3'"),
-        ({"seeds": 2.5}, "`seeds` must be a number from 1 or distinct whole numbers, found 2.5"),
-        ({"seeds": True}, "`seeds` must be a number from 1 or distinct whole numbers, found True"),
+        (
+            {"seeds": "3"},
+            "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct integers from 0, found '3'",
+        ),
+        (
+            {"seeds": 2.5},
+            "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct integers from 0, found 2.5",
+        ),
+        (
+            {"seeds": True},
+            "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct integers from 0, found True",
+        ),
     ],
 )
 def test_wrong_types_are_refused_in_a_sentence(tmp_path: Path, given: dict[str, Any], said: str) -> None:
-    study = Study(TASKS, tmp_path / "study")
+    study = ExternalStudy(TASKS, tmp_path / "study")
     for ask in (plan, study.plan):
         with pytest.raises(ValueError, match=r"^`\w+` must be") as refused:
             ask(AFFINITY, **{"budgets": [2], **given})

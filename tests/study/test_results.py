@@ -13,7 +13,7 @@ from verdict_records import APART, TOGETHER, records, results, together
 
 from tagalong.learn import MLP, Problem, Split, Task
 from tagalong.study import Cost, ProblemInfo, Record, Results, Score
-from tagalong.study.decisions import latency
+from tagalong.study.latency import measure_latency
 
 HEADINGS = "method budget nets total loss vs mtl vs random decide train size latency"
 
@@ -239,7 +239,7 @@ def test_latency_times_one_row_and_a_batch_and_leaves_the_mode() -> None:
             return super().forward(rows)
 
     network = Watched(3, 2).train()
-    measured = latency(network, torch.zeros(5, 3), repeats=4, warm_up=2)
+    measured = measure_latency(network, torch.zeros(5, 3), repeats=4, warm_up=2)
     assert seen == [(1, False)] * 6 + [(5, False)] * 6
     assert network.training
     assert measured.rows == 5

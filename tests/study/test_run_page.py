@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from study_small import small_problem
 
-from tagalong.study import Results, Study
+from tagalong.study import ExternalStudy, Results, Study
 
 
 def run(out: Path) -> Results:
@@ -35,7 +35,7 @@ def test_results_are_safe_where_the_page_cannot_be_drawn(
 
 
 def test_a_study_told_from_outside_gets_its_page(tmp_path: Path) -> None:
-    study = Study(["a", "b", "c"], tmp_path)
+    study = ExternalStudy(["a", "b", "c"], tmp_path)
     study.plan(methods=["stl"], seeds=2)
     while (following := study.ask()) is not None:
         tasks, seed = following

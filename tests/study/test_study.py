@@ -12,7 +12,7 @@ from old_run import old_run
 from tagalong.affinity import Affinity
 from tagalong.group import Grouping
 from tagalong.learn import MLP
-from tagalong.study import Lab, Results, Store, Study
+from tagalong.study import Results, Store, Study, TrainingBackend
 from tagalong.study.executors import Serial
 from tagalong.study.methods import Tag
 from tagalong.study.run_folder import log_to
@@ -119,9 +119,9 @@ def test_what_our_packages_log_is_in_the_log_of_the_run(tmp_path):
 def test_row_losses_of_records_average_to_their_losses(tmp_path):
     problem = small_problem()
     results = Study(problem, tmp_path).run(["mtl", "hoa"], [2], 2)
-    with Store(tmp_path / "run.sqlite") as store, Lab(problem, store, executor=Refusing()) as lab:
+    with Store(tmp_path / "run.sqlite") as store, TrainingBackend(problem, store, executor=Refusing()) as backend:
         for record in results.records:
-            for task, losses in lab.row_losses(record).items():
+            for task, losses in backend.row_losses(record).items():
                 assert losses.mean() == pytest.approx(record.test[task].loss, rel=1e-5)
 
 
@@ -146,14 +146,14 @@ def test_one_task_alone(tmp_path):
         ({"methods": ["stl", "stl"]}, "`methods` must be distinct, found 'stl' more than once"),
         ({"budgets": [4]}, "`budgets` must be from 1 to the number of tasks, 3, found 4"),
         ({"budgets": [0]}, "`budgets` must be from 1 to the number of tasks, 3, found 0"),
-        ({"budgets": [2.5]}, "`budgets` must be whole numbers of networks, found 2.5"),
+        ({"budgets": [2.5]}, "`budgets` must be integers, found 2.5"),
         ({"budgets": 2}, r"`budgets` must be a list of numbers of networks, found 2; write \[2, 3\]"),
         ({"budgets": []}, "`budgets` must hold at least one budget for tag, found none"),
-        ({"seeds": 0}, "`seeds` must be how many"),
-        ({"seeds": [1, 1]}, "`seeds` must be how many"),
+        ({"seeds": 0}, "`seeds` must be a positive integer"),
+        ({"seeds": [1, 1]}, "`seeds` must be a positive integer"),
         ({"options": {"hoa": {}}}, "`options` must be of methods that are asked for, found 'hoa'"),
         ({"options": {"tag": {"every": 0}}}, "`every`"),
-        ({"confirm": -1}, "`confirm` must be a whole number of seeds from 0, found -1"),
+        ({"confirm": -1}, "`confirm` must be a nonnegative integer, found -1"),
         ({"price_per_hour": -1}, "`price_per_hour` must be a number from 0, found -1"),
         ({"methods": ["mtl-wide2"], "encoder": MLP(4)(1).double()}, "'mtl-wide2' cannot widen this network"),
         ({"methods": ["tag+no such"]}, r"`methods`: 'tag\+no such': "),
@@ -297,8 +297,8 @@ def test_a_budget_alone_does_not_name_networks(tmp_path):
         ({"budgets": 3}, r"`budgets` must be a list of numbers of networks, found 3; write \[2, 3\]"),
         ({"budgets": "23"}, "`budgets` must be a list of numbers of networks, found '23'"),
         ({"methods": "tag"}, r"`methods` must be a list of names, found 'tag'; write \['tag'\]"),
-        ({"seeds": "3"}, "`seeds` must be how many .* or a list of distinct whole numbers, found '3'"),
-        ({"seeds": 2.5}, "`seeds` must be how many .* or a list of distinct whole numbers, found 2.5"),
+        ({"seeds": "3"}, "`seeds` must be a positive integer .* or a list of distinct integers from 0, found '3'"),
+        ({"seeds": 2.5}, "`seeds` must be a positive integer .* or a list of distinct integers from 0, found 2.5"),
     ],
 )
 def test_wrong_types_are_refused_in_a_sentence(tmp_path, given, said):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.learn import Job
 from tagalong.study import Choice, Decision, Method, Oracle, make_method, method_names
@@ -37,8 +38,8 @@ class Plain(Method):
         together = sorted(names)[:2]
         return [Group(together, together), *(Group({task}, {task}) for task in names if task not in together)]
 
-    def decide(self, lab: Any, budgets: Any, seeds: Any) -> Decision:
-        return Decision.pooled({None: Choice(tuple(self.groups(lab.problem.names)))}, seeds)
+    def decide(self, backend: Any, budgets: Any, seeds: Any) -> Decision:
+        return Decision.pooled({None: Choice(tuple(self.groups(backend.tasks)))}, seeds)
 
 
 class ServesTwice(Plain):
@@ -54,13 +55,13 @@ class LeavesOut(Plain):
 class SpendsTooMuch(Plain):
     budgeted = True
 
-    def decide(self, lab, budgets, seeds):
-        return Decision.pooled({budget: Choice(tuple(self.groups(lab.problem.names))) for budget in budgets}, seeds)
+    def decide(self, backend, budgets, seeds):
+        return Decision.pooled({budget: Choice(tuple(self.groups(backend.tasks))) for budget in budgets}, seeds)
 
 
 class ForgetsABudget(SpendsTooMuch):
-    def decide(self, lab, budgets, seeds):
-        return super().decide(lab, budgets[-1:], seeds)
+    def decide(self, backend, budgets, seeds):
+        return super().decide(backend, budgets[-1:], seeds)
 
 
 class Peeks(Oracle):
@@ -69,11 +70,11 @@ class Peeks(Oracle):
 
 
 class ReadsTestLabels(Plain):
-    def decide(self, lab, budgets, seeds):
+    def decide(self, backend, budgets, seeds):
         def mean(task: str) -> float:
-            return float(lab.problem.test.targets[task].nanmean())
+            return float(backend.problem.test.targets[task].nanmean())
 
-        names = sorted(lab.problem.names, key=mean)
+        names = sorted(backend.tasks, key=mean)
         groups = [Group(names[:1], names[:1]), Group(names[1:], names[1:])]
         return Decision.pooled({None: Choice(tuple(groups))}, seeds)
 
@@ -114,20 +115,20 @@ class ShufflesByChance(Plain):
 
 
 class TrainsAgain(Plain):
-    def decide(self, lab, budgets, seeds):
-        lab.networks([Job(lab.problem.names[:1], int(np.random.default_rng().integers(2**40)))])
-        return super().decide(lab, budgets, seeds)
+    def decide(self, backend, budgets, seeds):
+        backend.networks([Job(backend.problem.names[:1], int(np.random.default_rng().integers(2**40)))])
+        return super().decide(backend, budgets, seeds)
 
 
 class AboutHasASet(Plain):
-    def decide(self, lab, budgets, seeds):
-        decision = super().decide(lab, budgets, seeds)
+    def decide(self, backend, budgets, seeds):
+        decision = super().decide(backend, budgets, seeds)
         return Decision(decision.choices, about={"tried": {"one"}})
 
 
 class AboutHasNan(Plain):
-    def decide(self, lab, budgets, seeds):
-        return Decision(super().decide(lab, budgets, seeds).choices, about={"value": float("nan")})
+    def decide(self, backend, budgets, seeds):
+        return Decision(super().decide(backend, budgets, seeds).choices, about={"value": float("nan")})
 
 
 class TakesAnything(Plain):
@@ -136,9 +137,9 @@ class TakesAnything(Plain):
 
 
 class NeedsThree(Plain):
-    def decide(self, lab, budgets, seeds):
-        lab.problem.names[2]
-        return super().decide(lab, budgets, seeds)
+    def decide(self, backend, budgets, seeds):
+        backend.tasks[2]
+        return super().decide(backend, budgets, seeds)
 
 
 class TrainsOthers(Plain):
@@ -147,8 +148,8 @@ class TrainsOthers(Plain):
 
 
 class RefusesAll(Plain):
-    def problems(self, problem):
-        return ["`problem` must be another"]
+    def problems(self, tasks, problem=None):
+        return [InvalidInput("tasks", "must be others")]
 
 
 class NotAMethod:
@@ -202,8 +203,8 @@ def test_one_error_lists_all_failed_checks() -> None:
     class Both(ServesTwice, TakesAnything):
         name = "both"
 
-        def decide(self, lab, budgets, seeds):
-            return Decision(super().decide(lab, budgets, seeds).choices, about={"tried": {"one"}})
+        def decide(self, backend, budgets, seeds):
+            return Decision(super().decide(backend, budgets, seeds).choices, about={"tried": {"one"}})
 
     with pytest.raises(FailedChecks) as caught:
         check_method(Both)

@@ -7,16 +7,19 @@ if TYPE_CHECKING:
     from tagalong.progress import Progress as Progress
     from tagalong.score import Score as Score
 
-    from .backend import Lab as Lab
-    from .backend import check_lab as check_lab
-    from .backend import open_lab as open_lab
+    from .backend import Backend as Backend
+    from .backend import TrainingBackend as TrainingBackend
+    from .backend import check_backend as check_backend
+    from .backend import open_backend as open_backend
     from .best import Best as Best
     from .decisions import compare_methods as compare_methods
     from .executors import Chunk as Chunk
     from .executors import Executor as Executor
     from .executors import make_executor as make_executor
     from .executors import train_chunk as train_chunk
-    from .external import External as External
+    from .external import ExternalStudy as ExternalStudy
+    from .external_backend import ExternalBackend as ExternalBackend
+    from .external_backend import MissingNetworks as MissingNetworks
     from .external_csv import tasks_in_csv as tasks_in_csv
     from .external_csv import verdict_from_csv as verdict_from_csv
     from .finished_run import Compared as Compared
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from .methods import make_method as make_method
     from .methods import method_names as method_names
     from .methods import register_method as register_method
-    from .planning import Plan as Plan
+    from .planning import TrainingPlan as TrainingPlan
     from .planning import plan as plan
     from .records import Cost as Cost
     from .records import Label as Label
@@ -38,8 +41,6 @@ if TYPE_CHECKING:
     from .records import Record as Record
     from .results import Results as Results
     from .run_folder import claim_folder as claim_folder
-    from .search import Seen as Seen
-    from .search import Trial as Trial
     from .search_log import Lesson as Lesson
     from .search_log import SearchLog as SearchLog
     from .store import NetworkResult as NetworkResult
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from .verdict import Verdict as Verdict
 
 _HOMES = {
+    "Backend": ".backend",
     "Best": ".best",
     "Choice": ".methods",
     "Chunk": ".executors",
@@ -62,31 +64,32 @@ _HOMES = {
     "Cost": ".records",
     "Decision": ".methods",
     "Executor": ".executors",
-    "External": ".external",
-    "Lab": ".backend",
+    "ExternalBackend": ".external_backend",
+    "ExternalStudy": ".external",
     "Label": ".records",
     "Lesson": ".search_log",
     "Method": ".methods",
     "MethodSummary": ".summary",
-    "Oracle": ".methods",
     "Score": "tagalong.score",
+    "MissingNetworks": ".external_backend",
     "NetworkResult": ".store",
-    "Plan": ".planning",
+    "Oracle": ".methods",
     "ProblemInfo": ".records",
     "Progress": "tagalong.progress",
     "Record": ".records",
     "Results": ".results",
     "Run": ".finished_run",
+    "Score": "tagalong.score",
     "SearchLog": ".search_log",
-    "Seen": ".search",
     "Store": ".store",
     "StoreError": ".store",
     "Study": ".study",
     "TaskChange": ".summary",
-    "Trial": ".search",
+    "TrainingBackend": ".backend",
+    "TrainingPlan": ".planning",
     "Verdict": ".verdict",
     "change_text": ".text",
-    "check_lab": ".backend",
+    "check_backend": ".backend",
     "claim_folder": ".run_folder",
     "compare_methods": ".decisions",
     "compare_runs": ".finished_run",
@@ -95,7 +98,7 @@ _HOMES = {
     "make_executor": ".executors",
     "make_method": ".methods",
     "method_names": ".methods",
-    "open_lab": ".backend",
+    "open_backend": ".backend",
     "plan": ".planning",
     "read_run": ".finished_run",
     "register_method": ".methods",

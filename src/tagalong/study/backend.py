@@ -1,25 +1,29 @@
-"""Trained networks of one problem: looked up where they are stored, else trained in chunks and stored."""
+"""Backends: where the results of networks come from. `TrainingBackend` trains what its store does not hold yet."""
 
 from __future__ import annotations
 
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tagalong.affinity import Affinity
-from tagalong.learn import Diverged, Job, Problem, why_not_batched
+from tagalong.errors import InvalidInput
+from tagalong.learn import Diverged, Job, Problem, build_network, why_not_batched
 from tagalong.progress import NoProgress, Progress, ProgressReporter
 
 from .executors import Chunk, Executor, device_name, make_executor
 from .keys import Keys
+from .latency import measure_latency
 from .records import Cost, Record
 from .relative_losses import Subset
 from .run_folder import log_to, store_problem
@@ -32,13 +36,13 @@ SHORT = 32  # letters of a key in file names
 MOST_NAMED = 5  # networks in a sentence
 
 
-def check_lab(out: str | os.PathLike[str], *, executor: str | Executor = "serial", device: str = "auto") -> None:
-    """Refuses what `open_lab` would refuse, before time is spent on loading a problem.
+def check_backend(out: str | os.PathLike[str], *, executor: str | Executor = "serial", device: str = "auto") -> None:
+    """Raises what `open_backend` would raise, before time is spent on loading a problem.
 
     Args:
-        out: as for `open_lab`.
-        executor: as for `open_lab`.
-        device: as for `open_lab`.
+        out: as for `open_backend`.
+        executor: as for `open_backend`.
+        device: as for `open_backend`.
 
     Raises:
         ValueError: there is no such executor or device, or the networks in the folder cannot be used.
@@ -50,17 +54,17 @@ def check_lab(out: str | os.PathLike[str], *, executor: str | Executor = "serial
 
 
 @contextmanager
-def open_lab(
+def open_backend(
     problem: Problem,
     out: str | os.PathLike[str],
     *,
     executor: str | Executor = "serial",
     device: str = "auto",
     progress: Progress | None = None,
-) -> Iterator[Lab]:
-    """A laboratory whose networks are kept in a folder: `run.sqlite`, and `run.log` for what is logged.
+) -> Iterator[TrainingBackend]:
+    """Opens a backend that keeps its networks in a folder: `run.sqlite`, with the log in `run.log`.
 
-    At the end the executor is let go. Where nothing was raised, weights that no result keeps are dropped
+    At the end the executor is stopped. Where nothing was raised, weights that no result keeps are dropped
     (`Store.keep`), and so are checkpoints of trainings that are finished.
 
     Args:
@@ -68,7 +72,7 @@ def open_lab(
         out: the folder; made if it is not there.
         executor: as for a `Study`.
         device: as for a `Study`.
-        progress: is told how many networks there are to train and how many are done.
+        progress: receives the number of networks to train, and how many are done.
 
     Example:
         >>> import numpy as np, tempfile
@@ -76,9 +80,10 @@ def open_lab(
         >>> X, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
         >>> tasks = [Task(name, kind="regression") for name in ("age", "height")]
         >>> problem = Problem.from_arrays(X, Y, tasks, recipe=Recipe(epochs=1))
-        >>> with tempfile.TemporaryDirectory() as out, open_lab(problem, out, device="cpu") as lab:
-        ...     rows = lab.networks([lab.job(["age"], seed=0), lab.job(["age", "height"], seed=0)])
-        >>> [sorted(row.test) for row in rows.values()]
+        >>> with tempfile.TemporaryDirectory() as out, open_backend(problem, out, device="cpu") as backend:
+        ...     jobs = [backend.job(["age"], seed=0), backend.job(["age", "height"], seed=0)]
+        ...     results = backend.networks(jobs)
+        >>> [sorted(result.test) for result in results.values()]
         [['age'], ['age', 'height']]
     """
     made, where, folder = make_executor(executor), device_name(device), Path(out)
@@ -86,33 +91,149 @@ def open_lab(
     with (
         log_to(folder / "run.log"),
         Store(folder / "run.sqlite") as store,
-        Lab(problem, store, executor=made, device=where, progress=progress, partial=folder / "partial") as lab,
+        TrainingBackend(
+            problem, store, executor=made, device=where, progress=progress, partial=folder / "partial"
+        ) as backend,
     ):
-        yield lab
+        yield backend
         store.prune()
-        lab.tidy()
+        backend.tidy()
 
 
-class Lab:
-    """Trained networks of one problem: looked up where they are in the store, else trained and stored.
+class Backend(ABC):
+    """Results of networks and affinities for some tasks: trained here, trained elsewhere, or looked up.
+
+    Methods ask a backend for the networks that they decide from, and do not know where these come from.
+
+    Args:
+        tasks: names of all tasks.
+
+    Attributes:
+        tasks: names of all tasks.
+        problem: data and architecture; None where networks are not trained here.
+    """
+
+    problem: Problem | None = None
+
+    def __init__(self, tasks: Iterable[str]) -> None:
+        self.tasks = tuple(tasks)
+        self._requested: set[Job] = set()
+        self._diverged: set[Job] = set()
+
+    @abstractmethod
+    def _results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
+        """Returns the results of these networks at least, diverged ones included."""
+
+    @abstractmethod
+    def measure_affinity(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> tuple[Affinity, dict[int, Cost]]:
+        """Returns what a meter measures while all tasks train in one network, pooled over seeds; and its cost by seed.
+
+        Args:
+            seeds: of the networks.
+            settings: of the `AffinityMeter`.
+
+        Raises:
+            Diverged: the network diverges with every seed.
+        """
+
+    def job(self, tasks: Iterable[str], seed: int, rule: str = "plain", width: float = 1.0) -> Job:
+        """Returns the network for these tasks, which are put in the order of the backend."""
+        wanted = set(tasks)
+        return Job(tuple(name for name in self.tasks if name in wanted), seed, rule, float(width))
+
+    def subsets(self, largest: int | None = None, smallest: int = 1) -> list[Subset]:
+        """Returns sets of tasks by size, then in the order of the backend."""
+        sizes = range(smallest, (len(self.tasks) if largest is None else min(largest, len(self.tasks))) + 1)
+        return [frozenset(chosen) for size in sizes for chosen in combinations(self.tasks, size)]
+
+    def networks(
+        self, jobs: Iterable[Job], what: str = "networks", *, diverged: bool = False
+    ) -> dict[Job, NetworkResult]:
+        """Returns the results of networks.
+
+        Args:
+            jobs: the networks.
+            what: describes them in progress updates and messages.
+            diverged: return those that diverged too, see `NetworkResult.diverged`.
+
+        Raises:
+            Diverged: some diverged, and `diverged` is False.
+        """
+        wanted = list(dict.fromkeys(jobs))
+        self._requested.update(wanted)
+        known = self._results(wanted, what)
+        lost = [job for job in wanted if known[job].diverged]
+        if lost and not diverged:
+            raise Diverged(f"{what}: {describe_jobs(lost)} diverged; lower `recipe.lr`")
+        if new := [job for job in lost if job not in self._diverged]:
+            logger.warning("%s: %s diverged, which counts as worse than any other result", what, describe_jobs(new))
+            self._diverged.update(new)
+        return {job: known[job] for job in wanted}
+
+    def requested(self, jobs: Iterable[Job]) -> bool:
+        """Whether all of these were requested from this backend; results of earlier runs do not count."""
+        return self._requested.issuperset(jobs)
+
+    def cost(self, jobs: Iterable[Job]) -> Cost:
+        """Returns what these networks took, each counted once, even if other methods use it too."""
+        return sum((result.cost for result in self.networks(jobs, diverged=True).values()), Cost())
+
+    def converged_seeds(self, seeds: Iterable[int]) -> tuple[int, ...]:
+        """Returns the seeds with which one network for all tasks, the baseline of every comparison, converges.
+
+        Raises:
+            Diverged: there is none.
+        """
+        jobs = {seed: self.job(self.tasks, seed) for seed in seeds}
+        results = self.networks(jobs.values(), "all tasks together", diverged=True)
+        found = tuple(seed for seed, job in jobs.items() if not results[job].diverged)
+        if not found:
+            listed = f"seed{'' if len(jobs) == 1 else 's'} {', '.join(map(str, jobs))}"
+            raise Diverged(
+                f"one network for all tasks diverged with {listed}, and everything is compared with it; "
+                "lower `recipe.lr`"
+            )
+        return found
+
+    def early_job(self, job: Job, steps: float) -> Job:
+        """Returns the same network with its training ended after about this many steps.
+
+        Raises:
+            InvalidInput: this backend knows only whole trainings.
+        """
+        raise InvalidInput("screen", "must be None where networks are not trained here")
+
+    def latency(self, tasks: Iterable[str], width: float = 1.0) -> float | None:
+        """Returns the seconds of a forward pass of one row through the network that serves these tasks, if known."""
+        return None
+
+    def row_losses(self, record: Record, part: str = "test") -> Losses | None:
+        """Returns the loss of every row of each task where a record serves it, NaN without a label; None if unknown."""
+        return None
+
+
+class TrainingBackend(Backend):
+    """Trains networks of one problem, unless they are in the store already.
 
     Networks trained side by side can differ in the last bit from the same ones trained in other company. So chunks
     are always the same ones, whichever are finished already, and each is stored whole.
 
     Args:
         problem: what is learnt.
-        store: where finished networks are.
+        store: holds finished networks.
         executor: trains; see `make_executor`.
-        device: where networks are trained.
-        progress: is told how many networks there are to train and how many are done.
+        device: to train on.
+        progress: receives the number of networks to train, and how many are done.
         partial: the folder of checkpoints; None: there are none.
 
     Attributes:
         problem: what is learnt.
-        store: where finished networks are.
+        store: holds finished networks.
         keys: of networks.
-        device: where networks are trained.
+        device: to train on.
     """
+
+    problem: Problem
 
     def __init__(
         self,
@@ -124,13 +245,12 @@ class Lab:
         progress: Progress | None = None,
         partial: Path | None = None,
     ) -> None:
+        super().__init__(problem.names)
         self.problem, self.store, self.device = problem, store, device
         self.keys = Keys(problem, device)
         self._executor, self._started = executor, False
         self._progress, self._partial = progress or NoProgress(), partial
-        self._rows: dict[Job, NetworkResult] = {}
-        self._asked: set[Job] = set()
-        self._lost: set[Job] = set()
+        self._known: dict[Job, NetworkResult] = {}
 
     def close(self) -> None:
         """Lets the executor go."""
@@ -138,82 +258,26 @@ class Lab:
             self._executor.stop()
             self._started = False
 
-    def __enter__(self) -> Lab:
+    def __enter__(self) -> TrainingBackend:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def job(self, tasks: Iterable[str], seed: int, rule: str = "plain", width: float = 1.0) -> Job:
-        """A network for these tasks, which come in the order of the problem."""
-        wanted = set(tasks)
-        return Job(tuple(name for name in self.problem.names if name in wanted), seed, rule, float(width))
-
-    def subsets(self, largest: int | None = None, smallest: int = 1) -> list[Subset]:
-        """Sets of tasks by size, then in the order of the problem."""
-        names = self.problem.names
-        sizes = range(smallest, (len(names) if largest is None else min(largest, len(names))) + 1)
-        return [frozenset(chosen) for size in sizes for chosen in combinations(names, size)]
-
-    def networks(
-        self, jobs: Iterable[Job], what: str = "networks", *, diverged: bool = False
-    ) -> dict[Job, NetworkResult]:
-        """These networks, trained if they are not there yet. One that diverged is kept as such, not trained again.
-
-        Args:
-            jobs: which.
-            what: to tell whoever watches.
-            diverged: give those that diverged too, see `NetworkResult.diverged`.
-
-        Raises:
-            Diverged: some did, and nobody asked for such; all others are stored.
-        """
-        wanted = list(dict.fromkeys(jobs))
-        self._asked.update(wanted)
-        missing = self.missing(wanted)
+    def _results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
+        missing = self.missing(jobs)
         if missing:
-            logger.info("%s: training %d of %d networks", what, len(missing), len(wanted))
+            logger.info("%s: training %d of %d networks", what, len(missing), len(jobs))
             self._train(missing, what)
             if still := self.missing(missing):
                 raise RuntimeError(f"{len(still)} networks were trained and not found again in {self.store.path}")
-        lost = [job for job in wanted if self._rows[job].diverged]
-        if lost and not diverged:
-            raise Diverged(f"{what}: {_named(lost)} diverged; lower `recipe.lr`")
-        if new := [job for job in lost if job not in self._lost]:
-            logger.warning("%s: %s diverged, which counts as worse than any other result", what, _named(new))
-            self._lost.update(new)
-        return {job: self._rows[job] for job in wanted}
-
-    def sound(self, seeds: Iterable[int]) -> tuple[int, ...]:
-        """Those of these seeds with which one network for all tasks, which all else is compared with, is trained well.
-
-        Raises:
-            Diverged: there is none.
-        """
-        jobs = {seed: self.job(self.problem.names, seed) for seed in seeds}
-        rows = self.networks(jobs.values(), "all tasks together", diverged=True)
-        found = tuple(seed for seed, job in jobs.items() if not rows[job].diverged)
-        if not found:
-            listed = f"seed{'' if len(jobs) == 1 else 's'} {', '.join(map(str, jobs))}"
-            raise Diverged(
-                f"one network for all tasks diverged with {listed}, and everything is compared with it; "
-                "lower `recipe.lr`"
-            )
-        return found
-
-    def asked(self, jobs: Iterable[Job]) -> bool:
-        """Whether all of these were asked for in this run; what earlier runs left does not count."""
-        return self._asked.issuperset(jobs)
+        return self._known
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
         """Those of these networks that are not there yet."""
-        unseen = {self.keys.of(job): job for job in jobs if job not in self._rows}
-        self._rows |= {unseen[key]: row for key, row in self.store.results(unseen).items()}
-        return [job for job in unseen.values() if job not in self._rows]
-
-    def cost(self, jobs: Iterable[Job]) -> Cost:
-        """What these networks took, each counted once, whoever else uses them."""
-        return sum((row.cost for row in self.networks(jobs, diverged=True).values()), Cost())
+        unseen = {self.keys.of(job): job for job in jobs if job not in self._known}
+        self._known |= {unseen[key]: row for key, row in self.store.results(unseen).items()}
+        return [job for job in unseen.values() if job not in self._known]
 
     def affinity(self, seed: int, **settings: Any) -> Affinity:
         """What a meter with these settings measures while all tasks train in one network."""
@@ -232,14 +296,35 @@ class Lab:
         keys = {seed: self.keys.measured(job, settings) for seed, job in jobs.items()}
         missing = [jobs[seed] for seed in seeds if self.store.affinity(keys[seed]) is None]
         untrained = self.missing(missing)
-        missing = [job for job in missing if job in untrained or not self._rows[job].diverged]
+        missing = [job for job in missing if job in untrained or not self._known[job].diverged]
         if missing:
             self._measure(missing, settings, f"measuring affinities ({settings.get('estimator', 'lookahead')})")
         found = {seed: self.store.affinity(key) for seed, key in keys.items()}
         known = {seed: measured for seed, measured in found.items() if measured is not None}
         if not known:
-            raise Diverged(f"affinities: {_named(list(jobs.values()))} diverged; lower `recipe.lr`")
+            raise Diverged(f"affinities: {describe_jobs(list(jobs.values()))} diverged; lower `recipe.lr`")
         return known
+
+    def measure_affinity(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> tuple[Affinity, dict[int, Cost]]:
+        measured = self.affinities(seeds, settings)
+        merged: Affinity = reduce(Affinity.merge, (affinity for affinity, _ in measured.values()))
+        return merged, {seed: cost for seed, (_, cost) in measured.items()}
+
+    def early_job(self, job: Job, steps: float) -> Job:
+        steps_per_epoch = -(-len(self.problem.train) // self.problem.recipe.batch_size)
+        return replace(job, epochs=max(1, round(steps / steps_per_epoch)))
+
+    def latency(self, tasks: Iterable[str], width: float = 1.0) -> float:
+        """Returns the seconds of a forward pass of one row; timed once, then looked up."""
+        served = self.job(tasks, 0, width=width)
+        key = self.keys.of(served)
+        seconds = self.store.latency(key)
+        if seconds is None:
+            network = build_network(self.problem, served.tasks, seed=0, width=width).to(self.device)
+            row, _ = self.problem.test.only(()).to(self.device).batch(torch.tensor([0]))
+            seconds = measure_latency(network, row).one
+            self.store.add_latency(key, seconds)
+        return seconds
 
     def row_losses(self, record: Record, part: str = "test") -> Losses:
         """The loss of every row of each task, where a record serves it; NaN where a label is missing."""
@@ -340,6 +425,7 @@ def slices(jobs: Sequence[Job], size: int) -> list[list[Job]]:
     return [same[at : at + size] for same in together.values() for at in range(0, len(same), size)]
 
 
-def _named(jobs: Sequence[Job]) -> str:
+def describe_jobs(jobs: Sequence[Job]) -> str:
+    """Returns the tasks and seeds of some networks, for messages."""
     some = "; ".join(f"{', '.join(job.tasks)} with seed {job.seed}" for job in jobs[:MOST_NAMED])
     return some if len(jobs) <= MOST_NAMED else f"{some}; and {len(jobs) - MOST_NAMED} more"

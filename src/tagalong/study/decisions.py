@@ -4,44 +4,39 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
-
-import torch
-from torch import Tensor, nn
 
 from tagalong.disclaimer import disclaimer
 from tagalong.files import write_document
 from tagalong.group import Group
-from tagalong.learn import Diverged, build_network
+from tagalong.learn import Diverged
 from tagalong.score import Score
 
-from .backend import Lab
+from .backend import Backend
 from .methods import Choice, Combined, Decision, Method
 from .records import GROUPINGS, TOGETHER, Cost, Label, ProblemInfo, Record
-from .request import Asked, Options, check_request
 from .results import Results
 from .store import NetworkResult
+from .study_request import Options, StudyRequest, check_request
 
 logger = logging.getLogger(__name__)
 Decisions = Mapping[str, tuple[Method, Decision]]  # by the name of the method
 
 
 def compare_methods(
-    lab: Lab,
+    backend: Backend,
     methods: Sequence[str | Method],
     budgets: Sequence[int] | None = None,
     seeds: int | Sequence[int] = 3,
     options: Options | None = None,
 ) -> list[Record]:
-    """What methods reach with the networks of a lab, as `Study.run` finds it, without writing results.
+    """What methods reach with the networks of a backend, as `Study.run` finds it, without writing results.
 
     Args:
-        lab: has the networks, or trains them; see `open_lab`.
+        backend: has the networks, or trains them; see `open_backend`.
         methods: as for `Study.run`.
         budgets: as for `Study.run`.
         seeds: as for `Study.run`.
@@ -51,34 +46,34 @@ def compare_methods(
         ValueError: with every problem of the input, before any training.
         Diverged: one network for all tasks did, with some seed.
     """
-    asked = check_request(lab.problem, methods, budgets, seeds, options)
+    request = check_request(backend.tasks, methods, budgets, seeds, options, problem=backend.problem)
     # All together first: every cost is compared with what this took.
-    lab.networks([lab.job(lab.problem.names, seed) for seed in asked.seeds], "all tasks together")
-    return records_of(lab, decide_all(lab, asked), asked.seeds)
+    backend.networks([backend.job(backend.tasks, seed) for seed in request.seeds], "all tasks together")
+    return records_of(backend, decide_all(backend, request), request.seeds)
 
 
-def decide_all(lab: Lab, asked: Asked) -> Decisions:
-    """In one order whatever was asked for, so that the same networks are trained side by side; given as asked.
+def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
+    """In one order whatever was asked for, so that the same networks are trained side by side; given as request.
 
     A method that cannot decide, since a network that it needs diverged, chooses nothing.
     """
     made = {}
-    for method in sorted(asked.methods, key=lambda method: (method.order, method.name)):
+    for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
         logger.info("%s decides", method.name)
         try:
-            decision = method.decide(lab, asked.budgets, asked.seeds)
+            decision = method.decide(backend, request.budgets, request.seeds)
         except Diverged as error:
             logger.warning("%s cannot decide: %s", method.name, error)
-            decision = Decision({(k, s): Choice(()) for k in _budgets(method, asked) for s in asked.seeds})
+            decision = Decision({(k, s): Choice(()) for k in _budgets(method, request) for s in request.seeds})
         made[method.name] = method, decision
-    return {method.name: made[method.name] for method in asked.methods}
+    return {method.name: made[method.name] for method in request.methods}
 
 
-def _budgets(method: Method, asked: Asked) -> tuple[int | None, ...]:
-    return asked.budgets if method.budgeted else (None,)
+def _budgets(method: Method, request: StudyRequest) -> tuple[int | None, ...]:
+    return request.budgets if method.budgeted else (None,)
 
 
-def records_of(lab: Lab, decisions: Decisions, seeds: Sequence[int]) -> list[Record]:
+def records_of(backend: Backend, decisions: Decisions, seeds: Sequence[int]) -> list[Record]:
     """Trains what was chosen, all methods together so that they share, and reads the results."""
     chosen = [
         (method, decision, budget, seed, choice)
@@ -86,20 +81,20 @@ def records_of(lab: Lab, decisions: Decisions, seeds: Sequence[int]) -> list[Rec
         for (budget, seed), choice in decision.choices.items()
         if seed in seeds
     ]
-    widths = {method.name: method.width(lab.problem) for method, *_ in chosen}
-    jobs = [lab.job(g.trains, seed, m.rule, widths[m.name]) for m, _, _, seed, c in chosen for g in c.groups]
+    widths = {method.name: _width(method, backend) for method, *_ in chosen}
+    jobs = [backend.job(g.trains, seed, m.rule, widths[m.name]) for m, _, _, seed, c in chosen for g in c.groups]
     jobs.sort(key=lambda job: (job.seed, job.rule, job.width, len(job.tasks), job.tasks))
-    lab.networks(jobs, "the groups", diverged=True)
+    backend.networks(jobs, "the groups", diverged=True)
     return [
-        _record(lab, method, budget, seed, choice, decision.deciding.get(seed, Cost()))
+        _record(backend, method, budget, seed, choice, decision.deciding.get(seed, Cost()))
         for method, decision, budget, seed, choice in chosen
     ]
 
 
-def _record(lab: Lab, method: Method, budget: int | None, seed: int, choice: Choice, deciding: Cost) -> Record:
-    width = method.width(lab.problem)
-    jobs = [lab.job(group.trains, seed, method.rule, width) for group in choice.groups]
-    found = lab.networks(jobs, diverged=True)
+def _record(backend: Backend, method: Method, budget: int | None, seed: int, choice: Choice, deciding: Cost) -> Record:
+    width = _width(method, backend)
+    jobs = [backend.job(group.trains, seed, method.rule, width) for group in choice.groups]
+    found = backend.networks(jobs, diverged=True)
     rows = [found[job] for job in jobs]
     shares = choice.shares or (1.0,) * len(rows)
     meant = choice.shares is None
@@ -108,32 +103,58 @@ def _record(lab: Lab, method: Method, budget: int | None, seed: int, choice: Cho
         budget,
         seed,
         groups=choice.groups if meant else (),
-        val=_outcomes(lab.problem.names, choice, rows, shares, "val"),
-        test=_outcomes(lab.problem.names, choice, rows, shares, "test"),
+        val=_scores(backend.tasks, choice, rows, shares, "val"),
+        test=_scores(backend.tasks, choice, rows, shares, "test"),
         deciding=deciding,
         training=_expected(rows, shares),
-        parameters=round(sum(share * row.parameters for share, row in zip(shares, rows, strict=True))),
-        latency=sum(_latency(lab, group, width) for group in choice.groups) if meant and choice.groups else None,
-        networks=tuple(row.key for row in rows) if meant else (),
+        parameters=_parameters(rows, shares),
+        latency=_latency(backend, choice.groups, width) if meant else None,
+        networks=tuple(row.key for row in rows if row.key) if meant else (),
         honest=method.honest,
     )
 
 
-def _outcomes(
+def _scores(
     names: Iterable[str], choice: Choice, rows: Sequence[NetworkResult], shares: Sequence[float], part: str
 ) -> dict[str, Score]:
     """Each task where it is served; the expectation if several groups may serve it, NaN if none was chosen."""
-    outcomes = {}
+    scores = {}
     for task in names:
         served = [
             (share, getattr(row, part)[task])
             for group, row, share in zip(choice.groups, rows, shares, strict=True)
             if task in group.serves
         ]
-        loss = sum(share * outcome.loss for share, outcome in served)
-        known = Score(loss, sum(share * outcome.error for share, outcome in served))
-        outcomes[task] = known if served else Score(math.nan, math.nan)
-    return outcomes
+        scores[task] = _expected_score(served)
+    return scores
+
+
+def _expected_score(served: Sequence[tuple[float, Score]]) -> Score:
+    if not served:
+        return Score(math.nan, math.nan)
+    if len(served) == 1 and served[0][0] == 1:
+        return replace(served[0][1], rows=None)
+    return Score(
+        sum(share * score.loss for share, score in served), sum(share * score.error for share, score in served)
+    )
+
+
+def _width(method: Method, backend: Backend) -> float:
+    return 1.0 if backend.problem is None else method.width(backend.problem)
+
+
+def _parameters(rows: Sequence[NetworkResult], shares: Sequence[float]) -> int:
+    """The expected number of parameters of all networks together; 0 if that of some is unknown."""
+    if not all(row.parameters for row in rows):
+        return 0
+    return round(sum(share * row.parameters for share, row in zip(shares, rows, strict=True)))
+
+
+def _latency(backend: Backend, groups: Sequence[Group], width: float) -> float | None:
+    """Seconds of a forward pass of one row through all networks, with the heads that are served; None if unknown."""
+    seconds = [backend.latency(group.serves, width) for group in groups if group.serves]
+    known = [one for one in seconds if one is not None]
+    return sum(known) if known and len(known) == len(seconds) else None
 
 
 def _expected(rows: Sequence[NetworkResult], shares: Sequence[float]) -> Cost:
@@ -145,78 +166,13 @@ def _expected(rows: Sequence[NetworkResult], shares: Sequence[float]) -> Cost:
     )
 
 
-def _latency(lab: Lab, group: Group, width: float) -> float:
-    """Seconds of a forward pass of one row, with the heads that are served; timed once and then looked up."""
-    if not group.serves:
-        return 0.0
-    served = lab.job(group.serves, 0, width=width)
-    found = lab.store.latency(lab.keys.of(served))
-    if found is None:
-        network = build_network(lab.problem, served.tasks, seed=0, width=width).to(lab.device)
-        row, _ = lab.problem.test.only(()).to(lab.device).batch(torch.tensor([0]))
-        found = latency(network, row).one
-        lab.store.add_latency(lab.keys.of(served), found)
-    return found
-
-
-@dataclass(frozen=True)
-class Latency:
-    """Seconds of a forward pass: of one row, and of a batch of `rows`."""
-
-    one: float
-    batch: float
-    rows: int
-
-
-def latency(network: nn.Module, inputs: Tensor, *, repeats: int = 20, warm_up: int = 3) -> Latency:
-    """The median time of a forward pass in evaluation mode, on the device of the inputs.
-
-    Args:
-        network: to be timed; its mode is put back.
-        inputs: a full batch of rows.
-        repeats: passes that count.
-        warm_up: passes before them that do not.
-    """
-    mode = network.training
-    network.eval()
-    try:
-        with torch.inference_mode():
-            one, batch = (_median(network, rows, repeats, warm_up) for rows in (inputs[:1], inputs))
-    finally:
-        network.train(mode)
-    return Latency(one, batch, len(inputs))
-
-
-def _median(network: nn.Module, rows: Tensor, repeats: int, warm_up: int) -> float:
-    for _ in range(warm_up):
-        network(rows)
-    clock = _cuda_seconds if rows.is_cuda else _cpu_seconds
-    return median(clock(network, rows) for _ in range(repeats))
-
-
-def _cpu_seconds(network: nn.Module, rows: Tensor) -> float:
-    start = time.perf_counter()
-    network(rows)
-    return time.perf_counter() - start
-
-
-def _cuda_seconds(network: nn.Module, rows: Tensor) -> float:
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    with torch.cuda.device(rows.device):
-        start.record()
-        network(rows)
-        end.record()
-        end.synchronize()
-    return float(start.elapsed_time(end)) / 1000
-
-
 def confirmed(
-    lab: Lab, decisions: Decisions, records: Sequence[Record], seeds: Sequence[int], info: ProblemInfo
+    backend: Backend, decisions: Decisions, records: Sequence[Record], seeds: Sequence[int], info: ProblemInfo
 ) -> tuple[list[Record], list[int]]:
     """Trains the candidate of the verdict and all together with fresh seeds; where it diverges, the next candidate.
 
     Args:
-        lab: trains.
+        backend: trains.
         decisions: of all methods.
         records: of all methods with the seeds that they decided from.
         seeds: fresh ones.
@@ -232,7 +188,7 @@ def confirmed(
     while left and (candidate := _candidate([*records, *found], seeds, info)) not in (None, *tried):
         assert candidate is not None
         labels = [candidate] if found else [TOGETHER, candidate]
-        found += records_of(lab, _choices_again(decisions, *labels, seeds=left), left)
+        found += records_of(backend, _choices_again(decisions, *labels, seeds=left), left)
         lost += [record.seed for record in found if record.method == "mtl" and record.diverged]
         found = [record for record in found if record.seed not in lost]
         left = [seed for seed in left if seed not in lost]
@@ -253,6 +209,12 @@ def _choices_again(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -
         deciding = {seed: decision.deciding[first] for seed in seeds if first in decision.deciding}
         again[name] = method, Decision({(budget, seed): choice for seed in seeds}, deciding)
     return again
+
+
+def about_decisions(decisions: Decisions) -> dict[str, Any]:
+    """Returns how methods came to their decisions, as an entry of a study's settings; empty if none says."""
+    about = {name: dict(decision.about) for name, (_, decision) in decisions.items() if decision.about}
+    return {"decisions": about} if about else {}
 
 
 def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> None:

@@ -1,71 +1,114 @@
-"""A study whose networks are trained elsewhere: what to train next, what came back, and the results of it.
+"""A study of networks that are trained elsewhere: what to train next, the results reported so far, and the verdict.
 
-Everything told is kept in `told.json`, losses of rows beside it, so that it goes on after a stop.
+Everything reported is kept in `told.json`, with losses of rows and affinities in a folder next to it, so that a study
+continues after a stop.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import refuse
+from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput, named, raise_problems
 from tagalong.files import pack_arrays, read_document, unpack_arrays, write_atomic, write_document
 from tagalong.group import Group
+from tagalong.learn import Job
 from tagalong.score import Score
 
-from .planning import Plan
-from .records import Cost, Label, ProblemInfo, Record
-from .relative_losses import Subset
+from .decisions import about_decisions, decide_all, records_of
+from .external_backend import ExternalBackend
+from .methods import Method, make_method
+from .planning import PlannedGroups, PlanRequest, TrainingPlan, check_plan, explore
+from .records import Label, ProblemInfo, Record
 from .results import Results
+from .run_folder import draw_page
+from .store import NetworkResult, halve_rows
+from .study_request import Options, StudyRequest, usual_budgets, with_effort
 from .uncertainty import row_noise
 
-FORMAT, VERSION, FILE, ROWS = "tagalong-told", 1, "told.json", "told"
+FORMAT, VERSION, FILE, FOLDER = "tagalong-told", 1, "told.json", "told"
+MOST_NAMED = 5  # networks in a sentence
 Losses = Mapping[str, float | Sequence[float]]
+Network = tuple[tuple[str, ...], int]
 
 
-class External:
-    """Asks for networks and is told their results; every result is kept, so that it goes on after a stop.
+class ExternalStudy:
+    """Compares ways of grouping with networks that your own script trains.
+
+    Every result is kept, so that the study continues after a stop.
 
     Args:
-        plan: what to train, see `plan`; None: go on with the plan in `out`.
-        out: the folder of the run; None keeps results in memory only.
+        tasks: names of all tasks.
+        out: the folder of the study; None keeps results in memory only.
 
     Example:
-        >>> from tagalong.study import plan
-        >>> external = External(plan(None, [], methods=["stl"], seeds=2, tasks=["age", "ill"]))
-        >>> while (network := external.ask()) is not None:
+        >>> study = ExternalStudy(["age", "ill"])
+        >>> _ = study.plan(methods=["stl"], seeds=2)
+        >>> while (network := study.ask()) is not None:
         ...     tasks, seed = network
         ...     losses = {task: 1.0 + 0.5 * (len(tasks) == 1) for task in tasks}  # your training
-        ...     external.tell(tasks, seed, val=losses, test=losses)
-        >>> external.results().verdict().worth_it
+        ...     study.tell(tasks, seed, val=losses, test=losses)
+        >>> study.results().verdict().worth_it
         False
     """
 
-    def __init__(self, plan: Plan | None, out: str | Path | None = None) -> None:
-        self.out = None if out is None else Path(out)
-        self._ledger = _going_on(plan, self.out)
-        self._asked = self._ledger.plan  # without what validation decides later
-        self._save()
+    def __init__(self, tasks: Sequence[str], out: str | os.PathLike[str] | None = None) -> None:
+        self.tasks, self.out = named(tasks), None if out is None else Path(out)
+        ProblemInfo.named(self.tasks)  # refuses names that cannot be meant
+        self._comparison: Comparison | None = None
 
-    @property
-    def plan(self) -> Plan:
-        """The networks to train, as far as is known by now."""
-        return self._ledger.plan
+    def plan(
+        self,
+        affinity: Affinity | Sequence[Affinity] | None = None,
+        *,
+        methods: Sequence[str] | None = None,
+        budgets: Sequence[int] | None = None,
+        seeds: int | Sequence[int] = 3,
+        options: Options | None = None,
+        effort: Any = None,
+    ) -> TrainingPlan:
+        """Sets what to compare, or continues with the same plan; returns the networks to train, as far as is known.
 
-    def ask(self) -> tuple[tuple[str, ...], int] | None:
-        """Tasks and seed of the network to train next; None if everything has been told."""
-        return next(iter(self._ledger.pending), None)
+        Args:
+            affinity: measured in your own loop, one or several; decides the groups of `tag`, one of cosines those of
+                `cs`, and gives `auto` hints.
+            methods: any method of a study whose networks are plain: "stl", "tag", "cs", "hoa", "optimal", "oracle",
+                "random", "auto"; "mtl" is always among them. By default `stl`, and what the affinities decide, `hoa`
+                without any.
+            budgets: numbers of networks; by default 2, 3 and 4, up to the number of tasks.
+            seeds: how many, or which.
+            options: by method, as for `Study.run`.
+            effort: of `auto`: a number of trainings, "quick" (20), "normal" (60, the default) or "thorough" (200).
+        """
+        wanted = ("stl", "hoa") if methods is None and affinity is None else methods
+        sizes = usual_budgets(len(self.tasks)) if budgets is None else budgets
+        options = with_effort(options, effort)
+        request = check_plan(affinity, sizes, wanted, seeds, tasks=self.tasks, options=options)
+        comparison = Comparison(request)
+        if self.out is not None:
+            if has_plan(self.out):
+                comparison = self._read_same(comparison)
+            else:
+                _write(self.out, comparison)
+        self._comparison = comparison
+        return comparison.plan
 
-    def pending(self) -> list[tuple[tuple[str, ...], int]]:
-        """All networks that can be trained now, for those who train several at a time."""
-        return self._ledger.pending
+    def ask(self) -> Network | None:
+        """Returns the tasks and the seed of the network to train next; None if nothing is left to train."""
+        return next(iter(self.pending()), None)
+
+    def pending(self) -> list[Network]:
+        """Returns all networks that can be trained now, for those who train several at a time."""
+        return self._open.pending
 
     def tell(
         self,
@@ -75,11 +118,12 @@ class External:
         val: Losses,
         test: Losses,
         rows: Mapping[str, Any] | None = None,
+        val_rows: Mapping[str, Any] | None = None,
         steps: int | None = None,
         seconds: float | None = None,
         parameters: int | None = None,
     ) -> None:
-        """Takes in how a network did; in any order.
+        """Adds the result of a network; in any order.
 
         Args:
             tasks: it was trained on.
@@ -88,194 +132,218 @@ class External:
             test: the same on test rows.
             rows: for each task the loss of every test row, NaN where there is no label; without them the interval of
                 the verdict does not know the noise of the test rows.
-            steps: of the optimiser.
+            val_rows: the same of validation rows; `auto` compares their two halves to see how much of a gain is luck.
+            steps: of the optimizer.
             seconds: of training.
             parameters: of the network.
         """
-        self._ledger.tell(self._checked(tasks, seed), int(seed), val, test, rows, steps, seconds, parameters)
-        self._save()
+        job = self._planned_job(tasks, seed)
+        result = check_result(job, val, test, rows, steps, seconds, parameters, val_rows=val_rows)
+        self._open.add(result)
+        if self.out is not None:
+            _write(self.out, self._open)
 
     def results(self) -> Results:
-        """The results, with table and verdict, once every network has been told."""
-        return self._ledger.results(ProblemInfo.named(self.plan.tasks), self.out)
+        """Returns the comparison once nothing is left to train; with a folder also written there, with its page.
 
-    def _checked(self, tasks: Sequence[str], seed: int) -> tuple[str, ...]:
-        given = frozenset([tasks] if isinstance(tasks, str) else tasks)
-        network = (self.plan.ordered(given), seed)
-        problems = []
-        if given - set(self.plan.tasks) or network not in self.plan.networks:
-            following = self.ask()
-            hint = "everything has been told" if following is None else f"ask() gives {following!r} next"
-            problems.append(
-                f"`tasks` and `seed` must be a network of the plan, found {sorted(given)}, {seed!r}; {hint}"
-            )
-        elif (given, seed) in self._ledger.told:
-            problems.append(f"`tasks` and `seed`: {sorted(given)} with seed {seed} was told before; use a new `out`")
-        refuse(problems)
-        return network[0]
-
-    def _save(self) -> None:
+        Raises:
+            ValueError: results of some networks are missing.
+        """
+        results = self._open.results(ProblemInfo.named(self.tasks), self.out)
         if self.out is not None:
-            _write(self.out, self._asked, self._ledger.told)
-
-
-def _going_on(plan: Plan | None, out: Path | None) -> Ledger:
-    saved = _read(out) if out is not None and has_plan(out) else None
-    if saved is None:
-        if plan is None:
-            raise ValueError(f"`plan` must be given where no plan is stored, found none in {out}")
-        return Ledger(plan)
-    if plan is not None and _plan_document(plan) != _plan_document(saved.plan):
-        raise ValueError(f"`out` must hold results of this plan, found those of another in {out}; use a new one")
-    return saved
-
-
-@dataclass(frozen=True, eq=False)
-class Told:
-    """How one network did.
-
-    Attributes:
-        val: validation outcome of each of its tasks.
-        test: test outcome.
-        rows: the test loss of every row of each task; None if not told.
-        cost: what training it took, as far as it was told.
-        parameters: of the network; 0 if not told.
-    """
-
-    val: Mapping[str, Score]
-    test: Mapping[str, Score]
-    rows: Mapping[str, NDArray[Any]] | None = None
-    cost: Cost = field(default_factory=lambda: Cost(1))
-    parameters: int = 0
-
-
-class Ledger:
-    """A plan and what has been told about its networks so far."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.told: dict[tuple[Subset, int], Told] = {}
+            results.save(self.out / "results.json")
+            draw_page(self.out)
+        return results
 
     @property
-    def pending(self) -> list[tuple[tuple[str, ...], int]]:
-        """Tasks and seed of every network still to be told, in the order to train them."""
-        waiting = self._untold()
-        if not waiting and self.plan.undecided:
-            self.plan = self.plan.decided(lambda subset, task, seed: self.told[subset, seed].val[task].loss)
-            waiting = self._untold()
+    def _open(self) -> Comparison:
+        if self._comparison is None:
+            if self.out is not None and has_plan(self.out):
+                self._comparison = self._read()
+            else:
+                self.plan()
+        assert self._comparison is not None
+        return self._comparison
+
+    def _read(self) -> Comparison:
+        assert self.out is not None
+        comparison = _read(self.out)
+        found = comparison.request.tasks
+        if found != self.tasks:
+            expected = f"must hold a plan for {', '.join(self.tasks)}"
+            raise InvalidInput("out", expected, f"one for {', '.join(found)}", "use a new one")
+        return comparison
+
+    def _read_same(self, comparison: Comparison) -> Comparison:
+        """The comparison in the folder, which must have the plan of this one."""
+        saved = self._read()
+        if json.dumps(saved.document) != json.dumps(comparison.document):
+            raise InvalidInput(
+                "out", "must hold results of this plan", f"those of another in {self.out}", "use a new one"
+            )
+        return saved
+
+    def _planned_job(self, tasks: Sequence[str], seed: int) -> Job:
+        given = frozenset([tasks] if isinstance(tasks, str) else tasks)
+        job = Job(tuple(task for task in self.tasks if task in given), seed)
+        if given - set(self.tasks) or (job.tasks, seed) not in self._open.plan.networks:
+            following = self.ask()
+            hint = "nothing is left to train" if following is None else f"ask() gives {following!r} next"
+            found = f"{sorted(given)}, {seed!r}"
+            raise InvalidInput("`tasks` and `seed`", "must be a network of the plan", found, hint)
+        if job in self._open.known:
+            known = f"{sorted(given)} with seed {seed} already has a result"
+            raise InvalidInput("`tasks` and `seed`:", known, hint="use a new `out`")
+        return Job(job.tasks, int(seed))
+
+
+class Comparison:
+    """A request, and the results of its networks so far.
+
+    Args:
+        request: what to compare.
+        known: results so far.
+
+    Attributes:
+        request: what to compare.
+        known: results so far.
+        plan: the networks to train, as far as results decide.
+        document: the plan before any result, as JSON can hold it.
+    """
+
+    def __init__(self, request: PlanRequest, known: Mapping[Job, NetworkResult] | None = None) -> None:
+        self.request, self.known = request, dict(known or {})
+        first = explore(request.study, ExternalBackend(request.tasks, {}, request.affinities))
+        self.document = _plan_document(first, request.options)
+        self.plan = first
+        if self.known:
+            self._explore()
+
+    def _explore(self) -> None:
+        self.plan = explore(self.request.study, self._backend)
+
+    @property
+    def _backend(self) -> ExternalBackend:
+        return ExternalBackend(self.request.tasks, self.known, self.request.affinities)
+
+    @property
+    def pending(self) -> list[Network]:
+        """Tasks and seed of every network without a result, in the order to train them."""
+        waiting = self._missing()
+        if not waiting and self.plan.deciding:
+            self._explore()
+            waiting = self._missing()
         return waiting
 
-    def _untold(self) -> list[tuple[tuple[str, ...], int]]:
-        return [(tasks, seed) for tasks, seed in self.plan.networks if (frozenset(tasks), seed) not in self.told]
+    def _missing(self) -> list[Network]:
+        return [(tasks, seed) for tasks, seed in self.plan.networks if Job(tasks, seed) not in self.known]
 
-    def tell(self, tasks: Sequence[str], seed: int, *found: Any, **costs: Any) -> None:
-        """Takes in how a network did; see `check_told` for what."""
-        told = check_told(tasks, *found, **costs)
-        if told.rows is not None:
-            lengths = {len(rows) for one in (told, *self.told.values()) for rows in (one.rows or {}).values()}
-            if len(lengths) > 1:
-                listed = " and ".join(map(str, sorted(lengths)))
-                raise ValueError(f"`rows` must be the same test rows for every network, found {listed}")
-        self.told[frozenset(tasks), seed] = told
+    def add(self, result: NetworkResult) -> None:
+        """Adds the result of a network."""
+        scores = [score for one in (result, *self.known.values()) for score in one.test.values()]
+        lengths = {len(score.rows) for score in scores if score.rows is not None}
+        if len(lengths) > 1:
+            found = " and ".join(map(str, sorted(lengths)))
+            raise InvalidInput("rows", "must be the same test rows for every network", found)
+        self.known[result.job] = result
 
     def results(self, problem: ProblemInfo, out: Path | None = None) -> Results:
-        """The results, once every network has been told."""
+        """Returns the results; raises an error that lists the networks without one, if there are any."""
         if waiting := self.pending:
             names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
-            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            missing = f"{', '.join(names[:5])}{more}"
+            more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+            missing = f"{', '.join(names[:MOST_NAMED])}{more}"
             raise ValueError(f"results of {len(names)} networks are missing: {missing}; train them and add theirs")
-        records = [
-            self._record(label, groups, seed)
-            for label, groups in self.plan.groupings.items()
-            for seed in self.plan.seeds
-        ]
-        settings = {name: list(getattr(self.plan, name)) for name in ("methods", "budgets", "seeds")}
-        return Results(records, problem=problem, noise=self._noise(records), settings=settings, out=out)
-
-    def _record(self, label: Label, groups: tuple[Group, ...], seed: int) -> Record:
-        found = [self.told[group.trains, seed] for group in groups]
-        where = {task: told for group, told in zip(groups, found, strict=True) for task in group.serves}
-        deciding = [self.told[subset, seed].cost for subset in self.plan.deciding(label[0])]
-        known = all(told.parameters for told in found)
-        return Record(
-            *label,
-            seed=seed,
-            groups=groups,
-            val={task: where[task].val[task] for task in self.plan.tasks},
-            test={task: where[task].test[task] for task in self.plan.tasks},
-            deciding=sum(deciding, Cost()),
-            training=sum((told.cost for told in found), Cost()),
-            parameters=sum(told.parameters for told in found) if known else 0,
-        )
-
-    def _noise(self, records: Sequence[Record]) -> dict[Label, float]:
-        """Of the groupings whose row losses are all known."""
-        known = [record for record in records if self._rows(record) is not None]
-        labels = {record.label for record in records if self._rows(record) is None}
-        complete = [record for record in known if record.label not in labels]
-        return row_noise(complete, lambda record: self._rows(record) or {})
-
-    def _rows(self, record: Record) -> dict[str, NDArray[Any]] | None:
-        rows: dict[str, NDArray[Any]] = {}
-        for group in record.groups:
-            told = self.told[group.trains, record.seed].rows
-            if told is None:
-                return None
-            rows |= {task: told[task] for task in group.serves}
-        return rows
+        backend, study = self._backend, self.request.study
+        decisions = decide_all(backend, study)
+        records = records_of(backend, decisions, study.seeds)
+        settings: dict[str, Any] = {name: list(getattr(self.plan, name)) for name in ("methods", "budgets", "seeds")}
+        settings |= about_decisions(decisions)
+        return Results(records, problem=problem, noise=_noise(records, backend), settings=settings, out=out)
 
 
-def check_told(
-    tasks: Sequence[str],
+def _noise(records: Sequence[Record], backend: ExternalBackend) -> dict[Label, float]:
+    """Of the groupings whose row losses are all known."""
+    rows = {id(record): backend.row_losses(record) for record in records}
+    unknown = {record.label for record in records if rows[id(record)] is None}
+    return row_noise(
+        [record for record in records if record.label not in unknown], lambda record: rows[id(record)] or {}
+    )
+
+
+def check_result(
+    job: Job,
     val: Losses,
     test: Losses,
     rows: Mapping[str, Any] | None = None,
     steps: int | None = None,
     seconds: float | None = None,
     parameters: int | None = None,
-) -> Told:
-    """What was told about a network, refused with every problem at once if it cannot be."""
-    problems: list[str] = []
-    outcomes = {}
+    *,
+    val_rows: Mapping[str, Any] | None = None,
+) -> NetworkResult:
+    """Returns the result of a network, or raises an error with every problem at once."""
+    problems: list[InvalidInput] = []
+    row_losses = {
+        "val": _row_losses(problems, "val_rows", val_rows, job.tasks),
+        "test": _row_losses(problems, "rows", rows, job.tasks),
+    }
+    scores: dict[str, dict[str, Score]] = {}
     for part, given in (("val", val), ("test", test)):
-        _same_tasks(problems, part, given, tasks)
-        outcomes[part] = {task: _outcome(problems, part, task, given[task]) for task in tasks if task in given}
-    if rows is not None:
-        _same_tasks(problems, "rows", rows, tasks)
-        rows = {task: np.asarray(values, dtype=np.float32) for task, values in rows.items()}
-        if len({values.shape for values in rows.values()}) > 1 or any(values.ndim != 1 for values in rows.values()):
-            problems.append(
-                "`rows` must be one loss per test row, as many for every task (NaN where there is no label)"
-            )
+        _check_tasks(problems, part, given, job.tasks)
+        known = row_losses[part] if part == "test" else {}
+        scores[part] = {
+            task: _score(problems, part, task, given[task], known.get(task)) for task in job.tasks if task in given
+        }
     for name, number in (("steps", steps), ("seconds", seconds), ("parameters", parameters)):
         if number is not None and not (math.isfinite(number) and number >= 0):
-            problems.append(f"`{name}` must be a number from 0, found {number!r}")
-    refuse(problems)
-    cost = Cost(1, int(steps or 0), float(seconds or 0.0))
-    return Told(outcomes["val"], outcomes["test"], rows, cost, int(parameters or 0))
+            problems.append(InvalidInput(name, "must be a nonnegative number", repr(number)))
+    raise_problems(problems)
+    costs = int(steps or 0), float(seconds or 0.0), int(parameters or 0)
+    return NetworkResult(job, scores["val"], scores["test"], *costs, halves=halve_rows(row_losses["val"]))
 
 
-def _same_tasks(problems: list[str], argument: str, given: Mapping[str, Any], tasks: Sequence[str]) -> None:
+def _row_losses(
+    problems: list[InvalidInput], argument: str, given: Mapping[str, Any] | None, tasks: Sequence[str]
+) -> dict[str, NDArray[np.float32]]:
+    if given is None:
+        return {}
+    _check_tasks(problems, argument, given, tasks)
+    rows = {task: np.asarray(values, dtype=np.float32) for task, values in given.items()}
+    if len({values.shape for values in rows.values()}) > 1 or any(values.ndim != 1 for values in rows.values()):
+        expected = "must be one loss per row, equally many for every task (NaN where there is no label)"
+        problems.append(InvalidInput(argument, expected))
+    return rows
+
+
+def _check_tasks(problems: list[InvalidInput], argument: str, given: Mapping[str, Any], tasks: Sequence[str]) -> None:
     missing = [task for task in tasks if task not in given]
     extra = [task for task in given if task not in tasks]
     if missing or extra:
-        found = [f"nothing for {name!r}" for name in missing] + [f"{name!r} besides" for name in extra]
-        problems.append(f"`{argument}` must have a value for each of {', '.join(tasks)}, found {', '.join(found)}")
+        found = [f"nothing for {name!r}" for name in missing] + [f"{name!r} in addition" for name in extra]
+        expected = f"must have a value for each of {', '.join(tasks)}"
+        problems.append(InvalidInput(argument, expected, ", ".join(found)))
 
 
-def _outcome(problems: list[str], part: str, task: str, given: float | Sequence[float]) -> Score:
+def _score(
+    problems: list[InvalidInput],
+    part: str,
+    task: str,
+    given: float | Sequence[float],
+    rows: NDArray[np.float32] | None,
+) -> Score:
     pair = tuple(given) if isinstance(given, (tuple, list)) else (given,)
     try:
         loss, *error = (float(value) for value in pair)
         if len(error) > 1:
             raise ValueError
     except (TypeError, ValueError):
-        problems.append(f"`{part}`: {task!r} must be a loss or (loss, error), found {given!r}")
+        problems.append(InvalidInput(f"`{part}`: {task!r}", "must be a loss or (loss, error)", repr(given)))
         return Score(math.nan, math.nan)
     if not math.isfinite(loss):
-        problems.append(f"`{part}`: the loss of {task!r} must be a finite number, found {loss}; did it diverge?")
-    return Score(loss, error[0] if error else math.nan)
+        hint = "did it diverge?"
+        problems.append(InvalidInput(f"`{part}`: the loss of {task!r}", "must be a finite number", str(loss), hint))
+    return Score(loss, error[0] if error else math.nan, rows)
 
 
 def has_plan(out: Path) -> bool:
@@ -283,73 +351,106 @@ def has_plan(out: Path) -> bool:
     return (out / FILE).exists()
 
 
-def _write(out: Path, plan: Plan, told: Mapping[tuple[Subset, int], Told]) -> None:
-    """Losses of rows first, the JSON that names them last."""
-    entries = []
-    for (subset, seed), one in told.items():
-        tasks = plan.ordered(subset)
-        archive = None if one.rows is None else _write_rows(out, tasks, seed, one.rows)
-        entries.append({"tasks": list(tasks), "seed": seed, "rows": archive, **_told_document(one)})
-    write_document(out / FILE, FORMAT, VERSION, {"plan": _plan_document(plan), "told": entries})
+def _write(out: Path, comparison: Comparison) -> None:
+    """Writes row losses and affinities first, the JSON that names them last."""
+    affinities = {}
+    for method, affinity in comparison.request.affinities.items():
+        affinities[method] = f"{FOLDER}/affinity-{method}.json"
+        if not (out / affinities[method]).exists():
+            (out / FOLDER).mkdir(parents=True, exist_ok=True)
+            affinity.save(out / affinities[method])
+    entries = [_result_document(out, result) for result in comparison.known.values()]
+    plan = comparison.document | {"affinities": affinities}
+    write_document(out / FILE, FORMAT, VERSION, {"plan": plan, "told": entries})
 
 
-def _read(out: Path) -> Ledger:
-    """The plan and everything told so far."""
+def _read(out: Path) -> Comparison:
     hint = "plan the study again in another folder"
-    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: _ledger(document, out), hint=hint)
+    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: _comparison(document, out), hint=hint)
 
 
-def _ledger(document: Mapping[str, Any], out: Path) -> Ledger:
+def _comparison(document: Mapping[str, Any], out: Path) -> Comparison:
     entry = document["plan"]
-    groupings = {
-        (one["method"], one["budget"]): tuple(Group(group["trains"], group["serves"]) for group in one["groups"])
-        for one in entry["groupings"]
-    }
-    plain = {name: tuple(entry[name]) for name in ("tasks", "methods", "budgets", "seeds")}
-    ledger = Ledger(Plan(**plain, groupings=groupings))
-    for one in document["told"]:
-        ledger.told[frozenset(one["tasks"]), one["seed"]] = _told(out, one)
-    return ledger
+    affinities = {method: Affinity.load(out / file) for method, file in entry.get("affinities", {}).items()}
+    options = entry.get("options", {})
+    planned: dict[str, dict[int | None, tuple[Group, ...]]] = {}
+    for one in entry["groupings"]:
+        groups = tuple(Group(group["trains"], group["serves"]) for group in one["groups"])
+        planned.setdefault(one["method"], {})[one["budget"]] = groups
+    methods: list[Method] = [
+        # earlier versions kept the groups that an affinity decides, and not the affinity
+        PlannedGroups(name, planned[name])
+        if name in ("tag", "cs") and name not in affinities
+        else make_method(name, options)
+        for name in entry["methods"]
+    ]
+    study = StudyRequest(tuple(methods), tuple(entry["budgets"]), tuple(entry["seeds"]))
+    request = PlanRequest(tuple(entry["tasks"]), study, affinities, options)
+    results = [_result(out, one) for one in document["told"]]
+    return Comparison(request, {result.job: result for result in results})
 
 
-def _plan_document(plan: Plan) -> dict[str, Any]:
-    """A plan as JSON can hold it."""
+def _plan_document(plan: TrainingPlan, options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A plan before any result, as JSON can hold it."""
     document: dict[str, Any] = {name: list(getattr(plan, name)) for name in ("tasks", "methods", "budgets", "seeds")}
     document["groupings"] = [
-        {"method": method, "budget": budget, "groups": [_group(group) for group in groups]}
+        {"method": method, "budget": budget, "groups": [_group_document(group) for group in groups]}
         for (method, budget), groups in plan.groupings.items()
     ]
+    document["options"] = {name: dict(given) for name, given in options.items()}
     return document
 
 
-def _group(group: Group) -> dict[str, list[str]]:
+def _group_document(group: Group) -> dict[str, list[str]]:
     return {"trains": sorted(group.trains), "serves": sorted(group.serves)}
 
 
-def _told_document(told: Told) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        part: {task: [outcome.loss, outcome.error] for task, outcome in getattr(told, part).items()}
-        for part in ("val", "test")
+def _result_document(out: Path, result: NetworkResult) -> dict[str, Any]:
+    return {
+        "tasks": list(result.job.tasks),
+        "seed": result.job.seed,
+        "rows": _write_rows(out, result),
+        "val": _scores_document(result.val),
+        "test": _scores_document(result.test),
+        "halves": {task: [_or_none(loss) for loss in pair] for task, pair in result.halves.items()},
+        "steps": result.steps,
+        "seconds": result.seconds,
+        "parameters": result.parameters,
     }
-    return document | {"steps": told.cost.steps, "seconds": told.cost.seconds, "parameters": told.parameters}
 
 
-def _told(out: Path, entry: Mapping[str, Any]) -> Told:
-    outcomes = {
-        part: {task: Score(loss, math.nan if error is None else error) for task, (loss, error) in entry[part].items()}
-        for part in ("val", "test")
-    }
-    rows: dict[str, NDArray[Any]] | None = None
+def _scores_document(scores: Mapping[str, Score]) -> dict[str, list[float | None]]:
+    return {task: [score.loss, _or_none(score.error)] for task, score in scores.items()}
+
+
+def _result(out: Path, entry: Mapping[str, Any]) -> NetworkResult:
+    rows: dict[str, NDArray[Any]] = {}
     if entry["rows"] is not None:
         archive = unpack_arrays((out / entry["rows"]).read_bytes())
         rows = {task: archive[f"rows_{number}"] for number, task in enumerate(entry["tasks"])}
-    cost = Cost(1, entry["steps"], entry["seconds"])
-    return Told(outcomes["val"], outcomes["test"], rows, cost, entry["parameters"])
+    val = {task: Score(loss, _number(error)) for task, (loss, error) in entry["val"].items()}
+    test = {task: Score(loss, _number(error), rows.get(task)) for task, (loss, error) in entry["test"].items()}
+    halves = {task: (_number(one), _number(two)) for task, (one, two) in entry.get("halves", {}).items()}
+    job = Job(tuple(entry["tasks"]), entry["seed"])
+    costs = entry["steps"], entry["seconds"], entry["parameters"]
+    return NetworkResult(job, val, test, *costs, halves=halves)
 
 
-def _write_rows(out: Path, tasks: tuple[str, ...], seed: int, rows: Mapping[str, NDArray[Any]]) -> str:
-    name = f"{ROWS}/{hashlib.sha256(repr((tasks, seed)).encode()).hexdigest()[:16]}.npz"
-    if not (out / name).exists():  # a network is told once
-        named = {f"rows_{number}": rows[task] for number, task in enumerate(tasks)}
-        write_atomic(out / name, pack_arrays(named, compress=True))
+def _write_rows(out: Path, result: NetworkResult) -> str | None:
+    """Writes the losses of test rows; returns the name of the file, None if there are no losses."""
+    rows = {task: score.rows for task, score in result.test.items() if score.rows is not None}
+    if len(rows) < len(result.job.tasks):
+        return None
+    name = f"{FOLDER}/{hashlib.sha256(repr((result.job.tasks, result.job.seed)).encode()).hexdigest()[:16]}.npz"
+    if not (out / name).exists():  # every network has one result
+        named_rows = {f"rows_{number}": rows[task] for number, task in enumerate(result.job.tasks)}
+        write_atomic(out / name, pack_arrays(named_rows, compress=True))
     return name
+
+
+def _or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tagalong.errors import InvalidInput, listed, raise_problems
-from tagalong.group import Group, select_groups
+from tagalong.group import Group
+from tagalong.learn import Job
 from tagalong.tabular import ParsedTable, TableError, TableRow, is_missing_word, is_number, read_table
 
-from .external import Ledger
-from .planning import KEYS, NEEDED, OPTIONAL, Plan, csv_label, read_csv_label
+from .backend import Backend
+from .external import Comparison, check_result
+from .methods import Decision, Method, Optimal, make_method
+from .planning import KEYS, NEEDED, OPTIONAL, PlannedGroups, PlanRequest, csv_label, read_csv_label
 from .records import TOGETHER, Label, ProblemInfo
-from .relative_losses import Subset, relative_table
+from .relative_losses import Subset
 from .results import Results
+from .study_request import StudyRequest, usual_budgets
 
 NUMBERS = tuple(column for column in (*NEEDED, *OPTIONAL) if column != "test_rows")
 MOST_LISTED = 8  # of the missing numbers
@@ -44,12 +49,12 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
     rows, columns = _read_rows(file)
     networks = _group_by_network(rows, file)
     _check_complete(networks, file)
-    plan = _plan(networks, columns, sizes)
-    ledger = Ledger(plan)
+    comparison = Comparison(_read_plan(networks, columns, sizes))
     for (_, seed), by_task in networks.items():
-        val, test = _parts(by_task, "val"), _parts(by_task, "test")
-        ledger.tell(list(by_task), seed, val, test, _rows(by_task, file), **_costs(by_task))
-    return ledger.results(ProblemInfo.named(plan.tasks, file.stem))
+        job = Job(tuple(task for task in comparison.request.tasks if task in by_task), seed)
+        losses = _parts(by_task, "val"), _parts(by_task, "test")
+        comparison.add(check_result(job, *losses, _rows(by_task, file), **_costs(by_task)))
+    return comparison.results(ProblemInfo.named(comparison.request.tasks, file.stem))
 
 
 def tasks_in_csv(path: str | Path) -> tuple[str, ...]:
@@ -64,17 +69,42 @@ def _check_complete(networks: Networks, file: Path) -> None:
         raise TableError(str(file), expected, "none")
 
 
-def _plan(networks: Networks, columns: Sequence[str], budgets: Sequence[int] | None) -> Plan:
+def _read_plan(networks: Networks, columns: Sequence[str], budgets: Sequence[int] | None) -> PlanRequest:
     tasks = tuple(dict.fromkeys(task for by_task in networks.values() for task in by_task))
     seeds = tuple(sorted({seed for _, seed in networks}))
     subsets = list(dict.fromkeys(frozenset(by_task) for by_task in networks.values()))
     if "serves" in columns:
         return _planned(networks, tasks, seeds)
-    wanted = [budget for budget in (2, 3, 4) if budget <= len(tasks)] if budgets is None else budgets
-    return _chosen(networks, tasks, seeds, subsets, wanted)
+    known = {(frozenset(by_task), seed) for (_, seed), by_task in networks.items()}
+    complete = [subset for subset in subsets if all((subset, seed) in known for seed in seeds)]
+    methods: list[Method] = [make_method("mtl"), BestGiven(complete)]
+    if all(frozenset([task]) in complete for task in tasks):
+        methods.insert(1, make_method("stl"))
+    sizes = usual_budgets(len(tasks)) if budgets is None else budgets
+    return PlanRequest(tasks, StudyRequest(tuple(methods), tuple(sizes), seeds))
 
 
-def _planned(networks: Networks, tasks: tuple[str, ...], seeds: tuple[int, ...]) -> Plan:
+class BestGiven(Optimal):
+    """Chooses the groups with the lowest validation losses among the networks of a table.
+
+    Args:
+        subsets: the tasks of each network.
+    """
+
+    name = "chosen"
+
+    def __init__(self, subsets: Sequence[Subset]) -> None:
+        super().__init__()
+        self._subsets = list(subsets)
+
+    def subsets(self, backend: Backend) -> list[Subset]:
+        return self._subsets
+
+    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        return replace(super().decide(backend, budgets, seeds), deciding={})  # the networks were there anyway
+
+
+def _planned(networks: Networks, tasks: tuple[str, ...], seeds: tuple[int, ...]) -> PlanRequest:
     served: dict[Label, dict[Subset, set[str]]] = {}
     waiting: dict[Label, None] = {}
     for by_task in networks.values():
@@ -89,28 +119,14 @@ def _planned(networks: Networks, tasks: tuple[str, ...], seeds: tuple[int, ...])
     groupings = {TOGETHER: (Group(tasks, tasks),)} | groupings
     _check_served(groupings, tasks)
     labels = [*groupings, *waiting]
-    methods = tuple(dict.fromkeys(method for method, _ in labels))
     budgets = tuple(sorted({budget for _, budget in labels if budget is not None}))
-    return Plan(tasks, methods, budgets, seeds, groupings)
-
-
-def _chosen(
-    networks: Networks, tasks: tuple[str, ...], seeds: tuple[int, ...], subsets: list[Subset], budgets: Sequence[int]
-) -> Plan:
-    """Groups among the networks there are, by validation."""
-    by_subset = {(frozenset(by_task), seed): by_task for (_, seed), by_task in networks.items()}
-    complete = [subset for subset in subsets if all((subset, seed) in by_subset for seed in seeds)]
-    groupings: dict[Label, tuple[Group, ...]] = {TOGETHER: (Group(tasks, tasks),)}
-    if all(frozenset([task]) in complete for task in tasks):
-        groupings["stl", None] = tuple(Group({task}, {task}) for task in tasks)
-
-    def loss(subset: Subset, task: str, seed: int) -> float:
-        return float(by_subset[subset, seed][task]["val_loss"])
-
-    table = relative_table(complete, tasks, seeds, loss, "together")
-    for budget in budgets:
-        groupings["chosen", budget] = select_groups(table, budget, objective="min").groups
-    return Plan(tasks, ("mtl", "stl", "chosen"), tuple(budgets), seeds, groupings)
+    methods = [
+        make_method(method)
+        if any(label[0] == method for label in waiting)
+        else PlannedGroups(method, {budget: groups for (name, budget), groups in groupings.items() if name == method})
+        for method in dict.fromkeys(method for method, _ in labels)
+    ]
+    return PlanRequest(tasks, StudyRequest(tuple(methods), budgets, seeds))
 
 
 def _check_served(groupings: Mapping[Label, tuple[Group, ...]], tasks: Sequence[str]) -> None:

@@ -1,30 +1,29 @@
-"""Which networks to train with your own script: what methods compare, as far as it is known before any training."""
+"""Which networks to train with your own script: those that methods need and that are not trained yet."""
 
 from __future__ import annotations
 
 import csv
 import io
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
+from typing import Any
 
 from tagalong.affinity import Affinity
-from tagalong.errors import listed, name_problems, named, noted, refuse
+from tagalong.errors import InvalidInput, collect, listed, name_problems, named, raise_problems
 from tagalong.files import write_atomic
-from tagalong.group import Group, select_groups, select_groups_by_budget
+from tagalong.group import Group
+from tagalong.learn import Job
 
-from .records import TOGETHER, Label
-from .relative_losses import Losses, Reference, Subset, relative_table
+from .backend import Backend
+from .external_backend import COSINES, ExternalBackend, MissingNetworks, method_of_estimator
+from .methods import Auto, Choice, Decision, Method, make_method, read_effort
+from .records import Label
+from .relative_losses import Subset
+from .study_request import Options, StudyRequest, check_request
 
-ESTIMATORS = {"tag": ("lookahead", "gradient"), "cs": ("cosine", "cosine_kernels")}
-MEASURED = tuple(ESTIMATORS)  # decided by an affinity
-TRIED = ("hoa", "optimal")  # decided by validation losses of other networks
-METHODS = ("mtl", "stl", *MEASURED, *TRIED)
-MOST = 12  # tasks of which all subsets are trained
+ESTIMATORS = {"tag": ("lookahead", "gradient"), "cs": COSINES}
 # Columns of the CSV: which network and task, what they are for, what the user fills in, and may fill in.
 KEYS = ("network", "seed", "task")
 PLANNED = ("serves", "decides")
@@ -33,15 +32,17 @@ OPTIONAL = ("val_error", "test_error", "test_rows", "steps", "seconds", "paramet
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """The networks to train, and what for.
 
     Attributes:
         tasks: of all networks together.
         methods: what will be compared; `mtl` always.
-        budgets: how many networks there may be.
+        budgets: numbers of networks.
         seeds: of each network.
         groupings: for each method and budget the groups, where they are decided.
+        deciding: for each method and budget that waits for losses, the networks whose losses decide.
+        networks: tasks and seed of every network known to be needed; all together first.
     """
 
     tasks: tuple[str, ...]
@@ -49,59 +50,27 @@ class Plan:
     budgets: tuple[int, ...]
     seeds: tuple[int, ...]
     groupings: Mapping[Label, tuple[Group, ...]] = field(default_factory=dict)
-
-    @property
-    def undecided(self) -> list[tuple[str, int]]:
-        """Methods and budgets that wait for validation losses."""
-        tried = [(method, budget) for method in TRIED if method in self.methods for budget in self.budgets]
-        return [label for label in tried if label not in self.groupings]
-
-    def deciding(self, method: str) -> list[Subset]:
-        """The networks whose validation losses decide a method."""
-        everything = frozenset(self.tasks)
-        if method in MEASURED:
-            return [everything]
-        sizes = {"hoa": (1, 2), "optimal": range(1, len(self.tasks) + 1)}.get(method, ())
-        return [frozenset(some) for size in sizes for some in itertools.combinations(self.tasks, size)]
-
-    @property
-    def networks(self) -> list[tuple[tuple[str, ...], int]]:
-        """Tasks and seed of every network known to be needed; all together first."""
-        chosen = [group.trains for groups in self.groupings.values() for group in groups]
-        tried = [subset for method in TRIED if method in self.methods for subset in self.deciding(method)]
-        subsets = dict.fromkeys([frozenset(self.tasks), *chosen, *tried])
-        return [(self.ordered(subset), seed) for seed in self.seeds for subset in subsets]
-
-    def ordered(self, tasks: Subset) -> tuple[str, ...]:
-        """The tasks in the order of the plan."""
-        return tuple(task for task in self.tasks if task in tasks)
-
-    def decided(self, losses: Losses) -> Plan:
-        """The plan with the groups that validation losses decide, as a study decides them.
-
-        Args:
-            losses: gives the validation loss of a task in the network of these tasks with this seed.
-        """
-        groupings = dict(self.groupings)
-        for method, budget in self.undecided:
-            reference: Reference = "alone" if method == "hoa" else "together"
-            table = relative_table(self.deciding(method), self.tasks, self.seeds, losses, reference)
-            complete: Literal["pairs"] | None = "pairs" if method == "hoa" else None
-            groupings[method, budget] = select_groups(table, budget, complete=complete, objective="min").groups
-        return replace(self, groupings=groupings)
+    deciding: Mapping[Label, frozenset[Subset]] = field(default_factory=dict)
+    networks: tuple[tuple[tuple[str, ...], int], ...] = ()
 
     def to_csv(self, path: str | Path) -> Path:
         """Writes one row per network, seed and task with empty columns for losses that you fill in.
 
-        `serves` says for which methods and budgets the network serves the task, `decides` for which its losses decide.
+        `serves` lists the methods and budgets for which the network serves the task, `decides` those that its losses
+        decide.
+
+        Raises:
+            InvalidInput: a method decides in several rounds, so that there is no table to fill in.
         """
+        if "auto" in self.methods:
+            hint = "use ExternalStudy in Python, or leave it out"
+            raise InvalidInput("methods", "must decide at once to be planned as a table", "'auto'", hint)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*KEYS, *PLANNED, *NEEDED, *OPTIONAL[:2]])
-        waiting = {csv_label(label): set(self.deciding(label[0])) for label in self.undecided}
         for tasks, seed in self.networks:
             subset = frozenset(tasks)
-            decides = [label for label, deciding in waiting.items() if subset in deciding]
+            decides = [csv_label(label) for label, subsets in self.deciding.items() if subset in subsets]
             for task in tasks:
                 serves = [csv_label(label) for label, groups in self.groupings.items() if _serves(groups, subset, task)]
                 writer.writerow(["+".join(tasks), seed, task, " ".join(serves), " ".join(decides), "", "", "", ""])
@@ -114,15 +83,15 @@ def _serves(groups: Sequence[Group], subset: Subset, task: str) -> bool:
 
 
 def csv_label(label: Label) -> str:
-    """A method and budget in one word, such as "tag:2"."""
+    """Returns a method and budget as one word, such as "tag:2"."""
     return label[0] if label[1] is None else f"{label[0]}:{label[1]}"
 
 
 def read_csv_label(text: str) -> Label:
-    """The method and budget that such a word names."""
+    """Returns the method and budget of a word such as "tag:2"."""
     method, _, budget = text.partition(":")
     if budget and not budget.isdigit():
-        raise ValueError(f"columns `serves` and `decides` must hold labels such as 'stl' or 'tag:2', found {text!r}")
+        raise InvalidInput("columns `serves` and `decides`", "must hold labels such as 'stl' or 'tag:2'", repr(text))
     return method, int(budget) if budget else None
 
 
@@ -133,21 +102,23 @@ def plan(
     seeds: int | Sequence[int] = 3,
     *,
     tasks: Sequence[str] | None = None,
-) -> Plan:
-    """Which networks to train for a verdict on these methods.
+    options: Options | None = None,
+) -> TrainingPlan:
+    """Returns the networks to train for a verdict on these methods.
 
     Args:
         affinity: one, or several. One measured with "cosine" (or "cosine_kernels") decides the groups of `cs`; any
             other, such as "lookahead", "gradient" or a matrix of unknown origin, those of `tag`. None if neither is
-            asked for.
-        budgets: how many networks there may be.
-        methods: "stl", "tag", "cs", "hoa" (all pairs first), "optimal" (all subsets); "mtl" is always among them. By
-            default `stl`, and those of `tag` and `cs` that there is an affinity for.
+            compared.
+        budgets: numbers of networks.
+        methods: any method of a study whose networks are plain ("stl", "tag", "cs", "hoa", "optimal", "random", …);
+            "mtl" is always among them. By default `stl`, and those of `tag` and `cs` that there is an affinity for.
         seeds: how many, or which.
         tasks: their names; by default those of the affinity.
+        options: by method, as for `Study.run`.
 
     Raises:
-        ValueError: with every problem at once; a method that has no affinity, or two, is one.
+        InvalidInput: with every problem at once; a method that has no affinity, or two, is one.
 
     Example:
         >>> affinity = Affinity.from_matrix([[0, 5, 1], [5, 0, 0], [0, 0, 0]], ["age", "ill", "fit"])
@@ -157,115 +128,199 @@ def plan(
         age ill
         age fit
     """
-    problems: list[str] = []
-    given = noted(problems, _affinities, affinity)
-    names = noted(problems, _tasks, given or (), tasks)
-    wanted = ("stl", *(_served(given or ()) or ("tag",))) if methods is None else methods
-    chosen = noted(problems, listed, wanted, "methods", "names", "['stl', 'tag']") or ()
-    sizes = noted(problems, listed, budgets, "budgets", "numbers of networks", "[2, 3]")
-    numbers = noted(problems, _seeds, seeds)
+    request = check_plan(affinity, budgets, methods, seeds, tasks=tasks, options=options)
+    return explore(request.study, ExternalBackend(request.tasks, {}, request.affinities))
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What to compare with networks that are trained elsewhere.
+
+    Attributes:
+        tasks: names of all tasks.
+        study: methods, budgets and seeds.
+        affinities: by the method that groups by them, "tag" or "cs".
+        options: by method.
+    """
+
+    tasks: tuple[str, ...]
+    study: StudyRequest
+    affinities: Mapping[str, Affinity] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def check_plan(
+    affinity: Affinity | Sequence[Affinity] | None,
+    budgets: Sequence[int],
+    methods: Sequence[str] | None = None,
+    seeds: int | Sequence[int] = 3,
+    *,
+    tasks: Sequence[str] | None = None,
+    options: Options | None = None,
+) -> PlanRequest:
+    """Returns what `plan` was asked for, or raises an error with every problem at once."""
+    problems: list[InvalidInput] = []
+    given = collect(problems, _affinities, affinity)
+    names = collect(problems, _tasks, given or (), tasks)
+    wanted = ("stl", *(_grouping_methods(given or ()) or ("tag",))) if methods is None else methods
+    chosen = collect(problems, listed, wanted, "methods", "names", "['stl', 'tag']") or ()
     if given is not None and names is not None:
-        problems += name_problems(names) + _method_problems(chosen, len(names))
-        problems += _affinity_problems(given, names, chosen)
-        problems += [] if sizes is None else _budget_problems(sizes, len(names), chosen)
-    refuse(problems)
-    made = Plan(names, tuple(dict.fromkeys(["mtl", *chosen])), tuple(sorted(set(map(int, sizes)))), numbers)
-    groupings: dict[Label, tuple[Group, ...]] = {TOGETHER: (Group(names, names),)}
-    if "stl" in made.methods:
-        groupings["stl", None] = tuple(Group({task}, {task}) for task in names)
-    for method in MEASURED:
-        if method in made.methods:
-            (measured,) = (one for one in given if _method_of(one) == method)
-            found = select_groups_by_budget(measured.only(names), made.budgets)
-            groupings |= {(method, int(budget)): grouping.groups for budget, grouping in found.items()}
-    return replace(made, groupings=groupings)
+        problems += [InvalidInput("", text) for text in name_problems(names)]
+        options = _with_hints(options, chosen, given)
+        affinities = _by_method(chosen, given, names, problems)
+        for method in chosen:
+            problems += _training_problems(str(method), options)
+        if chosen:
+            study = collect(problems, check_request, names, chosen, budgets, seeds, options)
+    raise_problems(problems)
+    return PlanRequest(names, study, affinities, options or {})
 
 
-def _served(affinities: Sequence[Affinity]) -> tuple[str, ...]:
+def explore(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
+    """Lets every method decide as far as results are known; returns the networks that they need."""
+    found: dict[str, tuple[Method, Decision]] = {}
+    deciding: dict[str, list[Job]] = {}
+    for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
+        backend.requests.clear()
+        try:
+            method.begin(backend, request.seeds)
+            found[method.name] = method, method.decide(backend, request.budgets, request.seeds)
+        except MissingNetworks:
+            deciding[method.name] = list(backend.requests)
+    decisions = {method.name: found[method.name] for method in request.methods if method.name in found}
+    groupings: dict[Label, tuple[Group, ...]] = {}
+    for name, (_, decision) in decisions.items():
+        if any(choice.shares is not None for choice in decision.choices.values()):  # other groups with every seed
+            deciding[name] = _jobs(backend, decision)
+        else:
+            groupings |= {(name, budget): choice.groups for (budget, _), choice in decision.choices.items()}
+    together = [backend.job(backend.tasks, seed) for seed in request.seeds]
+    chosen = [job for _, decision in decisions.values() for job in _jobs(backend, decision)]
+    missing = [job for method in request.methods for job in deciding.get(method.name, ())]
+    jobs = sorted(dict.fromkeys([*together, *chosen, *missing]), key=lambda job: request.seeds.index(job.seed))
+    return TrainingPlan(
+        backend.tasks,
+        tuple(method.name for method in request.methods),
+        request.budgets,
+        request.seeds,
+        groupings,
+        {
+            (method.name, budget): frozenset(frozenset(job.tasks) for job in deciding[method.name])
+            for method in request.methods
+            if method.name in deciding
+            for budget in (request.budgets if method.budgeted else (None,))
+        },
+        tuple((job.tasks, job.seed) for job in jobs),
+    )
+
+
+def _jobs(backend: ExternalBackend, decision: Decision) -> list[Job]:
+    """The networks that a decision needs."""
+    return [
+        backend.job(group.trains, seed) for (_, seed), choice in decision.choices.items() for group in choice.groups
+    ]
+
+
+class PlannedGroups(Method):
+    """Groups that were decided before, by an affinity or in a table.
+
+    Args:
+        name: of the method that decided.
+        groups: by budget.
+    """
+
+    def __init__(self, name: str, groups: Mapping[int | None, tuple[Group, ...]]) -> None:
+        self.name, self._groups = name, groups
+        self.budgeted = None not in groups
+
+    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        costs = {}
+        if self.name in ESTIMATORS:  # measured in one training of all tasks
+            with suppress(MissingNetworks):
+                costs = {seed: backend.cost([backend.job(backend.tasks, seed)]) for seed in seeds}
+        choices = {(budget, seed): Choice(groups) for budget, groups in self._groups.items() for seed in seeds}
+        return Decision(choices, costs)
+
+
+def _with_hints(options: Options | None, methods: Sequence[Any], affinities: Sequence[Affinity]) -> Options | None:
+    """`auto` cannot measure affinities where networks are trained elsewhere; it has hints if cosines are given."""
+    if "auto" not in methods or "cs" in _grouping_methods(affinities):
+        return options
+    given = dict(options or {})
+    return given | {"auto": {**given.get("auto", {}), "affinity": False}}
+
+
+def _grouping_methods(affinities: Sequence[Affinity]) -> tuple[str, ...]:
     """The methods whose groups these affinities decide."""
-    found = {_method_of(affinity) for affinity in affinities}
-    return tuple(method for method in MEASURED if method in found)
-
-
-def _method_of(affinity: Affinity) -> str:
-    # what is not known to be a cosine is taken for what `tag` groups by: a matrix without settings, an own estimator
-    return "cs" if affinity.settings.get("estimator") in ESTIMATORS["cs"] else "tag"
+    found = {method_of_estimator(affinity.settings.get("estimator")) for affinity in affinities}
+    return tuple(method for method in ESTIMATORS if method in found)
 
 
 def _affinities(given: Affinity | Sequence[Affinity] | None) -> tuple[Affinity, ...]:
     found = () if given is None else (given,) if isinstance(given, Affinity) else given
     if not isinstance(found, Sequence) or not all(isinstance(one, Affinity) for one in found):
-        raise ValueError(
-            f"`affinity` must be an Affinity, a list of them, or None, found {given!r}; see Affinity.from_matrix"
-        )
+        expected = "must be an Affinity, a list of them, or None"
+        raise InvalidInput("affinity", expected, repr(given), "see Affinity.from_matrix")
     return tuple(found)
 
 
 def _tasks(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> tuple[str, ...]:
     if tasks is None and len({frozenset(affinity.tasks) for affinity in affinities}) > 1:
         found = " and ".join(", ".join(affinity.tasks) for affinity in affinities)
-        raise ValueError(f"`affinity` must hold affinities between the same tasks, found {found}")
+        raise InvalidInput("affinity", "must hold affinities between the same tasks", found)
     return named(tasks if tasks is not None else affinities[0].tasks if affinities else ())
 
 
-def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    found: Any = range(seeds) if isinstance(seeds, (int, np.integer)) and not isinstance(seeds, bool) else seeds
-    if isinstance(found, Iterable) and not isinstance(found, str):
-        found = list(found)
-        if found and all(_whole(seed, 0) for seed in found) and len(set(found)) == len(found):
-            return tuple(map(int, found))
-    raise ValueError(f"`seeds` must be a number from 1 or distinct whole numbers, found {found!r}")
+def _training_problems(name: str, options: Options | None) -> list[InvalidInput]:
+    """Why the networks of a method cannot be trained elsewhere."""
+    try:
+        method = make_method(name, options)
+        effort = read_effort(method.effort) if isinstance(method, Auto) else None
+    except (TypeError, ValueError):
+        return []  # `check_request` says why
+    hint = "use Study, which trains them"
+    if method.rule != "plain" or type(method).width is not Method.width:
+        expected = "must need only plain networks, since they are trained elsewhere"
+        return [InvalidInput("methods", expected, repr(name), hint)]
+    if isinstance(method, Auto) and method.screen is not None:
+        expected = "must be None, since networks are trained elsewhere, to the end"
+        return [InvalidInput("`options`: `screen`", expected, repr(method.screen), hint)]
+    if isinstance(method, Auto) and effort is not None and effort.trainings is None:
+        expected = "must be a number of trainings, since networks are trained elsewhere"
+        return [InvalidInput("effort", expected, repr(method.effort))]
+    return []
 
 
-def _method_problems(methods: Sequence[str], tasks: int) -> list[str]:
-    problems = []
-    unknown = [method for method in methods if method not in METHODS]
-    if unknown:
-        problems.append(f"`methods` must be among {_listed(METHODS)}, found {_listed(unknown)}")
-    if "optimal" in methods and tasks > MOST:
-        problems.append(f"`methods`: 'optimal' trains all {2**tasks - 1} subsets; use 'hoa' above {MOST} tasks")
-    return problems
-
-
-def _affinity_problems(affinities: Sequence[Affinity], tasks: Sequence[str], methods: Sequence[str]) -> list[str]:
-    measured = [method for method in MEASURED if method in methods]
-    if measured and not affinities:
-        return [f"`affinity` must be given for {_listed(measured)}, found None; measure it or leave them out"]
-    problems = []
-    for method in measured:
-        mine = [affinity for affinity in affinities if _method_of(affinity) == method]
-        if not mine:
-            wanted = " or ".join(map(repr, ESTIMATORS[method]))
-            problems.append(
-                f"`affinity` must include one measured with the estimator {wanted} for {method!r}, found "
-                f"{_origins(affinities)}; measure it or leave {method!r} out"
-            )
-        if len(mine) > 1:
-            problems.append(f"`affinity` must hold one for {method!r}, found {len(mine)}: {_origins(mine)}; choose one")
-        lacking = [task for task in tasks if any(task not in affinity.tasks for affinity in mine)]
-        if lacking:
-            problems.append(f"`affinity` must know every task, found nothing about {_listed(lacking)}")
-    return list(dict.fromkeys(problems))
+def _by_method(
+    methods: Sequence[str], affinities: Sequence[Affinity], tasks: Sequence[str], problems: list[InvalidInput]
+) -> dict[str, Affinity]:
+    """The affinities of `tag` and `cs`, where they are needed; `auto` takes hints from that of `cs`."""
+    required = [method for method in ESTIMATORS if method in methods]
+    if required and not affinities:
+        expected = f"must be given for {', '.join(map(repr, required))}"
+        problems.append(InvalidInput("affinity", expected, "None", "measure it or leave them out"))
+        return {}
+    found: dict[str, Affinity] = {}
+    for method in ESTIMATORS:
+        mine = [one for one in affinities if method_of_estimator(one.settings.get("estimator")) == method]
+        if not mine and method in required:
+            estimators = " or ".join(map(repr, ESTIMATORS[method]))
+            expected = f"must include one measured with the estimator {estimators} for {method!r}"
+            hint = f"measure it or leave {method!r} out"
+            problems.append(InvalidInput("affinity", expected, _origins(affinities), hint))
+        if method in required or (method == "cs" and "auto" in methods):
+            if len(mine) > 1:
+                expected, origins = f"must hold one for {method!r}", f"{len(mine)}: {_origins(mine)}"
+                problems.append(InvalidInput("affinity", expected, origins, "choose one"))
+            if mine:
+                found[method] = mine[0]
+    lacking = [task for task in tasks if any(task not in affinity.tasks for affinity in found.values())]
+    if lacking:
+        unknown = f"nothing about {', '.join(map(repr, lacking))}"
+        problems.append(InvalidInput("affinity", "must know every task", unknown))
+    return found
 
 
 def _origins(affinities: Sequence[Affinity]) -> str:
     known = [affinity.settings.get("estimator") for affinity in affinities]
     return ", ".join("one without an estimator" if name is None else repr(name) for name in known)
-
-
-def _budget_problems(budgets: Sequence[int], tasks: int, methods: Sequence[str]) -> list[str]:
-    problems = []
-    wrong = [budget for budget in budgets if not _whole(budget, 1, tasks)]
-    if wrong:
-        problems.append(f"`budgets` must be whole numbers from 1 to {tasks}, the number of tasks, found {wrong}")
-    if not budgets and any(method in MEASURED + TRIED for method in methods):
-        problems.append("`budgets` must hold at least one number of networks, found none")
-    return problems
-
-
-def _whole(value: object, least: int, most: float = float("inf")) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(least <= value <= most)
-
-
-def _listed(names: Iterable[object]) -> str:
-    return ", ".join(map(repr, names))

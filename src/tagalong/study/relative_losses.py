@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 if TYPE_CHECKING:
-    from .backend import Lab
+    from .backend import Backend
 
 Subset = frozenset[str]
 Losses = Callable[[Subset, str, int], float]
@@ -70,25 +70,31 @@ def relative_table(
 
 
 def relative_losses(
-    lab: Lab, subsets: Iterable[Subset], seeds: Sequence[int], *, part: Literal["val", "test"], reference: Reference
+    backend: Backend,
+    subsets: Iterable[Subset],
+    seeds: Sequence[int],
+    *,
+    part: Literal["val", "test"],
+    reference: Reference,
 ) -> dict[Subset, dict[str, float]]:
-    """The relative table of networks that a lab has, or trains; those that diverged are worse than any mean of others.
+    """The relative table of networks of a backend; those that diverged are worse than any mean of others.
 
     Args:
-        lab: has the networks.
+        backend: has the networks, or trains them.
         subsets: the tasks of each network.
         seeds: to average over.
         part: which rows.
         reference: see `relative_table`.
     """
-    wanted, names = list(subsets), lab.problem.names
+    wanted, names = list(subsets), backend.tasks
     references = [frozenset([name]) for name in names] if reference == "alone" else [frozenset(names)]
-    rows = lab.networks((lab.job(subset, seed) for subset in [*wanted, *references] for seed in seeds), diverged=True)
+    jobs = [backend.job(subset, seed) for subset in [*wanted, *references] for seed in seeds]
+    rows = backend.networks(jobs, diverged=True)
     if any(row.diverged for row in rows.values()):
-        rows |= lab.networks(lab.job(names, seed) for seed in seeds)
+        rows |= backend.networks(backend.job(names, seed) for seed in seeds)
 
     def loss(subset: Subset, task: str, seed: int) -> float:
-        return float(getattr(rows[lab.job(subset, seed)], part)[task].loss)
+        return float(getattr(rows[backend.job(subset, seed)], part)[task].loss)
 
     return _without_gaps(relative_table(wanted, names, seeds, loss, reference), len(names))
 

@@ -363,8 +363,8 @@ def _metered(steps: int, seconds: float, settings: str) -> Cost:
     return Cost(0, 0, seconds * overhead / (1 + overhead)) if told.get("shared") else Cost(1, steps, seconds)
 
 
-def plain_steps(affinity: Affinity, steps: int) -> int:
-    """The plain steps that a metered training of so many steps is worth.
+def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
+    """Returns how many plain steps a metered training of this many steps is worth.
 
     A plain step is three forward passes (the backward pass counts as two). Measuring n tasks takes n backward passes,
     and n more forward passes where every step is looked ahead.
@@ -372,6 +372,7 @@ def plain_steps(affinity: Affinity, steps: int) -> int:
     Args:
         affinity: what was measured.
         steps: of the training.
+        runs: number of trainings that were measured; each has an equal share.
 
     Example:
         >>> import numpy as np
@@ -381,7 +382,7 @@ def plain_steps(affinity: Affinity, steps: int) -> int:
     """
     n = len(affinity.tasks)
     passes = 1 + (3 if affinity.settings.get("estimator", "lookahead") == "lookahead" else 2) * n
-    return round(steps + len(affinity.steps) * (passes - 3) / 3)
+    return round(steps + len(affinity.steps) * (passes - 3) / 3 / runs)
 
 
 def pack(trained: Trained, groups: Tensor | None = None) -> NetworkResult:

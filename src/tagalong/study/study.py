@@ -9,24 +9,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tagalong.affinity import Affinity
-from tagalong.errors import named
+from tagalong.errors import InvalidInput
 from tagalong.learn import Problem
 from tagalong.progress import Progress
 
-from .backend import Lab, open_lab
+from .backend import TrainingBackend, open_backend
 from .best import Best, keep_best
-from .decisions import confirmed, decide_all, records_of, write_decisions
+from .decisions import about_decisions, confirmed, decide_all, records_of, write_decisions
 from .executors import Executor, device_name, make_executor
-from .external import External, Losses, has_plan
 from .methods import Method
-from .planning import Plan
-from .planning import plan as make_plan
 from .records import ProblemInfo
-from .request import Asked, Options, check_request, usual_budgets, with_effort
 from .results import Results
 from .run_folder import draw_page, folder_problem, write_settings
 from .store import Store
+from .study_request import Options, StudyRequest, check_request, with_effort
 from .text import label_text
 from .uncertainty import row_noise
 
@@ -40,13 +36,13 @@ class Study:
     again and results are the same.
 
     Args:
-        problem: what is learnt; or only the names of tasks, for `ask` and `tell` with an own training script.
+        problem: what is learnt. For networks that your own script trains, see `ExternalStudy`.
         out: the folder of the run; it goes on where the last run of the same problem stopped.
         executor: "serial", "processes" (of this machine, "processes:4" for four; scripts need
             `if __name__ == "__main__":`) or "ray": a cluster, if `ray.init(address="auto")` was called before, else
             this machine; or an own `Executor`.
         device: "auto" (CUDA where there is one), "cpu", "cuda", ….
-        progress: is told how many networks there are to train and how many are done.
+        progress: receives the number of networks to train, and how many are done.
 
     Example:
         >>> import numpy as np, tempfile
@@ -64,19 +60,20 @@ class Study:
 
     def __init__(
         self,
-        problem: Problem | Sequence[str],
+        problem: Problem,
         out: str | os.PathLike[str],
         *,
         executor: str | Executor = "serial",
         device: str = "auto",
         progress: Progress | None = None,
     ) -> None:
+        if not isinstance(problem, Problem):
+            hint = "for networks that your own script trains, use ExternalStudy"
+            raise InvalidInput("problem", "must be a Problem", repr(problem), hint)
         self.problem, self.out = problem, Path(out)
         self._executor = make_executor(executor)
         self._named = executor if isinstance(executor, str) else type(executor).__name__
         self._device, self._progress = device_name(device), progress
-        self._external: External | None = None
-        self._has_run = False  # and nobody has asked or told since
 
     def run(
         self,
@@ -89,7 +86,7 @@ class Study:
         confirm: int = 0,
         effort: Any = None,
     ) -> Results:
-        """Trains what the methods ask for and is not there yet, and compares them.
+        """Trains the networks that methods need and are not there yet, and compares the methods.
 
         Args:
             methods: names such as "mtl", "tag", "tag+pcgrad" (see `make_method`), or methods. `mtl` is always
@@ -98,9 +95,9 @@ class Study:
                 are tasks.
             seeds: how many, or which. Each method decides once per budget, from all seeds together.
             options: by method, for example `{"tag": {"every": 1, "update": "optimizer"}}`.
-            price_per_hour: of computing; costs are then reported as money too.
-            confirm: so many further seeds train the grouping that does best on validation, and all together, once
-                more; the verdict then counts these alone, since no choice could be made for the luck of their networks.
+            price_per_hour: price of an hour of compute; adds a cost column.
+            confirm: re-train the best grouping, and all together, with this many fresh seeds before judging it; the
+                verdict then counts these alone, since no choice could be made for the luck of their networks.
             effort: of `auto`: a number of trainings, "quick" (20), "normal" (60, the default), "thorough" (200), or a
                 time such as "10min".
 
@@ -109,18 +106,19 @@ class Study:
             Diverged: one network for all tasks did, with every seed; other networks that do end nothing.
         """
         options = with_effort(options, effort)
-        problem, asked = self._asked(methods, budgets, seeds, options, price_per_hour, confirm)
-        with open_lab(problem, self.out, executor=self._executor, device=self._device, progress=self._progress) as lab:
-            about = {**asked.to_document(options), "device": self._device, "executor": self._named}
-            settings = write_settings(self.out, problem, lab.keys.architecture, about)
-            results = self._compared(lab, asked, settings)
+        request = self._request(methods, budgets, seeds, options, price_per_hour, confirm)
+        with open_backend(
+            self.problem, self.out, executor=self._executor, device=self._device, progress=self._progress
+        ) as backend:
+            about = {**request.to_document(options), "device": self._device, "executor": self._named}
+            settings = write_settings(self.out, self.problem, backend.keys.architecture, about)
+            results = self._compare(backend, request, settings)
             draw_page(self.out)
-            logger.info("finished: %d networks in the store", len(lab.store))
-        self._has_run = True
+            logger.info("finished: %d networks in the store", len(backend.store))
         return results
 
     def check(self, methods: Sequence[str | Method], budgets: Sequence[int] | None = None, **more: Any) -> None:
-        """Refuses what `run` would refuse, and trains nothing.
+        """Raises what `run` would raise for invalid arguments, and trains nothing.
 
         Args:
             methods: as for `run`.
@@ -128,52 +126,25 @@ class Study:
             **more: the other arguments of `run`.
         """
         options = with_effort(more.pop("options", None), more.pop("effort", None))
-        self._asked(methods, budgets, options=options, **more)
-
-    def plan(
-        self,
-        affinity: Affinity | Sequence[Affinity] | None = None,
-        *,
-        methods: Sequence[str] | None = None,
-        budgets: Sequence[int] | None = None,
-        seeds: int | Sequence[int] = 3,
-    ) -> Plan:
-        """Sets what `ask` will ask for, or goes on with the same plan.
-
-        Args:
-            affinity: measured in your own loop, one or several; decides the groups of `tag`, one of cosines those of
-                `cs`.
-            methods: "stl", "tag", "cs", "hoa", "optimal"; "mtl" is always among them. By default `stl`, and what the
-                affinities decide, `hoa` without any.
-            budgets: how many networks there may be; by default 2, 3 and 4, as far as there are tasks.
-            seeds: how many, or which.
-        """
-        tasks = _names(self.problem)
-        wanted = ("stl", "hoa") if methods is None and affinity is None else methods
-        sizes = usual_budgets(len(tasks)) if budgets is None else budgets
-        chosen = make_plan(affinity, sizes, wanted, seeds, tasks=tasks)
-        self._external, self._has_run = External(chosen, self.out), False
-        return chosen
-
-    def ask(self) -> tuple[tuple[str, ...], int] | None:
-        """Tasks and seed of the network to train next; None if there is none left. See `plan` for what is compared."""
-        return self._told.ask()
-
-    def tell(self, tasks: Sequence[str], seed: int, *, val: Losses, test: Losses, **more: Any) -> None:
-        """Takes in how a network did; see `External.tell`."""
-        self._told.tell(tasks, seed, val=val, test=test, **more)
+        self._request(methods, budgets, options=options, **more)
 
     def results(self) -> Results:
-        """The results of `run`, or what was told, compared, once nothing is left to ask, and saved as `results.json`.
+        """Reads the results of `run` from the folder.
 
         Raises:
-            ValueError: networks are still to be told; or there was neither a run nor anything to tell.
+            ValueError: there are none yet, or they are of other data.
         """
-        if self._has_run or (self._external is None and (self._holds_run() or not has_plan(self.out))):
-            return self._results_of_run()
-        results = self._told.results()
-        results.save(self.out / "results.json")
-        draw_page(self.out)
+        if not (self.out / "results.json").exists():
+            raise ValueError(f"there are no results in {self.out} yet; `run` the study")
+        if wrong := folder_problem(self.out, self.problem.fingerprint):
+            raise ValueError(wrong)
+        results = Results.load(self.out)
+        if results.problem.fingerprint not in ("", self.problem.fingerprint):
+            raise InvalidInput("out", "must hold results of this problem", f"those of other data in {self.out}")
+        if results.problem.tasks != self.problem.names:
+            found = f"those for {', '.join(results.problem.tasks)}"
+            expected = f"must hold results for {', '.join(self.problem.names)}"
+            raise InvalidInput("out", expected, found, "use a new one")
         return results
 
     def best(self, method: str | None = None, budget: int | None = None) -> Best:
@@ -186,92 +157,47 @@ class Study:
         Raises:
             ValueError: there are no results yet, or none of this method and budget.
         """
-        if not isinstance(self.problem, Problem):
-            raise ValueError("`problem` must be a Problem whose networks are here, found names of tasks")
         if method is None and budget is not None:
-            raise ValueError(f"`budget` must come with a `method`, found {budget!r} alone")
-        results = self._results_of_run()
+            raise InvalidInput("budget", "must come with a `method`", f"{budget!r} alone")
+        results = self.results()
         label = results.verdict().recommended if method is None else (method, budget)
         if not any(record.networks for record in results.records_of(label)):
             known = ", ".join(dict.fromkeys(label_text(record.label) for record in results.records if record.networks))
-            raise ValueError(
-                f"`method` and `budget` must have networks in {self.out}, found {label}; there are {known}"
-            )
+            expected = f"must have networks in {self.out}"
+            raise InvalidInput("`method` and `budget`", expected, str(label), f"there are {known}")
         with (
             Store(self.out / "run.sqlite") as store,
-            Lab(self.problem, store, executor=self._executor, device=self._device) as lab,
+            TrainingBackend(self.problem, store, executor=self._executor, device=self._device) as backend,
         ):
-            return keep_best(results, self.problem, lab.weights, lab.width, label)
+            return keep_best(results, self.problem, backend.weights, backend.width, label)
 
-    def _asked(self, *arguments: Any, **named: Any) -> tuple[Problem, Asked]:
-        """The problem and what is asked of it, see `check_request`; refused if it cannot be run in this folder."""
-        if not isinstance(self.problem, Problem):
-            raise ValueError("`problem` must be a Problem to be run, found names of tasks; use `ask` and `tell`")
-        asked = check_request(self.problem, *arguments, **named)
+    def _request(self, *arguments: Any, **named: Any) -> StudyRequest:
+        """Returns what to compare, see `check_request`; refuses what cannot be run in this folder."""
+        request = check_request(self.problem.names, *arguments, problem=self.problem, **named)
         if wrong := folder_problem(self.out, self.problem.fingerprint):
             raise ValueError(wrong)
-        return self.problem, asked
+        return request
 
-    def _compared(self, lab: Lab, asked: Asked, settings: dict[str, Any]) -> Results:
-        for method in asked.methods:
-            method.begin(lab, asked.seeds)
+    def _compare(self, backend: TrainingBackend, request: StudyRequest, settings: dict[str, Any]) -> Results:
+        for method in request.methods:
+            method.begin(backend, request.seeds)
         # All together first: every cost is compared with what this took.
-        wanted, asked = asked.seeds, replace(asked, seeds=lab.sound(asked.seeds))
-        decisions = decide_all(lab, asked)
-        write_decisions(self.out, decisions, lab.problem.names)
-        told = {name: dict(decision.about) for name, (_, decision) in decisions.items() if decision.about}
-        settings = settings | ({"decisions": told} if told else {})
-        info = ProblemInfo.of(lab.problem)
-        records = records_of(lab, decisions, asked.seeds)
-        fresh, lost = confirmed(lab, decisions, records, asked.confirming, info)
+        wanted, request = request.seeds, replace(request, seeds=backend.converged_seeds(request.seeds))
+        decisions = decide_all(backend, request)
+        write_decisions(self.out, decisions, backend.tasks)
+        settings = settings | about_decisions(decisions)
+        info = ProblemInfo.of(self.problem)
+        records = records_of(backend, decisions, request.seeds)
+        fresh, lost = confirmed(backend, decisions, records, request.confirming, info)
         records += fresh
-        lost = [seed for seed in wanted if seed not in asked.seeds] + lost
+        lost = [seed for seed in wanted if seed not in request.seeds] + lost
         settings = settings | ({"diverged_seeds": lost} if lost else {})
         chosen = {key for record in records for key in record.networks}
-        lab.store.keep(chosen)  # before they are read: another process on this folder may be about to prune
-        lab.restore(sorted(chosen))
-        noise = row_noise(records, lab.row_losses, lab.problem.test.groups, asked.confirming)
-        settings = {**settings, "spent": asdict(lab.store.spent())}
+        backend.store.keep(chosen)  # before they are read: another process on this folder may be about to prune
+        backend.restore(sorted(chosen))
+        noise = row_noise(records, backend.row_losses, self.problem.test.groups, request.confirming)
+        settings = {**settings, "spent": asdict(backend.store.spent())}
         results = Results(records, problem=info, noise=noise, settings=settings, out=self.out)
-        keep_best(results, lab.problem, lab.weights, lab.width).save(self.out)
+        keep_best(results, self.problem, backend.weights, backend.width).save(self.out)
         results.save(self.out / "results.json")
         return results
-
-    def _holds_run(self) -> bool:
-        """Whether the results in the folder are of networks trained here; those that were told know no data."""
-        written = isinstance(self.problem, Problem) and (self.out / "results.json").exists()
-        return written and Results.load(self.out).problem.fingerprint != ""
-
-    def _results_of_run(self) -> Results:
-        if not (self.out / "results.json").exists():
-            raise ValueError(f"there are no results in {self.out} yet; `run` the study, or `ask` and `tell`")
-        if isinstance(self.problem, Problem) and (wrong := folder_problem(self.out, self.problem.fingerprint)):
-            raise ValueError(wrong)
-        results, tasks = Results.load(self.out), _names(self.problem)
-        known = results.problem.fingerprint
-        if isinstance(self.problem, Problem) and known not in ("", self.problem.fingerprint):
-            raise ValueError(f"`out` must hold results of this problem, found those of other data in {self.out}")
-        if results.problem.tasks != tasks:
-            found = ", ".join(results.problem.tasks)
-            raise ValueError(f"`out` must hold results for {', '.join(tasks)}, found those for {found}; use a new one")
-        return results
-
-    @property
-    def _told(self) -> External:
-        self._has_run = False
-        if self._external is None:
-            if has_plan(self.out):
-                self._external = External(None, self.out)
-            else:
-                self.plan()
-        assert self._external is not None
-        tasks, found = _names(self.problem), self._external.plan.tasks
-        if tasks != found:
-            raise ValueError(
-                f"`out` must hold a plan for {', '.join(tasks)}, found one for {', '.join(found)}; use a new one"
-            )
-        return self._external
-
-
-def _names(problem: Problem | Sequence[str]) -> tuple[str, ...]:
-    return problem.names if isinstance(problem, Problem) else named(problem)

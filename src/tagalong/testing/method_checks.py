@@ -21,10 +21,10 @@ from tagalong.study import (
     Cost,
     Decision,
     Executor,
-    Lab,
     Method,
     NetworkResult,
     Store,
+    TrainingBackend,
     make_executor,
     make_method,
 )
@@ -103,7 +103,7 @@ def _check_rejected(make: Callable[..., Method], options: Mapping[str, Any], wro
         allowed = inspect.signature(make).parameters
         if not any(p.kind is p.VAR_KEYWORD for p in allowed.values()) and not options.keys() <= allowed.keys():
             return  # `make_method` rejects it
-        found = make(**options).problems(small_problem(NAMES[-1]))
+        found = make(**options).problems(NAMES[-1], small_problem(NAMES[-1]))
     except ValueError:
         return
     except Exception as error:
@@ -114,9 +114,12 @@ def _check_rejected(make: Callable[..., Method], options: Mapping[str, Any], wro
 
 
 def _check_decisions(checks: Checks, make: Callable[[], Method], folder: Path, ordered: bool) -> None:
-    complaints = {names: make().problems(small_problem(names)) for names in NAMES}
+    complaints = {names: make().problems(names, small_problem(names)) for names in NAMES}
     accepted = [names for names, found in complaints.items() if not found]
-    expect(bool(accepted), f"`problems` must accept some of the small problems, found {complaints[NAMES[-1]]}")
+    expect(
+        bool(accepted),
+        f"`problems` must accept some of the small problems, found {'; '.join(map(str, complaints[NAMES[-1]]))}",
+    )
     found: dict[int, Decision] = {}
     for names in accepted:
         with checks.check(f"it decides with {len(names)} tasks"):
@@ -199,11 +202,11 @@ def _decide(
     with (
         temporary_seed(global_seed),
         Store(folder / "run.sqlite") as store,
-        Lab(problem, store, executor=executor) as lab,
+        TrainingBackend(problem, store, executor=executor) as backend,
     ):
         method = make()
-        method.begin(lab, SEEDS)
-        decision = method.decide(lab, list(budgets), lab.sound(SEEDS))
+        method.begin(backend, SEEDS)
+        decision = method.decide(backend, list(budgets), backend.converged_seeds(SEEDS))
     expect(isinstance(decision, Decision), f"`decide` must return a Decision, found {type(decision).__name__}")
     return decision, counting.trained
 

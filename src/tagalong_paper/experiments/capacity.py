@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tagalong.learn import Capacity, capacities, count_parameters
-from tagalong.study import Lab, compare_methods
+from tagalong.study import TrainingBackend, compare_methods
 
 from ..claims import claim_all_lower, summarize
 from ..figures import Point, error_against_cost
@@ -37,14 +37,14 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
     """
     chosen = methods or [method for method in METHODS if method != "uw" or setup.printed_dataset != "taskonomy"]
     times = [float(k) for k in setup.budgets]
-    with setup.lab() as lab:
-        rules = rules_of(setup, lab, chosen)
+    with setup.open_backend() as backend:
+        rules = rules_of(setup, backend, chosen)
         sizes = [Capacity("channels", 1.0, 1.0, count_parameters(setup.chosen, setup.chosen.names), 1.0)]
         sizes += capacities(setup.chosen, times=times)
         # This comes first, since it fails if MTL diverges, and larger networks take hours.
-        compared = compare_methods(lab, ["tag", "hoa"], setup.budgets, setup.seeds)
+        compared = compare_methods(backend, ["tag", "hoa"], setup.budgets, setup.seeds)
         records = [record for record in compared if record.budget is not None]
-        found = _totals(lab, rules, sizes, setup.seeds)
+        found = _totals(backend, rules, sizes, setup.seeds)
     grouped = totals_by_method(setup.chosen, records)
     reached = {(one.method, one.budget): one.parameters / sizes[0].parameters for one in records}
     return Report(
@@ -58,14 +58,16 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
     )
 
 
-def _totals(lab: Lab, rules: Mapping[str, str], sizes: Sequence[Capacity], seeds: Sequence[int]) -> Found:
+def _totals(
+    backend: TrainingBackend, rules: Mapping[str, str], sizes: Sequence[Capacity], seeds: Sequence[int]
+) -> Found:
     jobs = {
-        (method, size.by, size.times): [lab.job(lab.problem.names, seed, rule, size.width) for seed in seeds]
+        (method, size.by, size.times): [backend.job(backend.problem.names, seed, rule, size.width) for seed in seeds]
         for method, rule in rules.items()
         for size in sizes
     }
-    rows = lab.networks([job for some in jobs.values() for job in some], "larger networks", diverged=True)
-    return {label: [total_result(lab.problem, rows[job].test) for job in some] for label, some in jobs.items()}
+    rows = backend.networks([job for some in jobs.values() for job in some], "larger networks", diverged=True)
+    return {label: [total_result(backend.problem, rows[job].test) for job in some] for label, some in jobs.items()}
 
 
 def _larger(setup: ExperimentSetup, sizes: Sequence[Capacity], found: Found) -> ReportTable:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tagalong.affinity import Affinity
 from tagalong.group import select_groups_by_budget
-from tagalong.study import Lab
+from tagalong.study import TrainingBackend
 
 from ..affinities import EQUATION_1, measure_every_step, off_diagonal, pool_seeds
 from ..claims import claim_all_lower, judge_lower, pearson, summarize
@@ -30,14 +30,14 @@ Gains = dict[str, list[float]]
 
 def run(setup: ExperimentSetup) -> Report:
     """Measures at every step, and derives sparser schedules from that: measuring does not affect training."""
-    with setup.lab() as lab:
-        train_all_subsets(lab, setup.seeds)
-        full = measure_every_step(lab, setup.seeds)
+    with setup.open_backend() as backend:
+        train_all_subsets(backend, setup.seeds)
+        full = measure_every_step(backend, setup.seeds)
         found = {name: _pool_schedule(full, schedule) for name, schedule in SCHEDULES.items()}
-        usual = np.sum(list(random_totals(lab, setup.budgets, setup.seeds).values()), axis=0)
+        usual = np.sum(list(random_totals(backend, setup.budgets, setup.seeds).values()), axis=0)
         usual = np.where(usual > 0, usual, np.nan)  # if random groups make no errors, there is nothing to gain
-        gains = _gains(setup, lab, found, usual)
-        times = _training_times(lab, setup.seeds[0])
+        gains = _gains(setup, backend, found, usual)
+        times = _training_times(backend, setup.seeds[0])
     reference = off_diagonal(found["every 1"], centred=True)
     alike = {name: pearson(reference, off_diagonal(affinity, centred=True)) for name, affinity in found.items()}
     cost = _measurement_cost(times)
@@ -78,17 +78,17 @@ def _pool_schedule(full: dict[int, Affinity], schedule: Schedule) -> Affinity:
     return pool_seeds({seed: scheduled(affinity, schedule) for seed, affinity in full.items()})
 
 
-def _gains(setup: ExperimentSetup, lab: Lab, found: dict[str, Affinity], usual: np.ndarray) -> Gains:
+def _gains(setup: ExperimentSetup, backend: TrainingBackend, found: dict[str, Affinity], usual: np.ndarray) -> Gains:
     """Returns by how many percent the total over all budgets is below that of random groups, by schedule and seed."""
     gains = {}
     for name, affinity in found.items():
         groupings = select_groups_by_budget(affinity, setup.budgets, resamples=0)
-        sums = np.sum([grouping_totals(lab, g.groups, setup.seeds) for g in groupings.values()], axis=0)
+        sums = np.sum([grouping_totals(backend, g.groups, setup.seeds) for g in groupings.values()], axis=0)
         gains[name] = (100 * (usual - sums) / usual).tolist()
     return gains
 
 
-def _training_times(lab: Lab, seed: int) -> dict[str, float]:
+def _training_times(backend: TrainingBackend, seed: int) -> dict[str, float]:
     """Returns the time of a training by schedule, relative to a training without measuring.
 
     The reference is the time of the same run's steps without measuring, so that the load of the machine affects both.
@@ -96,7 +96,7 @@ def _training_times(lab: Lab, seed: int) -> dict[str, float]:
     times = {"never": 1.0}
     for name, schedule in SCHEDULES.items():
         if schedule.last - schedule.first == 1:
-            affinity, _ = lab.affinities([seed], {**EQUATION_1, "every": schedule.every})[seed]
+            affinity, _ = backend.affinities([seed], {**EQUATION_1, "every": schedule.every})[seed]
             times[name] = 1 + affinity.settings["overhead"]
     return times
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tagalong.group import Grouping, select_groups
 from tagalong.learn import Diverged
-from tagalong.study import Lab
+from tagalong.study import TrainingBackend
 
 from ..claims import claim_all_lower, summarize
 from ..figures import bars
@@ -55,14 +55,14 @@ def run(setup: ExperimentSetup) -> Report:
     found: Chosen = {}
     without: dict[int, Chosen] = {seed: {} for seed in setup.seeds if len(setup.seeds) > 1}
     for name, changed in settings.items():
-        with setup.lab(**changed) as lab:
-            train_all_subsets(lab, setup.seeds)
-            found[name] = _best(setup, lab, setup.seeds)
+        with setup.open_backend(**changed) as backend:
+            train_all_subsets(backend, setup.seeds)
+            found[name] = _best(setup, backend, setup.seeds)
             for seed, chosen in without.items():
-                chosen[name] = _best(setup, lab, [other for other in setup.seeds if other != seed])
-    with setup.lab() as lab:
-        totals = _totals(lab, found, setup.seeds)
-        each = [_totals(lab, chosen, [seed]) for seed, chosen in without.items()]
+                chosen[name] = _best(setup, backend, [other for other in setup.seeds if other != seed])
+    with setup.open_backend() as backend:
+        totals = _totals(backend, found, setup.seeds)
+        each = [_totals(backend, chosen, [seed]) for seed, chosen in without.items()]
     left_out = {key: [one[key][0] for one in each] for key in totals}
     return Report(
         "hyperparameters",
@@ -75,12 +75,12 @@ def run(setup: ExperimentSetup) -> Report:
     )  # fmt: skip
 
 
-def _best(setup: ExperimentSetup, lab: Lab, seeds: Sequence[int]) -> dict[int, Grouping]:
-    table, recipe = subset_table(lab, seeds), lab.problem.recipe
+def _best(setup: ExperimentSetup, backend: TrainingBackend, seeds: Sequence[int]) -> dict[int, Grouping]:
+    table, recipe = subset_table(backend, seeds), backend.problem.recipe
     try:
         return {k: select_groups(table, k, objective="min") for k in setup.budgets}
     except ValueError as error:
-        lost, count = len(lab.subsets()) - len(table), len(lab.subsets())
+        lost, count = len(backend.subsets()) - len(table), len(backend.subsets())
         if not lost:
             raise
         raise Diverged(
@@ -89,9 +89,9 @@ def _best(setup: ExperimentSetup, lab: Lab, seeds: Sequence[int]) -> dict[int, G
         ) from error
 
 
-def _totals(lab: Lab, chosen: Chosen, seeds: Sequence[int]) -> dict[tuple[str, int], list[float]]:
+def _totals(backend: TrainingBackend, chosen: Chosen, seeds: Sequence[int]) -> dict[tuple[str, int], list[float]]:
     return {
-        (name, k): grouping_totals(lab, grouping.groups, seeds)
+        (name, k): grouping_totals(backend, grouping.groups, seeds)
         for name, by_budget in chosen.items()
         for k, grouping in by_budget.items()
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tagalong.group import Group
-from tagalong.study import Lab, Method, MethodSummary, ProblemInfo, Record, Results, compare_methods
+from tagalong.study import Method, MethodSummary, ProblemInfo, Record, Results, TrainingBackend, compare_methods
 
 from ..affinities import AS_PUBLISHED
 from ..claims import claim_all_lower, summarize
@@ -50,13 +50,13 @@ def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
             affinities divided by the learning rate, instead of equation 1.
     """
     check_task_count(setup.chosen)
-    with setup.lab() as lab:
+    with setup.open_backend() as backend:
         options = {**CS_AS_PUBLISHED, "tag": {**AS_PUBLISHED, "every": 10}} if as_published else CS_AS_PUBLISHED
-        records = compare_methods(lab, _methods(setup, lab), setup.budgets, setup.seeds, options)
+        records = compare_methods(backend, _methods(setup, backend), setup.budgets, setup.seeds, options)
         results = Results(records, problem=ProblemInfo.of(setup.chosen))
         tables = [
             total_table(setup, results),
-            *group_tables(setup, lab, records),
+            *group_tables(setup, backend, records),
             *printed_tables(setup),
             *pcgrad_tables(setup, totals_by_method(setup.chosen, records)),
         ]
@@ -77,11 +77,20 @@ def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
     )
 
 
-def _methods(setup: ExperimentSetup, lab: Lab) -> list[str | Method]:
+def _methods(setup: ExperimentSetup, backend: TrainingBackend) -> list[str | Method]:
     taskonomy = setup.printed_dataset == "taskonomy"
     rules = SINGLE_NETWORK_METHODS["taskonomy" if taskonomy else "celeba"]
     combined = [] if taskonomy else ["tag+pcgrad"]
-    return ["mtl", "stl", "random", *rules, tuned_gradnorm(setup, lab), *GROUPING_METHODS, PaperOptimal(), *combined]
+    return [
+        "mtl",
+        "stl",
+        "random",
+        *rules,
+        tuned_gradnorm(setup, backend),
+        *GROUPING_METHODS,
+        PaperOptimal(),
+        *combined,
+    ]
 
 
 def _tag_note(as_published: bool) -> str:
@@ -144,14 +153,14 @@ def _printed_total(setup: ExperimentSetup, method: str, budget: int | None, digi
     return Value(table[budget].total, digits=digits) if budget in table else None
 
 
-def group_tables(setup: ExperimentSetup, lab: Lab, records: Sequence[Record]) -> list[ReportTable]:
+def group_tables(setup: ExperimentSetup, backend: TrainingBackend, records: Sequence[Record]) -> list[ReportTable]:
     """Returns the results of each task in every network of every method; those of helpers are in brackets."""
     tables = [_baseline_table(setup, records)]
     for budget in setup.budgets:
         rows: list[list[Cell]] = []
         for record in records:
             if record.budget == budget and record.groups and record.seed == setup.seeds[0] and "+" not in record.method:
-                rows += [_group_row(setup, lab, record.method, group) for group in record.groups]
+                rows += [_group_row(setup, backend, record.method, group) for group in record.groups]
         columns = ("method", *(setup.short_name(task) for task in setup.chosen.names))
         note = "means over seeds; results in brackets are of helpers, which another network serves"
         tables.append(ReportTable(f"{budget} groups, {metric_label(setup.chosen)} of each task", columns, rows, note))
@@ -172,8 +181,8 @@ def _baseline_table(setup: ExperimentSetup, records: Sequence[Record]) -> Report
     return ReportTable(f"Baselines, {metric_label(setup.chosen)} of each task", columns, rows)
 
 
-def _group_row(setup: ExperimentSetup, lab: Lab, method: str, group: Group) -> list[Cell]:
-    found, digits = network_results(lab, group.trains, setup.seeds), metric_digits(setup.chosen)
+def _group_row(setup: ExperimentSetup, backend: TrainingBackend, method: str, group: Group) -> list[Cell]:
+    found, digits = network_results(backend, group.trains, setup.seeds), metric_digits(setup.chosen)
     cells: list[Cell] = [
         summarize(found[task], digits=digits, served=task in group.serves) if task in group.trains else None
         for task in setup.chosen.names

@@ -31,8 +31,8 @@ PAPER_GROUPS = {
 
 def run(setup: ExperimentSetup) -> Report:
     """Shows the two published matrices, and ours, measured at every tenth step (at small size, at every step)."""
-    with setup.lab() as lab:
-        measured_by_seed = measure_affinities(lab, setup.seeds, every=1 if setup.is_small else 10)
+    with setup.open_backend() as backend:
+        measured_by_seed = measure_affinities(backend, setup.seeds, every=1 if setup.is_small else 10)
     each = [with_short_names(setup, affinity) for affinity in measured_by_seed.values()]
     ours = with_short_names(setup, pool_seeds(measured_by_seed))
     matrices = {f"{key.partition('_')[0]} (published)": PublishedMatrix(key).affinity for key in PAPER_GROUPS}

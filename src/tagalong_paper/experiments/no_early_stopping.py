@@ -27,8 +27,8 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
         setup: problem, seeds and folder.
         methods: some of "uw", "gradnorm", "pcgrad" and "pcgrad-uw", by default all; MTL is always included.
     """
-    with setup.lab() as lab:
-        rules = rules_of(setup, lab, list(dict.fromkeys(["mtl", *(methods or METHODS)])))
+    with setup.open_backend() as backend:
+        rules = rules_of(setup, backend, list(dict.fromkeys(["mtl", *(methods or METHODS)])))
     stopped = _totals(setup, rules, "with early stopping")
     trained = _totals(setup, rules, "all epochs", patience=None, keep="last")
     digits = metric_digits(setup.chosen)
@@ -72,7 +72,10 @@ def _with_names(*found: dict[str, list[float]]) -> list[tuple[str, dict[str, lis
 
 
 def _totals(setup: ExperimentSetup, rules: dict[str, str], what: str, **recipe: Any) -> dict[str, list[float]]:
-    with setup.lab(**recipe) as lab:
-        jobs = {name: [lab.job(lab.problem.names, seed, rule) for seed in setup.seeds] for name, rule in rules.items()}
-        rows = lab.networks([job for some in jobs.values() for job in some], what, diverged=True)
-        return {name: [total_result(lab.problem, rows[job].test) for job in some] for name, some in jobs.items()}
+    with setup.open_backend(**recipe) as backend:
+        jobs = {
+            name: [backend.job(backend.problem.names, seed, rule) for seed in setup.seeds]
+            for name, rule in rules.items()
+        }
+        rows = backend.networks([job for some in jobs.values() for job in some], what, diverged=True)
+        return {name: [total_result(backend.problem, rows[job].test) for job in some] for name, some in jobs.items()}

@@ -30,8 +30,8 @@ Floats = NDArray[np.float64]
 
 def run(setup: ExperimentSetup) -> Report:
     """Measures at every step; shows sums by epoch of the first seed, as in the paper, and the initial steps of all."""
-    with setup.lab() as lab:
-        found = measure_every_step(lab, setup.seeds)
+    with setup.open_backend() as backend:
+        found = measure_every_step(backend, setup.seeds)
     affinity = found[setup.seeds[0]]
     recipe, rows = setup.chosen.recipe, len(setup.chosen.train)
     steps = -(-rows // recipe.batch_size)

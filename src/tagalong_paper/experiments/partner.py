@@ -10,7 +10,7 @@ import numpy as np
 
 from tagalong.affinity import Affinity
 from tagalong.learn import Diverged
-from tagalong.study import Lab
+from tagalong.study import TrainingBackend
 
 from ..affinities import measure_affinities, pool_seeds, with_short_names
 from ..claims import claim_correlation, judge_lower, judge_negative, pearson, summarize
@@ -34,9 +34,9 @@ Gains = dict[str, dict[str, list[float]]]  # by kind and task, for every seed
 
 def run(setup: ExperimentSetup) -> Report:
     """Trains all pairs; best and worst partners are by test, as in the paper, the chosen one is by affinity."""
-    with setup.lab() as lab:
-        errors = pair_errors(lab, setup.seeds)
-        affinity = pool_seeds(measure_affinities(lab, setup.seeds, every=1 if setup.is_small else 10))
+    with setup.open_backend() as backend:
+        errors = pair_errors(backend, setup.seeds)
+        affinity = pool_seeds(measure_affinities(backend, setup.seeds, every=1 if setup.is_small else 10))
     names = setup.chosen.names
     partners = {task: _partners(errors[task], affinity, task) for task in names}
     gains: Gains = {kind: {task: gain(errors[task], partners[task][kind]) for task in names} for kind in KINDS}
@@ -56,17 +56,17 @@ def run(setup: ExperimentSetup) -> Report:
     )
 
 
-def pair_errors(lab: Lab, seeds: Sequence[int]) -> Errors:
+def pair_errors(backend: TrainingBackend, seeds: Sequence[int]) -> Errors:
     """Returns the test results of each task with each partner, without pairs that diverged.
 
     Raises:
         Diverged: all networks of a task diverged.
     """
-    pairs = lab.subsets(largest=2, smallest=2)
-    lab.networks([lab.job(pair, seed) for seed in seeds for pair in pairs], "all pairs", diverged=True)
-    found: Errors = {task: {} for task in lab.problem.names}
+    pairs = backend.subsets(largest=2, smallest=2)
+    backend.networks([backend.job(pair, seed) for seed in seeds for pair in pairs], "all pairs", diverged=True)
+    found: Errors = {task: {} for task in backend.problem.names}
     for pair in pairs:
-        for task, values in network_results(lab, pair, seeds).items():
+        for task, values in network_results(backend, pair, seeds).items():
             if np.isfinite(values).all():
                 (other,) = pair - {task}
                 found[task][other] = values

@@ -107,14 +107,14 @@ def random_sets(names: Tasks, count: int, seed: int) -> list[Tasks]:
 
 
 def _affinities(setup: ExperimentSetup, problem: Problem) -> dict[int, Affinity]:
-    with setup.lab(problem) as lab:
-        return measure_affinities(lab, setup.seeds, every=1 if setup.is_small else 10)
+    with setup.open_backend(problem) as backend:
+        return measure_affinities(backend, setup.seeds, every=1 if setup.is_small else 10)
 
 
 def _totals(setup: ExperimentSetup, problem: Problem, tasks: Tasks) -> list[float]:
     """Returns the total of some tasks in the network for all tasks of the problem, for each seed."""
-    with setup.lab(problem) as lab:
-        found = network_results(lab, problem.names, setup.seeds)
+    with setup.open_backend(problem) as backend:
+        found = network_results(backend, problem.names, setup.seeds)
     return [sum(each) for each in zip(*(found[task] for task in tasks), strict=True)]
 
 

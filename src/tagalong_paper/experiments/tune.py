@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tagalong.study import Lab
+from tagalong.study import TrainingBackend
 
 from ..figures import lines
 from ..metrics import metric_digits, metric_label, total_result
@@ -32,10 +32,10 @@ def run(setup: ExperimentSetup) -> Report:
         size = max(2, round(recipe.batch_size * times))
         found[size] = []
         for rate in rates:
-            with setup.lab(lr=rate, batch_size=size) as lab:
-                found[size] += _validation_totals(lab, seeds, ["plain"])
-    with setup.lab() as lab:
-        alphas = alpha_totals(lab, seeds)
+            with setup.open_backend(lr=rate, batch_size=size) as backend:
+                found[size] += _validation_totals(backend, seeds, ["plain"])
+    with setup.open_backend() as backend:
+        alphas = alpha_totals(backend, seeds)
     best = best_setting(rates, found, recipe.lr, recipe.batch_size)
     measure = metric_label(setup.chosen, "validation")
     digits = metric_digits(setup.chosen)
@@ -93,9 +93,11 @@ def _same(one: tuple[int, float], other: tuple[int, float]) -> bool:
     return one[0] == other[0] and bool(np.isclose(one[1], other[1], atol=0))
 
 
-def alpha_totals(lab: Lab, seeds: Sequence[int]) -> dict[float, float]:
+def alpha_totals(backend: TrainingBackend, seeds: Sequence[int]) -> dict[float, float]:
     """Returns the validation total for each α of GradNorm; infinite where training diverged."""
-    return dict(zip(ALPHAS, _validation_totals(lab, seeds, [f"gradnorm:{alpha:g}" for alpha in ALPHAS]), strict=True))
+    return dict(
+        zip(ALPHAS, _validation_totals(backend, seeds, [f"gradnorm:{alpha:g}" for alpha in ALPHAS]), strict=True)
+    )
 
 
 def best_alpha(found: dict[float, float]) -> float:
@@ -108,26 +110,26 @@ def best_alpha(found: dict[float, float]) -> float:
     return min(found, key=lambda alpha: (round(found[alpha], 9), alpha))
 
 
-def tuned_gradnorm(setup: ExperimentSetup, lab: Lab) -> str:
+def tuned_gradnorm(setup: ExperimentSetup, backend: TrainingBackend) -> str:
     """Returns the training rule of GradNorm with the best α on validation; it shares its networks with `tune`.
 
     For Taskonomy, which is too large for a search, this is the paper's 1.5.
     """
     if setup.problem.name == "taskonomy":
         return "gradnorm:1.5"
-    return f"gradnorm:{best_alpha(alpha_totals(lab, setup.seeds[:1])):g}"
+    return f"gradnorm:{best_alpha(alpha_totals(backend, setup.seeds[:1])):g}"
 
 
-def rules_of(setup: ExperimentSetup, lab: Lab, methods: Sequence[str]) -> dict[str, str]:
+def rules_of(setup: ExperimentSetup, backend: TrainingBackend, methods: Sequence[str]) -> dict[str, str]:
     """Returns the training rule of each method, with the tuned α for GradNorm."""
-    tuned = {"mtl": "plain"} | ({"gradnorm": tuned_gradnorm(setup, lab)} if "gradnorm" in methods else {})
+    tuned = {"mtl": "plain"} | ({"gradnorm": tuned_gradnorm(setup, backend)} if "gradnorm" in methods else {})
     return {method: tuned.get(method, method) for method in methods}
 
 
-def _validation_totals(lab: Lab, seeds: Sequence[int], rules: Sequence[str]) -> list[float]:
-    jobs = {rule: [lab.job(lab.problem.names, seed, rule) for seed in seeds] for rule in rules}
-    rows = lab.networks([job for some in jobs.values() for job in some], "settings", diverged=True)
-    means = (float(np.mean([total_result(lab.problem, rows[job].val) for job in some])) for some in jobs.values())
+def _validation_totals(backend: TrainingBackend, seeds: Sequence[int], rules: Sequence[str]) -> list[float]:
+    jobs = {rule: [backend.job(backend.problem.names, seed, rule) for seed in seeds] for rule in rules}
+    rows = backend.networks([job for some in jobs.values() for job in some], "settings", diverged=True)
+    means = (float(np.mean([total_result(backend.problem, rows[job].val) for job in some])) for some in jobs.values())
     return [mean if math.isfinite(mean) else math.inf for mean in means]
 
 

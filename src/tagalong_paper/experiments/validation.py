@@ -28,22 +28,23 @@ PRINTED_MEAN = {"train": EVERY_STEP_ERROR, "validation": VALIDATION_ERROR}
 
 def run(setup: ExperimentSetup) -> Report:
     """Measures affinities on both losses at every step; groups chosen on validation may have a single task."""
-    with setup.lab() as lab:
+    with setup.open_backend() as backend:
         found = {
-            "train": pool_seeds(measure_every_step(lab, setup.seeds)),
-            "validation": pool_seeds(measure_every_step(lab, setup.seeds, held_out=True)),
+            "train": pool_seeds(measure_every_step(backend, setup.seeds)),
+            "validation": pool_seeds(measure_every_step(backend, setup.seeds, held_out=True)),
         }
         groupings = {
             loss: {k: select_groups(a, k, allow_single=loss == "validation", resamples=0) for k in setup.budgets}
             for loss, a in found.items()
         }
         errors = {
-            (loss, k): grouping_totals(lab, grouping.groups, setup.seeds)
+            (loss, k): grouping_totals(backend, grouping.groups, setup.seeds)
             for loss, by_budget in groupings.items()
             for k, grouping in by_budget.items()
         }
         together = [
-            sum(each) for each in zip(*network_results(lab, lab.problem.names, setup.seeds).values(), strict=True)
+            sum(each)
+            for each in zip(*network_results(backend, backend.problem.names, setup.seeds).values(), strict=True)
         ]
     raw = pearson(*(off_diagonal(affinity) for affinity in found.values()))
     centred = pearson(*(off_diagonal(affinity, centred=True) for affinity in found.values()))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .standings import Standing as Standing
     from .standings import average as average
     from .standings import leaderboard as leaderboard
-    from .truth_table import Lookup as Lookup
+    from .truth_table import TruthBackend as TruthBackend
     from .truth_table import TruthTable as TruthTable
     from .truth_table import load_truth as load_truth
     from .truth_table import subset_members as subset_members
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Estimate": ".estimates",
-    "Lookup": ".truth_table",
     "Standing": ".standings",
+    "TruthBackend": ".truth_table",
     "TruthTable": ".truth_table",
     "average": ".standings",
     "estimate_from_pairs": ".estimates",

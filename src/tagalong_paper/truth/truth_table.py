@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -12,14 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import closest
+from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput, closest
 from tagalong.files import damage_reported, document_text, pack_arrays, parse_document, unpack_arrays, write_atomic
-from tagalong.study import Seen, Trial
+from tagalong.learn import Job
+from tagalong.study import Backend, Cost, NetworkResult, Score
 
 Array = NDArray[np.float64]
 FOLDER = "tables"  # beside this file: those that come with the package
 FORMAT, VERSION = "tagalong-truth", 1
 HINT = "make it again with benchmarks/truth.py"
+WHOLE = 1000  # steps that a whole training counts as
+ESTIMATORS = {"lookahead": "lookahead sgd train mean", "cosine": "cosine train trimmed"}
 UNIT = 1 / 20_000  # of logarithms in the file: losses to 0.005 per cent
 
 
@@ -181,39 +186,57 @@ def load_truth(name: str) -> TruthTable:
         return TruthTable.load(path)
 
 
-@dataclass(frozen=True, eq=False)
-class Lookup:
-    """Looks trials up in a table.
+class TruthBackend(Backend):
+    """Looks networks up in a truth table instead of training them, so that any method can be tried on it.
 
-    Attributes:
+    Losses are relative to the network of all tasks, and seeds are places in the table. A whole training counts as
+    `WHOLE` steps.
+
+    Args:
         table: the truth.
+        estimators: the table's affinity for each estimator of a meter.
+
+    Example:
+        >>> table = load_truth("nhanes")
+        >>> backend = TruthBackend(table)
+        >>> alone = backend.job(["systolic"], seed=0)
+        >>> backend.networks([alone])[alone].val["systolic"].loss > 0
+        True
     """
 
-    table: TruthTable
+    def __init__(self, table: TruthTable, estimators: Mapping[str, str] = ESTIMATORS) -> None:
+        super().__init__(table.tasks)
+        self.table, self._estimators = table, estimators
 
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """The table's."""
-        return self.table.tasks
+    def _results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
+        return {job: self._result(job) for job in jobs}
 
-    @property
-    def fractions(self) -> tuple[float, ...]:
-        """Of a training, after which the table knows losses."""
-        return self.table.fractions
-
-    def train(self, trials: Sequence[Trial]) -> list[Seen]:
-        """What a training of each trial would have shown."""
-        return [self._seen(trial) for trial in trials]
-
-    def _seen(self, trial: Trial) -> Seen:
-        place, table = self.table.place(trial.tasks), self.table
-        if trial.fraction == 1:
-            losses = np.exp(table.val[trial.seed, :, place])
+    def _result(self, job: Job) -> NetworkResult:
+        table, place = self.table, self.table.place(job.tasks)
+        if job.epochs is None:
+            val = np.exp(table.val[job.seed, :, place])
         else:
-            losses = np.exp(table.early[trial.seed, [table.fractions.index(trial.fraction)] * 2, place])
-        by_task = {
-            task: (float(losses[0, column]), float(losses[1, column]))
-            for column, task in enumerate(table.tasks)
-            if task in trial.tasks
-        }
-        return Seen(trial, by_task, trial.fraction)
+            val = np.exp(table.early[job.seed, [table.fractions.index(job.epochs / WHOLE)] * 2, place])
+        test = np.exp(table.test[job.seed, place])
+        columns = {task: table.tasks.index(task) for task in job.tasks}
+        return NetworkResult(
+            job,
+            val={task: Score(float(val[:, column].mean()), math.nan) for task, column in columns.items()},
+            test={task: Score(float(test[column]), math.nan) for task, column in columns.items()},
+            steps=job.epochs or WHOLE,
+            seconds=0.0,
+            parameters=0,
+            halves={task: (float(val[0, column]), float(val[1, column])) for task, column in columns.items()},
+        )
+
+    def early_job(self, job: Job, steps: float) -> Job:
+        return replace(job, epochs=round(steps))
+
+    def measure_affinity(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> tuple[Affinity, dict[int, Cost]]:
+        name = self._estimators.get(settings.get("estimator", "lookahead"), "")
+        if name not in self.table.affinities:
+            raise InvalidInput("estimator", "must have been measured for the table", repr(name))
+        measured = self.table.affinities[name]
+        mean = np.mean([measured[seed] for seed in seeds], axis=0)
+        steps = round(WHOLE * (1 + self.table.costs[name]))
+        return Affinity.from_matrix(mean, self.tasks), {seed: Cost(1, steps) for seed in seeds}

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tagalong.study import Trial
+from tagalong.study import compare_methods
 from tagalong_paper.truth import (
-    Lookup,
+    TruthBackend,
     TruthTable,
     load_truth,
     marginal_effects,
@@ -83,12 +83,27 @@ def test_effects_are_what_a_slow_loop_says() -> None:
     assert correlation(pairs + np.arange(3), pairs) == pytest.approx(1)
 
 
-def test_an_oracle_shows_what_the_table_has() -> None:
+def test_the_backend_gives_what_the_table_has() -> None:
     table = drawn()
-    whole, early = Lookup(table).train([Trial(frozenset(["ill"]), 1), Trial(frozenset(["age", "ill"]), 2, 0.25)])
-    assert whole.losses == {"ill": pytest.approx(tuple(np.exp(table.val[1, :, table.place(["ill"]), 1])))}
-    assert set(early.losses) == {"age", "ill"}
-    assert (whole.effort, early.effort) == (1, 0.25)
+    backend = TruthBackend(table)
+    whole, pair = backend.job(["ill"], 1), backend.job(["age", "ill"], 2)
+    early = backend.early_job(pair, 250)
+    results = backend.networks([whole, early])
+    assert results[whole].halves == {"ill": pytest.approx(tuple(np.exp(table.val[1, :, table.place(["ill"]), 1])))}
+    assert results[whole].test["ill"].loss == pytest.approx(np.exp(table.test[1, table.place(["ill"]), 1]))
+    assert set(results[early].val) == {"age", "ill"}
+    assert results[early].val["age"].loss == pytest.approx(np.exp(table.early[2, 0, table.place(["age", "ill"]), 0]))
+    assert (results[whole].steps, results[early].steps) == (1000, 250)
+
+
+def test_methods_decide_from_a_shipped_table() -> None:
+    table = load_truth("nhanes")
+    request: dict = {"methods": ["stl", "tag", "hoa", "auto"], "budgets": [2], "seeds": 2}
+    records = compare_methods(TruthBackend(table), **request, options={"auto": {"effort": 12}})
+    mtl = {record.seed: record for record in records if record.method == "mtl"}
+    for record in records:
+        served = {task: group.trains for group in record.groups for task in group.serves}
+        assert record.change(mtl[record.seed]) == pytest.approx(table.change(served, [record.seed]))
 
 
 @pytest.mark.parametrize("name", truth_names())

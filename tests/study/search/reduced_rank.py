@@ -4,18 +4,23 @@ A linear encoder of a few units that several tasks share, at its optimum, is a r
 seed is which rows are left out of training for all its networks, the luck of a network a few more of its own.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from tagalong.study import Seen, Trial
+from tagalong.affinity import Affinity
+from tagalong.learn import Job
+from tagalong.study import Backend, Cost, NetworkResult, Score
 
+WHOLE = 1000  # steps of a training
 WORLDS = ("shuffled", "independent", "twins", "conflict")
 
 
-@dataclass
-class World:
+@dataclass(eq=False)
+class World(Backend):
     """Drawn data of a kind.
 
     - shuffled: labels have nothing to do with the inputs.
@@ -34,9 +39,9 @@ class World:
     seed: int
     tasks: tuple[str, ...] = ("a", "b", "c", "d", "e", "f")
     rows: tuple[int, int, int] = (200, 400, 2000)
-    fractions: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        super().__init__(self.tasks)
         draw = np.random.default_rng([self.seed, WORLDS.index(self.kind)])
         n, features = len(self.tasks), 10
         directions = np.linalg.qr(draw.normal(size=(features, features)))[0]
@@ -46,23 +51,27 @@ class World:
         self.inputs = [draw.normal(size=(count, features)) for count in self.rows]
         self.targets = [some @ signal + 0.5 * draw.normal(size=(len(some), n)) for some in self.inputs]
 
-    def train(self, trials: Sequence[Trial]) -> list[Seen]:
-        """What each network shows on either half of the validation rows."""
-        return [self._seen(trial) for trial in trials]
+    def _results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
+        return {job: self._result(job) for job in jobs}
 
-    def _seen(self, trial: Trial) -> Seen:
-        rows = self.row_losses(trial, 1)
-        by_task = {task: (float(rows[::2, j].mean()), float(rows[1::2, j].mean())) for task, j in self._columns(trial)}
-        return Seen(trial, by_task, trial.fraction)
+    def _result(self, job: Job) -> NetworkResult:
+        """What a network shows on validation rows and their halves."""
+        rows = self.losses_of_rows(job.tasks, job.seed, 1)
+        halves = {task: (float(rows[::2, j].mean()), float(rows[1::2, j].mean())) for j, task in enumerate(job.tasks)}
+        val = {task: Score(float(np.mean(pair)), math.nan) for task, pair in halves.items()}
+        return NetworkResult(job, val, val, job.epochs or WHOLE, 0.0, 0, halves=halves)
 
-    def _columns(self, trial: Trial) -> list[tuple[str, int]]:
-        return [(task, at) for at, task in enumerate(task for task in self.tasks if task in trial.tasks)]
+    def early_job(self, job: Job, steps: float) -> Job:
+        return replace(job, epochs=round(steps))
 
-    def row_losses(self, trial: Trial, part: int) -> np.ndarray:
+    def measure_affinity(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> tuple[Affinity, dict[int, Cost]]:
+        raise NotImplementedError
+
+    def losses_of_rows(self, tasks: Sequence[str], seed: int, part: int) -> np.ndarray:
         """[rows, tasks of the network], on the validation (1) or test (2) rows."""
-        columns = [j for j, task in enumerate(self.tasks) if task in trial.tasks]
-        there = np.random.default_rng([trial.seed, 0]).random(self.rows[0]) < 0.8
-        there &= np.random.default_rng([trial.seed, *map(ord, "".join(sorted(trial.tasks)))]).random(len(there)) < 0.95
+        columns = [j for j, task in enumerate(self.tasks) if task in tasks]
+        there = np.random.default_rng([seed, 0]).random(self.rows[0]) < 0.8
+        there &= np.random.default_rng([seed, *map(ord, "".join(sorted(tasks)))]).random(len(there)) < 0.95
         inputs, targets = self.inputs[0][there], self.targets[0][there][:, columns]
         weights = np.linalg.solve(inputs.T @ inputs + np.eye(inputs.shape[1]), inputs.T @ targets)
         _, _, right = np.linalg.svd(inputs @ weights, full_matrices=False)
@@ -71,12 +80,11 @@ class World:
 
     def change(self, serves: dict[str, frozenset[str]], seeds: Sequence[int]) -> float:
         """The change on test rows against all together."""
-        everything = frozenset(self.tasks)
         changes = []
         for seed in seeds:
-            together = self.row_losses(Trial(everything, seed), 2).mean(0)
+            together = self.losses_of_rows(self.tasks, seed, 2).mean(0)
             for column, task in enumerate(self.tasks):
-                trial = Trial(serves[task], seed)
-                place = dict(self._columns(trial))[task]
-                changes.append(self.row_losses(trial, 2)[:, place].mean() / together[column] - 1)
+                tasks = [name for name in self.tasks if name in serves[task]]
+                losses = self.losses_of_rows(tasks, seed, 2)[:, tasks.index(task)]
+                changes.append(losses.mean() / together[column] - 1)
         return float(np.mean(changes))

@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tagalong.study.search.choice import cover, served_by
 
 

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput, collect
 from tagalong.group import Group
-from tagalong.learn import Diverged, Job, Problem
+from tagalong.learn import Diverged
 
 from ..records import Cost
-from ..search import Chosen, SearchResult, Seen, Settings, Step, Trial, search
+from ..search import Chosen, SearchResult, SearchSettings, Step, mean_half_loss, search
 from .method import Choice, Decision, Method, everything
 
 if TYPE_CHECKING:
-    from ..backend import Lab
-    from ..store import NetworkResult
+    from tagalong.learn import Problem
+
+    from ..backend import Backend
 
 WORDS = {"quick": 20, "normal": 60, "thorough": 200}
 UNITS = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600}
@@ -27,7 +29,6 @@ TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 METER: dict[str, Any] = {"estimator": "cosine"}
 MOST_OVERHEAD = 0.1  # of the first training, for measuring
 FRACTIONS = (0.125, 0.25, 0.5)
-LEAST = 1e-9  # losses are compared by their logarithms, and a separable task can have none at all
 
 
 class Auto(Method):
@@ -46,54 +47,54 @@ class Auto(Method):
     def __init__(self, effort: Any = "normal", affinity: bool = True, screen: float | None = None) -> None:
         self.effort, self.affinity, self.screen = effort, affinity, screen
 
-    def problems(self, problem: Problem) -> list[str]:
-        try:
-            read_effort(self.effort)
-        except ValueError as error:
-            return [str(error)]
+    def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
+        problems: list[InvalidInput] = []
+        collect(problems, read_effort, self.effort)
         if self.screen is not None and self.screen not in FRACTIONS:
-            return [f"`options`: `screen` must be one of {FRACTIONS} or None, found {self.screen!r}"]
-        return []
+            problems.append(
+                InvalidInput("`options`: `screen`", f"must be one of {FRACTIONS} or None", repr(self.screen))
+            )
+        return problems
 
-    def begin(self, lab: Lab, seeds: Sequence[int]) -> None:
-        if self.affinity and len(lab.problem.names) > 1:
+    def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
+        if self.affinity and len(backend.tasks) > 1:
             with suppress(Diverged):  # the study goes on with seeds that do not, if there are any
-                self._affinity(lab, seeds[0])
+                self._affinity(backend, seeds[0])
 
-    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        if len(lab.problem.names) == 1:
-            return Decision.pooled({budget: Choice(everything(lab.problem)) for budget in budgets}, seeds)
-        self.begin(lab, seeds)
-        together = lab.cost([lab.job(lab.problem.names, seeds[0])])
-        affinity, extra = self._measured(lab, seeds[0], together)
+    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        if len(backend.tasks) == 1:
+            return Decision.pooled({budget: Choice(everything(backend.tasks)) for budget in budgets}, seeds)
+        self.begin(backend, seeds)
+        together = backend.cost([backend.job(backend.tasks, seeds[0])])
+        affinity, extra = self._measured(backend, seeds[0], together)
         measuring = extra.steps / max(together.steps, 1)
-        oracle = LabOracle(lab, seeds[:1])
         effort = read_effort(self.effort).in_trainings(together.seconds)
         hints, errors = (None, None) if affinity is None else (affinity.mean, affinity.stderr)
-        settings = Settings(screen=self.screen)
-        found = search(oracle, budgets, effort, seeds, hints=hints, errors=errors, spent=measuring, settings=settings)
+        settings = SearchSettings(screen=self.screen)
+        found = search(backend, budgets, effort, seeds, hints=hints, errors=errors, spent=measuring, settings=settings)
         choices = {budget: Choice(_groups(chosen)) for budget, chosen in found.chosen.items()}
-        spent = lab.cost(oracle.jobs) + extra
+        spent = backend.cost(result.job for step in found.steps for result in step.results.values()) + extra
         shared = Cost(round(spent.networks / len(seeds)), round(spent.steps / len(seeds)), spent.seconds / len(seeds))
         overhead = None if affinity is None else affinity.settings.get("overhead")
         about = {
             "effort": effort,
             "measuring": measuring,
             "overhead": overhead,
-            **_document(found, lab.problem.names),
+            **_document(found, backend.tasks),
         }
         return Decision.pooled(choices, seeds, dict.fromkeys(seeds, shared), affinity, about)
 
-    def _measured(self, lab: Lab, seed: int, together: Cost) -> tuple[Affinity | None, Cost]:
+    def _measured(self, backend: Backend, seed: int, together: Cost) -> tuple[Affinity | None, Cost]:
         """Affinities of the first seed, and what measuring added to its training."""
         if not self.affinity:
             return None, Cost()
-        affinity, cost = self._affinity(lab, seed)
+        affinity, cost = self._affinity(backend, seed)
         extra = Cost(0, max(0, cost.steps - together.steps), max(0.0, cost.seconds - together.seconds))
-        return affinity.averaged("trimmed", 0.05), extra
+        return affinity.averaged("trimmed", 0.05) if len(affinity.steps) else affinity, extra
 
-    def _affinity(self, lab: Lab, seed: int) -> tuple[Affinity, Cost]:
-        return lab.affinities([seed], {**METER, "every": every(len(lab.problem.names))})[seed]
+    def _affinity(self, backend: Backend, seed: int) -> tuple[Affinity, Cost]:
+        affinity, costs = backend.measure_affinity([seed], {**METER, "every": every(len(backend.tasks))})
+        return affinity, costs[seed]
 
 
 def every(tasks: int) -> int:
@@ -132,13 +133,13 @@ def _document(found: SearchResult, tasks: Sequence[str]) -> dict[str, Any]:
 def _step(step: Step, tasks: Sequence[str]) -> dict[str, Any]:
     trained = [
         {
-            "tasks": [task for task in tasks if task in one.trial.tasks],
-            "seed": one.trial.seed,
-            "fraction": one.trial.fraction,
-            "effort": one.effort,
-            "val": {task: one.loss(task) for task in tasks if task in one.losses},  # empty where it diverged
+            "tasks": [task for task in tasks if task in trial.tasks],
+            "seed": trial.seed,
+            "fraction": trial.fraction,
+            "effort": step.efforts[trial],
+            "val": {} if result.diverged else {t: mean_half_loss(result, t) for t in tasks if t in trial.tasks},
         }
-        for one in step.seen
+        for trial, result in step.results.items()
     ]
     return {"spent": step.spent, "best": {str(k): value for k, value in step.best.items()}, "trained": trained}
 
@@ -184,61 +185,5 @@ def read_effort(effort: Any) -> Effort:
             effort = float(word)
     if isinstance(effort, (int, float)) and not isinstance(effort, bool) and math.isfinite(effort) and effort >= 1:
         return Effort(float(effort))
-    raise ValueError(
-        "`effort` must be a number of trainings from 1, 'quick' (20), 'normal' (60), 'thorough' (200) or a time such "
-        f"as '10min', found {effort!r}"
-    )
-
-
-class LabOracle:
-    """Trains what the search asks for; everything goes through the store, so that a killed search goes on.
-
-    Args:
-        lab: trains.
-        seeds: of networks of all tasks, whose steps are what a whole training is.
-    """
-
-    def __init__(self, lab: Lab, seeds: Sequence[int]) -> None:
-        self._lab = lab
-        rows = lab.networks([lab.job(lab.problem.names, seed) for seed in seeds], "all tasks together")
-        steps = [row.steps for row in rows.values()]
-        self._whole = sum(steps) / len(steps)
-        self.jobs: dict[Job, None] = {}
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        return self._lab.problem.names
-
-    @property
-    def fractions(self) -> tuple[float, ...]:
-        return FRACTIONS
-
-    def train(self, trials: Sequence[Trial]) -> list[Seen]:
-        """Trains these networks, batched where networks can be; gives what they showed in the same order."""
-        jobs = [self._job(trial) for trial in trials]
-        rows = self._lab.networks(jobs, "what auto proposes", diverged=True)
-        self.jobs |= dict.fromkeys(jobs)
-        return [self._seen(trial, rows[job]) for trial, job in zip(trials, jobs, strict=True)]
-
-    def _job(self, trial: Trial) -> Job:
-        job = self._lab.job(trial.tasks, trial.seed)
-        return job if trial.fraction == 1 else Job(job.tasks, job.seed, epochs=self._epochs(trial.fraction))
-
-    def _epochs(self, fraction: float) -> int:
-        problem = self._lab.problem
-        a_epoch = -(-len(problem.train) // problem.recipe.batch_size)
-        return max(1, round(fraction * self._whole / a_epoch))
-
-    def _seen(self, trial: Trial, row: NetworkResult) -> Seen:
-        if row.diverged:
-            return Seen(trial, {}, 1.0 if trial.fraction == 1 else row.steps / self._whole)
-        halves = {task: _halves(row, task) for task in row.job.tasks}
-        losses = {task: (max(first, LEAST), max(second, LEAST)) for task, (first, second) in halves.items()}
-        return Seen(trial, losses, 1.0 if trial.fraction == 1 else row.steps / self._whole)
-
-
-def _halves(row: NetworkResult, task: str) -> tuple[float, float]:
-    """The whole for either where they were not kept, or were beyond what single precision holds."""
-    first, second = row.halves.get(task, (math.nan, math.nan))
-    whole = row.val[task].loss
-    return (whole, whole) if math.isnan(first) and math.isnan(second) else (first, second)
+    known = "'quick' (20), 'normal' (60), 'thorough' (200) or a time such as '10min'"
+    raise InvalidInput("effort", f"must be a number of trainings from 1, {known}", repr(effort))

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from tagalong.errors import InvalidInput
 from tagalong.group import select_groups_by_budget
-from tagalong.learn import Problem
 
 from ..relative_losses import relative_losses
 from .method import Choice, Decision, Method
 
 if TYPE_CHECKING:
-    from ..backend import Lab
+    from tagalong.learn import Problem
+
+    from ..backend import Backend
 
 MOST = 12  # tasks of which every subset is trained
 
@@ -27,14 +29,14 @@ class Hoa(Method):
     name = "hoa"
     order = 30
 
-    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        subsets = lab.subsets(largest=2)
-        jobs = {seed: [lab.job(subset, seed) for subset in subsets] for seed in seeds}
-        lab.networks((job for some in jobs.values() for job in some), "all pairs", diverged=True)
-        table = relative_losses(lab, subsets, seeds, part="val", reference="alone")
+    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        subsets = backend.subsets(largest=2)
+        jobs = {seed: [backend.job(subset, seed) for subset in subsets] for seed in seeds}
+        backend.networks((job for some in jobs.values() for job in some), "all pairs", diverged=True)
+        table = relative_losses(backend, subsets, seeds, part="val", reference="alone")
         groupings = select_groups_by_budget(table, budgets, complete="pairs", objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
-        return Decision.pooled(choices, seeds, {seed: lab.cost(some) for seed, some in jobs.items()})
+        return Decision.pooled(choices, seeds, {seed: backend.cost(some) for seed, some in jobs.items()})
 
 
 class Optimal(Method):
@@ -55,32 +57,35 @@ class Optimal(Method):
     def __init__(self, max_size: int | None = None, max_tasks: int = MOST) -> None:
         self.max_size, self.max_tasks = max_size, max_tasks
 
-    def problems(self, problem: Problem) -> list[str]:
-        n = len(problem.names)
+    def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
+        n, options = len(tasks), "`options`: `{}` of " + repr(self.name)
         if self.max_size is not None and (not isinstance(self.max_size, int) or self.max_size < 1):
-            return [f"`options`: `max_size` of {self.name!r} must be a whole number from 1, found {self.max_size!r}"]
+            return [InvalidInput(options.format("max_size"), "must be a positive integer", repr(self.max_size))]
         if not isinstance(self.max_tasks, int):
-            return [f"`options`: `max_tasks` of {self.name!r} must be a whole number, found {self.max_tasks!r}"]
+            return [InvalidInput(options.format("max_tasks"), "must be an integer", repr(self.max_tasks))]
         if self.max_size is None and n > self.max_tasks:
-            return [
-                f"`methods`: {self.name!r} trains every subset, {2**n - 1:,} networks per seed for {n} tasks; "
-                f"use 'hoa', or set its option max_size to 3, or max_tasks to {n}"
-            ]
+            every = f"trains every subset, {2**n - 1:,} networks per seed for {n} tasks"
+            hint = f"use 'hoa', or set its option max_size to 3, or max_tasks to {n}"
+            return [InvalidInput(f"`methods`: {self.name!r}", every, hint=hint)]
         return []
 
-    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        subsets = list(dict.fromkeys([*lab.subsets(largest=self.max_size), frozenset(lab.problem.names)]))
-        jobs = {seed: [lab.job(subset, seed) for subset in subsets] for seed in seeds}
-        lab.networks((job for some in jobs.values() for job in some), "all subsets", diverged=True)
-        groupings = select_groups_by_budget(self.table(lab, subsets, seeds), budgets, objective="min")
+    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        subsets = self.subsets(backend)
+        jobs = {seed: [backend.job(subset, seed) for subset in subsets] for seed in seeds}
+        backend.networks((job for some in jobs.values() for job in some), "all subsets", diverged=True)
+        groupings = select_groups_by_budget(self.table(backend, subsets, seeds), budgets, objective="min")
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
-        return Decision.pooled(choices, seeds, {seed: lab.cost(some) for seed, some in jobs.items()})
+        return Decision.pooled(choices, seeds, {seed: backend.cost(some) for seed, some in jobs.items()})
+
+    def subsets(self, backend: Backend) -> list[frozenset[str]]:
+        """Returns the sets of tasks to choose from."""
+        return list(dict.fromkeys([*backend.subsets(largest=self.max_size), frozenset(backend.tasks)]))
 
     def table(
-        self, lab: Lab, subsets: Sequence[frozenset[str]], seeds: Sequence[int]
+        self, backend: Backend, subsets: Sequence[frozenset[str]], seeds: Sequence[int]
     ) -> dict[frozenset[str], dict[str, float]]:
         """What each subset's network does for each of its tasks, lower is better."""
-        return relative_losses(lab, subsets, seeds, part=self.part, reference="together")
+        return relative_losses(backend, subsets, seeds, part=self.part, reference="together")
 
 
 class Oracle(Optimal):

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput
 from tagalong.group import Group, Grouping
 from tagalong.learn import Problem, check_rule
 
 from ..records import Cost
 
 if TYPE_CHECKING:
-    from ..backend import Lab
+    from ..backend import Backend
 
 Budget = int | None
 
@@ -85,35 +86,40 @@ class Method(ABC):
     honest: bool = True
     rule: str = "plain"
 
-    def problems(self, problem: Problem) -> list[str]:
-        """What speaks against using this method on this problem; asked before any training."""
+    def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
+        """Returns the reasons why this method cannot be used; called before any training.
+
+        Args:
+            tasks: names of all tasks.
+            problem: data and architecture; None where networks are not trained here.
+        """
         return []
 
     def width(self, problem: Problem) -> float:
-        """How wide its encoders are, as a multiple."""
+        """Returns the width of its encoders, as a multiple."""
         return 1.0
 
-    def begin(self, lab: Lab, seeds: Sequence[int]) -> None:  # noqa: B027 - most methods ask for nothing
-        """Asks for what trains all tasks together on the way, before they are trained for all methods."""
+    def begin(self, backend: Backend, seeds: Sequence[int]) -> None:  # noqa: B027 - most methods need nothing
+        """Requests what trains all tasks together on the way, before they are trained for all methods."""
 
     @abstractmethod
-    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         """Chooses networks: for every budget, or for None if there is none. Never looks at test data if honest."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
 
-def everything(problem: Problem) -> tuple[Group, ...]:
-    """One network for all tasks."""
-    return (Group(problem.names, problem.names),)
+def everything(tasks: Sequence[str]) -> tuple[Group, ...]:
+    """Returns the groups of one network for all tasks."""
+    return (Group(tasks, tasks),)
 
 
 RULES = ("uw", "gradnorm", "pcgrad")
 
 
 def rule_problem(rule: str, tasks: int = 2) -> str | None:
-    """Why this rule cannot be used with so many tasks; None if it can.
+    """Returns why this rule cannot be used with this number of tasks; None if it can.
 
     Example:
         >>> rule_problem("pcgrad") is None, rule_problem("no such rule") is None

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tagalong.errors import InvalidInput
 from tagalong.group import Group
 from tagalong.learn import Problem, count_parameters, seeded_rng, width_for
 
 from .method import Choice, Decision, Method, everything, rule_problem
 
 if TYPE_CHECKING:
-    from ..backend import Lab
+    from ..backend import Backend
 
 
 class Mtl(Method):
@@ -21,8 +22,8 @@ class Mtl(Method):
     order = 0
     budgeted = False
 
-    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        return Decision.pooled({None: Choice(everything(lab.problem))}, seeds)
+    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        return Decision.pooled({None: Choice(everything(backend.tasks))}, seeds)
 
 
 class Ruled(Mtl):
@@ -53,14 +54,16 @@ class Wide(Mtl):
         self.name = f"mtl-{of}{times:g}"
         self._width: float | None = None
 
-    def problems(self, problem: Problem) -> list[str]:
+    def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
+        method = f"`methods`: {self.name!r}"
         if not self.times > 0:
-            return [f"`methods`: {self.name!r} must be a positive multiple, found {self.times:g}"]
+            return [InvalidInput(method, "must be a positive multiple", f"{self.times:g}")]
         try:
-            with seeded_rng(0, "check"):
-                problem.make_encoder(self.width(problem))
+            if problem is not None:
+                with seeded_rng(0, "check"):
+                    problem.make_encoder(self.width(problem))
         except ValueError as error:
-            return [f"`methods`: {self.name!r} cannot widen this network: {error}"]
+            return [InvalidInput(method, f"cannot widen this network: {error}")]
         return []
 
     def width(self, problem: Problem) -> float:
@@ -79,8 +82,8 @@ class Stl(Method):
     order = 10
     budgeted = False
 
-    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        return Decision.pooled({None: Choice(tuple(Group({task}, {task}) for task in lab.problem.names))}, seeds)
+    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        return Decision.pooled({None: Choice(tuple(Group({task}, {task}) for task in backend.tasks))}, seeds)
 
 
 class Combined(Method):
@@ -96,15 +99,16 @@ class Combined(Method):
         self.name = f"{groups.name}+{rule}"
         self.order, self.budgeted, self.honest = groups.order, groups.budgeted, groups.honest
 
-    def problems(self, problem: Problem) -> list[str]:
-        wrong = rule_problem(self.rule, len(problem.names))
-        return self.groups.problems(problem) + ([] if wrong is None else [f"`methods`: {self.name!r}: {wrong}"])
+    def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
+        wrong = rule_problem(self.rule, len(tasks))
+        problems = [] if wrong is None else [InvalidInput(f"`methods`: {self.name!r}:", wrong)]
+        return self.groups.problems(tasks, problem) + problems
 
     def width(self, problem: Problem) -> float:
         return self.groups.width(problem)
 
-    def begin(self, lab: Lab, seeds: Sequence[int]) -> None:
-        self.groups.begin(lab, seeds)
+    def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
+        self.groups.begin(backend, seeds)
 
-    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        return self.groups.decide(lab, budgets, seeds)
+    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        return self.groups.decide(backend, budgets, seeds)

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tagalong.errors import InvalidInput
 from tagalong.group import Group
-from tagalong.learn import Problem
 
 from .method import Budget, Choice, Decision, Method
 
 if TYPE_CHECKING:
-    from ..backend import Lab
+    from tagalong.learn import Problem
+
+    from ..backend import Backend
 
 Names = tuple[str, ...]
 
@@ -25,7 +27,7 @@ class Random(Method):
 
     The paper reports an "expected value from randomly selecting task groupings" and does not define it. Here every
     partition into exactly k groups is equally likely. The expectation is exact where other methods of the same run
-    ask for the networks of all possible groups (`optimal` does), else the mean over drawn partitions.
+    request the networks of all possible groups (`optimal` does), else the mean over drawn partitions.
 
     Args:
         samples: partitions to draw for each seed and budget.
@@ -41,27 +43,30 @@ class Random(Method):
     def __init__(self, samples: int = 5, exact: bool | None = None, overlap: bool = False) -> None:
         self.samples, self.exact, self.overlap = samples, exact, overlap
 
-    def problems(self, problem: Problem) -> list[str]:
+    def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         problems = []
         if not isinstance(self.samples, int) or self.samples < 1:
-            problems.append(f"`options`: `samples` of 'random' must be a whole number from 1, found {self.samples!r}")
+            problems.append(
+                InvalidInput("`options`: `samples` of 'random'", "must be a positive integer", repr(self.samples))
+            )
         if self.overlap and self.exact:
-            problems.append("`options`: 'random' has no exact expectation over covers; leave out `exact` or `overlap`")
+            hint = "leave out `exact` or `overlap`"
+            problems.append(InvalidInput("`options`: 'random'", "has no exact expectation over covers", hint=hint))
         return problems
 
-    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        mtl = {seed: lab.cost([lab.job(lab.problem.names, seed)]) for seed in seeds}  # the paper counts one run
+    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        mtl = {seed: backend.cost([backend.job(backend.tasks, seed)]) for seed in seeds}  # the paper counts one run
         choices: dict[tuple[Budget, int], Choice] = {
-            (budget, seed): self._choice(lab, budget, seed) for budget in budgets for seed in seeds
+            (budget, seed): self._choice(backend, budget, seed) for budget in budgets for seed in seeds
         }
         return Decision(choices, mtl)
 
-    def _choice(self, lab: Lab, budget: int, seed: int) -> Choice:
-        names = lab.problem.names
-        possible = lab.subsets(largest=len(names) - budget + 1)
+    def _choice(self, backend: Backend, budget: int, seed: int) -> Choice:
+        names = backend.tasks
+        possible = backend.subsets(largest=len(names) - budget + 1)
         exact = self.exact
         if exact is None:
-            exact = not self.overlap and lab.asked(lab.job(subset, seed) for subset in possible)
+            exact = not self.overlap and backend.requested(backend.job(subset, seed) for subset in possible)
         if exact:
             shares = {Group(block, block): block_share(len(block), len(names), budget) for block in possible}
         else:

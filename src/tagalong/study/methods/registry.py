@@ -50,9 +50,9 @@ def register_method(name: str, method: Factory) -> None:
         >>> class Halves(Method):
         ...     '''The first half of the tasks, and the rest.'''
         ...     name, budgeted = "halves", False
-        ...     def decide(self, lab, budgets, seeds):
-        ...         names = lab.problem.names
-        ...         parts = names[: len(names) // 2], names[len(names) // 2 :]
+        ...     def decide(self, backend, budgets, seeds):
+        ...         half = len(backend.tasks) // 2
+        ...         parts = backend.tasks[:half], backend.tasks[half:]
         ...         return Decision.pooled({None: Choice(tuple(Group(part, part) for part in parts))}, seeds)
         >>> from tagalong.study import Choice, Decision
         >>> register_method("halves", Halves)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
-from tagalong.affinity import Affinity
+from tagalong.errors import InvalidInput
 from tagalong.group import select_groups, select_groups_by_budget
-from tagalong.learn import Problem
 from tagalong.measure import AffinityMeter
 
 from .method import Choice, Decision, Method, everything
 
 if TYPE_CHECKING:
-    from ..backend import Lab
+    from tagalong.learn import Problem
+
+    from ..backend import Backend
 
 GIVEN = ("self", "shared", "optimizer", "model", "tasks", "weights", "scaler", "process_group", "log")  # by the trainer
 METER = {name for name in inspect.signature(AffinityMeter.__init__).parameters if name not in GIVEN} | {"held_out"}
@@ -45,39 +45,38 @@ class Measured(Method):
         self.meter = {name: value for name, value in self.options.items() if name in METER}
         self.select = {name: value for name, value in self.options.items() if name in SELECT}
 
-    def problems(self, problem: Problem) -> list[str]:
+    def problems(self, tasks: Sequence[str], problem: Problem | None = None) -> list[InvalidInput]:
         known = ["average", "trim", *sorted(METER), *SELECT]
         unknown = [name for name in self.options if name not in known]
         if unknown:
-            return [f"`options`: {self.name!r} takes {', '.join(known)}; found {', '.join(unknown)}"]
+            return [InvalidInput(f"`options`: {self.name!r}", f"takes {', '.join(known)}", ", ".join(unknown))]
         if self.average not in ("mean", "trimmed", "median"):
-            return [f"`options`: `average` must be 'mean', 'trimmed' or 'median', found {self.average!r}"]
-        if self.options.get("update") not in ("sgd", "optimizer", None):
-            return [f"`options`: `update` must be 'sgd', 'optimizer' or None, found {self.options['update']!r}"]
+            return [InvalidInput("`options`: `average`", "must be 'mean', 'trimmed' or 'median'", repr(self.average))]
+        update = self.options.get("update")
+        if update not in ("sgd", "optimizer", None):
+            return [InvalidInput("`options`: `update`", "must be 'sgd', 'optimizer' or None", repr(update))]
         settings = {name: value for name, value in self.meter.items() if name != "held_out"}
         try:
             # Without an optimiser, which takes seconds to import and is made by the trainer.
             shared = [torch.nn.Parameter(torch.zeros(1))]  # a layer would draw from the user's random numbers
             AffinityMeter(shared, **{**settings, "update": "sgd", "lr": settings.get("lr") or 0.1})
-            names = problem.names
-            select_groups([[0.0] * len(names) for _ in names], len(names), **self.select | _links(self.select, names))
+            select_groups([[0.0] * len(tasks) for _ in tasks], len(tasks), **self.select | _links(self.select, tasks))
         except (TypeError, ValueError) as error:
-            return [f"`options`: {self.name!r}: {error}"]
+            return [InvalidInput(f"`options`: {self.name!r}:", str(error))]
         return []
 
-    def decide(self, lab: Lab, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        if len(lab.problem.names) == 1:  # affinity is between tasks
-            return Decision.pooled({budget: Choice(everything(lab.problem)) for budget in budgets}, seeds)
-        measured = lab.affinities(seeds, self.meter)
-        affinity: Affinity = reduce(Affinity.merge, (found for found, _ in measured.values()))
+    def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
+        if len(backend.tasks) == 1:  # affinity is between tasks
+            return Decision.pooled({budget: Choice(everything(backend.tasks)) for budget in budgets}, seeds)
+        affinity, costs = backend.measure_affinity(seeds, self.meter)
         if self.average != "mean":
             affinity = affinity.averaged(self.average, self.trim)
         groupings = select_groups_by_budget(affinity, budgets, **self.select)
         choices = {int(budget): Choice.of(grouping) for budget, grouping in groupings.items()}
-        return Decision.pooled(choices, seeds, {seed: cost for seed, (_, cost) in measured.items()}, affinity)
+        return Decision.pooled(choices, seeds, costs, affinity)
 
 
-def _links(select: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _links(select: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Links with numbers for names, as a bare matrix has them."""
     return {
         option: [[str(names.index(name)) if name in names else name for name in link] for link in select[option]]

@@ -1,10 +1,9 @@
-"""Which networks to train next, and which to recommend: a search that asks an oracle, whoever that is."""
+"""Which networks to train next, and which to recommend: the search behind `auto`, on any backend."""
 
-from .choice import Chosen as Chosen
-from .choice import Settings as Settings
-from .oracle import Oracle as Oracle
-from .oracle import Seen as Seen
-from .oracle import Trial as Trial
+from .recommendation import Chosen as Chosen
+from .recommendation import SearchSettings as SearchSettings
 from .search import SearchResult as SearchResult
 from .search import Step as Step
 from .search import search as search
+from .trial import Trial as Trial
+from .trial import mean_half_loss as mean_half_loss

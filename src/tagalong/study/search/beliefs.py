@@ -61,8 +61,8 @@ UNLIKELY = 1e-3  # beside the best, shapes are left out below this
 
 
 @dataclass(frozen=True, eq=False)
-class Seens:
-    """Everything seen, as arrays.
+class TrialArrays:
+    """The losses of all trials, as arrays.
 
     Attributes:
         inside: [trials, tasks], which tasks were trained.
@@ -89,7 +89,7 @@ class Beliefs:
 
     def __init__(
         self,
-        seen: Seens,
+        seen: TrialArrays,
         hints: Array | None = None,
         errors: Array | None = None,
         shapes: Sequence[Shape] = SHAPES,

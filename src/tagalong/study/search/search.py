@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from .beliefs import Array, Beliefs, Bools, Seens, distances
-from .choice import Chosen, Settings, choose, cover
-from .oracle import Oracle, Seen, Subset, Trial
+from tagalong.learn import Job
+
+from ..backend import Backend
+from ..relative_losses import Subset
+from ..store import NetworkResult
+from .beliefs import Array, Beliefs, Bools, TrialArrays, distances
+from .recommendation import Chosen, SearchSettings, choose, cover
+from .trial import Trial, Trials, mean_half_loss
 
 Mask = tuple[bool, ...]
 MOST = 4096  # sets to think about at once
@@ -20,12 +25,14 @@ class Step:
     """What one round did.
 
     Attributes:
-        seen: what was trained and what it showed.
+        results: of the networks trained.
+        efforts: what each of them took, in whole trainings.
         spent: effort until here.
         best: the expected change against all together of the best networks, by budget.
     """
 
-    seen: tuple[Seen, ...]
+    results: Trials
+    efforts: Mapping[Trial, float]
     spent: float
     best: dict[int, float]
 
@@ -46,7 +53,7 @@ class SearchResult:
 
 
 def search(
-    oracle: Oracle,
+    backend: Backend,
     budgets: Sequence[int],
     effort: float,
     seeds: Sequence[int],
@@ -54,12 +61,12 @@ def search(
     hints: Array | None = None,
     errors: Array | None = None,
     spent: float = 0.0,
-    settings: Settings | None = None,
+    settings: SearchSettings | None = None,
 ) -> SearchResult:
     """Looks for the best networks of every budget.
 
     Args:
-        oracle: trains networks.
+        backend: has the networks, or trains them.
         budgets: how many networks there may be.
         effort: whole trainings that may be spent, the first ones of all tasks together among them.
         seeds: of networks; each set of tasks is trained with one, then with more where it matters. With each of them a
@@ -69,26 +76,28 @@ def search(
         spent: what measuring hints took.
         settings: how to propose and to decide.
     """
-    return _Search(oracle, tuple(budgets), effort, tuple(seeds), hints, errors, spent, settings or Settings()).run()
+    return _Search(
+        backend, tuple(budgets), effort, tuple(seeds), hints, errors, spent, settings or SearchSettings()
+    ).run()
 
 
 @dataclass
 class _Search:
-    oracle: Oracle
+    backend: Backend
     budgets: tuple[int, ...]
     effort: float
     seeds: tuple[int, ...]
     hints: Array | None
     errors: Array | None
     spent: float
-    settings: Settings
+    settings: SearchSettings
     steps: list[Step] = field(default_factory=list)
-    seen: list[Seen] = field(default_factory=list)  # but of sets that diverged
+    seen: dict[Trial, NetworkResult] = field(default_factory=dict)  # without sets that diverged
     diverged: set[Subset] = field(default_factory=set)
     believed: Beliefs | None = None
 
     def run(self) -> SearchResult:
-        self.tasks = self.oracle.tasks
+        self.tasks = self.backend.tasks
         self.pool = first_pool(len(self.tasks))
         self._train([Trial(frozenset(self.tasks), seed) for seed in self._first_seeds()])
         for seed in self._whole_seeds():
@@ -116,30 +125,45 @@ class _Search:
     def _whole_seeds(self) -> tuple[int, ...]:
         """Seeds for which every subset can be trained, as long as the effort lasts."""
         subsets = 2 ** len(self.tasks) - 1
-        lacking = [subsets - sum(one.trial.seed == seed for one in self.seen) for seed in self.seeds]
+        lacking = [subsets - sum(trial.seed == seed for trial in self.seen) for seed in self.seeds]
         enough = self.spent + np.cumsum(lacking) <= self.effort + 1e-9
         return self.seeds[: int(enough.sum())] if subsets <= len(self.pool) else ()
 
     def _train(self, trials: Sequence[Trial]) -> bool:
         """Trains as many of these as are new and the effort allows; whether there were any."""
-        known = {one.trial for step in self.steps for one in step.seen}
+        known = {trial for step in self.steps for trial in step.results}
         trials = [trial for trial in trials if trial not in known]
         ends = self.spent + np.cumsum([trial.fraction for trial in trials])
         allowed = [trial for trial, end in zip(trials, ends, strict=True) if end <= self.effort + 1e-9 or not self.seen]
         if not allowed:
             return False
-        found = self.oracle.train(allowed)
+        jobs = {trial: self._job(trial) for trial in allowed}
+        results = self.backend.networks(jobs.values(), "what auto proposes", diverged=True)
+        found = {trial: results[job] for trial, job in jobs.items()}
         self._learn(found)
-        self.spent += sum(one.effort for one in found)
-        self.steps.append(Step(tuple(found), self.spent, self._best_now()))
+        efforts = {trial: self._effort(trial, result) for trial, result in found.items()}
+        self.spent += sum(efforts.values())
+        self.steps.append(Step(found, efforts, self.spent, self._best_now()))
         return True
 
-    def _learn(self, found: Sequence[Seen]) -> None:
+    def _job(self, trial: Trial) -> Job:
+        job = self.backend.job(trial.tasks, trial.seed)
+        return job if trial.fraction == 1 else self.backend.early_job(job, trial.fraction * self._whole_steps)
+
+    def _effort(self, trial: Trial, result: NetworkResult) -> float:
+        return 1.0 if trial.fraction == 1 else result.steps / self._whole_steps
+
+    @property
+    def _whole_steps(self) -> int:
+        """The steps of a whole training: of the first network of all tasks."""
+        return self.seen[Trial(frozenset(self.tasks), self.seeds[0])].steps
+
+    def _learn(self, found: Trials) -> None:
         """What a set of tasks showed with some seeds counts for nothing, once it diverged with another."""
         together = frozenset(self.tasks)  # of which only an early look can diverge
-        self.diverged |= {one.trial.tasks for one in found if one.diverged} - {together}
-        told = [one for one in [*self.seen, *found] if not one.diverged]
-        self.seen = [one for one in told if one.trial.tasks not in self.diverged]
+        self.diverged |= {trial.tasks for trial, result in found.items() if result.diverged} - {together}
+        converged = {trial: result for trial, result in {**self.seen, **found}.items() if not result.diverged}
+        self.seen = {trial: result for trial, result in converged.items() if trial.tasks not in self.diverged}
         self.pool, self.believed = self._without_diverged(self.pool), None
 
     def _without_diverged(self, pool: Bools) -> Bools:
@@ -157,7 +181,7 @@ class _Search:
         return self._train(self._proposals(count)) or looked
 
     def _best_now(self) -> dict[int, float]:
-        if len({one.trial.tasks for one in self.seen}) < 2:
+        if len({trial.tasks for trial in self.seen}) < 2:
             return dict.fromkeys(self.budgets, 0.0)
         beliefs = self._beliefs()
         return {k: choose(beliefs, self.seen, self.tasks, k, self.settings).expected for k in self.budgets}
@@ -169,25 +193,25 @@ class _Search:
 
     def _new_beliefs(self) -> Beliefs:
         everything = frozenset(self.tasks)
-        bases = {(one.trial.seed, one.trial.fraction): one for one in self.seen if one.trial.tasks == everything}
-        kept = [one for one in self.seen if one.trial.fraction == 1 or one.trial.tasks != everything]
+        bases = {(trial.seed, trial.fraction): one for trial, one in self.seen.items() if trial.tasks == everything}
+        kept = [trial for trial in self.seen if trial.fraction == 1 or trial.tasks != everything]
         logs = np.full((len(kept), len(self.tasks)), np.nan)
-        for row, one in enumerate(kept):
-            seed, fraction = one.trial.seed, one.trial.fraction
+        for row, trial in enumerate(kept):
             for column, task in enumerate(self.tasks):
-                if task in one.trial.tasks:
-                    logs[row, column] = np.log(one.loss(task))
-                    if fraction < 1:  # as far from all together as it is after the same part of the training
-                        logs[row, column] += np.log(bases[seed, 1.0].loss(task) / bases[seed, fraction].loss(task))
+                if task in trial.tasks:
+                    logs[row, column] = np.log(mean_half_loss(self.seen[trial], task))
+                    if trial.fraction < 1:  # as far from all together as it is after the same part of the training
+                        whole, early = bases[trial.seed, 1.0], bases[trial.seed, trial.fraction]
+                        logs[row, column] += np.log(mean_half_loss(whole, task) / mean_half_loss(early, task))
         inside = ~np.isnan(logs)
-        seeds = np.array([one.trial.seed for one in kept])
-        early = np.array([one.trial.fraction < 1 for one in kept])
-        return Beliefs(Seens(inside, seeds, early, logs), self.hints, self.errors)
+        seeds = np.array([trial.seed for trial in kept])
+        early_looks = np.array([trial.fraction < 1 for trial in kept])
+        return Beliefs(TrialArrays(inside, seeds, early_looks, logs), self.hints, self.errors)
 
     def _proposals(self, count: int) -> list[Trial]:
         """The networks that would be best if every doubt were resolved in their favour."""
         beliefs = self._beliefs()
-        seen = [tuple(task in one.trial.tasks for task in self.tasks) for one in self.seen]
+        seen = [tuple(task in trial.tasks for task in self.tasks) for trial in self.seen]
         self.pool = self._without_diverged(near(seen, self.pool))
         means, deviations = beliefs.expect(self.pool)
         return self._drawn(means, deviations, count)
@@ -195,7 +219,7 @@ class _Search:
     def _drawn(self, means: Array, deviations: Array, count: int) -> list[Trial]:
         """Sets that were not trained yet, as these teach more than another seed of one that was; then further seeds."""
         trials: list[Trial] = []
-        trained = np.array([[task in one.trial.tasks for task in self.tasks] for one in self.seen if _whole(one)])
+        trained = np.array([[task in trial.tasks for task in self.tasks] for trial in self.seen if trial.fraction == 1])
         times = (distances(self.pool, trained) == 0).sum(1)
         known = times > 0
         if known.all():
@@ -230,22 +254,17 @@ class _Search:
         subset = self._named(self.pool[row])
         free = [seed for seed in self.seeds if not self._has(subset, seed)]
         free = [seed for seed in free if self._has(self.tasks, seed)] or free  # those that can be compared in pairs
-        used = [one.trial.seed for one in self.seen] + [trial.seed for trial in pending]
+        used = [trial.seed for trial in [*self.seen, *pending]]
         return Trial(subset, min(free, key=lambda seed: (used.count(seed), seed)))
 
     def _has(self, subset: Iterable[str], seed: int, fraction: float = 1.0) -> bool:
-        wanted = Trial(frozenset(subset), seed, fraction)
-        return any(one.trial == wanted for one in self.seen)
+        return Trial(frozenset(subset), seed, fraction) in self.seen
 
     def _trained(self, row: Bools, seed: int) -> bool:
         return self._has(self._named(row), seed)
 
     def _named(self, row: Bools) -> Subset:
         return frozenset(task for task, inside in zip(self.tasks, row, strict=True) if inside)
-
-
-def _whole(one: Seen) -> bool:
-    return one.trial.fraction == 1
 
 
 def first_pool(tasks: int) -> Bools:

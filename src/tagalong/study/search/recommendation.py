@@ -8,14 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..relative_losses import Subset
+from ..store import NetworkResult
 from .beliefs import Array, Beliefs
-from .oracle import Seen, Subset
+from .trial import Trials, half_losses
 
 HALF_AGREED = 20.0  # differences of which halves agree by half, before any were seen
 
 
 @dataclass(frozen=True)
-class Settings:
+class SearchSettings:
     """How the search proposes and decides.
 
     Attributes:
@@ -65,10 +67,10 @@ class Chosen:
 
 def choose(
     beliefs: Beliefs,
-    seen: Sequence[Seen],
+    seen: Trials,
     tasks: Sequence[str],
     budget: int,
-    settings: Settings,
+    settings: SearchSettings,
     *,
     cautious: bool = True,
 ) -> Chosen:
@@ -76,14 +78,14 @@ def choose(
 
     Args:
         beliefs: what is expected of them.
-        seen: all trials.
+        seen: all trials, with their results.
         tasks: names.
         budget: how many networks there may be.
         settings: how sure to be.
         cautious: recommend all together unless the gain stands out.
     """
     everything = frozenset(tasks)
-    whole = dict.fromkeys(one.trial.tasks for one in seen if one.trial.fraction == 1)
+    whole = dict.fromkeys(trial.tasks for trial in seen if trial.fraction == 1)
     sets = [everything, *(subset for subset in whole if subset != everything)]
     pool = np.array([[task in subset for task in tasks] for subset in sets])
     means, deviations = beliefs.expect(pool)
@@ -105,7 +107,7 @@ def choose(
     return Chosen(serves, ratio - 1, ratio * doubt, len(sets) - 1, agreement)
 
 
-def halves_of(seen: Sequence[Seen], tasks: Sequence[str]) -> tuple[float, Array]:
+def halves_of(seen: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
     """What two halves of the validation rows say of the luck of these rows.
 
     Differences against all together with the same seed are taken on either half.
@@ -115,17 +117,18 @@ def halves_of(seen: Sequence[Seen], tasks: Sequence[str]) -> tuple[float, Array]
         from the correlation of halves (Spearman and Brown). And for each task the standard deviation of that luck.
     """
     everything = frozenset(tasks)
-    base = {one.trial.seed: one for one in seen if one.trial.tasks == everything and one.trial.fraction == 1}
-    by_set: dict[Subset, list[Seen]] = {}
-    for one in seen:
-        if one.trial.fraction == 1 and one.trial.tasks != everything and one.trial.seed in base:
-            by_set.setdefault(one.trial.tasks, []).append(one)
+    whole = {trial: result for trial, result in seen.items() if trial.fraction == 1}
+    base = {trial.seed: result for trial, result in whole.items() if trial.tasks == everything}
+    by_set: dict[Subset, list[NetworkResult]] = {}
+    for trial, result in whole.items():
+        if trial.tasks != everything and trial.seed in base:
+            by_set.setdefault(trial.tasks, []).append(result)
     found = np.full((len(by_set), len(tasks), 2), np.nan)
-    for row, some in enumerate(by_set.values()):
+    for row, (subset, some) in enumerate(by_set.items()):
         for column, task in enumerate(tasks):
-            if task in some[0].trial.tasks:
-                logs = [np.log(np.divide(one.losses[task], base[one.trial.seed].losses[task])) for one in some]
-                found[row, column] = np.mean(logs, axis=0)
+            if task in subset:
+                pairs = [(half_losses(one, task), half_losses(base[one.job.seed], task)) for one in some]
+                found[row, column] = np.mean([np.log(np.divide(mine, theirs)) for mine, theirs in pairs], axis=0)
     return _agreement(found), _row_noise(found)
 
 

@@ -1,0 +1,61 @@
+"""How long a forward pass takes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds of a forward pass: of one row, and of a batch of `rows`."""
+
+    one: float
+    batch: float
+    rows: int
+
+
+def measure_latency(network: nn.Module, inputs: Tensor, *, repeats: int = 20, warm_up: int = 3) -> Latency:
+    """Returns the median time of a forward pass in evaluation mode, on the device of the inputs.
+
+    Args:
+        network: to be timed; its mode is put back.
+        inputs: a full batch of rows.
+        repeats: passes that count.
+        warm_up: passes before them that do not.
+    """
+    mode = network.training
+    network.eval()
+    try:
+        with torch.inference_mode():
+            one, batch = (_median(network, rows, repeats, warm_up) for rows in (inputs[:1], inputs))
+    finally:
+        network.train(mode)
+    return Latency(one, batch, len(inputs))
+
+
+def _median(network: nn.Module, rows: Tensor, repeats: int, warm_up: int) -> float:
+    for _ in range(warm_up):
+        network(rows)
+    clock = _cuda_seconds if rows.is_cuda else _cpu_seconds
+    return median(clock(network, rows) for _ in range(repeats))
+
+
+def _cpu_seconds(network: nn.Module, rows: Tensor) -> float:
+    start = time.perf_counter()
+    network(rows)
+    return time.perf_counter() - start
+
+
+def _cuda_seconds(network: nn.Module, rows: Tensor) -> float:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    with torch.cuda.device(rows.device):
+        start.record()
+        network(rows)
+        end.record()
+        end.synchronize()
+    return float(start.elapsed_time(end)) / 1000

@@ -1,0 +1,176 @@
+"""What a study is to compare; invalid requests are refused before any training, with every problem at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, TypeGuard
+
+from tagalong.errors import InvalidInput, collect, raise_problems
+from tagalong.learn import Problem, check_data
+
+from .methods import Method, Mtl, make_method
+
+USUAL = (2, 3, 4)  # the paper's budgets
+Options = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class StudyRequest:
+    """Methods, budgets and seeds that make sense together.
+
+    Attributes:
+        methods: to compare; `mtl` comes first if it was left out, since everything is compared with it.
+        budgets: how many networks there may be.
+        seeds: of the networks.
+        price_per_hour: price of an hour of compute; adds a cost column.
+        confirming: seeds that no choice has seen, for the verdict alone.
+    """
+
+    methods: tuple[Method, ...]
+    budgets: tuple[int, ...]
+    seeds: tuple[int, ...]
+    price_per_hour: float | None = None
+    confirming: tuple[int, ...] = ()
+
+    def to_document(self, options: Options | None) -> dict[str, Any]:
+        """Returns the request as JSON can hold it."""
+        return {
+            "methods": [method.name for method in self.methods],
+            "budgets": list(self.budgets),
+            "seeds": list(self.seeds),
+            "options": {name: dict(given) for name, given in (options or {}).items()},
+            "price_per_hour": self.price_per_hour,
+            "confirming_seeds": list(self.confirming),
+        }
+
+
+def check_request(
+    tasks: Sequence[str],
+    methods: Sequence[str | Method],
+    budgets: Sequence[int] | None = None,
+    seeds: int | Sequence[int] = 3,
+    options: Options | None = None,
+    price_per_hour: float | None = None,
+    confirm: int = 0,
+    *,
+    problem: Problem | None = None,
+    problems: Sequence[InvalidInput] = (),
+) -> StudyRequest:
+    """Returns the request, or raises an error with every problem at once.
+
+    Args:
+        tasks: names of all tasks.
+        methods: as for `Study.run`.
+        budgets: as for `Study.run`.
+        seeds: as for `Study.run`.
+        options: as for `Study.run`.
+        price_per_hour: as for `Study.run`.
+        confirm: as for `Study.run`.
+        problem: data and architecture; None where networks are not trained here.
+        problems: that were found already.
+    """
+    found = list(problems)
+    if problem is not None:
+        collect(found, check_data, problem)
+    made = _methods(methods, options, found)
+    for method in made:
+        found += method.problems(tasks, problem)
+    n = len(tasks)
+    found_budgets = _budgets(usual_budgets(n) if budgets is None else budgets, n, made, found)
+    found_seeds = _seeds(seeds, found)
+    if price_per_hour is not None and not (_is_number(price_per_hour) and price_per_hour >= 0):
+        found.append(InvalidInput("price_per_hour", "must be a nonnegative number", repr(price_per_hour)))
+    if not _is_integer(confirm, least=0):
+        found.append(InvalidInput("confirm", "must be a nonnegative integer", repr(confirm)))
+    raise_problems(list({str(one): one for one in found}.values()))
+    if not any(method.name == "mtl" for method in made):
+        made = [Mtl(), *made]
+    fresh = tuple(range(max(found_seeds) + 1, max(found_seeds) + 1 + confirm))
+    return StudyRequest(tuple(made), found_budgets, found_seeds, price_per_hour, fresh)
+
+
+def usual_budgets(tasks: int) -> list[int]:
+    """Returns the paper's budgets, up to the number of tasks."""
+    return [budget for budget in USUAL if budget <= tasks] or [1]
+
+
+def with_effort(options: Options | None, effort: Any) -> Options | None:
+    """Returns the options with the effort of `auto` among them, where one is given.
+
+    Example:
+        >>> with_effort({"tag": {"every": 1}}, "quick")
+        {'tag': {'every': 1}, 'auto': {'effort': 'quick'}}
+    """
+    if effort is None:
+        return options
+    given = dict(options or {})
+    return given | {"auto": {**given.get("auto", {}), "effort": effort}}
+
+
+def _methods(methods: Sequence[str | Method], options: Options | None, problems: list[InvalidInput]) -> list[Method]:
+    if isinstance(methods, str) or not isinstance(methods, Sequence):
+        problems.append(InvalidInput("methods", "must be a list of names", repr(methods), f"write [{methods!r}]"))
+        return []
+    if not len(methods):
+        problems.append(InvalidInput("methods", "must name at least one method", "none", "write ['mtl', 'tag']"))
+    made: dict[str, Method] = {}
+    for entry in methods:
+        try:
+            method = entry if isinstance(entry, Method) else make_method(str(entry), options)
+        except (TypeError, ValueError) as error:
+            problems += error.problems if isinstance(error, InvalidInput) else [InvalidInput("", str(error))]
+            continue
+        if method.name in made:
+            problems.append(InvalidInput("methods", "must be distinct", f"{method.name!r} more than once"))
+        made[method.name] = method
+    known = {str(entry) for entry in methods} | {str(entry).partition("+")[0] for entry in methods}
+    stray = [name for name in options or {} if name not in known]
+    if stray == ["auto"] and set((options or {})["auto"]) == {"effort"}:
+        hint = "add it or leave `effort` out"
+        problems.append(InvalidInput("effort", "is what 'auto' may spend, which is not among `methods`", hint=hint))
+    elif stray:
+        listed = ", ".join(map(repr, stray))
+        problems.append(InvalidInput("options", "must be for methods that are compared", listed))
+    return list(made.values())
+
+
+def _budgets(
+    budgets: Sequence[int], n: int, methods: Sequence[Method], problems: list[InvalidInput]
+) -> tuple[int, ...]:
+    if not isinstance(budgets, Sequence) or isinstance(budgets, str):
+        hint = "write [2, 3]"
+        problems.append(InvalidInput("budgets", "must be a list of numbers of networks", repr(budgets), hint))
+        return ()
+    for budget in budgets:
+        if not _is_integer(budget):
+            problems.append(InvalidInput("budgets", "must be integers", repr(budget)))
+        elif not 1 <= budget <= n:
+            problems.append(InvalidInput("budgets", f"must be from 1 to the number of tasks, {n}", str(budget)))
+    grouping = [method.name for method in methods if method.budgeted]
+    if grouping and not len(budgets):
+        expected = f"must hold at least one budget for {', '.join(grouping)}"
+        problems.append(InvalidInput("budgets", expected, "none", "write [2, 3]"))
+    return tuple(dict.fromkeys(int(budget) for budget in budgets if _is_integer(budget)))
+
+
+def _seeds(seeds: int | Sequence[int], problems: list[InvalidInput]) -> tuple[int, ...]:
+    if _is_integer(seeds, least=1):
+        return tuple(range(seeds))
+    listed = seeds if isinstance(seeds, Sequence) and not isinstance(seeds, str) else ()
+    if listed and all(_is_integer(seed, least=0) for seed in listed) and len(set(listed)) == len(listed):
+        return tuple(int(seed) for seed in listed)
+    expected = "must be a positive integer (3 means 0, 1, 2) or a list of distinct integers from 0"
+    problems.append(InvalidInput("seeds", expected, repr(seeds)))
+    return ()
+
+
+def _is_integer(value: Any, least: float = -math.inf) -> TypeGuard[int]:
+    """Whether this is an integer, also numpy's, of at least this size."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,116 @@
+"""The same methods decide the same, whether networks are trained here or elsewhere."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from study_small import small_problem
+
+from tagalong.affinity import Affinity
+from tagalong.learn import MLP, Problem, Recipe, Task
+from tagalong.study import (
+    Cost,
+    ExternalStudy,
+    NetworkResult,
+    ProblemInfo,
+    Record,
+    Results,
+    Store,
+    Study,
+    TrainingBackend,
+    make_executor,
+)
+
+METHODS = ["mtl", "stl", "tag", "cs", "hoa", "optimal", "oracle", "random"]
+TASKS = ("a", "b", "c", "d")
+
+
+class Trainer:
+    """Stands for the user's script: gives the results of networks that a study has trained."""
+
+    def __init__(self, backend: TrainingBackend) -> None:
+        self.backend, self.trained = backend, 0
+
+    def answer(self, study: ExternalStudy) -> Results:
+        while (network := study.ask()) is not None:
+            tasks, seed = network
+            job = self.backend.job(tasks, seed)
+            result = self.backend.networks([job])[job]
+            study.tell(tasks, seed, **self._report(result))
+            self.trained += 1
+        return study.results()
+
+    def _report(self, result: NetworkResult) -> dict[str, Any]:
+        self.backend.restore([result.key])
+        parts = {part: {t: (s.loss, s.error) for t, s in getattr(result, part).items()} for part in ("val", "test")}
+        rows, val_rows = (self.backend.store.losses(result.key, part) for part in ("test", "val"))
+        costs = {name: getattr(result, name) for name in ("steps", "seconds", "parameters")}
+        return {**parts, "rows": rows, "val_rows": val_rows, **costs}
+
+
+def compare(problem: Problem, out: Path, affinities: list[str], **request: Any) -> tuple[Results, Results, int]:
+    """Results of a study, those of the same study trained elsewhere, and how many networks the latter needed."""
+    mine = Study(problem, out / "study").run(**request)
+    given = [Affinity.load(out / "study" / name) for name in affinities]
+    study = ExternalStudy(problem.names, out / "external")
+    study.plan(given or None, **request)
+    with (
+        Store(out / "study" / "run.sqlite") as store,
+        TrainingBackend(problem, store, executor=make_executor("serial")) as backend,
+    ):
+        trainer = Trainer(backend)
+        theirs = trainer.answer(study)
+        again = ExternalStudy(problem.names, out / "external")
+        assert again.ask() is None
+        assert again.results().records == theirs.records
+    return mine, theirs, trainer.trained
+
+
+def known_elsewhere(results: Results) -> Results:
+    """Results without what nobody tells: how long measuring and a forward pass take, and where networks are stored."""
+    records = [replace(record, latency=None, networks=(), deciding=_timeless(record)) for record in results.records]
+    return Results(records, problem=ProblemInfo.named(results.problem.tasks), noise=results.noise)
+
+
+def _timeless(record: Record) -> Cost:
+    return replace(record.deciding, seconds=0.0) if record.method in ("tag", "cs", "auto") else record.deciding
+
+
+def test_every_method_decides_the_same_with_networks_trained_elsewhere(tmp_path: Path) -> None:
+    mine, theirs, trained = compare(
+        small_problem(TASKS), tmp_path, ["affinity.json", "affinity-cs.json"], methods=METHODS, budgets=[2, 3], seeds=2
+    )
+    assert known_elsewhere(mine).records == known_elsewhere(theirs).records
+    assert mine.noise == theirs.noise
+    assert known_elsewhere(mine).verdict() == known_elsewhere(theirs).verdict()
+    assert {record.method for record in theirs.records} == set(METHODS)
+    assert trained == 2 * (2 ** len(TASKS) - 1)
+
+
+@pytest.mark.parametrize("effort", [9, 14])
+def test_auto_decides_the_same_with_networks_trained_elsewhere(tmp_path: Path, effort: int) -> None:
+    mine, theirs, trained = compare(
+        _pairs(), tmp_path, ["affinity.json"], methods=["auto"], budgets=[2], seeds=2, effort=effort
+    )
+    assert known_elsewhere(mine).records == known_elsewhere(theirs).records
+    assert mine.settings["decisions"] == theirs.settings["decisions"]
+    assert trained <= effort + 2
+
+
+def test_auto_needs_no_affinity_elsewhere(tmp_path: Path) -> None:
+    options = {"auto": {"affinity": False}}
+    request: dict[str, Any] = {"methods": ["auto"], "budgets": [2], "seeds": 2, "effort": 9}
+    mine, theirs, _ = compare(_pairs(), tmp_path, [], options=options, **request)
+    assert mine.settings["decisions"] == theirs.settings["decisions"]
+
+
+def _pairs() -> Problem:
+    """Two pairs of tasks that want different directions of an encoder of one unit."""
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(600, 4))
+    targets = inputs[:, [0, 0, 1, 1]] + 0.3 * draw.normal(size=(600, 4))
+    tasks = [Task(name, kind="regression") for name in TASKS]
+    recipe = Recipe(optimizer="adam", lr=0.05, batch_size=64, epochs=8)
+    return Problem.from_arrays(inputs, targets, tasks, encoder=MLP(4, hidden=(1,)), recipe=recipe)
