@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tagalong.study import Score
 
 Label = tuple[str, int | None]  # method and budget
-Subset = frozenset[str]
+TaskSet = frozenset[str]
 MAX_TASKS = 12  # for training every subset: 4095 networks per seed
 
 
@@ -24,8 +24,8 @@ class PaperOptimal(Oracle):
     """The paper's "Optimal": the groups with the lowest total on test data."""
 
     def table(
-        self, backend: Backend, subsets: Sequence[Subset], seeds: Sequence[int]
-    ) -> dict[Subset, dict[str, float]]:
+        self, backend: Backend, subsets: Sequence[TaskSet], seeds: Sequence[int]
+    ) -> dict[TaskSet, dict[str, float]]:
         """Returns the test results of every subset, on which the paper chooses."""
         assert isinstance(backend, TrainingBackend)
         return subset_table(backend, seeds)
@@ -109,7 +109,7 @@ def network_results(
     }
 
 
-def subset_table(backend: TrainingBackend, seeds: Sequence[int]) -> dict[Subset, dict[str, float]]:
+def subset_table(backend: TrainingBackend, seeds: Sequence[int]) -> dict[TaskSet, dict[str, float]]:
     """Returns the mean test results of every subset, for `select_groups`; subsets that diverged are left out.
 
     Raises:

@@ -16,7 +16,7 @@ from tagalong.cli import group_options
 from tagalong.cli.group import group
 from tagalong.cli.messages import spell_options
 from tagalong.cli.run import run
-from tagalong.group.request import SOLVERS
+from tagalong.group.selection_request import SOLVERS
 
 TABLE = ",a,b\na,0,1\nb,1,0\n"
 

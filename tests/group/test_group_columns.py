@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from tagalong.group import select_groups
-from tagalong.group.problem import Limits, Problem, membership, solution_value, splits_no_link
+from tagalong.group.selection_problem import Limits, SelectionProblem, membership, solution_value, splits_no_link
 from tagalong.group.solvers.columns import NodeBudget, Pricing, PricingQuery, solve_columns
 from tagalong.group.solvers.local_search import solve_search
 from tagalong.group.solvers.served_sets import served_values
@@ -24,13 +24,13 @@ def planted(n: int, noise: float, groups: int) -> Floats:
     return (place[:, None] == place) + noise * random.standard_normal((n, n))
 
 
-def problem_of(n: int, seed: int, *, singles: bool, largest: int, links: tuple[int, ...] = ()) -> Problem:
+def problem_of(n: int, seed: int, *, singles: bool, largest: int, links: tuple[int, ...] = ()) -> SelectionProblem:
     scores = np.random.default_rng(seed).uniform(-1, 1, (n, n))
     if not singles:
         np.fill_diagonal(scores, -np.inf)
     linked = sum(links)
     rest = [1 << i for i in range(n) if not linked >> i & 1]
-    return Problem(n, scores, None, tuple(sorted([*links, *rest], key=lambda bits: bits & -bits)), largest)
+    return SelectionProblem(n, scores, None, tuple(sorted([*links, *rest], key=lambda bits: bits & -bits)), largest)
 
 
 @given(
@@ -113,7 +113,7 @@ def test_bounds_hold_for_any_number_of_nodes(nodes: int) -> None:
 def test_few_nodes_still_give_the_result_of_the_search() -> None:
     scores = planted(28, 1.0, 5)
     np.fill_diagonal(scores, -np.inf)
-    problem = Problem(28, scores / 4, None, tuple(1 << i for i in range(28)), 28)
+    problem = SelectionProblem(28, scores / 4, None, tuple(1 << i for i in range(28)), 28)
     searched = solve_search(problem, [5], Limits())[0]
     found = solve_columns(problem, [5], Limits(), nodes=1_000)[0]
     assert not found.proven

@@ -14,10 +14,10 @@ import numpy as np
 from tagalong.errors import InvalidInput, is_number, raise_problems
 
 from .grouping import FORMAT, Group, Grouping, GroupingFileError, Option, read_yaml
-from .problem import indices
 from .problem_building import components
-from .request import Cost, Request, Units, read_links
 from .scores import Candidate, Complete, Scores, group_name, read_scores
+from .selection_problem import indices
+from .selection_request import Cost, SelectionRequest, Units, read_links
 
 GivenGroup = Group | frozenset[str]
 SAME = 1e-9  # relative tolerance of equal values
@@ -140,7 +140,7 @@ def score_grouping(
         >>> score_grouping(affinity, [{"0", "1"}, {"1", "2"}]).value
         10.0
     """
-    request = Request(
+    request = SelectionRequest(
         budgets=(1,),
         objective=objective,
         allow_single=allow_single,
@@ -193,7 +193,7 @@ class _Network:
     cost: float
 
     @classmethod
-    def look_up(cls, group: GivenGroup, scores: Scores, request: Request) -> _Network:
+    def look_up(cls, group: GivenGroup, scores: Scores, request: SelectionRequest) -> _Network:
         """Looks up its scores; unknown tasks have none, which `problems` reports."""
         trains, serves = (group.trains, group.serves) if isinstance(group, Group) else (group, None)
         if not trains or not trains <= set(scores.tasks):
@@ -210,7 +210,7 @@ class _Network:
             values = {task: 0.0 if np.isnan(value) else value for task, value in values.items()}
         return cls(trains, serves, {task: value for task, value in values.items() if np.isfinite(value)}, cost)
 
-    def problems(self, scores: Scores, request: Request) -> list[InvalidInput]:
+    def problems(self, scores: Scores, request: SelectionRequest) -> list[InvalidInput]:
         """Returns what is wrong with it."""
         name = group_name(self.trains)
         unknown = sorted(self.trains - set(scores.tasks))
@@ -239,7 +239,9 @@ def _problem(text: str) -> InvalidInput:
     return InvalidInput("`groups`:", text)
 
 
-def _find_candidate(group: GivenGroup, trains: frozenset[str], scores: Scores, request: Request) -> Candidate | None:
+def _find_candidate(
+    group: GivenGroup, trains: frozenset[str], scores: Scores, request: SelectionRequest
+) -> Candidate | None:
     """Returns the candidate that trains these tasks: with the given cost, else the best one, then the cheapest."""
     same = [entry for entry in scores.candidates or () if entry.trains == trains]
     costed = [entry for entry in same if isinstance(group, Group) and entry.cost == group.cost]
@@ -270,7 +272,9 @@ def _coverage_problems(networks: Sequence[_Network], scores: Scores) -> list[Inv
     return problems
 
 
-def _build_grouping(networks: Sequence[_Network], scores: Scores, request: Request, budget: float | None) -> Grouping:
+def _build_grouping(
+    networks: Sequence[_Network], scores: Scores, request: SelectionRequest, budget: float | None
+) -> Grouping:
     units = request.units(scores)
     number = {task: i for i, task in enumerate(scores.tasks)}
     place = _assign(networks, scores, request, units)
@@ -292,7 +296,7 @@ def _build_grouping(networks: Sequence[_Network], scores: Scores, request: Reque
     )
 
 
-def _assign(networks: Sequence[_Network], scores: Scores, request: Request, units: Units) -> dict[str, int]:
+def _assign(networks: Sequence[_Network], scores: Scores, request: SelectionRequest, units: Units) -> dict[str, int]:
     """Returns which network serves each task: the stated one, else the best; linked tasks go together."""
     place: dict[str, int] = {}
     problems = []
@@ -322,7 +326,7 @@ def _options(networks: Sequence[_Network], task: str, sign: float) -> tuple[Opti
     return tuple(sorted(known, key=lambda option: (-sign * option.score, sorted(option.trains))))
 
 
-def _best_partners(scores: Scores, request: Request, units: Units) -> float:
+def _best_partners(scores: Scores, request: SelectionRequest, units: Units) -> float:
     """Returns an upper bound: every task with its best possible partners."""
     best = dict.fromkeys(scores.tasks, -np.inf)
     for entry in scores.candidates or [Candidate(group, values) for group, values in scores.given.items()]:

@@ -6,13 +6,13 @@ import numpy as np
 
 from tagalong.errors import InvalidInput
 
-from .problem import Floats, Problem
 from .problem_building import ScaledProblem
-from .request import Request
+from .selection_problem import Floats, SelectionProblem
+from .selection_request import SelectionRequest
 from .solvers import MAX_LISTED, MAX_PAIRWISE, best_split, listed_values, served_values
 
 
-def explain_infeasible(scaled: ScaledProblem, request: Request, budget: float) -> InvalidInput:
+def explain_infeasible(scaled: ScaledProblem, request: SelectionRequest, budget: float) -> InvalidInput:
     """Returns an error that names the smallest feasible budget or limit, if it can be computed."""
     needed = _cheapest(scaled.problem)
     expected = f"of {budget:g} cannot serve all tasks under these constraints"
@@ -44,7 +44,7 @@ def _smallest_limit(scaled: ScaledProblem, budget: float) -> float | None:
     return float(limits[low]) if low < len(limits) else None
 
 
-def _cheapest(problem: Problem) -> float:
+def _cheapest(problem: SelectionProblem) -> float:
     """Returns the lowest cost of serving all tasks; infinite if impossible, −1 if there are too many tasks."""
     if not problem.serves_all:
         return float("inf")

@@ -14,9 +14,9 @@ import numpy as np
 
 from tagalong.errors import InvalidInput
 
-from .problem import Bools, Floats, Ints, Limits, Networks, Problem, bits_of, indices
-from .request import Request, Units
 from .scores import Scores
+from .selection_problem import Bools, Floats, Ints, Limits, Networks, SelectionProblem, bits_of, indices
+from .selection_request import SelectionRequest, Units
 from .solvers import MAX_LISTED, all_networks, solve_search
 
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of networks to search the plain problem for
@@ -40,7 +40,7 @@ class ScaledProblem:
         networks: the listed networks before `max_cost`, to find the smallest feasible limit.
     """
 
-    problem: Problem
+    problem: SelectionProblem
     budgets: tuple[float, ...]
     scale: float
     sign: float
@@ -53,11 +53,11 @@ class ScaledProblem:
         return self.units.to_scores(self.sign * self.scale * value)
 
 
-def build_problem(scores: Scores, request: Request) -> ScaledProblem:
+def build_problem(scores: Scores, request: SelectionRequest) -> ScaledProblem:
     """Builds the problem from checked scores and options."""
     units = request.units(scores)
     n = len(scores.tasks)
-    bare = Problem(n, None, None, components(scores.tasks, request.must_link), min(n, request.max_size or n))
+    bare = SelectionProblem(n, None, None, components(scores.tasks, request.must_link), min(n, request.max_size or n))
     if scores.matrix is None:
         return _build_from_networks(bare, _candidate_networks(scores, request, units), scores, request, units)
     pairs = _weighted(scores.matrix, units, request.sign, request.singles(scores))
@@ -96,20 +96,20 @@ def _largest(values: Floats) -> float:
     return float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
 
 
-def _is_plain(scores: Scores, request: Request) -> bool:
+def _is_plain(scores: Scores, request: SelectionRequest) -> bool:
     """Returns whether all groups of allowed size exist and cost the same, so that sorting finds the helpers."""
     constant = request.cost is None or not (callable(request.cost) or isinstance(request.cost, Mapping))
     free = request.max_cost is None or not constant or request.cost <= request.max_cost  # type: ignore[operator]
     return constant and free and not request.cannot_link and not scores.given
 
 
-def _counts(request: Request, n: int) -> list[float]:
+def _counts(request: SelectionRequest, n: int) -> list[float]:
     cost = 1.0 if request.cost is None else float(request.cost)  # type: ignore[arg-type]
     return [min(np.floor(budget / cost * (1 + 1e-9)), n) for budget in request.budgets]
 
 
 def _build_from_networks(
-    bare: Problem, networks: Networks, scores: Scores, request: Request, units: Units
+    bare: SelectionProblem, networks: Networks, scores: Scores, request: SelectionRequest, units: Units
 ) -> ScaledProblem:
     scale = _largest(networks.values)
     networks = replace(networks, values=networks.values / scale)
@@ -122,7 +122,7 @@ def _build_from_networks(
     return ScaledProblem(problem, budgets, scale, request.sign, units, rows, networks.only(separate))
 
 
-def _separate(trains: Bools, tasks: tuple[str, ...], request: Request) -> Bools:
+def _separate(trains: Bools, tasks: tuple[str, ...], request: SelectionRequest) -> Bools:
     """Returns which networks respect `cannot_link`."""
     apart = np.ones(len(trains), dtype=bool)
     for link in request.cannot_link:
@@ -130,7 +130,7 @@ def _separate(trains: Bools, tasks: tuple[str, ...], request: Request) -> Bools:
     return apart
 
 
-def _candidate_networks(scores: Scores, request: Request, units: Units) -> Networks:
+def _candidate_networks(scores: Scores, request: SelectionRequest, units: Units) -> Networks:
     """Returns one row per candidate; those that may not be chosen serve nothing."""
     assert scores.candidates is not None
     n, count, singles = len(scores.tasks), len(scores.candidates), request.singles(scores)
@@ -149,7 +149,7 @@ def _candidate_networks(scores: Scores, request: Request, units: Units) -> Netwo
     return Networks(trains, values, cost)
 
 
-def _group_networks(problem: Problem, scores: Scores, request: Request, units: Units) -> Networks:
+def _group_networks(problem: SelectionProblem, scores: Scores, request: SelectionRequest, units: Units) -> Networks:
     """Returns every group with its own cost and the results given for it."""
     if problem.n > MAX_LISTED:
         expected = f"with results of larger groups must have at most {MAX_LISTED} tasks"
@@ -166,7 +166,7 @@ def _group_networks(problem: Problem, scores: Scores, request: Request, units: U
     return Networks(networks.trains, values, networks.cost)
 
 
-def _build_from_pool(plain: Problem, scores: Scores, request: Request, units: Units) -> ScaledProblem:
+def _build_from_pool(plain: SelectionProblem, scores: Scores, request: SelectionRequest, units: Units) -> ScaledProblem:
     """Builds a pool of promising networks where there are too many to list; the plain problem gives a bound."""
     assert plain.scores is not None
     scale, names = _largest(plain.scores), scores.tasks
@@ -193,7 +193,7 @@ def _build_from_pool(plain: Problem, scores: Scores, request: Request, units: Un
     return ScaledProblem(problem, tuple(map(float, request.budgets)), scale, request.sign, units)
 
 
-def _cheapest(request: Request) -> float:
+def _cheapest(request: SelectionRequest) -> float:
     """Returns a lower bound on the cost of a network; nothing is known of a callable."""
     if request.cost is None:
         return 1.0
@@ -202,7 +202,7 @@ def _cheapest(request: Request) -> float:
     return 1e-300 if callable(request.cost) else float(request.cost)
 
 
-def _feasible_networks(problem: Problem, apart: Apart, cost: CostOf, sets: set[int]) -> Networks:
+def _feasible_networks(problem: SelectionProblem, apart: Apart, cost: CostOf, sets: set[int]) -> Networks:
     """Returns these groups as networks, without those that train a forbidden pair, are too large or cost NaN."""
     kept = []
     for bits in sorted(sets):
@@ -219,7 +219,7 @@ def _feasible_networks(problem: Problem, apart: Apart, cost: CostOf, sets: set[i
     return Networks(member, np.where(member, mean, -np.inf), np.array([spent for _, spent in kept]))
 
 
-def _promising_groups(problem: Problem, apart: Apart) -> set[int]:
+def _promising_groups(problem: SelectionProblem, apart: Apart) -> set[int]:
     """Returns pairs, each task with its nearest ones, and what the search finds without costs, in all sizes."""
     near = problem.pairwise + problem.pairwise.T
     found = {1 << task for task in range(problem.n) if np.isfinite(problem.alone[task])}

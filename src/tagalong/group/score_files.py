@@ -43,7 +43,7 @@ def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] =
 
     Args:
         path: a square table with names in the first line and the first column (CSV or Parquet, as
-            `Problem.from_table` reads them), an affinity saved by tagalong, JSON as `{tasks, matrix}` or
+            `SelectionProblem.from_table` reads them), an affinity saved by tagalong, JSON as `{tasks, matrix}` or
             `{source: {target: value}}`; or results of groups: a table with a column `group` and one column per task
             (or the columns `task` and `value`), JSON as a list of `{trains, values}`. A column or key `cost` makes
             them candidates.

@@ -15,7 +15,7 @@ import numpy as np
 from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, is_number, raise_problems, task_name_problems
 
-from .problem import Floats
+from .selection_problem import Floats
 from .solvers import MAX_LISTED
 
 

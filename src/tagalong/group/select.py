@@ -16,10 +16,10 @@ from tagalong.affinity import Affinity
 
 from .grouping import Group, Grouping, Option
 from .infeasible import explain_infeasible
-from .problem import Choice, Floats, Infeasible, Limits, Solution, indices
 from .problem_building import ScaledProblem, build_problem
-from .request import Cost, Request, SolverName, read_budgets, read_links
 from .scores import Complete, Scores, read_scores
+from .selection_problem import Floats, Infeasible, Limits, NetworkChoice, Solution, indices
+from .selection_request import Cost, SelectionRequest, SolverName, read_budgets, read_links
 from .solvers import Certificate, choose_solver
 from .stability import Served, stability
 
@@ -171,7 +171,7 @@ def select_groups_by_budget(
         >>> {budget: grouping.value for budget, grouping in groupings.items()}
         {1: 5.5, 2: 11.0}
     """
-    request = Request(
+    request = SelectionRequest(
         budgets=read_budgets(budgets),
         objective=objective,
         allow_single=allow_single,
@@ -195,7 +195,7 @@ def select_groups_by_budget(
     return dict(zip(request.budgets, groupings, strict=True))
 
 
-def _select(scores: Scores, request: Request) -> list[Grouping]:
+def _select(scores: Scores, request: SelectionRequest) -> list[Grouping]:
     deadline = float("inf") if request.time_limit is None else time.monotonic() + request.time_limit
     scaled = build_problem(scores, request)
     name, solutions = _solve(scaled, request, Limits(deadline, request.seed, stop=request.stop))
@@ -205,7 +205,7 @@ def _select(scores: Scores, request: Request) -> list[Grouping]:
     ]
 
 
-def _solve(scaled: ScaledProblem, request: Request, limits: Limits) -> tuple[str, list[Solution]]:
+def _solve(scaled: ScaledProblem, request: SelectionRequest, limits: Limits) -> tuple[str, list[Solution]]:
     try:
         if min(scaled.budgets) <= 0 or (not scaled.problem.serves_all and scaled.problem.relaxed is None):
             raise Infeasible
@@ -216,7 +216,7 @@ def _solve(scaled: ScaledProblem, request: Request, limits: Limits) -> tuple[str
 
 
 def _answer(
-    scores: Scores, request: Request, scaled: ScaledProblem, solution: Solution, budget: float, solver: str
+    scores: Scores, request: SelectionRequest, scaled: ScaledProblem, solution: Solution, budget: float, solver: str
 ) -> Grouping:
     """Converts a solution to a grouping, with values in the units of the scores."""
     groups = _groups(scores, request, scaled, solution.choices)
@@ -248,14 +248,16 @@ def _answer(
     )
 
 
-def _groups(scores: Scores, request: Request, scaled: ScaledProblem, choices: Sequence[Choice]) -> tuple[Group, ...]:
+def _groups(
+    scores: Scores, request: SelectionRequest, scaled: ScaledProblem, choices: Sequence[NetworkChoice]
+) -> tuple[Group, ...]:
     return tuple(
         Group(_names(scores, choice.trains), _names(scores, choice.serves), _cost(scores, request, scaled, choice))
         for choice in choices
     )
 
 
-def _cost(scores: Scores, request: Request, scaled: ScaledProblem, choice: Choice) -> float:
+def _cost(scores: Scores, request: SelectionRequest, scaled: ScaledProblem, choice: NetworkChoice) -> float:
     if scaled.problem.networks is not None and scaled.problem.more is None:
         return float(scaled.problem.networks.cost[choice.row])
     return request.cost_of(_names(scores, choice.trains))
@@ -265,7 +267,7 @@ def _names(scores: Scores, bits: int) -> frozenset[str]:
     return frozenset(scores.tasks[i] for i in indices(bits))
 
 
-def _score(scores: Scores, scaled: ScaledProblem, task: str, choice: Choice) -> float:
+def _score(scores: Scores, scaled: ScaledProblem, task: str, choice: NetworkChoice) -> float:
     if scores.candidates is not None and scaled.rows is not None:
         return float(scores.candidates[scaled.rows[choice.row]].values[task])
     score = scores.score_of(task, _names(scores, choice.trains))
@@ -299,7 +301,9 @@ def _certificate(scores: Scores, scaled: ScaledProblem, solution: Solution) -> C
     return Certificate(dict(zip(scores.tasks, tasks, strict=True)), network)
 
 
-def _with_stability(affinity: Affinity, scores: Scores, request: Request, groupings: list[Grouping]) -> list[Grouping]:
+def _with_stability(
+    affinity: Affinity, scores: Scores, request: SelectionRequest, groupings: list[Grouping]
+) -> list[Grouping]:
     """Adds what selecting again on block resamples of the steps gives."""
     n = len(scores.tasks)
     number = next((most for tasks, most in RESAMPLES if n <= tasks), 0)

@@ -37,7 +37,7 @@ class Ledger:
         self.tasks = None if tasks is None else task_names(tasks)
         self.source_counts: dict[str, int] = {}
         self.latest: dict[str, Floats] = {}
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, EstimatorHistory] = {}
         self.touched: dict[str, set[int]] = {}
         self._measured = 0
         self._waiting: tuple[int, Reading] | None = None
@@ -101,12 +101,12 @@ class Ledger:
         for name, record in state["records"].items():
             self._record(name).load_state_dict(record)
 
-    def _record(self, name: str) -> Record:
+    def _record(self, name: str) -> EstimatorHistory:
         assert self.tasks is not None
-        return self._records.setdefault(name, Record(self.tasks))
+        return self._records.setdefault(name, EstimatorHistory(self.tasks))
 
 
-class Record:
+class EstimatorHistory:
     """The history of one estimator's affinities."""
 
     def __init__(self, tasks: Sequence[str]) -> None:

@@ -70,7 +70,6 @@ _HOMES = {
     "Lesson": ".search_log",
     "Method": ".methods",
     "MethodSummary": ".summary",
-    "Score": "tagalong.score",
     "MissingNetworks": ".external_backend",
     "NetworkResult": ".store",
     "Oracle": ".methods",

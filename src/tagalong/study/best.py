@@ -44,7 +44,7 @@ class NetworksFileError(DocumentError):
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedTask:
     """What predictions of a task mean.
 
     Attributes:
@@ -88,7 +88,7 @@ class Best:
 
     groups: tuple[Group, ...]
     networks: tuple[Network, ...]
-    tasks: tuple[Served, ...]
+    tasks: tuple[ServedTask, ...]
     seed: int
     table: Any
     example: Tensor
@@ -226,11 +226,11 @@ def _mean_val(found: Sequence[Record]) -> dict[str, Score]:
     return {task: Score(sum(values) / len(values), math.nan) for task, values in losses.items()}
 
 
-def _served_tasks(problem: Problem) -> tuple[Served, ...]:
+def _served_tasks(problem: Problem) -> tuple[ServedTask, ...]:
     """What the predictions of a problem's tasks mean."""
     labels: Mapping[str, Any] = getattr(problem.table, "classes", None) or {}
     return tuple(
-        Served(task.name, task.kind, problem.scales.get(task.name), tuple(labels.get(task.name, ())))
+        ServedTask(task.name, task.kind, problem.scales.get(task.name), tuple(labels.get(task.name, ())))
         for task in problem.tasks
     )
 
@@ -348,9 +348,9 @@ def _module(folder: Path, number: int) -> Network:
     return network.eval()
 
 
-def _served(entry: dict[str, Any]) -> Served:
+def _served(entry: dict[str, Any]) -> ServedTask:
     scale = entry["scale"]
-    return Served(entry["name"], entry["kind"], None if scale is None else tuple(scale), tuple(entry["labels"]))
+    return ServedTask(entry["name"], entry["kind"], None if scale is None else tuple(scale), tuple(entry["labels"]))
 
 
 def _table(document: dict[str, Any] | None) -> Any:

@@ -64,7 +64,7 @@ class ExternalStudy:
     def __init__(self, tasks: Sequence[str], out: str | os.PathLike[str] | None = None) -> None:
         self.tasks, self.out = named(tasks), None if out is None else Path(out)
         ProblemInfo.named(self.tasks)  # refuses names that cannot be meant
-        self._comparison: Comparison | None = None
+        self._run: ExternalRun | None = None
 
     def plan(
         self,
@@ -93,14 +93,14 @@ class ExternalStudy:
         sizes = usual_budgets(len(self.tasks)) if budgets is None else budgets
         options = with_effort(options, effort)
         request = check_plan(affinity, sizes, wanted, seeds, tasks=self.tasks, options=options)
-        comparison = Comparison(request)
+        run = ExternalRun(request)
         if self.out is not None:
             if has_plan(self.out):
-                comparison = self._read_same(comparison)
+                run = self._read_same(run)
             else:
-                _write(self.out, comparison)
-        self._comparison = comparison
-        return comparison.plan
+                _write(self.out, run)
+        self._run = run
+        return run.plan
 
     def ask(self) -> Network | None:
         """Returns the tasks and the seed of the network to train next; None if nothing is left to train."""
@@ -156,28 +156,28 @@ class ExternalStudy:
         return results
 
     @property
-    def _open(self) -> Comparison:
-        if self._comparison is None:
+    def _open(self) -> ExternalRun:
+        if self._run is None:
             if self.out is not None and has_plan(self.out):
-                self._comparison = self._read()
+                self._run = self._read()
             else:
                 self.plan()
-        assert self._comparison is not None
-        return self._comparison
+        assert self._run is not None
+        return self._run
 
-    def _read(self) -> Comparison:
+    def _read(self) -> ExternalRun:
         assert self.out is not None
-        comparison = _read(self.out)
-        found = comparison.request.tasks
+        run = _read(self.out)
+        found = run.request.tasks
         if found != self.tasks:
             expected = f"must hold a plan for {', '.join(self.tasks)}"
             raise InvalidInput("out", expected, f"one for {', '.join(found)}", "use a new one")
-        return comparison
+        return run
 
-    def _read_same(self, comparison: Comparison) -> Comparison:
-        """The comparison in the folder, which must have the plan of this one."""
+    def _read_same(self, run: ExternalRun) -> ExternalRun:
+        """The run in the folder, which must have the plan of this one."""
         saved = self._read()
-        if json.dumps(saved.document) != json.dumps(comparison.document):
+        if json.dumps(saved.document) != json.dumps(run.document):
             raise InvalidInput(
                 "out", "must hold results of this plan", f"those of another in {self.out}", "use a new one"
             )
@@ -197,7 +197,7 @@ class ExternalStudy:
         return Job(job.tasks, int(seed))
 
 
-class Comparison:
+class ExternalRun:
     """A request, and the results of its networks so far.
 
     Args:
@@ -351,25 +351,25 @@ def has_plan(out: Path) -> bool:
     return (out / FILE).exists()
 
 
-def _write(out: Path, comparison: Comparison) -> None:
+def _write(out: Path, run: ExternalRun) -> None:
     """Writes row losses and affinities first, the JSON that names them last."""
     affinities = {}
-    for method, affinity in comparison.request.affinities.items():
+    for method, affinity in run.request.affinities.items():
         affinities[method] = f"{FOLDER}/affinity-{method}.json"
         if not (out / affinities[method]).exists():
             (out / FOLDER).mkdir(parents=True, exist_ok=True)
             affinity.save(out / affinities[method])
-    entries = [_result_document(out, result) for result in comparison.known.values()]
-    plan = comparison.document | {"affinities": affinities}
+    entries = [_result_document(out, result) for result in run.known.values()]
+    plan = run.document | {"affinities": affinities}
     write_document(out / FILE, FORMAT, VERSION, {"plan": plan, "told": entries})
 
 
-def _read(out: Path) -> Comparison:
+def _read(out: Path) -> ExternalRun:
     hint = "plan the study again in another folder"
-    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: _comparison(document, out), hint=hint)
+    return read_document(out / FILE, FORMAT, (VERSION,), lambda document: _run(document, out), hint=hint)
 
 
-def _comparison(document: Mapping[str, Any], out: Path) -> Comparison:
+def _run(document: Mapping[str, Any], out: Path) -> ExternalRun:
     entry = document["plan"]
     affinities = {method: Affinity.load(out / file) for method, file in entry.get("affinities", {}).items()}
     options = entry.get("options", {})
@@ -387,7 +387,7 @@ def _comparison(document: Mapping[str, Any], out: Path) -> Comparison:
     study = StudyRequest(tuple(methods), tuple(entry["budgets"]), tuple(entry["seeds"]))
     request = PlanRequest(tuple(entry["tasks"]), study, affinities, options)
     results = [_result(out, one) for one in document["told"]]
-    return Comparison(request, {result.job: result for result in results})
+    return ExternalRun(request, {result.job: result for result in results})
 
 
 def _plan_document(plan: TrainingPlan, options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

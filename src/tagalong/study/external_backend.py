@@ -89,7 +89,7 @@ class ExternalBackend(Backend):
                 if scores[task].rows is None:
                     return None
                 found[task] = scores[task].rows
-        return found
+        return {task: found[task] for task in self.tasks if task in found}
 
 
 def method_of_estimator(estimator: Any) -> str:

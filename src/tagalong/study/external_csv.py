@@ -16,7 +16,7 @@ from tagalong.learn import Job
 from tagalong.tabular import ParsedTable, TableError, TableRow, is_missing_word, is_number, read_table
 
 from .backend import Backend
-from .external import Comparison, check_result
+from .external import ExternalRun, check_result
 from .methods import Decision, Method, Optimal, make_method
 from .planning import KEYS, NEEDED, OPTIONAL, PlannedGroups, PlanRequest, csv_label, read_csv_label
 from .records import TOGETHER, Label, ProblemInfo
@@ -49,12 +49,12 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
     rows, columns = _read_rows(file)
     networks = _group_by_network(rows, file)
     _check_complete(networks, file)
-    comparison = Comparison(_read_plan(networks, columns, sizes))
+    run = ExternalRun(_read_plan(networks, columns, sizes))
     for (_, seed), by_task in networks.items():
-        job = Job(tuple(task for task in comparison.request.tasks if task in by_task), seed)
+        job = Job(tuple(task for task in run.request.tasks if task in by_task), seed)
         losses = _parts(by_task, "val"), _parts(by_task, "test")
-        comparison.add(check_result(job, *losses, _rows(by_task, file), **_costs(by_task)))
-    return comparison.results(ProblemInfo.named(comparison.request.tasks, file.stem))
+        run.add(check_result(job, *losses, _rows(by_task, file), **_costs(by_task)))
+    return run.results(ProblemInfo.named(run.request.tasks, file.stem))
 
 
 def tasks_in_csv(path: str | Path) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tagalong.errors import InvalidInput
 
-from ..problem import Limits, Problem, Solution, Solver
+from ..selection_problem import Limits, SelectionProblem, Solution, Solver
 from .columns import MAX_TASKS as MAX_COLUMNS
 from .columns import solve_columns
 from .compact import MAX_TASKS as MAX_COMPACT
@@ -34,7 +34,7 @@ MANY_NODES_UP_TO, MANY_NODES = 32, 1e7  # takes about ten seconds
 FEW_NODES_UP_TO, FEW_NODES = 50, 5e5  # takes less than a second
 
 
-def choose_solver(name: str, problem: Problem, budgets: Sequence[float], limits: Limits) -> tuple[str, Solver]:
+def choose_solver(name: str, problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> tuple[str, Solver]:
     """Returns the name of a solver, and the solver.
 
     Without a deadline, column generation is limited by a number of nodes, not by time, so that the same call gives the
@@ -56,7 +56,7 @@ def choose_solver(name: str, problem: Problem, budgets: Sequence[float], limits:
     return name, BY_NAME[name]
 
 
-def _by_size(problem: Problem, budgets: Sequence[float], limits: Limits) -> tuple[str, Solver]:
+def _by_size(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> tuple[str, Solver]:
     if problem.networks is not None:
         return ("exact", solve_exact) if fits_exact(problem, max(budgets)) else ("milp", solve_compact)
     if problem.n <= EXACT_UP_TO:
@@ -72,12 +72,12 @@ def _by_size(problem: Problem, budgets: Sequence[float], limits: Limits) -> tupl
     return "search", solve_search
 
 
-def _columns_then_all(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
+def _columns_then_all(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
     """Tries a short column generation, then the table of all served sets if that is not enough."""
     return prove_or_improve(problem, budgets, solve_columns(problem, budgets, limits, TRIED_NODES), limits)
 
 
-def _unmet_requirement(name: str, problem: Problem, budgets: Sequence[float]) -> tuple[str, str] | None:
+def _unmet_requirement(name: str, problem: SelectionProblem, budgets: Sequence[float]) -> tuple[str, str] | None:
     """Returns what the solver of this name needs, and what was found; None if it can solve the problem."""
     listed, n = problem.networks is not None, problem.n
     if name == "exact" and not fits_exact(problem, max(budgets)):

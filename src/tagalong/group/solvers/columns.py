@@ -13,7 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..problem import TIE, Bools, Floats, Ints, Limits, Problem, Solution, choice_value, indices, solution_value
+from ..selection_problem import (
+    TIE,
+    Bools,
+    Floats,
+    Ints,
+    Limits,
+    SelectionProblem,
+    Solution,
+    choice_value,
+    indices,
+    solution_value,
+)
 from .local_search import solve_search
 from .programmes import Dual, Stabilization, best_choice, find_prices
 from .served_sets import values_of
@@ -37,14 +48,16 @@ ROUNDING_SLACK = 1e-12  # far above rounding errors, far below a tie
 
 
 def solve_columns(
-    problem: Problem, budgets: Sequence[float], limits: Limits, nodes: float = float("inf")
+    problem: SelectionProblem, budgets: Sequence[float], limits: Limits, nodes: float = float("inf")
 ) -> list[Solution]:
     """Returns the best choice for each budget, proven unless time or nodes of the branch and bound run out."""
     pricing = Pricing(problem)
     return [_solve(problem, int(budget), pricing, limits, NodeBudget(nodes)) for budget in budgets]
 
 
-def _solve(problem: Problem, networks: int, pricing: Pricing, limits: Limits, node_budget: NodeBudget) -> Solution:
+def _solve(
+    problem: SelectionProblem, networks: int, pricing: Pricing, limits: Limits, node_budget: NodeBudget
+) -> Solution:
     """Tries a short search and few nodes, which is enough if groups are clear; then a long search and all nodes."""
     start = solve_search(problem, [networks], replace(limits, kicks=min(SHORT_KICKS, limits.kicks)))[0]
     first = NodeBudget(min(node_budget.left, FIRST_NODES))
@@ -65,7 +78,7 @@ class _ColumnGeneration:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: SelectionProblem,
         networks: int,
         start: Solution,
         pricing: Pricing,
@@ -179,7 +192,7 @@ class _ColumnGeneration:
         return best_choice(self.problem, sets, values, self.networks, self.start, dual, self.limits)
 
 
-def neighbours(problem: Problem, served: Bools) -> Bools:
+def neighbours(problem: SelectionProblem, served: Bools) -> Bools:
     """Returns sets to start from: served sets with one unit more or less, single units, and pairs of units."""
     pairs = (problem.units[:, None] | problem.units).reshape(-1, problem.n)
     near = (served[:, None] ^ problem.units).reshape(-1, problem.n)
@@ -187,7 +200,7 @@ def neighbours(problem: Problem, served: Bools) -> Bools:
     return sets[np.isfinite(values_of(problem, sets))]
 
 
-def climb(problem: Problem, members: Bools, values: Floats, dual: Dual) -> Bools:
+def climb(problem: SelectionProblem, members: Bools, values: Floats, dual: Dual) -> Bools:
     """Finds sets that are worth more than their prices by hill climbing: adds or drops the best unit each time."""
     earned = values - members @ dual.tasks
     start = np.argsort(-earned, kind="stable")[:STARTS]
@@ -255,7 +268,7 @@ class _Nodes(NamedTuple):
 class Pricing:
     """Finds served sets that are worth more than their prices, by branch and bound."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: SelectionProblem) -> None:
         n = problem.n
         self.problem, self.order = problem, orders(problem)
         self.scores = problem.pairwise[self.order[:, :, None], self.order[:, None, :]]
@@ -402,12 +415,12 @@ def _sums_over_others(values: Floats, barred: Bools | None = None) -> Floats:
     return sums if barred is None else np.where(barred[:, None], -np.inf, sums)
 
 
-def orders(problem: Problem) -> Ints:
+def orders(problem: SelectionProblem) -> Ints:
     """Returns for each first task the order of all tasks: nearest first, linked tasks next to each other."""
     return np.array([_nearest_first(problem, first) for first in range(problem.n)])
 
 
-def _nearest_first(problem: Problem, first: int) -> Ints:
+def _nearest_first(problem: SelectionProblem, first: int) -> Ints:
     both = problem.pairwise[first] + problem.pairwise[:, first]
     links = [np.array(indices(link)) for link in problem.links]
     links.sort(key=lambda link: np.inf if first in link else both[link].max(), reverse=True)

@@ -13,14 +13,14 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult
 from scipy.sparse import coo_matrix, hstack, vstack
 
-from ..problem import (
+from ..selection_problem import (
     TIE,
-    Choice,
     Infeasible,
     Ints,
     Limits,
+    NetworkChoice,
     Networks,
-    Problem,
+    SelectionProblem,
     Solution,
     bits_of,
     indices,
@@ -34,7 +34,7 @@ TOO_SHORT = "`time_limit` was too short to find any choice of networks; allow mo
 MAX_TASKS = 10  # for scores by pair, whose groups have to be listed first
 
 
-def solve_compact(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
+def solve_compact(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
     """Returns the best choice for each budget, by branch and cut."""
     listed = problem if problem.networks is not None else problem.with_networks(all_networks(problem))
     if not listed.serves_all:
@@ -51,7 +51,7 @@ def solve_compact(problem: Problem, budgets: Sequence[float], limits: Limits) ->
     ]
 
 
-def _solve(problem: Problem, budget: float, limits: Limits) -> Solution:
+def _solve(problem: SelectionProblem, budget: float, limits: Limits) -> Solution:
     networks = problem.networks
     assert networks is not None
     row, task = np.nonzero(np.isfinite(networks.values))
@@ -71,13 +71,15 @@ def _solve(problem: Problem, budget: float, limits: Limits) -> Solution:
     return _read_solution(problem, networks, row, task, result)
 
 
-def _read_solution(problem: Problem, networks: Networks, row: Ints, task: Ints, result: OptimizeResult) -> Solution:
+def _read_solution(
+    problem: SelectionProblem, networks: Networks, row: Ints, task: Ints, result: OptimizeResult
+) -> Solution:
     serving = result.x[len(networks.cost) :] > 0.5
     serves: dict[int, list[int]] = {}
     for which, served in zip(row[serving].tolist(), task[serving].tolist(), strict=True):
         serves.setdefault(which, []).append(served)
     choices = tuple(
-        Choice(bits_of(np.flatnonzero(networks.trains[which])), bits_of(served), which)
+        NetworkChoice(bits_of(np.flatnonzero(networks.trains[which])), bits_of(served), which)
         for which, served in sorted(serves.items())
     )
     value = solution_value(problem, choices)
@@ -89,7 +91,9 @@ def _read_solution(problem: Problem, networks: Networks, row: Ints, task: Ints, 
     return Solution(choices, bound, bound - value <= TIE)
 
 
-def _constraints(problem: Problem, networks: Networks, row: Ints, task: Ints, budget: float) -> list[LinearConstraint]:
+def _constraints(
+    problem: SelectionProblem, networks: Networks, row: Ints, task: Ints, budget: float
+) -> list[LinearConstraint]:
     """Returns the constraints: the budget, each task served once by a chosen network, linked tasks by the same one."""
     pairs, count = len(row), len(networks.cost)
     number = np.arange(pairs)
@@ -115,7 +119,7 @@ def _constraints(problem: Problem, networks: Networks, row: Ints, task: Ints, bu
     return constraints
 
 
-def _linked_variables(problem: Problem, row: Ints, task: Ints) -> list[tuple[int, int]]:
+def _linked_variables(problem: SelectionProblem, row: Ints, task: Ints) -> list[tuple[int, int]]:
     """Returns pairs of variables that must be equal: adjacent tasks of a link in the same network."""
     where = {pair: i for i, pair in enumerate(zip(row.tolist(), task.tolist(), strict=True))}
     neighbours = {one: other for link in map(indices, problem.links) for one, other in pairwise(link)}

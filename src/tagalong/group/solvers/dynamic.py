@@ -11,7 +11,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..problem import ROUNDING, TIE, Choice, Floats, Infeasible, Limits, Problem, Solution, bits_of, indices
+from ..selection_problem import (
+    ROUNDING,
+    TIE,
+    Floats,
+    Infeasible,
+    Limits,
+    NetworkChoice,
+    SelectionProblem,
+    Solution,
+    bits_of,
+    indices,
+)
 from .local_search import solve_search
 from .served_sets import UNLIMITED, best_listed, best_network, best_split, listed_values, served_values
 from .ties import find_ties
@@ -21,7 +32,7 @@ MAX_WORK = 10**8  # additions, which take a few seconds
 MAX_PAIRWISE, MAX_LISTED = 16, 14  # tasks, with scores by pair and with listed networks
 
 
-def solve_exact(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
+def solve_exact(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
     """Returns the proven best choice for each budget; if time runs out, the result of a local search."""
     if problem.networks is not None:
         return _solve_all(
@@ -33,14 +44,16 @@ def solve_exact(problem: Problem, budgets: Sequence[float], limits: Limits) -> l
         return solve_search(problem, budgets, limits)
 
 
-def _solve_all(problem: Problem, budgets: Sequence[float], served: ServedTable, limits: Limits) -> list[Solution]:
+def _solve_all(
+    problem: SelectionProblem, budgets: Sequence[float], served: ServedTable, limits: Limits
+) -> list[Solution]:
     levels = spending_levels(served.costs, max(budgets))
     assert levels is not None
-    plan = Plan.of(served, levels, limits)
+    plan = DynamicProgram.of(served, levels, limits)
     return [_solution(problem, plan, budget) for budget in budgets]
 
 
-def fits_exact(problem: Problem, budget: float) -> bool:
+def fits_exact(problem: SelectionProblem, budget: float) -> bool:
     """Returns whether the programme is small enough for memory and time."""
     if problem.networks is None:
         return problem.n <= MAX_PAIRWISE
@@ -62,23 +75,23 @@ class ServedTable:
 
     costs: Floats
     values: Floats
-    network: Callable[[int, int], Choice]
+    network: Callable[[int, int], NetworkChoice]
     slack: float
 
 
-def pairwise_table(problem: Problem, limits: Limits) -> ServedTable:
+def pairwise_table(problem: SelectionProblem, limits: Limits) -> ServedTable:
     """Returns the table for scores by pair, where each network costs 1."""
     price = TIE / (2 * problem.n**2)  # per trained task; all prices together are at most half a tie
     slack = _slack(problem.n, price)
 
-    def network(_: int, serves: int) -> Choice:
+    def network(_: int, serves: int) -> NetworkChoice:
         trains, _value = best_network(problem, np.array(indices(serves)), price, slack)
-        return Choice(bits_of(trains), serves)
+        return NetworkChoice(bits_of(trains), serves)
 
     return ServedTable(np.ones(1), served_values(problem, price, limits)[None], network, slack)
 
 
-def listed_table(problem: Problem) -> ServedTable:
+def listed_table(problem: SelectionProblem) -> ServedTable:
     """Returns the table for listed networks."""
     networks, n = problem.networks, problem.n
     assert networks is not None
@@ -88,9 +101,9 @@ def listed_table(problem: Problem) -> ServedTable:
     prices, slack = group + task * networks.trains.sum(axis=1), _slack(n, task)
     costs, values = listed_values(problem, prices)
 
-    def network(kind: int, serves: int) -> Choice:
+    def network(kind: int, serves: int) -> NetworkChoice:
         row = best_listed(problem, costs[kind], list(indices(serves)), prices, slack)
-        return Choice(bits_of(np.flatnonzero(networks.trains[row])), serves, row)
+        return NetworkChoice(bits_of(np.flatnonzero(networks.trains[row])), serves, row)
 
     return ServedTable(costs, values, network, slack)
 
@@ -120,7 +133,7 @@ def spending_levels(costs: Floats, budget: float) -> Floats | None:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DynamicProgram:
     """The solved programme: for every spending level, the highest value of each set of tasks within that cost."""
 
     served: ServedTable
@@ -128,7 +141,7 @@ class Plan:
     tables: list[Floats]
 
     @classmethod
-    def of(cls, served: ServedTable, levels: Floats, limits: Limits) -> Plan:
+    def of(cls, served: ServedTable, levels: Floats, limits: Limits) -> DynamicProgram:
         """Solves the programme, from the lowest to the highest level."""
         nothing = np.full(served.values.shape[1], -np.inf)
         nothing[0] = 0.0
@@ -163,7 +176,7 @@ class Plan:
                 found.append((kind, rest, some[value >= self.tables[level][left] - slack].tolist()))
         return found
 
-    def trace(self, top: int) -> tuple[Choice, ...]:
+    def trace(self, top: int) -> tuple[NetworkChoice, ...]:
         """Returns the networks that achieve a value; ties go to those that serve the first tasks."""
         left, level, choices = self.served.values.shape[1] - 1, top, []
         while left:
@@ -174,7 +187,7 @@ class Plan:
         return tuple(choices)
 
 
-def _solution(problem: Problem, plan: Plan, budget: float) -> Solution:
+def _solution(problem: SelectionProblem, plan: DynamicProgram, budget: float) -> Solution:
     top = plan.level_at(budget)
     best = float(plan.tables[top][-1])
     if best == -np.inf:

@@ -16,15 +16,15 @@ from scipy.spatial.distance import squareform
 
 from tagalong.errors import InvalidInput
 
-from ..problem import (
+from ..selection_problem import (
     TIE,
-    Choice,
     Floats,
     Infeasible,
     Ints,
     Limits,
+    NetworkChoice,
     Networks,
-    Problem,
+    SelectionProblem,
     Solution,
     bits_of,
     indices,
@@ -40,12 +40,12 @@ UNSERVED = -1e6  # far below any score, so that all tasks are served first
 MAX_VALUES = 600_000  # networks × units in the list, above which the search ends
 
 
-def solve_search(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
+def solve_search(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
     """Returns the best choice found for each budget, with a bound; proven only if its value equals the bound."""
     return [_search_partitions(problem, min(int(budget), problem.n), limits) for budget in budgets]
 
 
-def _search_partitions(problem: Problem, networks: int, limits: Limits) -> Solution:
+def _search_partitions(problem: SelectionProblem, networks: int, limits: Limits) -> Solution:
     search = _PartitionSearch(problem, networks, np.random.default_rng(limits.seed))
     place = search.run(limits)
     choices = search.choices(place)
@@ -57,7 +57,7 @@ def _search_partitions(problem: Problem, networks: int, limits: Limits) -> Solut
 class _PartitionSearch:
     """Searches partitions into served sets by moving units (tasks that are served together) between networks."""
 
-    def __init__(self, problem: Problem, networks: int, random: np.random.Generator) -> None:
+    def __init__(self, problem: SelectionProblem, networks: int, random: np.random.Generator) -> None:
         self.problem, self.networks, self.random = problem, networks, random
         self.units = problem.units
         self.given = self.units @ problem.pairwise.T  # what each task (column) gives to each unit (row)
@@ -117,14 +117,14 @@ class _PartitionSearch:
                     place[unit], moved = there, True
         return place
 
-    def choices(self, place: Ints) -> tuple[Choice, ...]:
+    def choices(self, place: Ints) -> tuple[NetworkChoice, ...]:
         """Returns the best network for each served set; sets with the same trained tasks share a network."""
         serves: dict[int, int] = {}
         for which in np.unique(place):
             served = np.flatnonzero(self.units[place == which].any(axis=0))
             choice = network_for(self.problem, served)
             serves[choice.trains] = serves.get(choice.trains, 0) | choice.serves
-        return tuple(Choice(trains, served) for trains, served in serves.items())
+        return tuple(NetworkChoice(trains, served) for trains, served in serves.items())
 
     def _sets(self, place: Ints) -> tuple[Ints, Floats]:
         inside = (np.arange(self.networks)[:, None] == place).astype(np.float64)
@@ -212,7 +212,7 @@ def _pack_exactly(sizes: Sequence[int], places: int, room: int) -> Ints | None:
     return place
 
 
-def simple_bound(problem: Problem, networks: int) -> float:
+def simple_bound(problem: SelectionProblem, networks: int) -> float:
     """Returns an upper bound on the value of at most `networks` networks.
 
     A task in a served set of s tasks is trained with at least s − 1 others, so it scores at most u(s), the mean of its
@@ -231,7 +231,7 @@ def simple_bound(problem: Problem, networks: int) -> float:
     return min(bound(0.0), float(found.fun)) + 1e-12 * problem.n
 
 
-def score_by_size(problem: Problem) -> Floats:
+def score_by_size(problem: SelectionProblem) -> Floats:
     """Returns the highest possible score of each task in a served set of 1, 2, … tasks, descending."""
     n, alone = problem.n, problem.alone
     if n == 1:
@@ -243,7 +243,7 @@ def score_by_size(problem: Problem) -> Floats:
     return np.concatenate([first[:, None], means], axis=1)[:, : problem.largest]
 
 
-def solve_listed_search(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
+def solve_listed_search(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
     """Returns the best choice found for each budget, with a bound.
 
     Raises:
@@ -252,7 +252,7 @@ def solve_listed_search(problem: Problem, budgets: Sequence[float], limits: Limi
     return [_search_selections(problem, budget, limits) for budget in budgets]
 
 
-def _search_selections(problem: Problem, budget: float, limits: Limits) -> Solution:
+def _search_selections(problem: SelectionProblem, budget: float, limits: Limits) -> Solution:
     search = _SelectionSearch(problem, budget)
     chosen = search.run(np.random.default_rng(limits.seed), limits)
     if search.value(chosen) <= UNSERVED / 2:
@@ -266,7 +266,7 @@ def _search_selections(problem: Problem, budget: float, limits: Limits) -> Solut
     return Solution(choices, max(_bound(problem, budget), value), False)
 
 
-def _bound(problem: Problem, budget: float) -> float:
+def _bound(problem: SelectionProblem, budget: float) -> float:
     """Returns the value of every task in its best network, or the bound of the problem without costs and rules."""
     assert problem.networks is not None
     if problem.relaxed is None:
@@ -278,7 +278,7 @@ def _bound(problem: Problem, budget: float) -> float:
 class _SelectionSearch:
     """Searches selections of rows of the list; the best selected network serves each unit (tasks served together)."""
 
-    def __init__(self, problem: Problem, budget: float) -> None:
+    def __init__(self, problem: SelectionProblem, budget: float) -> None:
         assert problem.networks is not None
         self.problem, self.cost, self.budget = problem, problem.networks.cost, budget * (1 + 1e-9)
         self.units = [list(indices(link)) for link in problem.links]
@@ -372,12 +372,12 @@ class _SelectionSearch:
                 chosen = rest
         return chosen
 
-    def choices(self, chosen: list[int]) -> tuple[Choice, ...]:
+    def choices(self, chosen: list[int]) -> tuple[NetworkChoice, ...]:
         serving: Ints = np.array(chosen)[self.values_by_unit[chosen].argmax(axis=0)]
         networks = self.problem.networks
         assert networks is not None
         found = []
         for row in sorted(set(serving.tolist())):
             served = [task for unit, by in zip(self.units, serving.tolist(), strict=True) if by == row for task in unit]
-            found.append(Choice(bits_of(np.flatnonzero(networks.trains[row])), bits_of(served), row))
+            found.append(NetworkChoice(bits_of(np.flatnonzero(networks.trains[row])), bits_of(served), row))
         return tuple(found)

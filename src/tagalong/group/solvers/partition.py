@@ -12,7 +12,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..problem import TIE, Bools, Floats, Infeasible, Ints, Limits, Problem, Solution, membership, solution_value
+from ..selection_problem import (
+    TIE,
+    Bools,
+    Floats,
+    Infeasible,
+    Ints,
+    Limits,
+    SelectionProblem,
+    Solution,
+    membership,
+    solution_value,
+)
 from .local_search import solve_search
 from .programmes import Dual, best_choice, find_prices
 from .served_sets import served_values
@@ -23,13 +34,13 @@ COLUMNS_PER_ROUND = 400  # columns per round
 MAX_COLUMNS = 50_000  # of the integer programme
 
 
-def solve_partition(problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
+def solve_partition(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
     """Returns the best choice for each budget, proven unless time runs out or too many sets remain."""
     return prove_or_improve(problem, budgets, solve_search(problem, budgets, limits), limits)
 
 
 def prove_or_improve(
-    problem: Problem, budgets: Sequence[float], found: list[Solution], limits: Limits
+    problem: SelectionProblem, budgets: Sequence[float], found: list[Solution], limits: Limits
 ) -> list[Solution]:
     """Proves or improves the solutions found so far, one for each budget."""
     if all(solution.proven and solution.prices is not None for solution in found):
@@ -41,7 +52,7 @@ def prove_or_improve(
     return [_improve_one(problem, values, int(k), start, limits) for k, start in zip(budgets, found, strict=True)]
 
 
-def _improve_one(problem: Problem, values: Floats, networks: int, start: Solution, limits: Limits) -> Solution:
+def _improve_one(problem: SelectionProblem, values: Floats, networks: int, start: Solution, limits: Limits) -> Solution:
     try:
         found = _prove(problem, values, networks, start, limits)
         if not found.proven or found.prices is None:
@@ -52,7 +63,7 @@ def _improve_one(problem: Problem, values: Floats, networks: int, start: Solutio
         return start
 
 
-def _usable_sets(problem: Problem, values: Floats, networks: int, found: Solution) -> Bools:
+def _usable_sets(problem: SelectionProblem, values: Floats, networks: int, found: Solution) -> Bools:
     """Returns every served set that could be part of a choice as good as this one, up to a tie."""
     assert found.prices is not None
     dual = Dual.of(found.prices)
@@ -62,7 +73,7 @@ def _usable_sets(problem: Problem, values: Floats, networks: int, found: Solutio
     return membership(rows[rows > 0], problem.n)
 
 
-def _with_fewest_networks(problem: Problem, values: Floats, best: Solution, limits: Limits) -> Solution:
+def _with_fewest_networks(problem: SelectionProblem, values: Floats, best: Solution, limits: Limits) -> Solution:
     """Returns an equally good solution with the fewest networks; ties need a network that is free."""
     found = best
     least = solution_value(problem, best.choices) - TIE / 2
@@ -78,7 +89,7 @@ def _with_fewest_networks(problem: Problem, values: Floats, best: Solution, limi
     return best
 
 
-def _prove(problem: Problem, values: Floats, networks: int, start: Solution, limits: Limits) -> Solution:
+def _prove(problem: SelectionProblem, values: Floats, networks: int, start: Solution, limits: Limits) -> Solution:
     known = solution_value(problem, start.choices)
     columns = _first_columns(values, problem, start)
     dual = _solve_dual(problem, values, columns, networks, limits)
@@ -94,7 +105,7 @@ def _prove(problem: Problem, values: Floats, networks: int, start: Solution, lim
     return best_choice(problem, membership(left, problem.n), values[left], networks, start, dual, limits)
 
 
-def _first_columns(values: Floats, problem: Problem, start: Solution) -> Ints:
+def _first_columns(values: Floats, problem: SelectionProblem, start: Solution) -> Ints:
     """Returns the sets of the known choice and the most valuable sets, to start from."""
     n = problem.n
     links = np.array(problem.links, dtype=np.int64)
@@ -106,7 +117,7 @@ def _first_columns(values: Floats, problem: Problem, start: Solution) -> Ints:
     return useful
 
 
-def _solve_dual(problem: Problem, values: Floats, columns: Ints, networks: int, limits: Limits) -> Dual:
+def _solve_dual(problem: SelectionProblem, values: Floats, columns: Ints, networks: int, limits: Limits) -> Dual:
     """Generates columns until no set at all is worth more than its prices."""
     while True:
         dual = find_prices(problem, membership(columns, problem.n), values[columns], networks, limits)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
 from scipy.sparse import csc_matrix, hstack, identity, vstack
 
-from ..problem import TIE, Bools, Floats, Ints, Limits, Problem, Solution, indices, solution_value
+from ..selection_problem import TIE, Bools, Floats, Ints, Limits, SelectionProblem, Solution, indices, solution_value
 from .served_sets import network_for
 
 OBJECTIVE_SCALE = 1e5  # HiGHS has a tolerance of 1e-6, so this makes it 1e-11 of the largest score
@@ -53,7 +53,7 @@ class Stabilization:
 
 
 def find_prices(
-    problem: Problem,
+    problem: SelectionProblem,
     members: Bools,
     values: Floats,
     networks: float,
@@ -81,14 +81,20 @@ def find_prices(
     return Dual(tasks, max(float(-result.ineqlin.marginals[0]) / OBJECTIVE_SCALE, 0.0))
 
 
-def first_tasks(problem: Problem) -> tuple[Ints, Ints]:
+def first_tasks(problem: SelectionProblem) -> tuple[Ints, Ints]:
     """Returns the first task of each link, which represents the link, and the size of the link."""
     links = [indices(link) for link in problem.links]
     return np.array([link[0] for link in links]), np.array([len(link) for link in links])
 
 
 def best_choice(
-    problem: Problem, members: Bools, values: Floats, networks: int, start: Solution, dual: Dual, limits: Limits
+    problem: SelectionProblem,
+    members: Bools,
+    values: Floats,
+    networks: int,
+    start: Solution,
+    dual: Dual,
+    limits: Limits,
 ) -> Solution:
     """Returns the best choice of these served sets, which must be all that could improve on `start`."""
     chosen, best = _solve_integer_programme(problem, members, values, networks, limits)
@@ -102,7 +108,7 @@ def best_choice(
 
 
 def _solve_integer_programme(
-    problem: Problem, members: Bools, values: Floats, networks: int, limits: Limits
+    problem: SelectionProblem, members: Bools, values: Floats, networks: int, limits: Limits
 ) -> tuple[Bools | None, float]:
     """Returns the sets of the best partition, and the bound that HiGHS proves."""
     unit, _ = first_tasks(problem)

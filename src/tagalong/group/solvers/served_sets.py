@@ -7,16 +7,16 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..problem import (
+from ..selection_problem import (
     TIE,
     Bools,
-    Choice,
     Floats,
     Infeasible,
     Ints,
     Limits,
+    NetworkChoice,
     Networks,
-    Problem,
+    SelectionProblem,
     bits_of,
     membership,
     splits_no_link,
@@ -28,7 +28,7 @@ PAIRS_AT_ONCE = 1 << 17  # pairs of a network and a served set
 UNLIMITED = Limits()
 
 
-def served_values(problem: Problem, price: float = 0.0, limits: Limits = UNLIMITED) -> Floats:
+def served_values(problem: SelectionProblem, price: float = 0.0, limits: Limits = UNLIMITED) -> Floats:
     """Returns the value of the best network for every set of served tasks (as bits), minus `price` per trained task.
 
     Raises:
@@ -61,7 +61,7 @@ def superset_values(members: Bools, given: Floats, largest: int, price: float = 
     return np.where(allowed, gained / np.maximum(size - 1, 1) - price * size, -np.inf)
 
 
-def values_of(problem: Problem, members: Bools, price: float = 0.0, given: Floats | None = None) -> Floats:
+def values_of(problem: SelectionProblem, members: Bools, price: float = 0.0, given: Floats | None = None) -> Floats:
     """Returns the value of the best network for each served set (row), minus its price; −inf if there is none.
 
     Args:
@@ -77,16 +77,16 @@ def values_of(problem: Problem, members: Bools, price: float = 0.0, given: Float
     return np.where(members.any(axis=1), value, -np.inf)
 
 
-def network_for(problem: Problem, served: Ints) -> Choice:
+def network_for(problem: SelectionProblem, served: Ints) -> NetworkChoice:
     """Returns the best network for these served tasks; ties go to the smallest, then to the first by name."""
     price = TIE / (2 * problem.n**2)
     trains, value = best_network(problem, served, price, price / (4 * problem.n))
     if value == -np.inf:
         raise Infeasible  # too many tasks for one network, or one task that may not be alone
-    return Choice(bits_of(trains), bits_of(served))
+    return NetworkChoice(bits_of(trains), bits_of(served))
 
 
-def best_network(problem: Problem, served: Ints, price: float, slack: float) -> tuple[Ints, float]:
+def best_network(problem: SelectionProblem, served: Ints, price: float, slack: float) -> tuple[Ints, float]:
     """Returns the tasks that the best network for these served tasks trains, and its value minus its price.
 
     Helpers that differ by less than `slack`, as rounding errors do, are taken in the order of their numbers.
@@ -103,7 +103,7 @@ def best_network(problem: Problem, served: Ints, price: float, slack: float) -> 
     return np.sort(np.concatenate([served, order[:number]])), float(value[number])
 
 
-def all_networks(problem: Problem, cost: Callable[[tuple[int, ...]], float] | None = None) -> Networks:
+def all_networks(problem: SelectionProblem, cost: Callable[[tuple[int, ...]], float] | None = None) -> Networks:
     """Returns a network for every allowed group, with the cost of its tasks; a group with cost NaN does not exist."""
     n = problem.n
     trains = membership(np.arange(1, 2**n), n)
@@ -119,7 +119,7 @@ def all_networks(problem: Problem, cost: Callable[[tuple[int, ...]], float] | No
     return Networks(trains, values, costs).only(exists & ~np.isnan(costs))
 
 
-def listed_values(problem: Problem, prices: Floats) -> tuple[Floats, Floats]:
+def listed_values(problem: SelectionProblem, prices: Floats) -> tuple[Floats, Floats]:
     """Returns the distinct costs, and the value of the best network for each cost and set of tasks, minus its price."""
     networks, n = problem.networks, problem.n
     assert networks is not None
@@ -135,7 +135,7 @@ def listed_values(problem: Problem, prices: Floats) -> tuple[Floats, Floats]:
     return costs, table
 
 
-def best_listed(problem: Problem, cost: float, served: list[int], prices: Floats, slack: float) -> int:
+def best_listed(problem: SelectionProblem, cost: float, served: list[int], prices: Floats, slack: float) -> int:
     """Returns the row of the best network with this cost for these served tasks."""
     networks = problem.networks
     assert networks is not None

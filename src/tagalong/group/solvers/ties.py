@@ -9,13 +9,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..problem import (
+from ..selection_problem import (
     ROUNDING,
     TIE,
     Bools,
-    Choice,
     Floats,
-    Problem,
+    NetworkChoice,
+    SelectionProblem,
     Solution,
     bits_of,
     choice_value,
@@ -35,7 +35,7 @@ class ValueTable(Protocol):
     def __getitem__(self, left: int) -> float: ...
 
 
-class Plan(Protocol):
+class SolvedProgram(Protocol):
     """A solved dynamic programme: the values of sets of tasks at every level, and the possible next networks."""
 
     @property
@@ -45,13 +45,15 @@ class Plan(Protocol):
 
 
 class _Partial(NamedTuple):
-    choices: tuple[Choice, ...]
+    choices: tuple[NetworkChoice, ...]
     value: float
     left: int
     level: int
 
 
-def find_ties(problem: Problem, plan: Plan, chosen: tuple[Choice, ...], top: int) -> tuple[tuple[Choice, ...], ...]:
+def find_ties(
+    problem: SelectionProblem, plan: SolvedProgram, chosen: tuple[NetworkChoice, ...], top: int
+) -> tuple[tuple[NetworkChoice, ...], ...]:
     """Returns equally good choices with at most as many networks, smallest first."""
     least = solution_value(problem, chosen) - TIE
     start = _Partial((), 0.0, 2**problem.n - 1, top)
@@ -66,11 +68,13 @@ def find_ties(problem: Problem, plan: Plan, chosen: tuple[Choice, ...], top: int
     return tuple(found[:MAX_TIES])
 
 
-def _sort_key(choices: tuple[Choice, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _sort_key(choices: tuple[NetworkChoice, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     return sorted((indices(choice.serves), indices(choice.trains)) for choice in choices)
 
 
-def _extend(problem: Problem, plan: Plan, partial: _Partial, least: float, groups: int) -> Iterator[_Partial]:
+def _extend(
+    problem: SelectionProblem, plan: SolvedProgram, partial: _Partial, least: float, groups: int
+) -> Iterator[_Partial]:
     """Yields partial choices that can still reach `least`, each before its extensions."""
     yield partial
     if not partial.left or len(partial.choices) == groups:
@@ -86,18 +90,22 @@ def _extend(problem: Problem, plan: Plan, partial: _Partial, least: float, group
                 yield from _extend(problem, plan, longer, least, groups)
 
 
-def _networks(problem: Problem, costs: Floats, kind: int, serves: int, least: float) -> Iterator[Choice]:
+def _networks(
+    problem: SelectionProblem, costs: Floats, kind: int, serves: int, least: float
+) -> Iterator[NetworkChoice]:
     """Yields all networks of one cost that serve a set with a value of at least `least`, up to a tie."""
     least -= TIE / 2  # the remaining values are reduced by prices of up to this
     if problem.networks is not None:
         value = problem.networks.values[:, list(indices(serves))].sum(axis=1)
         rows = np.flatnonzero((problem.networks.cost == costs[kind]) & (value >= least))
-        yield from (Choice(bits_of(np.flatnonzero(problem.networks.trains[row])), serves, int(row)) for row in rows)
+        yield from (
+            NetworkChoice(bits_of(np.flatnonzero(problem.networks.trains[row])), serves, int(row)) for row in rows
+        )
         return
-    yield from (Choice(trains, serves) for trains in _supersets(problem, serves, least))
+    yield from (NetworkChoice(trains, serves) for trains in _supersets(problem, serves, least))
 
 
-def _supersets(problem: Problem, serves: int, least: float) -> Iterator[int]:
+def _supersets(problem: SelectionProblem, serves: int, least: float) -> Iterator[int]:
     """Yields groups that serve these tasks with a value of at least `least`, small ones first."""
     served = list(indices(serves))
     if len(served) == 1 and problem.alone[served[0]] >= least:
@@ -125,7 +133,7 @@ def _subsets_with_sum(descending: list[float], number: int, least: float, start:
             yield (place, *rest)
 
 
-def first_in_order(problem: Problem, networks: int, found: Solution, members: Bools) -> Solution | None:
+def first_in_order(problem: SelectionProblem, networks: int, found: Solution, members: Bools) -> Solution | None:
     """Returns the first of equally good choices (fewest groups, then smallest, then by name), and lists the others.
 
     Args:
@@ -182,7 +190,7 @@ class _Level:
 class _SparsePlan:
     """Like the plan of the dynamic programme, but only over some served sets, and computed on demand."""
 
-    def __init__(self, problem: Problem, members: Bools, networks: int) -> None:
+    def __init__(self, problem: SelectionProblem, members: Bools, networks: int) -> None:
         price = TIE / (2 * problem.n**2)
         self.slack = max(price / (4 * problem.n), problem.n * ROUNDING / 2)
         values = values_of(problem, members, price)

@@ -14,8 +14,8 @@ import numpy as np
 
 from tagalong.errors import InvalidInput, counted, is_number, raise_problems
 
-from .problem import Floats, Ints
 from .scores import Scores, group_name
+from .selection_problem import Floats, Ints
 
 Cost = float | Mapping[Any, float] | Callable[[frozenset[str]], float]
 SolverName = Literal["auto", "exact", "lp", "columns", "milp", "search"]
@@ -24,7 +24,7 @@ LARGEST = 1023  # scores may sum up to this power of two, so that the difference
 
 
 @dataclass(frozen=True)
-class Request:
+class SelectionRequest:
     """The options of `select_groups`, without the scores."""
 
     budgets: Sequence[float]

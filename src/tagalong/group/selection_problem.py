@@ -1,4 +1,4 @@
-"""The input and output of every solver: `Problem`, `Solution`, `Limits`."""
+"""The input and output of every solver: `SelectionProblem`, `Solution`, `Limits`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Networks:
 
 
 @dataclass(frozen=True)
-class Problem:
+class SelectionProblem:
     """Which networks may be chosen, and what each served task scores in them.
 
     Either `scores` says it, as the mean over the other members of a group, or `networks` lists them.
@@ -69,7 +69,7 @@ class Problem:
     networks: Networks | None
     links: tuple[int, ...]
     largest: int
-    relaxed: Problem | None = None
+    relaxed: SelectionProblem | None = None
     cheapest: float = 1.0
     more: Callable[[set[int]], Networks] | None = None
 
@@ -100,7 +100,7 @@ class Problem:
         """Whether every task has a network that serves it, whatever the budget; more may stand in the way."""
         return self.networks is None or bool(np.isfinite(self.networks.values).any(axis=0).all())
 
-    def with_networks(self, networks: Networks) -> Problem:
+    def with_networks(self, networks: Networks) -> SelectionProblem:
         """The same tasks with these networks; one that cannot serve a whole link serves none of its tasks."""
         values = networks.values.copy()
         for link in self.links:
@@ -110,7 +110,7 @@ class Problem:
         return replace(self, networks=replace(networks, values=values))
 
 
-class Choice(NamedTuple):
+class NetworkChoice(NamedTuple):
     """One network: what it trains and serves, as bits, and its row in the list of networks, −1 without one."""
 
     trains: int
@@ -130,10 +130,10 @@ class Solution:
         prices: of the tasks, then of a network: the dual vector that proves `bound`.
     """
 
-    choices: tuple[Choice, ...]
+    choices: tuple[NetworkChoice, ...]
     bound: float
     proven: bool
-    ties: tuple[tuple[Choice, ...], ...] = ()
+    ties: tuple[tuple[NetworkChoice, ...], ...] = ()
     prices: Floats | None = None
 
 
@@ -144,7 +144,7 @@ class Infeasible(ValueError):
 class Solver(Protocol):
     """Answers for several budgets at once, so that work is shared."""
 
-    def __call__(self, problem: Problem, budgets: Sequence[float], limits: Limits) -> list[Solution]: ...
+    def __call__(self, problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]: ...
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def splits_no_link(sets: Ints, links: Sequence[int]) -> Bools:
     return whole
 
 
-def choice_value(problem: Problem, choice: Choice) -> float:
+def choice_value(problem: SelectionProblem, choice: NetworkChoice) -> float:
     """What the tasks served by this network score together."""
     served = list(indices(choice.serves))
     if problem.networks is not None:
@@ -210,6 +210,6 @@ def choice_value(problem: Problem, choice: Choice) -> float:
     return float(problem.pairwise[np.ix_(trained, served)].sum()) / (len(trained) - 1)
 
 
-def solution_value(problem: Problem, choices: Sequence[Choice]) -> float:
+def solution_value(problem: SelectionProblem, choices: Sequence[NetworkChoice]) -> float:
     """What all tasks score together."""
     return sum(choice_value(problem, choice) for choice in choices)
