@@ -127,7 +127,7 @@ def test_one_error_lists_all_invalid_options(tagalong: Terminal) -> None:
         (["--out", "file"], "--out must be a folder, found the file file"),
         (["--out", "file/run"], "--out must be a folder, found the file file"),
         (["--out", "locked/run"], "--out must be a writable folder, found locked, which is read-only"),
-        (["--device", "meta"], "--device must be there, found 'meta'"),
+        (["--device", "meta"], "--device must be available, found 'meta'"),
         (["--executor", "cloud"], "--executor must be one of"),
         (["--methods", "mtl,tag"], "--methods must be among 'mtl', 'uw', 'gradnorm', found 'tag'"),
         (["--methods", " ,"], "--methods must be among 'mtl', 'uw', 'gradnorm', found none"),
@@ -151,7 +151,7 @@ def test_errors_name_options_as_the_user_types_them(tagalong: Terminal, command:
     small = (*command.split(), "--size", "small")
     assert tagalong.refused(*small, "--with", "seed=x") == "--with seed must be an integer, found 'x'"
     said = tagalong.refused(*small, "--executor", "processes:0")
-    assert said == "workers of --executor must be a whole number from 1, found 0"
+    assert said == "workers of --executor must be a positive integer, found 0"
     assert not Path("runs").exists()
 
 

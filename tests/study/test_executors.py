@@ -200,7 +200,9 @@ def test_a_gpu_beyond_those_there_are_is_refused(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert [device_name(name) for name in ("cuda", "cuda:1")] == ["cuda", "cuda:1"]
-    with pytest.raises(ValueError, match="`device` must be there, found 'cuda:2', and torch sees 2, from cuda:0"):
+    with pytest.raises(
+        ValueError, match="`device` must be one of the 2 CUDA devices that torch sees, from cuda:0, found 'cuda:2'"
+    ):
         device_name("cuda:2")
 
 
@@ -214,14 +216,14 @@ def test_unknown_executors_and_devices_are_refused(tmp_path):
             make_executor(wrong)
     with pytest.raises(ValueError, match=r"; there are serial, processes, ray$"):
         make_executor(3)
-    with pytest.raises(ValueError, match="`workers` must be a whole number from 1, found 0"):
+    with pytest.raises(ValueError, match="`workers` must be a positive integer, found 0"):
         make_executor("processes:0")
     assert make_executor("processes:3")._workers == 3
     with pytest.raises(ValueError, match="`device` must be 'auto', 'cpu'"):
         device_name("gpu9000")
     for wrong in ("meta", "maia"):
         with pytest.raises(
-            ValueError, match=rf"`device` must be there, found '{wrong}' \(.+\); use 'cpu' or 'auto'"
+            ValueError, match=rf"`device` must be available, found '{wrong}' \(.+\); use 'cpu' or 'auto'"
         ) as said:
             device_name(wrong)
         assert len(str(said.value)) < 200  # torch's first sentence, not all of them
@@ -230,5 +232,5 @@ def test_unknown_executors_and_devices_are_refused(tmp_path):
     pytest.importorskip("cloudpickle")
     from tagalong.study.executors import Processes
 
-    with pytest.raises(ValueError, match="`workers` must be a whole number from 1"):
+    with pytest.raises(ValueError, match="`workers` must be a positive integer"):
         Processes(workers=0)

@@ -12,7 +12,7 @@ from old_run import old_run
 from tagalong.affinity import Affinity
 from tagalong.group import Grouping
 from tagalong.learn import MLP
-from tagalong.study import Results, Store, Study, TrainingBackend
+from tagalong.study import ExternalStudy, Results, Store, Study, TrainingBackend
 from tagalong.study.executors import Serial
 from tagalong.study.methods import Tag
 from tagalong.study.run_folder import log_to
@@ -151,10 +151,10 @@ def test_one_task_alone(tmp_path):
         ({"budgets": []}, "`budgets` must hold at least one budget for tag, found none"),
         ({"seeds": 0}, "`seeds` must be a positive integer"),
         ({"seeds": [1, 1]}, "`seeds` must be a positive integer"),
-        ({"options": {"hoa": {}}}, "`options` must be of methods that are asked for, found 'hoa'"),
+        ({"options": {"hoa": {}}}, "`options` must be for methods that are compared, found 'hoa'"),
         ({"options": {"tag": {"every": 0}}}, "`every`"),
         ({"confirm": -1}, "`confirm` must be a nonnegative integer, found -1"),
-        ({"price_per_hour": -1}, "`price_per_hour` must be a number from 0, found -1"),
+        ({"price_per_hour": -1}, "`price_per_hour` must be a nonnegative number, found -1"),
         ({"methods": ["mtl-wide2"], "encoder": MLP(4)(1).double()}, "'mtl-wide2' cannot widen this network"),
         ({"methods": ["tag+no such"]}, r"`methods`: 'tag\+no such': "),
     ],
@@ -247,29 +247,24 @@ def test_results_after_a_run_are_those_of_the_run_and_write_nothing(tmp_path):
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_results_are_those_of_the_run_until_somebody_asks(tmp_path):
-    study = Study(small_problem(), tmp_path)
-    study.plan(methods=["stl"], seeds=1)
-    ran = study.run(["mtl"], seeds=1)
-    assert study.results().records == ran.records
-    assert study.ask() == (("a", "b", "c"), 0)
-    with pytest.raises(ValueError, match="results of 4 networks are missing"):
-        study.results()
-
-
-def test_results_of_a_run_are_found_again_where_somebody_has_asked(tmp_path):
+def test_a_study_of_networks_trained_elsewhere_does_not_touch_a_run(tmp_path):
     ran = Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
-    Study(small_problem(), tmp_path).ask()
+    with pytest.raises(ValueError, match="`out` must not be the folder of a run, whose results would be lost"):
+        ExternalStudy(small_problem().names, tmp_path)
     assert Study(small_problem(), tmp_path).results().records == ran.records
+
+
+def test_a_study_needs_a_problem(tmp_path):
+    with pytest.raises(ValueError, match=r"`problem` must be a Problem, found \['a', 'b'\]; .* use ExternalStudy"):
+        Study(["a", "b"], tmp_path)
 
 
 def test_there_are_no_results_before_a_run_or_a_plan(tmp_path):
     out = tmp_path / "new"
-    for what in (small_problem(), ["a", "b"]):
-        with pytest.raises(
-            ValueError, match=r"there are no results in .*new yet; `run` the study, or `ask` and `tell`"
-        ):
-            Study(what, out).results()
+    with pytest.raises(ValueError, match=r"there are no results in .*new yet; `run` the study"):
+        Study(small_problem(), out).results()
+    with pytest.raises(ValueError, match=r"there are no results yet; `ask` and `tell` first"):
+        ExternalStudy(["a", "b"], out).results()
     assert not out.exists()
 
 

@@ -26,7 +26,7 @@ from .keys import Keys
 from .latency import measure_latency
 from .records import Cost, Record
 from .relative_losses import Subset
-from .run_folder import log_to, store_problem
+from .run_folder import check_store, log_to
 from .store import Losses, NetworkResult, Store
 
 logger = logging.getLogger(__name__)
@@ -49,8 +49,7 @@ def check_backend(out: str | os.PathLike[str], *, executor: str | Executor = "se
     """
     make_executor(executor)
     device_name(device)
-    if wrong := store_problem(Path(out)):
-        raise ValueError(wrong)
+    check_store(Path(out))
 
 
 @contextmanager

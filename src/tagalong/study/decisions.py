@@ -53,7 +53,7 @@ def compare_methods(
 
 
 def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
-    """In one order whatever was asked for, so that the same networks are trained side by side; given as request.
+    """Lets every method decide, always in the same order, so that the same networks are trained side by side.
 
     A method that cannot decide, since a network that it needs diverged, chooses nothing.
     """

@@ -20,6 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from tagalong.errors import InvalidInput
 from tagalong.files import write_atomic
 from tagalong.learn import Diverged, Job, Problem, Trained, train, train_many
 from tagalong.plugins import unknown_name
@@ -48,20 +49,20 @@ class Chunk:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Trains chunks somewhere. Only the caller writes the store."""
+    """Trains chunks. Only the caller writes to the store."""
 
     def start(self, problem: Problem, device: str) -> None:
-        """Gets ready for networks of this problem."""
+        """Prepares for networks of this problem."""
 
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
-        """Trains all chunks; gives each when it is finished, in any order, and counts networks with `advance`."""
+        """Trains all chunks; yields each when it is finished, in any order, and counts networks with `advance`."""
 
     def stop(self) -> None:
-        """Lets go of what `start` took; may be called twice."""
+        """Releases what `start` acquired; may be called twice."""
 
 
 def make_executor(executor: str | Executor) -> Executor:
-    """The executor of this name, or the one given; "processes:4" has four workers.
+    """Returns the executor of this name, or the one given; "processes:4" has four workers.
 
     Raises:
         InvalidInput: no executor has this name; suggests the closest one.
@@ -79,30 +80,32 @@ def make_executor(executor: str | Executor) -> Executor:
 
 
 def device_name(device: str | torch.device) -> str:
-    """The device to train on; "auto" is CUDA where there is one."""
+    """Returns the device to train on; "auto" is CUDA if it is available."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         found = torch.device(device)
     except RuntimeError as error:
-        raise ValueError(f"`device` must be 'auto', 'cpu', 'cuda', …, found {device!r}") from error
+        raise InvalidInput("device", "must be 'auto', 'cpu', 'cuda', …", repr(device)) from error
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"`device` must be there, found {str(device)!r} and no CUDA; use 'cpu' or 'auto'")
+        raise InvalidInput("", "CUDA is not available", hint="use `device='cpu'`")
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
         number = torch.cuda.device_count()
-        raise ValueError(f"`device` must be there, found {str(device)!r}, and torch sees {number}, from cuda:0")
+        expected = f"must be one of the {number} CUDA devices that torch sees, from cuda:0"
+        raise InvalidInput("device", expected, repr(str(device)))
     if found.type not in ("cpu", "cuda"):
         _try(found)
     return str(found)
 
 
 def _try(device: torch.device) -> None:
-    """Refuses a device that this torch knows by name alone."""
+    """Raises an error for a device that this build of torch cannot use."""
     try:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
         said = re.split(r"\n|\.(?:\s|$)", str(error))[0]  # torch goes on at length
-        raise ValueError(f"`device` must be there, found {str(device)!r} ({said}); use 'cpu' or 'auto'") from error
+        found = f"{str(device)!r} ({said})"
+        raise InvalidInput("device", "must be available", found, "use 'cpu' or 'auto'") from error
 
 
 def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | None = None) -> list[NetworkResult]:
@@ -112,7 +115,7 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
         result = _train_one(problem, chunk, device, _after_epochs(problem, getattr(advance, "steps", None)))
         advance(1)
         return [result]
-    stopped = _more(advance)  # as they stop early, long before the last of them is trained
+    stopped = _advance_to(advance)  # as they stop early, long before the last of them is trained
     found: dict[Job, NetworkResult] = {}
     try:
         for trained in train_many(problem, chunk.jobs, device=device, progress=stopped):
@@ -122,21 +125,21 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
     return [found[job] for job in chunk.jobs]
 
 
-def _more(advance: Advance) -> Callable[[int], None]:
-    """Takes how many there are by now, and tells each of them once, also where a second try begins anew."""
-    told = 0
+def _advance_to(advance: Advance) -> Callable[[int], None]:
+    """Returns a function of the number done so far that counts each network once, even if training starts over."""
+    counted = 0
 
-    def now(number: int) -> None:
-        nonlocal told
-        for _ in range(told, number):
+    def count(number: int) -> None:
+        nonlocal counted
+        for _ in range(counted, number):
             advance(1)
-        told = max(told, number)
+        counted = max(counted, number)
 
-    return now
+    return count
 
 
 def _after_epochs(problem: Problem, steps: Advance | None) -> Callable[[int], None] | None:
-    """Tells of the steps of each epoch, if somebody wants to know."""
+    """Returns a callback that reports the steps of each epoch; None if nobody listens."""
     each = -(-len(problem.train) // problem.recipe.batch_size)
     return None if steps is None else lambda epoch: steps(each)
 
@@ -190,7 +193,7 @@ class Processes:
 
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and (not isinstance(workers, int) or workers < 1):
-            raise ValueError(f"`workers` must be a whole number from 1, found {workers!r}")
+            raise InvalidInput("workers", "must be a positive integer", repr(workers))
         try:
             import cloudpickle  # noqa: F401 - the problem may hold lambdas
         except ImportError:

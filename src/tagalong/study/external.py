@@ -63,7 +63,10 @@ class ExternalStudy:
 
     def __init__(self, tasks: Sequence[str], out: str | os.PathLike[str] | None = None) -> None:
         self.tasks, self.out = named(tasks), None if out is None else Path(out)
-        ProblemInfo.named(self.tasks)  # refuses names that cannot be meant
+        ProblemInfo.named(self.tasks)  # raises an error for invalid names
+        if self.out is not None and (self.out / "run.sqlite").exists():
+            expected = "must not be the folder of a run, whose results would be lost"
+            raise InvalidInput("out", expected, str(self.out), "use a new one")
         self._run: ExternalRun | None = None
 
     def plan(
@@ -149,6 +152,8 @@ class ExternalStudy:
         Raises:
             ValueError: results of some networks are missing.
         """
+        if self._run is None and not (self.out is not None and has_plan(self.out)):
+            raise ValueError("there are no results yet; `ask` and `tell` first")
         results = self._open.results(ProblemInfo.named(self.tasks), self.out)
         if self.out is not None:
             results.save(self.out / "results.json")

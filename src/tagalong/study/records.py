@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tagalong.errors import name_problems, named, refuse
+from tagalong.errors import InvalidInput, name_problems, named, raise_problems
 from tagalong.group import Group
 from tagalong.score import Score
 
@@ -148,9 +148,9 @@ class ProblemInfo:
 
     @staticmethod
     def named(tasks: Sequence[str], name: str = "own training script") -> ProblemInfo:
-        """A problem of which only the tasks are known."""
+        """Returns a problem about which only the tasks are known."""
         names = named(tasks)
-        refuse(name_problems(names))
+        raise_problems([InvalidInput("", text) for text in name_problems(names)])
         return ProblemInfo(name, names)
 
     def to_document(self) -> dict[str, Any]:

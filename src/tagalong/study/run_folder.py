@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from tagalong._version import OWN_PACKAGES, __version__
+from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError, read_document, write_document
 from tagalong.learn import Problem
 
 from .keys import Keys
-from .store import Store, StoreError
+from .store import Store
 
 FORMAT, VERSION = "tagalong-run", 1
 PACKAGES = ("torch", "numpy", "scipy", "torchjd", "ray")
@@ -41,50 +42,43 @@ def claim_folder(out: str | Path, problem: Problem, about: Mapping[str, Any] | N
         ValueError: the folder holds a run of another problem, or networks that cannot be used.
     """
     folder = Path(out)
-    if wrong := folder_problem(folder, problem.fingerprint):
-        raise ValueError(wrong)
+    check_folder(folder, problem.fingerprint)
     folder.mkdir(parents=True, exist_ok=True)
     return write_settings(folder, problem, Keys(problem, "cpu").architecture, about or {})
 
 
-def store_problem(out: Path) -> str | None:
-    """Why the networks in this folder cannot be used; None if they can, or if there are none."""
+def check_store(out: Path) -> None:
+    """Raises a StoreError if the networks in this folder cannot be used."""
     path = out / "run.sqlite"
-    try:
-        if path.exists():
-            Store(path).close()
-    except StoreError as error:
-        return str(error)
-    return None
+    if path.exists():
+        Store(path).close()
 
 
-def folder_problem(out: Path, fingerprint: str) -> str | None:
-    """Why a run of the problem with this fingerprint cannot go on in this folder; None if it can."""
+def check_folder(out: Path, fingerprint: str) -> None:
+    """Raises an error if a run of the problem with this fingerprint cannot continue in this folder."""
     if out.exists() and not out.is_dir():
-        return f"`out` must be a folder, found the file {out}"
-    if wrong := store_problem(out):
-        return wrong
+        raise InvalidInput("out", "must be a folder", f"the file {out}")
+    check_store(out)
     path = out / "settings.json"
     if not path.exists():
-        return None
+        return
     try:
         other, name = read_document(path, FORMAT, (VERSION,), _problem_identity)
-    except DocumentError:
-        return f"`out`: {path} is not the settings of a run; choose another folder, or remove it"
-    if other == fingerprint:
-        return None
-    return (
-        f"`out`: {out} holds a run of another problem, or of other data ({name!r}, {other}; this one is {fingerprint})"
-        "; choose another folder"
-    )
+    except DocumentError as error:
+        hint = "choose another folder, or remove it"
+        raise InvalidInput("`out`:", f"{path} is not the settings of a run", hint=hint) from error
+    if other != fingerprint:
+        holds = f"{out} holds a run of another problem, or of other data"
+        about = f"({name!r}, {other}; this one is {fingerprint})"
+        raise InvalidInput("`out`:", f"{holds} {about}", hint="choose another folder")
 
 
 def _problem_identity(settings: Mapping[str, Any]) -> tuple[str, str]:
     return settings["problem"]["fingerprint"], settings["problem"]["name"]
 
 
-def write_settings(out: Path, problem: Problem, architecture: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Writes the settings of a run and gives them back."""
+def write_settings(out: Path, problem: Problem, architecture: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes the settings of a run and returns them."""
     path = out / "settings.json"
     document = {
         "problem": {
@@ -95,7 +89,7 @@ def write_settings(out: Path, problem: Problem, architecture: str, asked: Mappin
         },
         "recipe": asdict(problem.recipe),
         "architecture": architecture,
-        **asked,
+        **request,
         "command": sys.argv,
         "git": _git_hash(),
         "versions": {"tagalong": __version__, "python": platform.python_version()} | _versions(),
@@ -128,7 +122,7 @@ def _git_hash() -> str | None:
 
 @contextmanager
 def log_to(path: Path) -> Iterator[None]:
-    """What the library logs goes to this file as well."""
+    """Writes what the library logs to this file as well."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     levels = {own: own.level for own in map(logging.getLogger, OWN_PACKAGES)}

@@ -20,7 +20,7 @@ from .executors import Executor, device_name, make_executor
 from .methods import Method
 from .records import ProblemInfo
 from .results import Results
-from .run_folder import draw_page, folder_problem, write_settings
+from .run_folder import check_folder, draw_page, write_settings
 from .store import Store
 from .study_request import Options, StudyRequest, check_request, with_effort
 from .text import label_text
@@ -136,8 +136,7 @@ class Study:
         """
         if not (self.out / "results.json").exists():
             raise ValueError(f"there are no results in {self.out} yet; `run` the study")
-        if wrong := folder_problem(self.out, self.problem.fingerprint):
-            raise ValueError(wrong)
+        check_folder(self.out, self.problem.fingerprint)
         results = Results.load(self.out)
         if results.problem.fingerprint not in ("", self.problem.fingerprint):
             raise InvalidInput("out", "must hold results of this problem", f"those of other data in {self.out}")
@@ -174,8 +173,7 @@ class Study:
     def _request(self, *arguments: Any, **named: Any) -> StudyRequest:
         """Returns what to compare, see `check_request`; refuses what cannot be run in this folder."""
         request = check_request(self.problem.names, *arguments, problem=self.problem, **named)
-        if wrong := folder_problem(self.out, self.problem.fingerprint):
-            raise ValueError(wrong)
+        check_folder(self.out, self.problem.fingerprint)
         return request
 
     def _compare(self, backend: TrainingBackend, request: StudyRequest, settings: dict[str, Any]) -> Results:

@@ -68,7 +68,7 @@ def method_names() -> list[str]:
 
 
 def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) -> Method:
-    """The method of this name.
+    """Returns the method of this name.
 
     Args:
         name: one of `method_names()`, a rule of `tagalong.learn`, a combination "method+rule", "mtl-wide2" (twice the
