@@ -1,6 +1,9 @@
 """Ask and tell: what to train next, what is refused, going on after a stop, and the same verdict as a study's."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +13,11 @@ from tagalong.affinity import Affinity
 from tagalong.group import Group
 from tagalong.study import Cost, ExternalStudy, ProblemInfo, Record, Results, Score
 from tagalong.study.uncertainty import row_noise
+
+COSINE_AND_TAG = [
+    Affinity.from_matrix(np.eye(4), TASKS),
+    replace(Affinity.from_matrix(np.eye(4), TASKS), settings={"estimator": "cosine"}),
+]
 
 
 def answer(external: ExternalStudy, limit: int = 10_000, rows: bool = True) -> int:
@@ -197,6 +205,63 @@ def test_a_damaged_file_of_what_was_told_says_so(tmp_path: Path, content: str) -
     (tmp_path / "told.json").write_text(content)
     with pytest.raises(ValueError, match=r"told\.json (must be valid JSON|must have the format|is damaged)"):
         ExternalStudy(TASKS, tmp_path).ask()
+
+
+def test_a_folder_of_an_earlier_version_continues(tmp_path: Path) -> None:
+    """It held the groups that an affinity decides, and neither the affinity nor options."""
+    pairs = [{"trains": list(pair), "serves": list(pair)} for pair in ("ab", "cd")]
+    alone = [{"trains": [task], "serves": [task]} for task in TASKS]
+    together = [{"trains": list(TASKS), "serves": list(TASKS)}]
+    groupings = [
+        {"method": "mtl", "budget": None, "groups": together},
+        {"method": "stl", "budget": None, "groups": alone},
+        {"method": "tag", "budget": 2, "groups": pairs},
+    ]
+    plan = {"tasks": list(TASKS), "methods": ["mtl", "stl", "tag", "hoa"], "budgets": [2], "seeds": [0, 1]}
+    scores = {
+        part: {task: [loss, None] for task, loss in losses_of(TASKS, 0, part).items()} for part in ("val", "test")
+    }
+    told = {"tasks": list(TASKS), "seed": 0, "rows": None, **scores, "steps": 10, "seconds": 1.0, "parameters": 100}
+    document = {"format": "tagalong-told", "version": 1, "plan": {**plan, "groupings": groupings}, "told": [told]}
+    (tmp_path / "told.json").write_text(json.dumps(document))
+    study = ExternalStudy(TASKS, tmp_path)
+    assert answer(study) == 2 * 11 - 1
+    records = {(record.method, record.budget): record for record in study.results().records}
+    assert records["tag", 2].groups == records["hoa", 2].groups
+    assert records["tag", 2].deciding == Cost(1, 10, 1.0)
+    affinity = Affinity.from_matrix([[0, 5, 0, 0], [5, 0, 0, 0], [0, 0, 0, 5], [0, 0, 5, 0]], TASKS)
+    study.plan(affinity, methods=["stl", "tag", "hoa"], budgets=[2], seeds=2)  # the same plan
+    assert study.ask() is None
+
+
+def test_auto_asks_in_rounds_and_continues_after_a_stop(tmp_path: Path) -> None:
+    cosines = replace(Affinity.from_matrix(np.ones((4, 4)), TASKS), settings={"estimator": "cosine"})
+    request: dict[str, Any] = {"methods": ["auto"], "budgets": [2], "seeds": 2, "effort": 9}
+    study = ExternalStudy(TASKS, tmp_path)
+    study.plan(cosines, **request)
+    assert {tasks for tasks, _ in study.pending()} == {TASKS}
+    assert answer(study, 4) == 4
+    later = ExternalStudy(TASKS, tmp_path)  # the plan and the hints are in the folder
+    assert 4 + answer(later) <= 9 + 2 * 2  # the effort, and the chosen networks with every seed
+    whole = ExternalStudy(TASKS)
+    whole.plan(cosines, **request)
+    answer(whole)
+    assert later.results().records == whole.results().records
+    assert "auto" in later.results().settings["decisions"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"methods": ["tag+pcgrad"]}, "`methods` must need only plain networks, .* found 'tag\\+pcgrad'; use Study"),
+        ({"methods": ["mtl-wide2"]}, "`methods` must need only plain networks, .* found 'mtl-wide2'"),
+        ({"methods": ["auto"], "effort": "10min"}, "`effort` must be a number of trainings, .* found '10min'"),
+        ({"methods": ["auto"], "options": {"auto": {"screen": 0.25}}}, "`screen` must be None, .* found 0.25"),
+    ],
+)
+def test_what_cannot_be_trained_elsewhere_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ExternalStudy(TASKS).plan(COSINE_AND_TAG, **given)
 
 
 def test_losses_below_zero_are_grouped_as_they_are_judged() -> None:

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tagalong.study.search.choice import cover, served_by
+
+from tagalong.study.search.recommendation import cover, served_by
 
 
 @given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 3))
