@@ -272,8 +272,12 @@ def test_results_of_another_problem_are_refused(tmp_path):
     Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
     with pytest.raises(ValueError, match="holds a run of another problem"):
         Study(small_problem(seed=1), tmp_path).results()
-    with pytest.raises(ValueError, match="`out` must hold results for x, y, found those for a, b, c; use a new one"):
-        Study(["x", "y"], tmp_path).results()
+    elsewhere = ExternalStudy(["x", "y"], tmp_path / "elsewhere")
+    elsewhere.plan(methods=["mtl"], seeds=1)
+    elsewhere.tell(["x", "y"], 0, val={"x": 1.0, "y": 1.0}, test={"x": 1.0, "y": 1.0})
+    elsewhere.results()
+    with pytest.raises(ValueError, match="`out` must hold results for a, b, c, found those for x, y; use a new one"):
+        Study(small_problem(), tmp_path / "elsewhere").results()
     (tmp_path / "settings.json").unlink()
     with pytest.raises(ValueError, match="`out` must hold results of this problem, found those of other data"):
         Study(small_problem(seed=1), tmp_path).results()

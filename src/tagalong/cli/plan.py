@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tagalong.errors import counted
+from tagalong.errors import InvalidInput, counted
 
 from . import options
 from .arguments import check_folder, parse_integer_budgets, parse_names
@@ -53,7 +53,7 @@ def plan(
     from tagalong.study import plan as make_plan
 
     if seeds is not None and seeds < 1:
-        raise ValueError(f"`seeds` must be a number from 1, found {seeds}")
+        raise InvalidInput("seeds", "must be a positive integer", str(seeds))
     affinities = [_affinity(file) for file in files]
     tasks = len(affinities[0].tasks)
     wanted = [2, 3] if budgets is None else parse_integer_budgets(budgets, tasks)
@@ -80,7 +80,7 @@ def _affinity(file: Path) -> Affinity:
 
     table = read_table(file)
     if table.kind not in ("affinity", "square"):
-        raise ValueError(f"{file} must hold an affinity, found results of groups; see tagalong verdict")
+        raise InvalidInput(str(file), "must hold an affinity", "results of groups", "see tagalong verdict")
     affinity: Affinity = table.scores
     return affinity
 
@@ -132,7 +132,7 @@ def verdict(
 def _check(out: Path | None) -> None:
     check_folder(out)
     if out is not None and (out / "run.sqlite").exists():
-        raise ValueError(f"--out must not be the folder of a run, whose results would be lost, found {out}")
+        raise InvalidInput("out", "must not be the folder of a run, whose results would be lost", str(out))
 
 
 def _keep(results: Results, out: Path, file: Path) -> Path:

@@ -109,7 +109,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # On demand: whoever only reads results, such as a report, need not wait for torch.
+    # On demand: reading results, for a report, does not wait for torch.
     if name in _HOMES:
         return getattr(import_module(_HOMES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -127,7 +127,7 @@ class Best:
 
     def save(self, out: str | Path) -> Path:
         """Writes the networks to `networks/` of a run's folder; the folder alone is enough to predict."""
-        # Fills a folder beside it first: a kill half-way leaves the networks before.
+        # Fills a folder next to it first: a kill half-way leaves the earlier networks.
         folder = Path(out) / FOLDER
         draft = folder.with_name(f".{FOLDER}.{uuid4().hex}")
         draft.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A finished run as its files tell it, its groups for every budget, and two runs side by side."""
+"""Reads a finished run from its files, finds its groups for every budget, and compares two runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILE, FORMAT, VERSION = "budgets.json", "tagalong-budgets", 1
 SECONDS = 4.0  # of solving, where proofs would take longer
 PROVEN = 24  # tasks, above which a search with a bound does as well in a fraction of the time
 QUICK = 12  # tasks, above which what was solved is kept
-RESAMPLES = ((9, 100), (QUICK, 20))  # up to so many tasks, so many resamples; above, those of the run's own budgets
+RESAMPLES = ((9, 100), (QUICK, 20))  # (most tasks, resamples); above, only the run's own budgets have resamples
 SELECT = ("allow_single", "max_size", "must_link", "cannot_link", "solver")
 Pair = tuple[MethodSummary | None, MethodSummary | None]
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Run:
         folder: of the run.
         results: every record, and the verdict.
         affinities: what was measured, by estimator; the one that decided first.
-        groupings: chosen from the first affinity, by budget, as far as the run asked for them.
+        groupings: chosen from the first affinity, by budget, as far as the run has them.
     """
 
     folder: Path
@@ -62,7 +62,7 @@ class Run:
         return dict(sorted(known.items()))
 
     def shown_budget(self, groupings: dict[int, Grouping]) -> int:
-        """Which of them to show first: the one the verdict is about, else the largest the run asked for, else 2."""
+        """Which of them to show first: the one the verdict is about, else the largest of the run, else 2."""
         candidate = self.results.verdict().candidate
         wanted = [candidate[1] if candidate else None, max(self.groupings, default=None), 2, 1]
         return next(k for k in wanted if k in groupings)
@@ -109,7 +109,8 @@ def _solved(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Group
     """Chosen now, or kept in the folder of the run where that takes long."""
     n = len(affinity.tasks)
     resamples = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
-    options: dict[str, Any] = {"solver": "auto" if n <= PROVEN else "search", "time_limit": SECONDS, **_asked(run)}
+    solver = "auto" if n <= PROVEN else "search"
+    options: dict[str, Any] = {"solver": solver, "time_limit": SECONDS, **_select_options(run)}
     kept = Solved.of(run.folder, affinity, missing, options) if n > QUICK else None
     if kept is not None and (found := kept.read()):
         return found
@@ -120,11 +121,11 @@ def _solved(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Group
     return solved
 
 
-def _asked(run: Run) -> dict[str, Any]:
-    """What the study asked of `select_groups`."""
+def _select_options(run: Run) -> dict[str, Any]:
+    """Returns the options of `select_groups` in the study."""
     options = run.results.settings.get("options") or {}
-    asked = options.get("tag", {}) if isinstance(options, dict) else {}
-    return {name: asked[name] for name in SELECT if name in asked}
+    given = options.get("tag", {}) if isinstance(options, dict) else {}
+    return {name: given[name] for name in SELECT if name in given}
 
 
 @dataclass(frozen=True)
@@ -150,9 +151,9 @@ class Solved:
             list(budgets),
             {name: str(options[name]) for name in sorted(options)},
         ]
-        asked = hashlib.sha256(json.dumps(question).encode())
-        asked.update(affinity.mean.astype("<f8").tobytes())
-        return Solved(folder / FILE, asked.hexdigest(), tuple(affinity.tasks))
+        digest = hashlib.sha256(json.dumps(question).encode())
+        digest.update(affinity.mean.astype("<f8").tobytes())
+        return Solved(folder / FILE, digest.hexdigest(), tuple(affinity.tasks))
 
     def read(self) -> dict[int, Grouping]:
         """What is kept; nothing if it answers another question, or is damaged."""

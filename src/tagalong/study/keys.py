@@ -1,4 +1,4 @@
-"""What defines a trained network, as one short text: the same definition, the same network, whoever asks for it."""
+"""Keys of trained networks: a short text that is the same whenever the same network is defined."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Keys:
     """Keys of the networks of one problem on one kind of device.
 
     A key follows from the data, the tasks, the losses, the rule, the seed, the recipe, the architecture with its first
-    weights, the width, the kind of device and `NUMERICS`; never from the method that asked, so that methods share
+    weights, the width, the kind of device and `NUMERICS`; never from the method that needs it, so that methods share
     networks, nor from the release of tagalong or from where a class lives, so that both can change while networks are
     found again. `NUMERICS` changes only when numbers do.
 
@@ -150,7 +150,7 @@ def _is_known(module: str) -> bool:
 
 
 def _tells(value: Any) -> bool:
-    """Whether a value can be told from another, in any process."""
+    """Whether a value can be distinguished from another, in any process."""
     if isinstance(value, (tuple, list, set, frozenset)):
         return all(map(_tells, value))
     if isinstance(value, Mapping):

@@ -158,7 +158,7 @@ def check_plan(
     tasks: Sequence[str] | None = None,
     options: Options | None = None,
 ) -> PlanRequest:
-    """Returns what `plan` was asked for, or raises an error with every problem at once."""
+    """Returns the checked arguments of `plan`, or raises an error with every problem at once."""
     problems: list[InvalidInput] = []
     given = collect(problems, _affinities, affinity)
     names = collect(problems, _tasks, given or (), tasks)

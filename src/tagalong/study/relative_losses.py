@@ -32,7 +32,7 @@ def relative(mine: float, theirs: float) -> float:
 def relative_table(
     subsets: Iterable[Subset], tasks: Sequence[str], seeds: Sequence[int], losses: Losses, reference: Reference
 ) -> dict[Subset, dict[str, float]]:
-    """The loss of every task of these networks beside that of a reference with the same seed, averaged over seeds.
+    """Returns the loss of every task relative to that of a reference network with the same seed, averaged over seeds.
 
     One plus the relative change that the verdict compares: for losses above zero their ratio. So rescaling a target
     changes nothing, and lower is better below zero too.
@@ -58,13 +58,13 @@ def relative_table(
     """
     together = frozenset(tasks)
 
-    def beside(subset: Subset, task: str, seed: int) -> float:
+    def ratio(subset: Subset, task: str, seed: int) -> float:
         base = losses(frozenset([task]) if reference == "alone" else together, task, seed)
         base = losses(together, task, seed) if math.isnan(base) else base
         return float(np.clip(1 + relative(losses(subset, task, seed), base), -MOST, MOST))
 
     return {
-        subset: {task: float(np.mean([beside(subset, task, seed) for seed in seeds])) for task in subset}
+        subset: {task: float(np.mean([ratio(subset, task, seed) for seed in seeds])) for task in subset}
         for subset in subsets
     }
 

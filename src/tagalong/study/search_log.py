@@ -1,4 +1,4 @@
-"""What `auto` told of its search, read back: what each training taught, and how expectations fell with the effort."""
+"""The log of a search by `auto`: what each training showed, and how expectations fell with the effort."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNBROKEN = "\u00a0"  # a space that no line ends at
 
 @dataclass(frozen=True)
 class Lesson:
-    """What one training taught.
+    """What one training showed.
 
     Attributes:
         spent: effort until then.
@@ -50,45 +50,45 @@ class SearchLog:
     """How `auto` came to its groups.
 
     Args:
-        told: what it told of its decision: `results.settings["decisions"]["auto"]`; `Results.search_log` reads it.
+        about: how it came to its decision: `results.settings["decisions"]["auto"]`; `Results.search_log` reads it.
     """
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        self.told = told
+    def __init__(self, about: Mapping[str, Any]) -> None:
+        self.about = about
 
     @property
     def budgets(self) -> list[int]:
         """For which it searched."""
-        return [int(budget) for budget in self.told["chosen"]]
+        return [int(budget) for budget in self.about["chosen"]]
 
     @cached_property
     def lessons(self) -> tuple[Lesson, ...]:
-        """What each training taught, in order."""
-        return tuple(_lessons(self.told))
+        """What each training showed, in order."""
+        return tuple(_lessons(self.about))
 
     @property
     def curve(self) -> dict[int, list[tuple[float, float]]]:
         """By budget: effort, and the expected change on validation of the best networks that it had found."""
-        return {k: [(step["spent"], step["best"][str(k)]) for step in self.told["steps"]] for k in self.budgets}
+        return {k: [(step["spent"], step["best"][str(k)]) for step in self.about["steps"]] for k in self.budgets}
 
     @property
     def sentence(self) -> str:
         """What was spent, on how much, and what measuring took."""
-        told, sets = self.told, {one.tasks for one in self.lessons}
+        about, sets = self.about, {one.tasks for one in self.lessons}
         diverged = len({one.tasks for one in self.lessons if one.diverged})
         lost = f", of which {diverged} diverged" if diverged else ""
-        overhead = told.get("overhead")
+        overhead = about.get("overhead")
         measuring = (
             "" if overhead is None else f"; measuring affinities took {100 * overhead:.1f} % more time in the first"
         )
-        spent = f"{trainings(told['spent'])} of {trainings(told['effort'])} trainings"
+        spent = f"{trainings(about['spent'])} of {trainings(about['effort'])} trainings"
         return f"auto spent {spent} on {len(sets)} sets of tasks, all together among them{lost}{measuring}."
 
     def to_text(self, width: int = WIDTH) -> str:
         """The effort, then for each budget how the best expectation fell with it."""
         lines = wrap(self.sentence, width)
         for budget, points in self.curve.items():
-            chosen = self.told["chosen"][str(budget)]
+            chosen = self.about["chosen"][str(budget)]
             found = "all together"
             if chosen["expected"]:
                 found = f"{percent(chosen['expected'])} ± {100 * chosen['doubt']:.1f}"
@@ -97,12 +97,12 @@ class SearchLog:
         return "\n".join(lines)
 
 
-def _lessons(told: Mapping[str, Any]) -> Iterator[Lesson]:
-    trained = [one for step in told["steps"] for one in step["trained"]]
+def _lessons(about: Mapping[str, Any]) -> Iterator[Lesson]:
+    trained = [one for step in about["steps"] for one in step["trained"]]
     most = max((len(one["tasks"]) for one in trained), default=0)
     together = {(one["seed"], one["fraction"]): one["val"] for one in trained if len(one["tasks"]) == most}
-    spent = float(told.get("measuring") or 0.0)
-    for step in told["steps"]:
+    spent = float(about.get("measuring") or 0.0)
+    for step in about["steps"]:
         best = {int(budget): float(value) for budget, value in step["best"].items()}
         for one in step["trained"]:
             spent += one["effort"]

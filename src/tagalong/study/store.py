@@ -104,7 +104,7 @@ class StoreError(ValueError):
 
 
 class Store:
-    """The networks of a run. Several processes may have it open: a row is written whole, once, by whoever is first.
+    """The networks of a run. Several processes may have it open: each row is written whole, once, by the first of them.
 
     Args:
         path: the file; made if it is not there.
@@ -258,10 +258,10 @@ class Store:
 
     def add_affinity(self, key: str, network: str, settings: Mapping[str, Any], result: NetworkResult) -> None:
         """Writes what a meter measured while a network was trained; that network is added after it, if it is new."""
-        told: dict[str, Any] = {**settings, "shared": not self.results([network])}
+        about: dict[str, Any] = {**settings, "shared": not self.results([network])}
         if result.overhead is not None:
-            told["overhead"] = result.overhead
-        values = (key, network, json.dumps(told, sort_keys=True, default=repr), result.steps, result.seconds)
+            about["overhead"] = result.overhead
+        values = (key, network, json.dumps(about, sort_keys=True, default=repr), result.steps, result.seconds)
         with self._connection:
             self._connection.execute(
                 "INSERT OR IGNORE INTO affinities (key, network, settings, steps, seconds, affinity) "
@@ -357,10 +357,10 @@ def _drop_pieces(connection: sqlite3.Connection) -> None:
 
 
 def _metered(steps: int, seconds: float, settings: str) -> Cost:
-    """What a metered training took beside its network, where that is the one in the store."""
-    told = json.loads(settings)
-    overhead = told.get("overhead", 0.0)
-    return Cost(0, 0, seconds * overhead / (1 + overhead)) if told.get("shared") else Cost(1, steps, seconds)
+    """Returns what a metered training took, without its network where that one is in the store."""
+    about = json.loads(settings)
+    overhead = about.get("overhead", 0.0)
+    return Cost(0, 0, seconds * overhead / (1 + overhead)) if about.get("shared") else Cost(1, steps, seconds)
 
 
 def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..backend import Backend
 
-MOST = 12  # tasks of which every subset is trained
+MOST = 12  # tasks, for all subsets to be trained
 
 
 class Hoa(Method):
@@ -46,7 +46,7 @@ class Optimal(Method):
     the verdict compares, so no grouping of these networks does better on validation.
 
     Args:
-        max_size: the largest subsets to train beside the network of all tasks; all by default.
+        max_size: the largest subsets to train, in addition to the network of all tasks; all by default.
         max_tasks: with more tasks than this the method refuses, since it trains 2^n − 1 networks per seed.
     """
 

@@ -74,7 +74,7 @@ class Method(ABC):
 
     Attributes:
         name: what it is called in tables.
-        order: decisions are made from low to high, so that results do not depend on the order asked for.
+        order: decisions are made from low to high, so that results do not depend on the order of methods.
         budgeted: whether it decides anew for every budget.
         honest: False if it looks at test data.
         rule: how the losses of its networks are combined.

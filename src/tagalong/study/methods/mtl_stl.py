@@ -44,7 +44,7 @@ class Wide(Mtl):
 
     Args:
         times: how many times as large.
-        of: "wide": so many times the channels; "big": so many times the parameters.
+        of: what is multiplied: "wide" the channels, "big" the parameters.
     """
 
     order = 10

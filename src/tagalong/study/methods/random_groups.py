@@ -98,7 +98,7 @@ def partitions(n: int, k: int) -> int:
 
 
 def block_share(size: int, n: int, k: int) -> float:
-    """How likely a certain set of so many tasks is a group of a random partition of n tasks into k groups.
+    """Returns how likely a certain set of this size is a group of a random partition of n tasks into k groups.
 
     Example:
         >>> block_share(1, 3, 2)  # of {a}{bc}, {b}{ac}, {c}{ab} one has {a}

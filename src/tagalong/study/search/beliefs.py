@@ -57,7 +57,7 @@ SHAPES = (
         for alike in (0.7, 0.9)
     ),
 )
-UNLIKELY = 1e-3  # beside the best, shapes are left out below this
+UNLIKELY = 1e-3  # shapes with less weight than this, relative to the best, are left out
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""The final choice: networks that validation confirms, or one for all tasks."""
+"""What a search recommends: networks that validation confirms, or one for all tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..store import NetworkResult
 from .beliefs import Array, Beliefs
 from .trial import Trials, half_losses
 
-HALF_AGREED = 20.0  # differences of which halves agree by half, before any were seen
+HALF_AGREED = 20.0  # weight of the prior that halves agree by half, in differences
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Chosen:
         serves: for each task the tasks of the network that serves it.
         expected: the expected change of the losses against all together, a mean over tasks; 0 for all together.
         doubt: its standard deviation.
-        tried: how many sets of tasks were trained beside all together.
+        tried: number of sets of tasks trained, without all together.
         agreement: how much of the differences on one half of the validation rows the other half shows.
     """
 
@@ -155,7 +155,7 @@ def cover(values: Array, budget: int) -> tuple[int, ...]:
     """Which rows (networks) to take, so that the sum over columns (tasks) of the lowest value is low.
 
     Greedy from the first row and from every good start, then one network at a time is replaced by a better one until
-    none is. Exact answers are for the final choice; this is asked thousands of times.
+    none is. Exact answers are for the final choice; this runs thousands of times.
 
     Args:
         values: [networks, tasks], infinite where a network lacks a task; the first row must have all.
@@ -199,7 +199,7 @@ def _grown(values: Array, rows: tuple[int, ...], budget: int) -> tuple[int, ...]
 
 
 def _addition(values: Array, rows: tuple[int, ...]) -> int:
-    """The row that lowers the sum most beside others."""
+    """Returns the row that lowers the sum most when it joins the others."""
     held = values[list(rows)].min(0) if rows else np.full(values.shape[1], np.inf)
     return int(np.argmin(np.minimum(values, held).sum(1)))
 

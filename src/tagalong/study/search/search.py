@@ -1,4 +1,4 @@
-"""The search behind `auto`: affinity proposes, validation disposes."""
+"""The search behind `auto`: affinities propose networks, validation decides."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class _Search:
 
     def _learn(self, found: Trials) -> None:
         """What a set of tasks showed with some seeds counts for nothing, once it diverged with another."""
-        together = frozenset(self.tasks)  # of which only an early look can diverge
+        together = frozenset(self.tasks)  # only an early look at it can diverge
         self.diverged |= {trial.tasks for trial, result in found.items() if result.diverged} - {together}
         converged = {trial: result for trial, result in {**self.seen, **found}.items() if not result.diverged}
         self.seen = {trial: result for trial, result in converged.items() if trial.tasks not in self.diverged}
