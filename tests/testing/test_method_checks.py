@@ -149,7 +149,7 @@ class TrainsOthers(Plain):
 
 class RefusesAll(Plain):
     def problems(self, tasks, problem=None):
-        return [InvalidInput("tasks", "must be others")]
+        return [InvalidInput("tasks", "must be another")]
 
 
 class NotAMethod:
