@@ -77,7 +77,7 @@ def test_jobs_name_their_tasks_in_the_order_of_the_problem(backend):
     assert backend.job({"c", "a"}, 0).tasks == ("a", "c")
 
 
-def test_another_lab_finds_what_is_stored(backend):
+def test_another_backend_finds_what_is_stored(backend):
     jobs = [backend.job({"a"}, 0), backend.job({"a", "b"}, 0, "uw")]
     rows = backend.networks(jobs)
     counting = Counting()
@@ -85,8 +85,8 @@ def test_another_lab_finds_what_is_stored(backend):
     assert other.missing([*jobs, other.job({"b"}, 0)]) == [Job(("b",), 0)]
     assert other.networks(jobs) == rows
     assert counting.trained == []
-    assert other.asked(jobs)
-    assert not other.asked([Job(("b",), 0)])
+    assert other.requested(jobs)
+    assert not other.requested([Job(("b",), 0)])
 
 
 def test_whoever_watches_is_told_networks_done_and_in_all(backend):

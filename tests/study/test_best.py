@@ -347,5 +347,5 @@ def test_networks_of_every_method_of_a_run_can_be_had(problem: Problem, tmp_path
     for unknown in [("tag", 2), ("random", 2), ("stl", 2)]:
         with pytest.raises(ValueError, match=r"must have networks in .*; there are mtl, stl"):
             study.best(*unknown)
-    with pytest.raises(ValueError, match="found names of tasks"):
+    with pytest.raises(ValueError, match="`problem` must be a Problem"):
         Study(["age", "ill"], tmp_path).best()

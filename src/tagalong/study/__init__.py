@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from .executors import train_chunk as train_chunk
     from .external import ExternalStudy as ExternalStudy
     from .external_backend import ExternalBackend as ExternalBackend
-    from .external_backend import MissingNetworks as MissingNetworks
     from .external_csv import tasks_in_csv as tasks_in_csv
     from .external_csv import verdict_from_csv as verdict_from_csv
     from .finished_run import Compared as Compared
@@ -70,7 +69,6 @@ _HOMES = {
     "Lesson": ".search_log",
     "Method": ".methods",
     "MethodSummary": ".summary",
-    "MissingNetworks": ".external_backend",
     "NetworkResult": ".store",
     "Oracle": ".methods",
     "ProblemInfo": ".records",
