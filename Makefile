@@ -2,11 +2,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Threads of one worker would wait for those of the other. Without bytecode, every process that a test starts compiles
+# the package anew. Workers that steal keep the tests of a file together, and so train what they share once.
+TESTING := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
-.PHONY: help demo test lint format bench screenshot pictures docs clean
+.PHONY: help demo test versions lint format bench screenshot pictures docs clean
 help:
 	@echo "make demo        everything on a health survey: measure, group, train, compare (about two minutes)"
 	@echo "make test        install into $(VENV) if needed, run all tests"
+	@echo "make versions    the same with Python 3.10, with 3.13, and with the oldest dependencies"
 	@echo "make lint        ruff, ruff format --check, mypy --strict on src, layers and doors"
 	@echo "make format      let ruff rewrite the code"
 	@echo "make bench       run the benchmarks (minutes)"
@@ -24,7 +28,11 @@ demo: $(READY)
 	$(BIN)/tagalong demo
 
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2  # threads of one worker would wait for those of the other
+	$(TESTING) $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Other versions of Python, and the oldest dependencies that pyproject.toml allows.
+versions:
+	.ci/versions
 
 lint: $(READY)
 	$(BIN)/ruff check --no-cache .  # a module that has moved leaves the order of imports of its users stale in the cache

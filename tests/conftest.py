@@ -1,17 +1,17 @@
-import multiprocessing
-import os
+import gc
 import random
 import shutil
 import signal
-import sys
 from collections.abc import Iterator
 from multiprocessing.context import ForkServerContext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from forkserver import forkserver
 from tagalong import plugins
 
 
@@ -48,14 +48,13 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def processes() -> ForkServerContext:
     """Processes that have torch and the package already, so that they start at once."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["preloaded"])
-    first = context.Process(target=str)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # the server does not get our `sys.path`
-        first.start()  # the one that waits for the imports
-    first.join()
-    return context
+    return forkserver()
+
+
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes of a study start at once; for tests that are not about how they start."""
+    monkeypatch.setattr("tagalong.study.executors.multiprocessing", SimpleNamespace(get_context=lambda _: forkserver()))
 
 
 @pytest.fixture(scope="session")
@@ -69,6 +68,18 @@ def browser() -> Iterator[Any]:
         started = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield started
         started.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Modules and tests are there to stay: looking for garbage among them takes half a second each time."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,5 +1,7 @@
 """What takes long to import, for processes that start by the dozen."""
 
+from contextlib import suppress
+
 import plotly.graph_objects  # noqa: F401
 import torch._dynamo  # noqa: F401
 
@@ -8,3 +10,8 @@ from tagalong.study import (
     Results,  # noqa: F401
 )
 from tagalong_paper.celeba import celeba  # noqa: F401
+
+with suppress(ImportError):
+    import tagalong.integrations.lightning
+with suppress(ImportError):
+    import tagalong.integrations.transformers  # noqa: F401

@@ -10,10 +10,13 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from forkserver import forkserver
+
 
 def on_ranks(world: int, folder: Path, work: Callable[..., Any], *arguments: Any, backend: str = "gloo") -> list[Any]:
     """What ``work(rank, *arguments)`` returns on every rank; for objects that pickle."""
-    mp.spawn(_rank, args=(world, str(folder), backend, work, arguments), nprocs=world)
+    forkserver()
+    mp.start_processes(_rank, (world, str(folder), backend, work, arguments), world, start_method="forkserver")
     return [pickle.loads((folder / f"{rank}.pickle").read_bytes()) for rank in range(world)]
 
 

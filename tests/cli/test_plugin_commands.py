@@ -1,6 +1,7 @@
 """Commands of other packages: listed without importing them, loaded when used, broken ones in a line."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -107,10 +108,11 @@ def test_help_lists_plugins_and_imports_none(games: Path) -> None:
         *("absent", "broken", "number", "twice"),
         *("roll", "cards", "chess", "quiet"),
     ]
-    for said in ("roll         Rolls a die of your choice.", "cards        Plays cards.", "chess        Plays chess."):
-        assert said in out
-    assert "quiet        From games 1.0." in out
-    assert "absent       From broken 1.0." in out
+    rows = re.sub(" {2,}", "  ", out)  # how wide a column is depends on the version of rich
+    for said in ("roll  Rolls a die of your choice.", "cards  Plays cards.", "chess  Plays chess."):
+        assert said in rows
+    assert "quiet  From games 1.0." in rows
+    assert "absent  From broken 1.0." in rows
     assert "• tagalong paper: all experiments, in a line each\n" in out.replace("  ", "").replace(" \n", "\n")
     assert "• tagalong roll: six sides" in out
     assert "many of them" not in out

@@ -11,6 +11,7 @@ import torch.multiprocessing as mp
 from small import TwoLayers
 from torch import Tensor
 
+from forkserver import forkserver
 from tagalong import AffinityMeter
 from tagalong.measure import ClosureError
 
@@ -61,7 +62,8 @@ def rank(index: int, folder: str) -> None:
 
 @pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
 def test_two_ranks_equal_one_process_on_the_full_batch_and_agree_on_errors(tmp_path: Path) -> None:
-    mp.spawn(rank, args=(str(tmp_path),), nprocs=2)
+    forkserver()
+    mp.start_processes(rank, (str(tmp_path),), 2, start_method="forkserver")
     model, x, y = batch()
     alone = meter_of(model, None)
     alone(lambda: losses(model, x, y))

@@ -46,7 +46,7 @@ class Noting(Serial):
 
 
 @pytest.fixture(params=["serial", "processes:2"])
-def executor(request: pytest.FixtureRequest) -> str:
+def executor(request: pytest.FixtureRequest, forked_workers: None) -> str:
     if request.param != "serial":
         pytest.importorskip("cloudpickle")
     return str(request.param)

@@ -59,6 +59,7 @@ class DiesOnce(MLP):
         return super().__call__(width)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_dead_process_is_reported_and_the_rest_is_kept(tmp_path):
     pytest.importorskip("cloudpickle")
     problem = replace(small_problem("ab"), encoder=DiesOnce(tmp_path / "mark"))
@@ -91,6 +92,7 @@ def count_operations(problem, out: Path, total) -> None:
     total.value = operations.number
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_after_a_process_was_killed_at_a_file_operation_the_study_goes_on_to_the_same_results(processes, tmp_path):
     pytest.importorskip("cloudpickle")
     out, total = tmp_path / "out", processes.Value("i")
