@@ -110,11 +110,11 @@ def test_a_file_has_no_control_characters_and_no_bars(tmp_path: Path) -> None:
 
 
 def test_json_and_quiet_have_no_progress(tmp_path: Path) -> None:
-    quiet = on_a_terminal(*demo(tmp_path / "run", "--quiet", "--methods", "mtl", "--seeds", "1"))
+    quiet = on_a_terminal(*demo(tmp_path / "run", "--quiet", "--methods", "mtl"))
     assert "━" not in quiet.raw
     assert "erdict: " in quiet.lines[0]
     assert quiet.widest <= 80
-    json = on_a_terminal(*demo(tmp_path / "run", "--json", "--methods", "mtl,stl", "--seeds", "1"))
+    json = on_a_terminal(*demo(tmp_path / "run", "--json", "--methods", "mtl,stl"))
     assert json.lines[0] == "{"
     assert "━" not in json.raw
 
