@@ -18,7 +18,7 @@ import pytest
 import torch
 from terminal import Terminal, environment
 
-from kill_at import FileOperations, along, but_times, interrupt
+from kill_at import FileOperations, interrupt, records_without_times, stopping_points
 from old_run import old_run
 from tagalong.affinity import Affinity
 from tagalong.cli import main
@@ -278,7 +278,7 @@ def test_ctrl_c_at_any_file_operation_says_what_is_kept_and_the_run_goes_on(
 
     status, _, total = ended("clean")
     assert status == 0
-    for nth in along(total, 5):
+    for nth in stopping_points(total, 5):
         status, err, _ = ended("out", nth)
         assert status == 130
         assert err.splitlines()[-1].startswith(
@@ -286,4 +286,4 @@ def test_ctrl_c_at_any_file_operation_says_what_is_kept_and_the_run_goes_on(
         )
         assert "Traceback" not in err
     assert ended("out")[0] == 0
-    assert but_times(Results.load("out")) == but_times(Results.load("clean"))
+    assert records_without_times(Results.load("out")) == records_without_times(Results.load("clean"))

@@ -1,4 +1,4 @@
-"""Optimisers and embeddings that cannot be measured are refused before training, with a sentence."""
+"""Optimisers and embeddings that cannot be measured raise an error before training."""
 
 from typing import Any
 
@@ -34,22 +34,22 @@ def test_differentiable_is_refused(kind: type[Optimizer]) -> None:
         AffinityMeter(encoder, optimizer)
 
 
-def test_all_optimizers_are_judged_at_once() -> None:
+def test_one_error_lists_all_unsupported_optimizers() -> None:
     encoder = nn.Linear(3, 2)
-    refused: list[Optimizer] = [
+    unsupported: list[Optimizer] = [
         LBFGS([encoder.weight]),
         SGD([{"params": [encoder.bias], "differentiable": True}], lr=0.1),
     ]
     with pytest.raises(ValueError, match=r"(?s)^several problems:\n.*LBFGS.*\n.*differentiable=True"):
-        read_optimizers(refused)
+        read_optimizers(unsupported)
 
 
-def test_what_is_no_optimizer_is_named() -> None:
+def test_the_error_names_what_is_not_an_optimizer() -> None:
     with pytest.raises(ValueError, match=r"`optimizer` must be a torch.optim.Optimizer.*found dict"):
         read_optimizers([{}])  # type: ignore[list-item]
 
 
-def test_no_one_and_several_optimizers_are_accepted() -> None:
+def test_zero_one_and_several_optimizers_are_accepted() -> None:
     parameters = parameters_for(SGD, torch.float32)
     one, other = SGD(parameters[:1], lr=0.1), Adam(parameters[1:])
     assert read_optimizers(None) == []
@@ -66,7 +66,7 @@ def test_parameter_in_two_optimizers_is_refused() -> None:
         AffinityMeter(encoder, optimizers)
 
 
-def test_head_in_two_optimizers_is_none_of_our_business() -> None:
+def test_a_head_may_be_in_two_optimizers() -> None:
     encoder, head = nn.Linear(3, 2), nn.Linear(2, 1)
     check_ownership(list(encoder.parameters()), [SGD([*encoder.parameters(), head.bias], lr=0.1), Adam([head.bias])])
 
