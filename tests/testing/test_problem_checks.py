@@ -156,7 +156,7 @@ def fails() -> Problem:
 
 
 @pytest.mark.parametrize(
-    ("problem", "sentence"),
+    ("problem", "message"),
     [
         (overlapping, "no row is in two parts: 100% of the rows of `val` are also in `train`"),
         (half_overlapping, "no row is in two parts: 50% of the rows of `val` are also in `train`"),
@@ -176,8 +176,8 @@ def fails() -> Problem:
         (lambda: "faces", "it can be loaded: the loader must return a Problem, found str"),
     ],
 )
-def test_the_error_for_a_broken_problem_says_what_is_wrong(problem: Any, sentence: str) -> None:
-    with pytest.raises(FailedChecks, match=sentence):
+def test_the_error_for_a_broken_problem_says_what_is_wrong(problem: Any, message: str) -> None:
+    with pytest.raises(FailedChecks, match=message):
         check_problem(problem)
 
 
