@@ -92,7 +92,7 @@ def test_one_error_lists_all_problems(tmp_path: Path) -> None:
         assert part in str(caught.value)
 
 
-def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_bytes(b"\xff\xfe\x00\x81\x00")
     with pytest.raises(AffinityFileError, match=r"table\.csv is not a text file"):
@@ -105,7 +105,7 @@ def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("corner", "axis"), [("target", "source"), ("onto", "source"), ("source", "target")])
-def test_a_first_cell_that_contradicts_the_axis_is_refused(tmp_path: Path, corner: str, axis: str) -> None:
+def test_a_first_cell_that_contradicts_the_axis_is_rejected(tmp_path: Path, corner: str, axis: str) -> None:
     path = tmp_path / "table.csv"
     path.write_text(f"{corner},a,b\na,1,2\nb,3,4\n")
     with pytest.raises(AffinityFileError, match="line 1: the first cell must not contradict `axis"):

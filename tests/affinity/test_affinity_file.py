@@ -66,11 +66,11 @@ def test_an_affinity_without_history_is_read_back(tmp_path: Path) -> None:
 
 
 def test_the_file_is_strict_json_that_names_format_version_and_direction(tmp_path: Path) -> None:
-    def refuse(name: str) -> None:
+    def reject_constant(name: str) -> None:
         raise AssertionError(name)
 
     measured().save(tmp_path / "affinity.json")
-    document = json.loads((tmp_path / "affinity.json").read_text(), parse_constant=refuse)
+    document = json.loads((tmp_path / "affinity.json").read_text(), parse_constant=reject_constant)
     assert (document["format"], document["version"]) == ("tagalong-affinity", 1)
     assert document["direction"] == "[source][target]"
     assert document["history"][0][0][1] is None
@@ -277,7 +277,7 @@ def test_archives_of_another_file_are_rejected(tmp_path: Path, monkeypatch: pyte
         (archive_of(steps=[1], history=np.zeros((1, 2, 2)), null=np.zeros((1, 3))), "is damaged: 'history'"),
     ],
 )
-def test_archives_with_other_content_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_archives_with_other_content_are_rejected(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "affinity.json"
     measured().save(path)
     (tmp_path / "x.npz").write_bytes(content)
@@ -292,7 +292,7 @@ def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
         Affinity.load(tmp_path / "none.json")
 
 
-def test_a_file_in_the_other_direction_is_refused(tmp_path: Path) -> None:
+def test_a_file_in_the_other_direction_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "affinity.json"
     Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"]).save(path)
     path.write_text(path.read_text().replace("[source][target]", "[target][source]"))

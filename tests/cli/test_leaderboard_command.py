@@ -13,7 +13,7 @@ def test_the_leaderboard_is_a_table_or_json(tagalong: Terminal) -> None:
     assert {"estimator", "table", "pairs", "marginal", "changes", "cost"} <= set(found["leaderboard"][0])
 
 
-def test_an_unknown_table_is_refused(tagalong: Terminal) -> None:
+def test_an_unknown_table_is_rejected(tagalong: Terminal) -> None:
     result = tagalong("leaderboard", "--tables", "nhanse")
     assert result.status == 2
     assert "did you mean 'nhanes'?" in result.err

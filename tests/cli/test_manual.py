@@ -80,7 +80,7 @@ def test_without_a_command_it_shows_the_help(tagalong: Terminal) -> None:
     assert tagalong() == tagalong("--help")
 
 
-def test_unknown_commands_are_refused(tagalong: Terminal) -> None:
+def test_unknown_commands_are_rejected(tagalong: Terminal) -> None:
     assert tagalong.error_of("grup").startswith("No such command 'grup'")
     assert tagalong.error_of("group").lower().startswith("missing argument 'file' (see `tagalong group --help`)")
 

@@ -165,7 +165,7 @@ def test_invalid_arguments_give_one_error_message(
         ["paper", "over-time", "--seeds", "1", "--out", "old"],
     ],
 )
-def test_a_folder_of_the_old_layout_is_refused(tagalong: Terminal, table: Path, arguments: list[str]) -> None:
+def test_a_folder_of_the_old_layout_is_rejected(tagalong: Terminal, table: Path, arguments: list[str]) -> None:
     old_run(Path("old"))
     assert tagalong.error_of(*arguments) == (
         "--out: old holds a run of an earlier tagalong, whose networks this one cannot use; "
@@ -174,7 +174,7 @@ def test_a_folder_of_the_old_layout_is_refused(tagalong: Terminal, table: Path, 
     assert {path.name for path in Path("old").iterdir()} == {"run.sqlite", "networks"}
 
 
-def test_networks_of_the_old_layout_are_refused(tagalong: Terminal, table: Path) -> None:
+def test_networks_of_the_old_layout_are_rejected(tagalong: Terminal, table: Path) -> None:
     old_run(Path("old"))
     message = tagalong.error_of("predict", "old", "table.csv")
     assert message == (
@@ -183,7 +183,7 @@ def test_networks_of_the_old_layout_are_refused(tagalong: Terminal, table: Path)
     )
 
 
-def test_a_folder_of_another_problem_is_refused(tagalong: Terminal, table: Path) -> None:
+def test_a_folder_of_another_problem_is_rejected(tagalong: Terminal, table: Path) -> None:
     run(tagalong, "--methods", "mtl")
     roles = ("--targets", "age,ill", "--ignore", "id,town", "--out", "out")
     assert "out" in tagalong.error_of("run", "table.csv", *roles, *QUICK)

@@ -149,7 +149,7 @@ def test_invalid_texts_are_rejected(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"), [("a: [", "valid YAML"), ("[1]", "format"), ("format: tagalong-grouping", "version 1")]
 )
-def test_damaged_yaml_is_refused(text: str, message: str) -> None:
+def test_damaged_yaml_is_rejected(text: str, message: str) -> None:
     with pytest.raises(GroupingFileError, match=message):
         Grouping.from_yaml(text)
 

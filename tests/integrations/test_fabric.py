@@ -68,9 +68,7 @@ def train(
 
 
 @pytest.mark.parametrize("micro", [1, 4])
-@pytest.mark.filterwarnings(
-    "ignore:.*`no_backward_sync`.*"
-)  # one process has nothing to skip
+@pytest.mark.filterwarnings("ignore:.*`no_backward_sync`.*")  # one process has nothing to skip
 def test_final_weights_are_those_without_a_meter_with_and_without_accumulation(micro: int) -> None:
     plain, *_ = train(False, micro=micro)
     metered, meter, _ = train(True, micro=micro)

@@ -26,7 +26,7 @@ def problems(closure: Callable[[], Any], model: TwoLayers, **options: Any) -> st
     return str(caught.value)
 
 
-def test_a_tensor_instead_of_a_dict_is_refused() -> None:
+def test_a_tensor_instead_of_a_dict_is_rejected() -> None:
     model, closure = regression()
     assert "must return a dict {task name: scalar loss}" in problems(lambda: sum(closure().values()), model)
 
@@ -62,7 +62,7 @@ def test_negative_losses_do_not_matter_for_cosines() -> None:
     assert np.isfinite(meter.affinity().mean).all()
 
 
-def test_changing_task_names_are_refused() -> None:
+def test_changing_task_names_are_rejected() -> None:
     model, closure = regression()
     meter = meter_of(model, every=1)
     meter(lambda: {t: closure()[t] for t in "ab"})
@@ -70,13 +70,13 @@ def test_changing_task_names_are_refused() -> None:
         meter(closure)
 
 
-def test_shared_parameters_that_no_loss_depends_on_are_refused() -> None:
+def test_shared_parameters_that_no_loss_depends_on_are_rejected() -> None:
     _, closure = regression()
     other, _ = regression()
     assert "no loss depends on any parameter of `shared`" in problems(closure, other)
 
 
-def test_a_detached_representation_is_refused() -> None:
+def test_a_detached_representation_is_rejected() -> None:
     model, _ = regression()
     x = torch.randn(8, 4).double()
     found = problems(lambda: {t: h(model.encoder(x).detach()).pow(2).mean() for t, h in model.heads.items()}, model)
@@ -84,7 +84,7 @@ def test_a_detached_representation_is_refused() -> None:
 
 
 @pytest.mark.parametrize("what", ["closure", "held-out closure"])
-def test_a_closure_that_cannot_be_repeated_is_refused(what: str) -> None:
+def test_a_closure_that_cannot_be_repeated_is_rejected(what: str) -> None:
     model, closure = regression()
     batches = itertools.count(1)
 
@@ -110,7 +110,7 @@ def test_augmentation_from_torch_numpy_and_random_can_be_repeated() -> None:
     assert np.isfinite(meter.affinity().mean).all()
 
 
-def test_reentrant_checkpointing_is_refused() -> None:
+def test_reentrant_checkpointing_is_rejected() -> None:
     model, _ = regression()
     x = torch.randn(8, 4, requires_grad=True).double()
 
@@ -140,7 +140,7 @@ def test_non_reentrant_checkpointing_changes_no_value() -> None:
     np.testing.assert_allclose(found[0], found[1], rtol=1e-12)
 
 
-def test_losses_without_a_graph_are_refused() -> None:
+def test_losses_without_a_graph_are_rejected() -> None:
     model, closure = regression()
 
     def graphless() -> dict[str, Tensor]:

@@ -68,7 +68,7 @@ def test_gram_with_held_out_losses_and_missing_tasks(estimator: str) -> None:
         torch.testing.assert_close(meter.gram(), slow_gram(losses, model.encoder))
 
 
-def test_gram_before_any_call_is_refused() -> None:
+def test_gram_before_any_call_is_rejected() -> None:
     model, _ = regression()
     with pytest.raises(RuntimeError, match="call the meter first"):
         AffinityMeter(model.encoder, lr=0.1).gram()

@@ -73,7 +73,7 @@ def test_measuring_in_several_threads_leaves_the_module_class_unchanged() -> Non
 
 
 @pytest.mark.parametrize("how", ["copy", "rebind"])
-def test_weights_written_through_data_are_refused(how: str) -> None:
+def test_weights_written_through_data_are_rejected(how: str) -> None:
     model, closure = regression()
     weight = model.heads["a"].weight
 

@@ -119,7 +119,7 @@ def test_invalid_shared_parameters_are_rejected(shared: Any, error: type[Excepti
         AffinityMeter(shared, lr=0.1)
 
 
-def test_sparse_gradients_of_bare_parameters_are_refused_when_they_appear() -> None:
+def test_sparse_gradients_of_bare_parameters_are_rejected_when_they_appear() -> None:
     embedding = nn.Embedding(4, 2, sparse=True)
     meter = AffinityMeter([embedding.weight], lr=0.1)
     index = torch.tensor([0, 1])
@@ -232,7 +232,7 @@ def test_parameters_unfrozen_later_count_from_then_on() -> None:
     assert not np.array_equal(history[0], history[1])
 
 
-def test_the_affinity_of_an_unknown_estimator_is_refused() -> None:
+def test_the_affinity_of_an_unknown_estimator_is_rejected() -> None:
     model, closure = regression()
     with pytest.raises(
         ValueError, match="`estimator` must be a known estimator of this meter, found 'cosine'; there are lookahead"
@@ -347,7 +347,7 @@ def test_one_error_lists_all_invalid_arguments() -> None:
         assert f"`{name}`" in text
 
 
-def test_several_learning_rates_and_per_lr_are_refused_at_construction() -> None:
+def test_several_learning_rates_and_per_lr_are_rejected_at_construction() -> None:
     model, _ = regression()
     groups = [{"params": [p], "lr": 0.1 * (k + 1)} for k, p in enumerate(model.encoder.parameters())]
     with pytest.raises(ValueError, match="have several"):

@@ -200,7 +200,7 @@ def test_dropout_inside_a_recurrent_network_leaves_no_trace(kind: str) -> None:
 
 
 @pytest.mark.cuda
-def test_dropout_inside_a_cudnn_network_is_refused() -> None:
+def test_dropout_inside_a_cudnn_network_is_rejected() -> None:
     """Its random state lives in cuDNN, where it cannot be read, and restarts when torch's generator is set."""
     network, optimizer = make_fresh(stacked_lstm, "sgd", "cuda")
     batch = batches(1, "cuda")[0]
@@ -351,7 +351,7 @@ def test_optimizer_interrupted_within_a_step_leaves_no_trace(estimator: str, mon
     assert_same({k: v for k, v in trace_of(network.model, optimizer).items() if k != "torch"}, before)
 
 
-def test_closure_that_cannot_be_repeated_is_refused_and_leaves_no_trace() -> None:
+def test_closure_that_cannot_be_repeated_is_rejected_and_leaves_no_trace() -> None:
     network, optimizer = make_fresh(batchnorm, "sgd", "cpu")
     twin, other = make_fresh(batchnorm, "sgd", "cpu")
     first, second = batches(2)
@@ -365,7 +365,7 @@ def test_closure_that_cannot_be_repeated_is_refused_and_leaves_no_trace() -> Non
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_meter_without_a_graph_is_refused_and_leaves_no_trace(context: Callable[[], Any]) -> None:
+def test_meter_without_a_graph_is_rejected_and_leaves_no_trace(context: Callable[[], Any]) -> None:
     network, optimizer = make_fresh(batchnorm, "sgd", "cpu")
     twin, other = make_fresh(batchnorm, "sgd", "cpu")
     batch = batches(1)[0]

@@ -55,7 +55,7 @@ def test_a_resumed_run_gives_the_same_affinity(every: Any) -> None:
     assert (resumed.calls, resumed.measured) == (whole.calls, whole.measured)
 
 
-def test_a_state_of_other_estimators_or_tasks_is_refused() -> None:
+def test_a_state_of_other_estimators_or_tasks_is_rejected() -> None:
     model, closure = regression()
     meter = AffinityMeter(model.encoder, update="sgd", lr=0.1)
     meter(closure)
@@ -77,7 +77,7 @@ def test_a_meter_that_measured_nothing_says_so_and_can_be_saved() -> None:
 
 
 @pytest.mark.parametrize("options", [{"update": "optimizer"}, {"update": "sgd", "per_lr": True}])
-def test_a_state_of_other_settings_is_refused(options: dict[str, Any]) -> None:
+def test_a_state_of_other_settings_is_rejected(options: dict[str, Any]) -> None:
     model, closure = regression()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     meter = AffinityMeter(model.encoder, optimizer, update="sgd")

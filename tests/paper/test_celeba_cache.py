@@ -269,10 +269,10 @@ def test_the_error_for_a_read_only_folder_suggests_another(
     with pytest.raises(ValueError, match=r"`cache` must be a folder that can be written to, found .*Not a directory"):
         celeba(data, pixels=PIXELS, cache=tmp_path / "file" / "cache")
 
-    def refuse(**given: object) -> None:
+    def fail(**given: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(tempfile, "TemporaryFile", fail)
     with pytest.raises(ValueError, match=r"found .*tagalong-cache \(Permission denied\); choose another"):
         celeba(data, pixels=PIXELS)
     assert len(celeba(decoded_data, pixels=PIXELS).train) == 420  # decoded images are only read

@@ -210,7 +210,7 @@ def test_a_gpu_number_beyond_the_last_is_rejected(monkeypatch):
         device_name("cuda:2")
 
 
-def test_unknown_executors_and_devices_are_refused(tmp_path):
+def test_unknown_executors_and_devices_are_rejected(tmp_path):
     with pytest.raises(
         ValueError, match=r"`executor` must be a known executor, found 'procesess'; did you mean 'processes'\?"
     ):

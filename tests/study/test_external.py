@@ -146,7 +146,7 @@ def test_results_come_in_any_order_and_invalid_ones_are_rejected() -> None:
     assert len(study.pending()) == 14
 
 
-def test_another_plan_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+def test_another_plan_in_the_same_folder_is_rejected(tmp_path: Path) -> None:
     planned_study(tmp_path)
     with pytest.raises(ValueError, match="found those of another"):
         planned_study(tmp_path, methods=("stl",))
@@ -182,7 +182,7 @@ def test_numpy_numbers_are_accepted(tmp_path: Path) -> None:
     assert again.plan(methods=["hoa"], budgets=[2], seeds=2).seeds == (0, 1)
 
 
-def test_other_test_rows_than_before_are_refused() -> None:
+def test_other_test_rows_than_before_are_rejected() -> None:
     study = planned_study(seeds=1)
     for number, (tasks, seed) in enumerate(study.pending()[:2]):
         losses = losses_of(tasks, seed, "val")
@@ -193,7 +193,7 @@ def test_other_test_rows_than_before_are_refused() -> None:
         study.tell(tasks, seed, val=losses, test=losses, rows=rows)
 
 
-def test_a_folder_with_a_plan_for_other_tasks_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_a_plan_for_other_tasks_is_rejected(tmp_path: Path) -> None:
     ExternalStudy(TASKS, tmp_path).plan(methods=["stl"])
     with pytest.raises(ValueError, match="`out` must hold a plan for x, y, found one for a, b, c, d; use a new one"):
         ExternalStudy(["x", "y"], tmp_path).ask()

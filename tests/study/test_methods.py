@@ -304,7 +304,7 @@ def test_unknown_options_of_a_method_are_rejected():
     assert make_method("tag", {"tag": {"must_link": [["a", "b"]], "held_out": True}}).problems(problem.names) == []
 
 
-def test_optimal_refuses_too_many_tasks_before_training():
+def test_optimal_rejects_too_many_tasks_before_training():
     (problem,) = make_method("optimal").problems([f"t{i}" for i in range(13)])
     assert "8,191 networks per seed for 13 tasks" in str(problem)
 

@@ -159,7 +159,7 @@ def test_a_file_of_another_format_or_version_is_rejected(tmp_path):
         Store(later)
 
 
-def test_a_store_of_the_old_layout_is_refused_and_left_alone(tmp_path):
+def test_a_store_of_the_old_layout_is_rejected_and_left_alone(tmp_path):
     path = old_run(tmp_path / "mine") / "run.sqlite"
     before = path.read_bytes()
     with pytest.raises(StoreError) as error:

@@ -173,7 +173,7 @@ def test_one_error_lists_all_problems(tmp_path):
     assert all(name in str(error.value) for name in ("'tga'", "`budgets`", "`seeds`"))
 
 
-def test_a_folder_of_the_old_layout_is_refused_before_anything_is_written(tmp_path):
+def test_a_folder_of_the_old_layout_is_rejected_before_anything_is_written(tmp_path):
     old_run(tmp_path / "old")
     (tmp_path / "old" / "settings.json").write_text('{"problem": {"fingerprint": "0123456789abcdef", "name": "x"}}')
     study = Study(small_problem(), tmp_path / "old", executor=NeverTrains())
@@ -183,7 +183,7 @@ def test_a_folder_of_the_old_layout_is_refused_before_anything_is_written(tmp_pa
     assert {path.name for path in (tmp_path / "old").iterdir()} == {"run.sqlite", "networks", "settings.json"}
 
 
-def test_a_folder_of_another_problem_is_refused(tmp_path):
+def test_a_folder_of_another_problem_is_rejected(tmp_path):
     Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
     with pytest.raises(ValueError, match=r"`out`: .* holds a run of another problem, or of other data"):
         Study(small_problem(seed=1), tmp_path).run(["mtl"], seeds=1)
@@ -268,7 +268,7 @@ def test_there_are_no_results_before_a_run_or_a_plan(tmp_path):
     assert not out.exists()
 
 
-def test_results_of_another_problem_are_refused(tmp_path):
+def test_results_of_another_problem_are_rejected(tmp_path):
     Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
     with pytest.raises(ValueError, match="holds a run of another problem"):
         Study(small_problem(seed=1), tmp_path).results()
