@@ -103,7 +103,7 @@ def test_everything_a_door_exports_is_in_the_reference(site: Path, module: str) 
     assert [name for name in exported if f'id="{module}.{name}"' not in page] == []
 
 
-def test_what_tagalong_itself_exports_is_on_the_front_page_of_the_reference(site: Path) -> None:
+def test_the_exports_of_tagalong_are_on_the_front_page_of_the_reference(site: Path) -> None:
     page = (site / "api" / "index.html").read_text(encoding="utf-8")
     names = [name for name in tagalong.__all__ if not name.startswith("_")]
     assert [name for name in names if not re.search(rf'href="\w+\.html#tagalong\.\w+\.{name}"', page)] == []

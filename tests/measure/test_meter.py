@@ -298,7 +298,7 @@ def test_another_forward_pass_in_the_same_autocast_region_is_not_disturbed() -> 
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
-def test_the_settings_say_whether_losses_were_held_out() -> None:
+def test_the_settings_record_whether_losses_were_held_out() -> None:
     model, closure = regression()
     meter = AffinityMeter(model.encoder, lr=0.1)
     meter(closure, held_out=closure)

@@ -436,7 +436,7 @@ def test_noise_alone_refutes_no_claim_with_many_comparisons() -> None:
     assert claim_all_lower("each is lower", refuted).reproduced == "no"
 
 
-def test_a_single_negative_mean_is_no_clear_sign() -> None:
+def test_a_single_negative_mean_is_not_a_clear_sign() -> None:
     def start(seed: int, shift: float) -> Affinity:
         steps = np.random.default_rng(seed).standard_normal((7, 3, 3)) + shift
         return Affinity.from_history(steps, list("abc"))

@@ -64,7 +64,7 @@ def test_everything_that_changes_the_numbers_changes_the_key():
     assert len(set(variants.values())) == len(variants)
 
 
-def test_the_index_of_the_device_does_not_matter():
+def test_keys_do_not_depend_on_the_index_of_the_device():
     assert key(device="cuda:0") == key(device="cuda:1") != key(device="cpu")
 
 
@@ -225,7 +225,7 @@ def module(name, source=SOURCE):
     return made
 
 
-def test_where_a_class_or_function_lives_does_not_matter():
+def test_keys_do_not_depend_on_where_a_class_or_function_is_defined():
     here, there = module("here"), module("package.there")
     assert here.Net.__module__ != there.Net.__module__
     assert architecture(here.Net) == architecture(there.Net)
@@ -243,13 +243,13 @@ def test_where_a_class_or_function_lives_does_not_matter():
         ("rows) ** self._power", "rows) * self._power"),
     ],
 )
-def test_what_a_users_layer_computes_matters(text, other):
+def test_keys_depend_on_what_a_users_layer_computes(text, other):
     assert SOURCE.count(text) == 1
     assert architecture(module("here").Net) != architecture(module("here", SOURCE.replace(text, other)).Net)
 
 
 @pytest.mark.parametrize(("text", "other"), [("self.by * (", "self.by + ("), ("targets) ** 2", "targets) ** 3")])
-def test_what_a_users_loss_computes_matters(text, other):
+def test_keys_depend_on_what_a_users_loss_computes(text, other):
     here, there = module("here"), module("here", SOURCE.replace(text, other))
     assert key(with_loss(here.Scaled(2).squared)) != key(with_loss(there.Scaled(2).squared))
 
