@@ -23,8 +23,8 @@ def _fixed_seeds() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _ctrl_c() -> None:
-    """A script that starts the tests in the background makes them, and all they start, deaf to Ctrl-C."""
+def _enable_ctrl_c() -> None:
+    """Restores Ctrl-C, which tests started in the background by a script, and their processes, would ignore."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -38,14 +38,14 @@ def _own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def own_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is forgotten after it, and what others were warned about is said again."""
+    """Removes what a test registers afterwards, and repeats warnings that other tests have seen."""
     monkeypatch.setattr(plugins, "_registered", {kind: {} for kind in plugins._registered})
     monkeypatch.setattr(plugins, "_warned", set())
 
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """For tiny networks: more threads would only wait for each other, and for those of other tests."""
+    """Uses one thread, for tiny networks: more would only wait for each other and for those of other tests."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -54,13 +54,13 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def processes() -> ForkServerContext:
-    """Processes that have torch and the package already, so that they start at once."""
+    """Returns a context whose processes have already imported torch and the package, so that they start at once."""
     return forkserver()
 
 
 @pytest.fixture
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worker processes of a study start at once; for tests that are not about how they start."""
+    """Makes the worker processes of a study start at once, for tests that are not about how they start."""
     monkeypatch.setattr("tagalong.study.executors.multiprocessing", SimpleNamespace(get_context=lambda _: forkserver()))
 
 
@@ -84,7 +84,7 @@ def pytest_collection() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Modules and tests are there to stay: looking for garbage among them takes half a second each time."""
+    """Freezes modules and tests for the garbage collector: going through them takes half a second each time."""
     gc.freeze()
     gc.enable()
 

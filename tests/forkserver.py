@@ -1,4 +1,4 @@
-"""A server that has torch and the package already, from which processes are forked at once."""
+"""A fork server that has already imported torch and the package, so that processes start at once."""
 
 import multiprocessing
 import os
@@ -17,6 +17,6 @@ def forkserver() -> ForkServerContext:
     first = context.Process(target=str)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # the server does not get our `sys.path`
-        first.start()  # the one that waits for the imports
+        first.start()  # the first one waits for the imports
     first.join()
     return context

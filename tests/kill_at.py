@@ -1,4 +1,4 @@
-"""A process that is killed or interrupted at its n-th file operation: at the same point whenever a test is run."""
+"""Kills or interrupts a process at its n-th file operation, so at the same point in every test run."""
 
 import os
 import random
@@ -26,17 +26,17 @@ def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def along(total: int, times: int) -> list[int]:
-    """Operations at which to stop a piece of work and what goes on with it, at random points all along its way.
+def stopping_points(total: int, times: int) -> list[int]:
+    """Returns the operations at which to stop a piece of work and its continuations, at random points throughout.
 
-    What goes on never has less to do than was left, so none of them comes to its end before.
+    A continuation never has less to do than was left, so none of them finishes before it is stopped.
     """
     drawn = sorted(random.Random(0).sample(range(1, total + 1), times))
     return [point - before for before, point in pairwise([0, *drawn])]
 
 
-def but_times(results: Results) -> list[Record]:
-    """All that must not depend on how often a study was stopped, or where it ran."""
+def records_without_times(results: Results) -> list[Record]:
+    """Returns the records without times: what must not depend on interruptions or on where the study ran."""
     return [
         replace(r, latency=None, deciding=replace(r.deciding, seconds=0), training=replace(r.training, seconds=0))
         for r in results.records
@@ -44,16 +44,16 @@ def but_times(results: Results) -> list[Record]:
 
 
 class FileOperations:
-    """Counts what this process is about to change below a folder.
+    """Counts the changes that this process makes below a folder, just before each.
 
     An operation opens a file for writing, syncs, renames or removes it, makes or removes a folder, opens a database,
-    or is an SQL statement other than a query. Only for processes that serve no other purpose: it cannot be undone.
+    or is an SQL statement other than a query. Counting cannot be undone, so it needs a process of its own.
 
     Args:
         folder: operations elsewhere do not count.
         nth: the operation, from 1, just before which something happens; None only counts.
-        then: what happens: `die`, `interrupt` or another function. Statements count for `die` alone, since SQLite
-            swallows exceptions that are raised when it tells of them.
+        then: what happens: `die`, `interrupt` or another function. SQL statements count only for `die`, since SQLite
+            swallows exceptions raised in its trace callback.
 
     Attributes:
         number: of operations so far.
@@ -68,7 +68,7 @@ class FileOperations:
         sys.addaudithook(self._audit)
 
     def count(self) -> None:
-        """Counts an operation; a test may add some that cannot be seen from here."""
+        """Counts an operation; tests may call it for operations that are not detected."""
         self.number += 1
         if self.number == self._nth:
             self._then()

@@ -1,4 +1,4 @@
-"""A run folder as commit 523576c left it: version 1 of the store, whose keys held the release."""
+"""A run folder as written by commit 523576c: version 1 of the store, whose keys held the release."""
 
 from __future__ import annotations
 

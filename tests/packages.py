@@ -1,4 +1,4 @@
-"""Packages of others, as an installation would leave them on the path."""
+"""Installs packages of other authors, as an installer would leave them on the path."""
 
 import textwrap
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What takes long to import, for processes that start by the dozen."""
+"""Imports what takes long, for the fork server of the tests' processes."""
 
 from contextlib import suppress
 

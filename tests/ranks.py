@@ -1,4 +1,4 @@
-"""Several processes that form one group, for tests of data parallelism."""
+"""Runs work on several processes of one group, for tests of data parallelism."""
 
 import os
 import pickle
@@ -14,7 +14,7 @@ from forkserver import forkserver
 
 
 def on_ranks(world: int, folder: Path, work: Callable[..., Any], *arguments: Any, backend: str = "gloo") -> list[Any]:
-    """What ``work(rank, *arguments)`` returns on every rank; for objects that pickle."""
+    """Returns the results of ``work(rank, *arguments)`` on every rank; they must be picklable."""
     forkserver()
     mp.start_processes(_rank, (world, str(folder), backend, work, arguments), world, start_method="forkserver")
     return [pickle.loads((folder / f"{rank}.pickle").read_bytes()) for rank in range(world)]
@@ -32,4 +32,4 @@ def _rank(
     Path(folder, f"{rank}.pickle").write_bytes(pickle.dumps(found))
     if dist.is_initialized():
         dist.barrier()
-    os._exit(0)  # everything is written; gloo's threads, torn down in any order, may abort a process that ends well
+    os._exit(0)  # everything is written; gloo's threads may abort a successful process as they are torn down

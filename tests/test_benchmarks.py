@@ -26,7 +26,7 @@ def test_measure_cost_compares_all_contenders(tmp_path: Path) -> None:
     assert lookahead["own_memory"] <= lookahead["memory_limit"]
 
 
-def test_many_networks_compares_together_with_one_by_one(tmp_path: Path) -> None:
+def test_many_networks_compares_batched_with_serial_training(tmp_path: Path) -> None:
     out = tmp_path / "many.json"
     sizes = ["--device", "cpu", "--tasks", "3", "--rows", "200", "--epochs", "2", "--sample", "2", "--threads", "1"]
     command = [sys.executable, str(ROOT / "benchmarks" / "many_networks.py"), *sizes, "--json", str(out)]
@@ -40,7 +40,7 @@ def test_many_networks_compares_together_with_one_by_one(tmp_path: Path) -> None
     assert found["difference"] < 1e-3
 
 
-def test_select_speed_agrees_with_the_usual_way(tmp_path: Path) -> None:
+def test_select_speed_agrees_with_the_baseline(tmp_path: Path) -> None:
     out = tmp_path / "speed.json"
     sizes = ["--quick", "--sizes", "12", "--matrices", "planted", "random"]
     command = [sys.executable, str(ROOT / "benchmarks" / "select_speed.py"), *sizes, "--json", str(out)]
@@ -91,8 +91,8 @@ def test_truth_trains_every_subset_into_a_table(tmp_path: Path) -> None:
     assert (again.test == table.test)[..., table.subsets].all()
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own forward mode uses it
-def test_linearised_fine_tuning_sees_who_wants_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # used by torch's forward mode
+def test_linearised_fine_tuning_recognises_related_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     import numpy as np
     import torch
 

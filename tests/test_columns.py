@@ -1,4 +1,4 @@
-"""Tables in plain text stand straight, whatever script names are written in."""
+"""Columns of plain-text tables line up, whatever script the names are written in."""
 
 import sys
 from pathlib import Path
@@ -16,8 +16,8 @@ from fake_run import make_run
 TASKS = ("age", "年齢", "poids 😀", "वज़न", "ta\N{COMBINING ACUTE ACCENT}lla", "体重と身長と年齢と血圧と血糖値と脂質")
 
 
-def straight(rows: list[str]) -> bool:
-    """Whether lines that end with a number end below each other."""
+def columns_line_up(rows: list[str]) -> bool:
+    """Returns whether the lines that end with a number all end in the same column."""
     return len(rows) > 2 and len({cell_len(row) for row in rows}) == 1
 
 
@@ -25,16 +25,16 @@ def test_widths_are_those_of_a_terminal() -> None:
     assert [columns(task) for task in TASKS] == [cell_len(task) for task in TASKS]
 
 
-def test_affinities_and_groupings_stand_straight() -> None:
+def test_columns_of_affinities_and_groupings_line_up() -> None:
     affinity = Affinity.from_matrix(np.arange(36.0).reshape(6, 6), TASKS)
-    assert straight(str(affinity).splitlines()[1:7])
-    assert straight(str(select_groups(affinity, budget=3)).splitlines()[1:4])
+    assert columns_line_up(str(affinity).splitlines()[1:7])
+    assert columns_line_up(str(select_groups(affinity, budget=3)).splitlines()[1:4])
 
 
-def test_results_by_task_stand_straight(tmp_path: Path) -> None:
+def test_columns_of_results_by_task_line_up(tmp_path: Path) -> None:
     results = make_run(tmp_path, TASKS)
     lines = {(line.method, line.budget): line for line in results.table()}
     for width in (60, 80, 100):
         rows = tasks_table(results.problem, lines["mtl", None], lines["tag", 2], width)
-        assert straight(rows[1:])
+        assert columns_line_up(rows[1:])
         assert max(map(cell_len, rows)) <= width

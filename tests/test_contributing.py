@@ -30,34 +30,34 @@ def house_tree(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return house_tree
 
 
-def described(text: str) -> dict[str, str]:
-    """What the tree says about each path."""
+def descriptions(text: str) -> dict[str, str]:
+    """Returns what the tree says about each path."""
     tree = text.partition("<!-- tree -->\n")[2].partition("<!-- end of tree -->")[0]
     found: dict[str, str] = {}
     folders: list[str] = []
     for line in filter(None, tree.splitlines()):
         read = LINE.fullmatch(line)
         assert read, line
-        indent, folder, file, said = read.groups()
+        indent, folder, file, description = read.groups()
         del folders[len(indent) // 4 :]
         path = "".join(folders) + (folder or file)
         assert path not in found, path
-        found[path] = said or ""
+        found[path] = description or ""
         folders += [folder] if folder else []
     return found
 
 
 def files(source: Path) -> set[str]:
-    """All files but doors, and the folders they are in."""
-    held = [path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    folders = {folder for path in held for folder in path.relative_to(source).parents} - {Path()}
-    return {path.relative_to(source).as_posix() for path in held if path.name != "__init__.py"} | {
+    """Returns all files except `__init__.py`, and their folders."""
+    source_files = [path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    folders = {folder for path in source_files for folder in path.relative_to(source).parents} - {Path()}
+    return {path.relative_to(source).as_posix() for path in source_files if path.name != "__init__.py"} | {
         f"{folder.as_posix()}/" for folder in folders
     }
 
 
-def test_every_file_has_its_line_in_the_tree_and_nothing_else_has() -> None:
-    listed = described(TEXT)
+def test_the_tree_lists_every_file_and_nothing_else() -> None:
+    listed = descriptions(TEXT)
     assert sorted(files(SOURCE) - listed.keys()) == [], "run: python docs/house_tree.py"
     assert sorted(listed.keys() - files(SOURCE)) == [], "run: python docs/house_tree.py"
 
@@ -66,11 +66,11 @@ def test_the_tree_says_what_the_files_say(house_tree: ModuleType) -> None:
     assert house_tree.with_tree(TEXT, SOURCE) == TEXT, "run: python docs/house_tree.py"
 
 
-def test_every_file_says_in_a_sentence_what_it_is_about() -> None:
-    assert [path for path, said in described(TEXT).items() if not re.search(r"[.?!]$", said)] == []
+def test_every_file_is_described_by_a_sentence() -> None:
+    assert [path for path, description in descriptions(TEXT).items() if not re.search(r"[.?!]$", description)] == []
 
 
-def test_the_script_adds_what_is_new_and_drops_what_is_gone(tmp_path: Path) -> None:
+def test_the_script_adds_new_files_and_removes_deleted_ones(tmp_path: Path) -> None:
     for name, text in {
         "CONTRIBUTING.md": "# Before\n<!-- tree -->\n- **`gone/`**\n<!-- end of tree -->\n# After\n",
         "docs/house_tree.py": (ROOT / "docs" / "house_tree.py").read_text(encoding="utf-8"),
@@ -92,7 +92,7 @@ def test_the_script_adds_what_is_new_and_drops_what_is_gone(tmp_path: Path) -> N
     written = (tmp_path / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert written.startswith("# Before\n<!-- tree -->\n")
     assert written.endswith("<!-- end of tree -->\n# After\n")
-    assert described(written) == {
+    assert descriptions(written) == {
         "house/": "A house.",
         "house/room/": "A room.",
         "house/room/static/": "Scripts and styles of the page.",
@@ -102,7 +102,7 @@ def test_the_script_adds_what_is_new_and_drops_what_is_gone(tmp_path: Path) -> N
     }
 
 
-def test_paths_that_it_names_exist() -> None:
+def test_paths_that_contributing_names_exist() -> None:
     outside_tree = re.sub(r"<!-- tree -->.*<!-- end of tree -->|^```.*?^```$", "", TEXT, flags=re.DOTALL | re.MULTILINE)
     names = re.findall(r"`([\w/.]+(?:/[\w.]+|\.py|\.md|\.toml|\.yaml))`", outside_tree)
     assert len(names) > 10
@@ -110,7 +110,7 @@ def test_paths_that_it_names_exist() -> None:
     assert missing == []
 
 
-def test_every_room_is_in_the_layers() -> None:
+def test_every_package_is_in_the_layers() -> None:
     layers = re.search(r"^## Layers.*?^```text\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
     assert layers is not None
     rooms = {path.stem for path in (SOURCE / "tagalong").iterdir() if not path.name.startswith(("_", "py.typed"))}

@@ -17,13 +17,13 @@ from tagalong.disclaimer import GENERAL, disclaimer, find_sensitive_tasks
         ("religion", "religion"), ("Age", "age"), ("patientAge", "age"), ("health_status", "health"), ("ill", "health"),
     ],
 )  # fmt: skip
-def test_sensitive_tasks_are_named(task: str, trait: str) -> None:
+def test_names_of_sensitive_tasks_are_recognised(task: str, trait: str) -> None:
     assert find_sensitive_tasks([task, "depth"]) == {trait: [task]}
     assert task in disclaimer([task])
 
 
 @pytest.mark.parametrize("task", ["depth", "average", "package", "illumination", "embrace", "message", "0"])
-def test_other_tasks_are_not(task: str) -> None:
+def test_names_of_other_tasks_are_not(task: str) -> None:
     assert disclaimer([task]) == GENERAL
 
 

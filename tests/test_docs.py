@@ -1,4 +1,4 @@
-"""Every python and console block of README, CONTRIBUTING and docs runs, in order; what it prints is as shown.
+"""Every python and console block of README, CONTRIBUTING and docs runs, in order, and prints what is shown.
 
 Python blocks of a page share one namespace, all blocks of a page one folder. In a console block `$ ` starts a command,
 `> ` continues it, and the rest is what it prints. A block with a title is a file of that folder; a page with a
@@ -33,7 +33,7 @@ CLOCK = "time of measuring once"
 
 @dataclass
 class Block:
-    """A block, the line it starts at, and the text block right below it: what it prints."""
+    """A code block, the line it starts at, and the text block below it, which shows what it prints."""
 
     kind: str
     code: str
@@ -49,7 +49,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def write_files(page: Path, folder: Path) -> bool:
-    """Writes what a page shows as files; returns whether they are a package, with its entry points."""
+    """Writes the files that a page shows; returns whether they are a package, and installs its entry points."""
     files = dict(FILE.findall(page.read_text(encoding="utf-8")))
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -65,21 +65,21 @@ def _words(text: str) -> list[str]:
 
 
 def assert_printed(printed: str, shown: str) -> None:
-    """The same words, and numbers equal up to what another processor makes of them; seconds may differ."""
+    """Asserts the same words, and numbers equal up to differences between processors; seconds may differ."""
     assert _words(printed) == _words(shown)
     for ours, theirs in zip(printed.splitlines(), shown.splitlines(), strict=True):
         if CLOCK not in ours:
             for number, expected in zip(NUMBER.findall(ours), NUMBER.findall(theirs), strict=True):
-                assert float(number) == pytest.approx(float(expected), rel=0.05, abs=_last_digit(expected)), ours
+                assert float(number) == pytest.approx(float(expected), rel=0.05, abs=_rounding(expected)), ours
 
 
 def assert_same(printed: str, shown: str) -> None:
-    """Where nothing is trained every processor prints the same."""
+    """Asserts the same text, as every processor prints if nothing is trained."""
     assert printed.rstrip() == shown.rstrip()
 
 
-def _last_digit(number: str) -> float:
-    """What rounding may do to a number with decimals; whole numbers are counts."""
+def _rounding(number: str) -> float:
+    """Returns what rounding may change in a number with decimals; integers are counts."""
     decimals = len(number.partition(".")[2])
     return 1.5 * 10.0**-decimals if decimals else 0.0
 
@@ -93,7 +93,7 @@ def run_python(block: Block, page: Path, names: dict[str, object]) -> str:
 
 
 def run_command(command: str) -> str:
-    """What a terminal would show; tagalong's own commands run in this process."""
+    """Returns what a terminal would show; tagalong's own commands run in this process."""
     if not command.startswith("tagalong "):
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
         return done.stdout + done.stderr
@@ -105,7 +105,7 @@ def run_command(command: str) -> str:
 
 @pytest.mark.usefixtures("one_thread", "own_plugins")
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.* is deprecated:FutureWarning")  # Lightning 2.6 with torch 2.13
-@pytest.mark.filterwarnings("ignore:.*does not have many workers")  # Lightning's advice about one's machine
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")  # Lightning's advice about the machine
 @pytest.mark.filterwarnings("ignore:The number of training batches")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_blocks_run_and_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_every_cell_of_the_integrations_table_names_a_test_that_exists() -> None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_names_of_the_library_that_pages_mention_exist(page: Path) -> None:
+def test_names_of_the_library_in_pages_exist(page: Path) -> None:
     """Entry point groups are not names of the library, though they look like it."""
     groups = [f"tagalong.{group}" for group in ("commands", "estimators", "methods")]
     names = set(re.findall(r"`(tagalong(?:_paper)?(?:\.\w+)+)(?:\([^`]*)?`", page.read_text(encoding="utf-8")))
@@ -166,13 +166,13 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """The names that GitHub gives the headings of a page."""
+    """Returns the anchors that GitHub gives the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
+def test_links_between_pages_are_not_broken(page: Path) -> None:
     for path, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", prose(page)):
         if "://" in path:
             continue

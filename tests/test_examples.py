@@ -20,21 +20,21 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 
 
 def run(example: Path, folder: Path, *arguments: str) -> str:
-    """What the example prints; fewer steps than a user would take, and one thread beside other tests."""
+    """Returns what the example prints, with fewer steps than by default and one thread."""
     text = example.read_text(encoding="utf-8")
     for package in OPTIONAL.findall(text):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"needs {package}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    launcher = [*TORCHRUN, _leaving_at_once(folder)] if "torchrun" in text else []
+    launcher = [*TORCHRUN, _write_runner(folder)] if "torchrun" in text else []
     command = [sys.executable, "-W", "error", *launcher, str(example), "--steps", "60", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def _leaving_at_once(folder: Path) -> str:
-    """Runs a script and ends: gloo's threads, torn down in any order, may abort a process that ends well."""
+def _write_runner(folder: Path) -> str:
+    """Writes a script that runs another and exits at once, before gloo's threads may abort it."""
     script = folder / "leaving_at_once.py"
     script.write_text(
         "import os, runpy, sys\n"

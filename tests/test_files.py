@@ -50,9 +50,7 @@ def test_a_stream_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_readers_see_the_old_file_until_the_new_one_is_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readers_see_the_old_file_until_the_new_one_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, synced, sync = tmp_path / "file", [], os.fsync
     write_atomic(path, "old")
 
@@ -83,7 +81,7 @@ def test_objects_need_a_conversion(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("", "must be valid JSON, found Expecting value: line 1 column 1 (char 0); is it cut short?"),
         ('{"loss": NaN}', "must be valid JSON, found NaN, which is not JSON; is it cut short?"),
@@ -97,12 +95,12 @@ def test_objects_need_a_conversion(tmp_path: Path) -> None:
         ('{"format": "tagalong-example", "version": 2}', "is damaged: KeyError: 'loss'; train again"),
     ],
 )  # fmt: skip
-def test_a_file_that_cannot_be_read_says_why_and_what_to_do(tmp_path: Path, content: str, said: str) -> None:
+def test_the_error_for_an_unreadable_file_says_why_and_what_to_do(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(content)
     with pytest.raises(ExampleFileError) as caught:
         read(path)
-    assert str(caught.value) == f"{path} {said}"
+    assert str(caught.value) == f"{path} {message}"
 
 
 def test_several_versions_can_be_read(tmp_path: Path) -> None:
@@ -113,7 +111,7 @@ def test_several_versions_can_be_read(tmp_path: Path) -> None:
         read(path, (3, 2))
 
 
-def test_a_document_of_before_there_was_a_format_is_read_where_that_is_allowed(tmp_path: Path) -> None:
+def test_a_document_without_a_format_is_read_if_that_is_allowed(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"loss": 0.5}')
     assert read(path, (UNVERSIONED, 2)) == 0.5
@@ -122,12 +120,12 @@ def test_a_document_of_before_there_was_a_format_is_read_where_that_is_allowed(t
         read(path, (UNVERSIONED, 2))
 
 
-def test_a_missing_file_is_missing(tmp_path: Path) -> None:
+def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read(tmp_path / "a.json")
 
 
-def test_damage_is_told_without_references_to_arguments() -> None:
+def test_errors_about_damaged_files_do_not_refer_to_arguments() -> None:
     with pytest.raises(DocumentError) as caught, damage_reported("a.json"):
         raise InvalidInput("tasks", "must be distinct", "'a' twice")
     assert str(caught.value) == "a.json is damaged: 'tasks' must be distinct, found 'a' twice; write it again"

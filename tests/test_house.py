@@ -1,4 +1,4 @@
-"""The count of the house, on checkouts small enough to count by hand."""
+"""The statistics of the source tree, on checkouts small enough to count by hand."""
 
 import json
 import subprocess
@@ -30,8 +30,8 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return house_probe
 
 
-def write(root: Path, files: Mapping[str, str]) -> Path:
-    """A checkout with these files under `src/tagalong`; a path from its root begins with a slash."""
+def write_checkout(root: Path, files: Mapping[str, str]) -> Path:
+    """Writes a checkout with these files under `src/tagalong`; paths from its root begin with a slash."""
     for name, text in {"__init__.py": "", **files}.items():
         path = root / name[1:] if name.startswith("/") else root / "src" / "tagalong" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def test_files_lines_and_importers_are_counted(tmp_path: Path) -> None:
         "cellar.py": "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from .attic import Box\n",
         "kitchen.py": "def cook():\n    from tagalong.attic import Box\n",
     }
-    found = count(write(tmp_path, files), "--alone")
+    found = count(write_checkout(tmp_path, files), "--alone")
     assert (found["files"], found["lines"], found["largest_lines"], found["median_lines"]) == (6, 108, 100, 1.5)
     assert (found["short"], found["short_with_content"]) == (5, 3)
     assert found["one_importer"] == 1  # the box; the attic has two importers, the others none
@@ -95,7 +95,7 @@ def test_an_import_of_a_module_inside_another_room_goes_past_its_door(imports: M
         "cellar/_lazy.py": "def f():\n    from tagalong.attic.plan import x\n",
         "cellar/_typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..attic._box import Box\n",
     }
-    assert doors(imports, write(tmp_path, files))["src"] == [
+    assert doors(imports, write_checkout(tmp_path, files))["src"] == [
         "src/tagalong/cellar/_absolute.py: tagalong.attic._box",
         "src/tagalong/cellar/_lazy.py: tagalong.attic.plan",
         "src/tagalong/cellar/_plain.py: tagalong.attic._box",
@@ -121,7 +121,7 @@ def test_clients_import_nothing_private(imports: ModuleType, tmp_path: Path) -> 
         "/tests/test_loops.py": "from tagalong.integrations.loops import Loop\nfrom tagalong_paper import _private\n",
         "/docs/images/figure.py": "from tagalong.attic import Box\nfrom tagalong import attic, files\n",
     }
-    found = doors(imports, write(tmp_path, files))
+    found = doors(imports, write_checkout(tmp_path, files))
     assert found == {
         "src": ["src/tagalong/files.py: tagalong_paper", "src/tagalong_paper/deep/__init__.py: tagalong._names"],
         "tests": [
@@ -143,7 +143,7 @@ def test_imports_in_functions_close_cycles_and_those_for_types_do_not(imports: M
         "d.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .e import x\nelse:\n    x = 1\n",
         "e.py": "import typing\nfrom .d import x\nif typing.TYPE_CHECKING:\n    from .a import b\n",
     }
-    assert cycles(imports, write(tmp_path, files)) == [["tagalong.a", "tagalong.b", "tagalong.c"]]
+    assert cycles(imports, write_checkout(tmp_path, files)) == [["tagalong.a", "tagalong.b", "tagalong.c"]]
 
 
 @pytest.mark.parametrize(
@@ -160,16 +160,16 @@ def test_imports_in_functions_close_cycles_and_those_for_types_do_not(imports: M
 )
 def test_a_name_for_import_module_closes_a_cycle(imports: ModuleType, tmp_path: Path, text: str) -> None:
     files = {"attic.py": "from .cellar import shelf\n", "cellar/__init__.py": "", "cellar/shelf.py": text}
-    assert cycles(imports, write(tmp_path, files)) == [["tagalong.attic", "tagalong.cellar.shelf"]]
+    assert cycles(imports, write_checkout(tmp_path, files)) == [["tagalong.attic", "tagalong.cellar.shelf"]]
 
 
-def test_strings_say_nothing_where_nothing_is_imported_by_name(imports: ModuleType, tmp_path: Path) -> None:
+def test_strings_are_ignored_if_nothing_is_imported_by_name(imports: ModuleType, tmp_path: Path) -> None:
     files = {
         "attic.py": "from .cellar import shelf\n",
         "cellar/__init__.py": "",
         "cellar/shelf.py": "x = 'tagalong.attic'\n",
     }
-    assert cycles(imports, write(tmp_path, files)) == []
+    assert cycles(imports, write_checkout(tmp_path, files)) == []
 
 
 def test_a_lazy_door_reaches_what_it_names_and_a_child_may_not_use_it(imports: ModuleType, tmp_path: Path) -> None:
@@ -179,10 +179,10 @@ def test_a_lazy_door_reaches_what_it_names_and_a_child_may_not_use_it(imports: M
         "attic/_box.py": "from ._trunk import lid\n",
         "attic/_trunk.py": "def f():\n    from tagalong.attic import Box\n",
     }
-    assert cycles(imports, write(tmp_path, files)) == [
+    assert cycles(imports, write_checkout(tmp_path, files)) == [
         ["tagalong.attic", "tagalong.attic._box", "tagalong.attic._trunk"]
     ]
-    write(tmp_path, {"attic/_trunk.py": "import tagalong.attic._lid\n", "attic/_lid.py": ""})
+    write_checkout(tmp_path, {"attic/_trunk.py": "import tagalong.attic._lid\n", "attic/_lid.py": ""})
     assert cycles(imports, tmp_path) == []  # its package is imported on the way, but not by name
 
 
@@ -191,7 +191,7 @@ def test_allowed_lazy_imports_are_reported_apart(imports: ModuleType, tmp_path: 
         "affinity/__init__.py": "def settled():\n    from tagalong.group import select\n",
         "group/__init__.py": "from tagalong.affinity import settled\n",
     }
-    house = imports.read_house(write(tmp_path, files))
+    house = imports.read_house(write_checkout(tmp_path, files))
     edges, allowed = imports.run_time_edges(house, [])
     assert imports.cycles(edges) == []
     assert [str(taken) for taken in allowed] == ["src/tagalong/affinity/__init__.py:2: tagalong.group select"]
@@ -200,22 +200,22 @@ def test_allowed_lazy_imports_are_reported_apart(imports: ModuleType, tmp_path: 
     assert allowed == []
 
 
-def test_cycles_that_only_importing_shows_are_found(tmp_path: Path) -> None:
+def test_cycles_that_show_only_at_import_time_are_found(tmp_path: Path) -> None:
     files = {
         "attic/__init__.py": "import importlib\ncellar = importlib.import_module('tagalong.' + 'cel' + 'lar')\n",
         "cellar.py": "def f():\n    from tagalong.attic import cellar\n",
         "roof.py": "import a_package_that_nobody_has\n",
     }
-    found = count(write(tmp_path, files), "--alone", "--list")
+    found = count(write_checkout(tmp_path, files), "--alone", "--list")
     assert found["cycles"] == [["tagalong.attic", "tagalong.cellar"]]
     assert found["room_cycles"] == [["attic", "cellar"]]
     assert list(found["not_imported"]) == ["tagalong.roof"]
     assert "cycle: tagalong.attic tagalong.cellar" in found["printed"]
 
 
-def test_two_checkouts_stand_side_by_side(tmp_path: Path) -> None:
-    now = write(tmp_path / "now", {"attic.py": ""})
-    before = write(tmp_path / "before", {"attic.py": "", "cellar.py": "x = 1\n"})
+def test_two_checkouts_are_shown_side_by_side(tmp_path: Path) -> None:
+    now = write_checkout(tmp_path / "now", {"attic.py": ""})
+    before = write_checkout(tmp_path / "before", {"attic.py": "", "cellar.py": "x = 1\n"})
     assert "| before | now |" in count(now, "--against", str(before))["printed"].splitlines()[0]
     lines = count(now)["printed"].splitlines()
     assert lines[0].split() == ["|", "|", "523576c", "|", "now", "|"]
@@ -229,7 +229,7 @@ def inner(x): return (lambda: x)()
 def never(): return 0
 class C: y = inner(1)
 """
-    path = write(tmp_path, {"attic.py": text}) / "src" / "tagalong" / "attic.py"
+    path = write_checkout(tmp_path, {"attic.py": text}) / "src" / "tagalong" / "attic.py"
     names: dict[str, Any] = {}
     exec(compile(text, str(path), "exec"), names)
     visits = probe.Visits(str(tmp_path / "src"))
@@ -245,7 +245,7 @@ class C: y = inner(1)
 @pytest.mark.parametrize(
     "work", ["`tagalong run table.csv --methods mtl,stl,tag`", "a measured call", "`select_groups`"]
 )
-def test_work_is_watched_in_this_tree(tmp_path: Path, work: str) -> None:
+def test_workloads_can_be_traced_in_this_tree(tmp_path: Path, work: str) -> None:
     asked = {"what": work, "src": str(ROOT.resolve() / "src"), "answer": str(tmp_path / "answer.json")}
     command = [sys.executable, str(BENCHMARKS / "house_probe.py")]
     done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=False)

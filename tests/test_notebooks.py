@@ -1,4 +1,4 @@
-"""What notebooks show: small tables, escaped, without scripts."""
+"""HTML for notebooks: small tables, escaped, without scripts."""
 
 import re
 from dataclasses import replace
@@ -38,7 +38,7 @@ def test_tables_are_escaped_and_need_no_script(shown: object) -> None:
     assert 'scope="row"' in html
 
 
-def test_sure_affinities_have_a_colour_and_unsure_ones_none() -> None:
+def test_only_affinities_beyond_their_noise_have_a_colour() -> None:
     cells = re.findall(r"<td[^>]*>[^<]*</td>", affinity()._repr_html_())
     assert "33, 102, 172" in cells[1]
     assert "178, 24, 43" in cells[2]

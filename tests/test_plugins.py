@@ -1,4 +1,4 @@
-"""Plug-ins: found by entry points or registered by hand, imported when used, warned about once."""
+"""Plug-ins: found by entry points or registered in code, imported when used, with one warning each."""
 
 import re
 import sys
@@ -28,15 +28,15 @@ POINTS = """
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Installs a package while a test runs."""
 
-    def added(name: str, entry_points: str, **modules: str) -> None:
+    def install_package(name: str, entry_points: str, **modules: str) -> None:
         monkeypatch.syspath_prepend(str(install(tmp_path / name, name, entry_points, **modules)))
 
-    yield added
+    yield install_package
     for name in [name for name in sys.modules if name.endswith("_module")]:
         del sys.modules[name]
 
 
-def test_what_is_declared_is_found_and_not_imported(package) -> None:
+def test_declared_plugins_are_found_and_not_imported(package) -> None:
     package("early", POINTS.format("early"), early_module="made = 3")
     found = find_plugins("estimators")["early"]
     assert (found.value, found.package, str(found)) == (
@@ -68,27 +68,27 @@ def test_packages_are_found_in_the_order_of_their_names(package) -> None:
         ("made = (", "'(' was never closed"),
     ],
 )
-def test_a_broken_one_is_one_warning_and_hides_no_other(package, caplog, source: str, why: str) -> None:
+def test_a_broken_plugin_is_one_warning_and_hides_no_other(package, caplog, source: str, why: str) -> None:
     package("broken", POINTS.format("broken"), broken_module=source)
     package("fine", POINTS.format("fine"), fine_module="made = 3")
     for _ in range(2):
         loaded = load_plugins("estimators")
         assert "broken" not in loaded
         assert loaded["fine"] == 3
-    (said,) = caplog.messages
-    assert said.startswith(f"the estimator 'broken' of broken_module:made cannot be loaded: {why}")
-    assert "\n" not in said
+    (message,) = caplog.messages
+    assert message.startswith(f"the estimator 'broken' of broken_module:made cannot be loaded: {why}")
+    assert "\n" not in message
 
 
 def test_entry_points_that_cannot_be_read_are_one_warning_and_hide_no_others(package, caplog) -> None:
     package("fine", "[tagalong.estimators]\ngood = fine_module:made", fine_module="made = 1")
     package("unfit", "[tagalong.estimators]\na line without a value")
     assert list(find_plugins("estimators")) == list(find_plugins("estimators")) == ["good"]
-    (said,) = caplog.messages
-    assert said.startswith("the entry points of unfit cannot be read: ")
+    (message,) = caplog.messages
+    assert message.startswith("the entry points of unfit cannot be read: ")
 
 
-def test_of_two_with_the_same_name_the_first_is_used(package, caplog) -> None:
+def test_the_first_of_two_plugins_with_the_same_name_is_used(package, caplog) -> None:
     point = "[tagalong.estimators]\nsame = {}_module:made\n"
     package("alpha", point.format("alpha"), alpha_module="made = 1")
     package("beta", point.format("beta"), beta_module="made = 2")
@@ -98,7 +98,7 @@ def test_of_two_with_the_same_name_the_first_is_used(package, caplog) -> None:
     ]
 
 
-def test_none_takes_the_name_of_what_is_there(package, caplog) -> None:
+def test_a_plugin_cannot_replace_a_built_in(package, caplog) -> None:
     package("tag", "[tagalong.methods]\ntag = tag_module:made\na+b = tag_module:made\n", tag_module="made = 1")
     assert method_names().count("tag") == 1
     assert "a+b" not in method_names()
@@ -109,14 +109,14 @@ def test_none_takes_the_name_of_what_is_there(package, caplog) -> None:
     ]
 
 
-def test_what_is_registered_by_hand_comes_before_what_is_declared(package, caplog) -> None:
+def test_plugins_registered_in_code_take_precedence_over_declared_ones(package, caplog) -> None:
     package("early", POINTS.format("early"), early_module="made = 3")
     register(estimators={"early": len, "late": "early_module:made"})
     assert load_plugins("estimators") == {"early": len, "late": 3}
     assert caplog.messages == ["the estimator 'early' of early_module:made is not used: builtins:len has the same name"]
 
 
-def test_the_same_may_be_registered_again_and_another_not(caplog) -> None:
+def test_only_the_same_object_may_be_registered_again(caplog) -> None:
     def made() -> int:
         return 1
 
@@ -155,7 +155,7 @@ class Drop(Estimator):
         return seen.before - seen.after
 
 
-def test_methods_and_estimators_are_known_once_registered(caplog) -> None:
+def test_registered_methods_and_estimators_are_known(caplog) -> None:
     import torch
 
     register(methods={"ours": Mtl, "number": 3}, estimators={"drop": Drop, "function": lambda problem, seed: None})
@@ -181,7 +181,7 @@ REGISTRIES = {
 
 
 @pytest.fixture
-def same_registries(monkeypatch: pytest.MonkeyPatch) -> None:
+def restore_registries(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         ("tagalong.measure.estimators", "_estimators"),
         ("tagalong.study.methods.registry", "_methods"),
@@ -191,9 +191,9 @@ def same_registries(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(registry, "entries", dict(registry.entries))
 
 
-@pytest.mark.usefixtures("same_registries")
+@pytest.mark.usefixtures("restore_registries")
 @pytest.mark.parametrize("noun", REGISTRIES)
-def test_registries_look_alike(package, caplog, noun: str) -> None:
+def test_all_registries_behave_alike(package, caplog, noun: str) -> None:
     register_one, names, make, made, name = REGISTRIES[noun]
     with pytest.raises(InvalidInput, match=f"must be a known {noun}, found 'dorp'; there are "):
         make("dorp")
@@ -215,13 +215,13 @@ def test_registries_look_alike(package, caplog, noun: str) -> None:
     ]
 
 
-@pytest.mark.usefixtures("same_registries")
+@pytest.mark.usefixtures("restore_registries")
 def test_an_estimator_is_registered_by_its_own_name() -> None:
     with pytest.raises(InvalidInput, match=r"^`estimator` must have the name 'fall', found 'drop'$"):
         register_estimator("fall", Drop())
 
 
-def test_a_broken_method_is_refused_when_it_is_used(package, caplog) -> None:
+def test_a_broken_method_is_an_error_when_it_is_used(package, caplog) -> None:
     package("broken", "[tagalong.methods]\nbroken = broken_module:made\n", broken_module="import no_such_package")
     assert "broken" in method_names()
     assert make_method("mtl").name == "mtl"

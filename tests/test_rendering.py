@@ -70,7 +70,7 @@ def test_empty_headings_have_no_line() -> None:
     assert table.lines() == ["weight  3×4"]
 
 
-def test_styles_are_painted_around_the_text_alone() -> None:
+def test_styles_are_applied_to_the_text_only() -> None:
     table = TextTable("task", "loss", numbers=["loss"])
     table.add_row("age", Styled("1.5", "dim"))
     painted = table.lines(paint=lambda text, style: f"<{style}>{text}</{style}>")
@@ -86,7 +86,7 @@ def test_wrapped_lines_fit_and_lose_no_word(text: str, width: int) -> None:
     assert "".join("".join(lines).split()) == "".join(text.split())
 
 
-def test_whole_words_stay_whole() -> None:
+def test_words_are_not_broken() -> None:
     path = "runs/a_rather_long_name/results.json"
     assert wrap(f"see {path} for more", 12, break_words=False) == ["see", path, "for more"]
 

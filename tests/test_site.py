@@ -1,4 +1,4 @@
-"""The documentation as a site: built without a network, complete, and quiet in a browser."""
+"""The documentation site: built without network access, complete, and without errors in a browser."""
 
 import os
 import re
@@ -35,7 +35,7 @@ cli()
 
 
 def build(root: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """As `make docs` does, by a process that can reach nothing."""
+    """Builds the site as `make docs` does, in a process without network access."""
     command = [sys.executable, "-c", OFFLINE, "build", "--strict", "--site-dir", str(folder)]
     without_notice = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     return subprocess.run(command, cwd=root, env=without_notice, capture_output=True, text=True)
@@ -61,8 +61,8 @@ def test_broken_links_stop_the_build(tmp_path: Path) -> None:
     assert "#nothing" in built.stderr
 
 
-class Wanted(HTMLParser):
-    """What a page makes a browser fetch; links that are only followed do not count."""
+class FetchedAddresses(HTMLParser):
+    """Collects the addresses that a page makes a browser fetch; links to follow do not count."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) >= len(PAGES)
     for page in pages:
-        addresses = Wanted(page).addresses
+        addresses = FetchedAddresses(page).addresses
         assert [one for one in addresses if re.match(r"(\w+:)?//", one)] == [], page
     for style in site.rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style.read_text(encoding="utf-8")), style
@@ -103,7 +103,7 @@ def test_everything_a_door_exports_is_in_the_reference(site: Path, module: str) 
     assert [name for name in exported if f'id="{module}.{name}"' not in page] == []
 
 
-def test_what_tagalong_itself_exports_is_on_the_front_page_of_the_reference(site: Path) -> None:
+def test_the_exports_of_tagalong_are_on_the_front_page_of_the_reference(site: Path) -> None:
     page = (site / "api" / "index.html").read_text(encoding="utf-8")
     names = [name for name in tagalong.__all__ if not name.startswith("_")]
     assert [name for name in names if not re.search(rf'href="\w+\.html#tagalong\.\w+\.{name}"', page)] == []
@@ -122,7 +122,7 @@ def test_examples_of_docstrings_are_shown_as_code(site: Path) -> None:
     assert [page.name for page in (site / "api").glob("*.html") if "<blockquote" in page.read_text("utf-8")] == []
 
 
-def test_equations_are_drawn_by_the_browser_alone(site: Path) -> None:
+def test_equations_need_only_the_browser(site: Path) -> None:
     equations = (ROOT / "docs" / "method.md").read_text(encoding="utf-8").count("$$") // 2
     page = (site / "method.html").read_text(encoding="utf-8")
     assert page.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">') == equations > 0
@@ -143,7 +143,7 @@ def test_quoted_results_are_those_of_the_sample_report_and_the_benchmark() -> No
 
 
 @pytest.fixture
-def opened(browser: Any, site: Path) -> Iterator[Any]:
+def open_page(browser: Any, site: Path) -> Iterator[Any]:
     """Opens pages from the disk, on a phone; none may complain or fetch anything from elsewhere."""
     complaints: list[str] = []
     context = browser.new_context(viewport={"width": 375, "height": 800}, has_touch=True, is_mobile=True)
@@ -152,11 +152,11 @@ def opened(browser: Any, site: Path) -> Iterator[Any]:
     shown.on("pageerror", lambda error: complaints.append(f"{shown.url}: {error}"))
     shown.on("request", lambda request: complaints.append(request.url) if outside(request.url, site) else None)
 
-    def open_page(page: str) -> Any:
+    def open_in_browser(page: str) -> Any:
         shown.goto((site / f"{page}.html").as_uri())
         return shown
 
-    yield open_page
+    yield open_in_browser
     context.close()
     assert complaints == []
 
@@ -165,9 +165,9 @@ def outside(address: str, site: Path) -> bool:
     return not address.startswith((site.as_uri(), "about:", "data:"))
 
 
-def test_no_page_needs_sideways_scrolling_on_a_phone(opened: Any) -> None:
+def test_no_page_needs_sideways_scrolling_on_a_phone(open_page: Any) -> None:
     for page in PAGES:
-        shown = opened(page)
+        shown = open_page(page)
         assert shown.evaluate("document.documentElement.scrollWidth") == 375, page
         assert shown.locator("h1").count() == 1, page
         assert shown.locator("img").evaluate_all("all => all.filter((one) => !one.naturalWidth || !one.alt)") == [], (
@@ -175,9 +175,9 @@ def test_no_page_needs_sideways_scrolling_on_a_phone(opened: Any) -> None:
         )
 
 
-def test_search_works_from_the_disk(opened: Any) -> None:
-    shown = opened("start")
+def test_search_works_from_the_disk(open_page: Any) -> None:
+    shown = open_page("start")
     shown.locator(".md-header__button[for=__search]").click()
     shown.locator(".md-search__input").press_sequentially("momentum")
-    # Not those that are there now: what is found for the first letters gives way while one types.
+    # Not the results shown now: those for the first letters are replaced while typing.
     shown.locator('.md-search-result__link[href*="affinity.html"]').first.wait_for()

@@ -1,4 +1,4 @@
-"""Hostile tables: every command reads the same files, and refuses the same ones with the same words."""
+"""Unusual and invalid tables: every command reads the same files and gives the same errors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def read_verdict(path: Path) -> Any:
     return results.verdict(), results.records
 
 
-# What each command reads, and the function that it reads it with.
+# The input of each command, and the function that reads it.
 READERS: dict[str, tuple[Rows, Callable[[Path], Any]]] = {
     "group": (SQUARE, read_square),
     "group, results": (RESULTS, lambda path: read_table(path).scores),
@@ -86,15 +86,15 @@ def with_decimal_commas(rows: Rows) -> Rows:
 
 
 def with_quoted_newlines(rows: Rows) -> Rows:
-    """Every row takes two lines: its last cell ends with a line break, which is dropped like other space."""
+    """Spreads every row over two lines: its last cell ends with a line break, which is stripped like other space."""
     return [[*row[:-1], f'"{row[-1]}\n"'] for row in rows]
 
 
 def archive(**files: str) -> bytes:
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as made:
+    with zipfile.ZipFile(packed, "w") as archive_file:
         for name, text in files.items():
-            made.writestr(name, text)
+            archive_file.writestr(name, text)
     return packed.getvalue()
 
 
@@ -128,7 +128,7 @@ ACCEPTED: dict[str, Callable[[Rows], bytes]] = {
     # Every new row has a prediction, also one without values.
     [pair for pair in product(READERS, ACCEPTED) if pair != ("predict", "rows of separators")],
 )
-def test_every_command_reads_it(tmp_path: Path, command: str, what: str) -> None:
+def test_every_command_reads_unusual_tables(tmp_path: Path, command: str, what: str) -> None:
     rows, read = READERS[command]
     path = tmp_path / "table.csv"
     path.write_bytes(text_of(rows).encode())
@@ -145,7 +145,7 @@ def with_another_cell(rows: Rows, number: int) -> Rows:
     return [[*row, "9"] if at == number else row for at, row in enumerate(rows)]
 
 
-REFUSED: dict[str, tuple[Callable[[Rows], bytes], str]] = {
+INVALID: dict[str, tuple[Callable[[Rows], bytes], str]] = {
     "empty": (lambda rows: b"", "{file} is empty"),
     "only a mark": (lambda rows: "".encode("utf-8-sig"), "{file} is empty"),
     "only blank lines": (lambda rows: b"\r\n \n\n", "{file} is empty"),
@@ -219,18 +219,18 @@ REFUSED: dict[str, tuple[Callable[[Rows], bytes], str]] = {
 
 def expected_words(path: object, rows: Rows, what: str) -> str:
     width = len(rows[0])
-    return REFUSED[what][1].format(file=path, width=width, less=width - 1, more=width + 1, last=rows[0][-1])
+    return INVALID[what][1].format(file=path, width=width, less=width - 1, more=width + 1, last=rows[0][-1])
 
 
 @pytest.mark.parametrize(
     ("command", "what"),
     # A file of costs has two columns, whatever they are called.
-    [pair for pair in product(READERS, REFUSED) if pair != ("group, costs", "repeated column")],
+    [pair for pair in product(READERS, INVALID) if pair != ("group, costs", "repeated column")],
 )
-def test_every_command_refuses_it_with_the_same_words(tmp_path: Path, command: str, what: str) -> None:
+def test_every_command_rejects_invalid_tables_with_the_same_message(tmp_path: Path, command: str, what: str) -> None:
     rows, read = READERS[command]
     path = tmp_path / "table.csv"
-    path.write_bytes(REFUSED[what][0](rows))
+    path.write_bytes(INVALID[what][0](rows))
     with pytest.raises(InvalidInput) as caught:
         read(path)
     assert expected_words(path, rows, what) in [problem.render() for problem in caught.value.problems]
@@ -246,7 +246,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("what", ["empty", "header only", "short row", "zip of two", "NUL bytes"])
-def test_the_command_line_says_the_same(
+def test_the_command_line_gives_the_same_message(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -263,14 +263,14 @@ def test_the_command_line_says_the_same(
         "verdict": (LOSSES, ["verdict", "table.csv"]),
     }
     for command, (rows, arguments) in commands.items():
-        Path("table.csv").write_bytes(REFUSED[what][0](rows))
+        Path("table.csv").write_bytes(INVALID[what][0](rows))
         capsys.readouterr()
         assert main(arguments) == 2, command
         assert capsys.readouterr().err.strip() == f"tagalong: {expected_words('table.csv', rows, what)}", command
 
 
 @every_command
-def test_a_missing_file_is_named(tmp_path: Path, command: str) -> None:
+def test_the_error_names_a_missing_file(tmp_path: Path, command: str) -> None:
     path = tmp_path / "none.csv"
     kind = FileNotFoundError if command == "affinity" else TableError
     with pytest.raises(kind, match=r"none\.csv"):
@@ -278,7 +278,7 @@ def test_a_missing_file_is_named(tmp_path: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["", "NA", "n/a", "#N/A", "<NA>", "NaN", "null", "?", "."])
-def test_missing_values_have_the_same_words_everywhere(tmp_path: Path, word: str) -> None:
+def test_missing_values_are_written_the_same_way_everywhere(tmp_path: Path, word: str) -> None:
     path = tmp_path / "table.csv"
     path.write_text(f"source,a,b\na,{word},1\nb,2,{word}\n")
     np.testing.assert_array_equal(Affinity.from_csv(path).mean, [[np.nan, 1], [2, np.nan]])
@@ -286,7 +286,7 @@ def test_missing_values_have_the_same_words_everywhere(tmp_path: Path, word: str
     np.testing.assert_array_equal(read_columns(path)["a"], [np.nan, 2])
     path.write_text(f"group,a,b\na,1,{word}\nb,{word},2\na+b,3,4\n")
     assert read_table(path).scores[frozenset("a")] == {"a": 1.0}
-    if word != "NaN":  # of a loss it says that training failed
+    if word != "NaN":  # for a loss it means that training failed
         path.write_text(f"network,seed,task,val_loss,test_loss\na,0,a,{word},1\n")
         with pytest.raises(TableError, match="is not filled in yet: val_loss of a"):
             verdict_from_csv(path)
@@ -300,7 +300,7 @@ def test_names_stay_text(tmp_path: Path) -> None:
     assert verdict_from_csv(path).problem.tasks == ("007",)
 
 
-def test_codes_with_underscores_are_no_numbers(tmp_path: Path) -> None:
+def test_codes_with_underscores_are_not_numbers(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("source,a\na,1_0\n")
     for read in (Affinity.from_csv, read_table):
@@ -337,7 +337,7 @@ def test_many_wrong_rows_are_counted(tmp_path: Path) -> None:
     assert str(last) == f"{path} must have 2 cells in each row, found 1,002 more rows of another length"
 
 
-def test_a_file_is_never_taken_for_an_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_never_mistaken_for_an_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("scores").write_bytes(b"")
     with pytest.raises(TableError, match=r"^the file scores is empty$"):
@@ -423,7 +423,7 @@ def test_every_command_reads_parquet(tmp_path: Path, command: str) -> None:
 
 
 @every_command
-def test_parquet_without_a_reader_names_the_line_that_installs_it(
+def test_the_error_without_a_parquet_reader_says_how_to_install_one(
     tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tagalong.tabular.is_installed", lambda package: package == "pandas")
@@ -445,7 +445,7 @@ def test_tables_are_read_without_pandas(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", [7, [1, 2], np.zeros((3, 2)), [{"a": 1}, 2]])
-def test_other_sources_are_refused(source: Any) -> None:
+def test_invalid_sources_are_rejected(source: Any) -> None:
     with pytest.raises(TableError, match=r"^`data` must be a file, a DataFrame, a mapping from names to columns, or"):
         Problem.from_table(source, ["y"])
 

@@ -1,4 +1,4 @@
-"""What `show_versions` prints, and the names that `import tagalong` offers without loading anything."""
+"""The output of `show_versions`, and the names that `import tagalong` offers without loading large packages."""
 
 import re
 import subprocess
@@ -33,7 +33,7 @@ def test_as_dict_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
-def test_a_package_that_is_missing_is_shown_as_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_shown_as_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib.metadata import PackageNotFoundError
 
     def version(package: str) -> str:

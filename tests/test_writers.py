@@ -1,4 +1,4 @@
-"""Every file of the library is written by `tagalong.files`, so that none is ever half a file."""
+"""Every file of the library is written by `tagalong.files`, so that none is ever incomplete."""
 
 import ast
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def writing_calls(tree: ast.AST) -> Iterator[str]:
 
 
 def safe_names(tree: ast.AST) -> set[str]:
-    """Variables that are atomic files or buffers in memory, wherever they are assigned."""
+    """Returns the variables that are atomic files or buffers in memory, wherever they are assigned."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.withitem) and ast.unparse(node.context_expr).startswith("open_atomic("):
@@ -78,7 +78,7 @@ def writes(name: str, call: ast.Call) -> bool:
     return any(set(word) <= set("rwaxbt+") and set(word) & set("wax+") for word in words)
 
 
-def test_files_are_written_by_the_writer_alone() -> None:
+def test_files_are_written_only_by_the_writer() -> None:
     found = set()
     for file in sorted(SOURCE.rglob("*.py")):
         path = file.relative_to(SOURCE).as_posix()
@@ -127,5 +127,5 @@ def test_other_ways_of_writing_are_found(code: str) -> None:
         "text.replace('a', 'w')",
     ],
 )
-def test_reading_and_the_writer_are_not(code: str) -> None:
+def test_reading_and_the_writer_are_not_reported(code: str) -> None:
     assert list(writing_calls(ast.parse(code))) == []

@@ -1,4 +1,4 @@
-"""Slow, plain versions of what the affinity room computes with arrays."""
+"""Slow, direct versions of what `tagalong.affinity` computes with arrays."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ Floats = NDArray[np.float64]
 
 
 def slow_average(history: Floats, null: Floats, average: str, trim: float = 0.05) -> Floats:
-    """Average of every pair, one value at a time."""
+    """Returns the average of every pair, one value at a time."""
     _, n, _ = history.shape
     result = np.full((n, n), nan)
     for target in range(n):
-        onto = slow_aligned(history[:, :, target], null[:, target])
+        onto = slow_alignment(history[:, :, target], null[:, target])
         means = [_mean([row[i] for row in onto if isfinite(row[i])]) for i in range(n)]
         for source in range(n):
             kept = []
             for row in onto:
                 if not isfinite(row[source]):
                     continue
-                kept.append(row[source] - (0.0 if average == "mean" else _common(row, means, target)))
-            result[source, target] = slow_cut(kept, average, trim)
+                kept.append(row[source] - (0.0 if average == "mean" else _common_term(row, means, target)))
+            result[source, target] = slow_average_of_values(kept, average, trim)
     return result
 
 
-def _common(row: list[float], means: list[float], target: int) -> float:
-    """What a complete step did to all sources alike; the target is one of them only beside a single other one."""
+def _common_term(row: list[float], means: list[float], target: int) -> float:
+    """Returns what a complete step did to all sources; the target counts only if there is a single other source."""
     present = [i for i in range(len(row)) if isfinite(row[i])]
     others = [i for i in present if i != target]
     counted, known = present, [i for i in range(len(row)) if isfinite(means[i])]
@@ -41,8 +41,8 @@ def _common(row: list[float], means: list[float], target: int) -> float:
     return _mean([row[i] for i in counted]) - _mean([means[i] for i in counted])
 
 
-def slow_aligned(onto: Floats, null: Floats) -> list[list[float]]:
-    """Rows (steps) of one target, raw steps brought to the level of the relative ones."""
+def slow_alignment(onto: Floats, null: Floats) -> list[list[float]]:
+    """Returns the steps of one target, with raw steps shifted to the level of the relative ones."""
     rows = [list(map(float, row)) for row in onto]
     relative = [row for row, zero in zip(rows, null, strict=True) if isfinite(zero)]
     raw = [row for row, zero in zip(rows, null, strict=True) if not isfinite(zero)]
@@ -56,7 +56,7 @@ def slow_aligned(onto: Floats, null: Floats) -> list[list[float]]:
     return [row if isfinite(zero) else [value + shift for value in row] for row, zero in zip(rows, null, strict=True)]
 
 
-def slow_cut(values: list[float], average: str, trim: float) -> float:
+def slow_average_of_values(values: list[float], average: str, trim: float) -> float:
     values = sorted(values)
     if average == "mean" or not values:
         return _mean(values)
@@ -69,7 +69,7 @@ def _mean(values: list[float]) -> float:
 
 
 def ar1(rng: np.random.Generator, steps: int, shape: tuple[int, ...], rho: float) -> Floats:
-    """Stationary AR(1) series with variance one."""
+    """Returns stationary AR(1) series with variance one."""
     series = np.empty((steps, *shape))
     series[0] = rng.standard_normal(shape)
     for step in range(1, steps):
@@ -78,7 +78,7 @@ def ar1(rng: np.random.Generator, steps: int, shape: tuple[int, ...], rho: float
 
 
 def ar1_mean_deviation(steps: int, rho: float) -> float:
-    """True standard deviation of the mean of such a series."""
+    """Returns the true standard deviation of the mean of an AR(1) series."""
     lags = np.arange(1, steps)
     return float(np.sqrt((1 + 2 * ((1 - lags / steps) * rho**lags).sum()) / steps))
 
@@ -88,7 +88,7 @@ values = st.floats(-100, 100, allow_subnormal=False).map(lambda value: round(val
 
 @st.composite
 def histories(draw: st.DrawFn, missing: bool = False, max_steps: int = 12) -> tuple[Floats, Floats]:
-    """A history and its null steps. Steps that miss a source are relative; complete ones may be raw."""
+    """Draws a history and its null steps; steps that miss a source are relative, complete ones may be raw."""
     n = draw(st.integers(1, 4))
     steps = draw(st.integers(1, max_steps))
     history = draw(npst.arrays(np.float64, (steps, n, n), elements=values))

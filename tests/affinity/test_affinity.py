@@ -19,7 +19,7 @@ def small(**settings: object) -> Affinity:
     )
 
 
-def test_arrays_are_read_only_and_cut_off_from_the_callers() -> None:
+def test_arrays_are_read_only_copies() -> None:
     history = np.zeros((2, 2, 2))
     affinity = Affinity.from_history(history, ["a", "b"])
     history[:] = 7
@@ -64,7 +64,7 @@ def test_count_is_the_number_of_values_of_each_pair() -> None:
     assert affinity.steps.tolist() == [0, 1, 2]
 
 
-def test_nothing_measured_yet_is_all_nan() -> None:
+def test_an_affinity_without_measurements_is_all_nan() -> None:
     affinity = Affinity.from_history([], ["a", "b"])
     assert affinity.history.shape == (0, 2, 2)
     assert affinity.null.shape == (0, 2)
@@ -73,7 +73,7 @@ def test_nothing_measured_yet_is_all_nan() -> None:
     assert not affinity.count.any()
 
 
-def test_from_matrix_names_unnamed_tasks_and_knows_no_error() -> None:
+def test_from_matrix_names_tasks_by_number_and_has_no_errors() -> None:
     affinity = Affinity.from_matrix([[np.nan, 2], [3, 4]])
     assert affinity.tasks == ("0", "1")
     assert affinity.count.tolist() == [[0, 1], [1, 1]]
@@ -81,7 +81,7 @@ def test_from_matrix_names_unnamed_tasks_and_knows_no_error() -> None:
     assert affinity.history.shape == (0, 2, 2)
 
 
-def test_from_matrix_with_targets_in_rows_turns_everything() -> None:
+def test_from_matrix_with_targets_in_rows_transposes_everything() -> None:
     affinity = Affinity.from_matrix(
         [[1, 2], [3, 4]], axis="target", stderr=[[0.1, 0.2], [0.3, 0.4]], count=[[1, 2], [3, 4]]
     )
@@ -90,7 +90,7 @@ def test_from_matrix_with_targets_in_rows_turns_everything() -> None:
     assert affinity.count[0, 1] == 3
 
 
-def test_settings_come_back_as_json_would_give_them() -> None:
+def test_settings_are_converted_as_json_would() -> None:
     assert small(shape=(1, 2)).settings["shape"] == [1, 2]
 
 
@@ -131,7 +131,7 @@ def test_average_is_recorded_and_taken_from_settings() -> None:
         ),
     ],
 )
-def test_from_history_says_what_is_wrong(arguments: dict[str, object], message: str) -> None:
+def test_the_error_of_from_history_says_what_is_wrong(arguments: dict[str, object], message: str) -> None:
     usual: dict[str, object] = {"history": np.zeros((2, 2, 2)), "tasks": ["a", "b"]}
     with pytest.raises(ValueError, match=message):
         Affinity.from_history(**(usual | arguments))  # type: ignore[arg-type]
@@ -150,32 +150,32 @@ def test_from_history_says_what_is_wrong(arguments: dict[str, object], message: 
         ({"count": [[1, 2], [3, 0.5]]}, "`count` must be an array of numbers"),
     ],
 )
-def test_from_matrix_says_what_is_wrong(arguments: dict[str, object], message: str) -> None:
+def test_the_error_of_from_matrix_says_what_is_wrong(arguments: dict[str, object], message: str) -> None:
     usual: dict[str, object] = {"matrix": [[1, 2], [3, 4]]}
     with pytest.raises(ValueError, match=message):
         Affinity.from_matrix(**(usual | arguments))  # type: ignore[arg-type]
 
 
-def test_all_problems_are_named_at_once() -> None:
+def test_one_error_lists_all_problems() -> None:
     with pytest.raises(ValueError, match="several problems") as caught:
         Affinity.from_history(np.full((2, 2, 2), np.inf), ["a", "a"], [3, 1], null=np.zeros((1, 2)))
     for argument in ("`tasks`", "`history`", "`steps`", "`null`"):
         assert argument in str(caught.value)
 
 
-def test_between_takes_first_and_leaves_last_out() -> None:
+def test_between_includes_the_first_step_and_excludes_the_last() -> None:
     part = small().between(5, 20)
     assert part.steps.tolist() == [5, 10, 15]
     np.testing.assert_allclose(part.mean, small().history[1:4].mean(axis=0))
     assert not part.skipped
 
 
-def test_between_without_a_step_names_the_steps_there_are() -> None:
+def test_the_error_of_between_without_a_step_names_the_available_steps() -> None:
     with pytest.raises(ValueError, match=r"found none with 6 <= step < 9; steps run from 0 to 25"):
         small().between(6, 9)
 
 
-def test_every_takes_each_nth_measured_step() -> None:
+def test_every_selects_each_nth_measured_step() -> None:
     assert small().every(2).steps.tolist() == [0, 10, 20]
     np.testing.assert_array_equal(small().every(1).mean, small().mean)
     with pytest.raises(ValueError, match="`n` must be a positive integer, found 0"):
@@ -199,7 +199,7 @@ def test_only_without_a_history_keeps_errors_and_counts() -> None:
     assert (part.count == 5).all()
 
 
-def test_only_names_unknown_tasks() -> None:
+def test_the_error_of_only_names_unknown_tasks() -> None:
     with pytest.raises(ValueError, match="`tasks` must be among 'a', 'b', 'c', found 'x', 'y'"):
         small().only(["a", "x", "y"])
 
@@ -208,7 +208,7 @@ def test_only_names_unknown_tasks() -> None:
     ("method", "arguments"),
     [("averaged", ["mean"]), ("bootstrap", []), ("between", [0, 1]), ("every", [2]), ("settled", [2])],
 )
-def test_what_needs_a_history_says_so(method: str, arguments: list[object]) -> None:
+def test_methods_that_need_a_history_are_an_error_without_one(method: str, arguments: list[object]) -> None:
     with pytest.raises(ValueError, match=rf"{method}\(\) needs the history of measured steps"):
         getattr(Affinity.from_matrix(np.eye(3)), method)(*arguments)
 

@@ -20,14 +20,14 @@ def averaged(history: Floats, null: Floats, average: str, trim: float = 0.05) ->
 @pytest.mark.parametrize("average", AVERAGES)
 @given(data=histories(missing=True), trim=st.sampled_from([0.0, 0.05, 0.2, 0.49]))
 @settings(deadline=None)
-def test_averages_equal_the_slow_ones(average: str, data: tuple[Floats, Floats], trim: float) -> None:
+def test_averages_equal_the_direct_computation(average: str, data: tuple[Floats, Floats], trim: float) -> None:
     np.testing.assert_allclose(averaged(*data, average, trim), slow_average(*data, average, trim), atol=1e-9)
 
 
 @pytest.mark.parametrize("average", AVERAGES)
 @given(data=st.data())
 @settings(deadline=None)
-def test_constants_per_target_and_step_change_no_order_among_sources(average: str, data: st.DataObject) -> None:
+def test_constants_per_target_and_step_do_not_change_the_order_of_sources(average: str, data: st.DataObject) -> None:
     history, null = data.draw(histories())
     steps, n, _ = history.shape
     constants = data.draw(npst.arrays(np.float64, (steps, n), elements=values.map(lambda value: 100 * value)))
@@ -40,7 +40,7 @@ def test_constants_per_target_and_step_change_no_order_among_sources(average: st
 
 
 @pytest.mark.parametrize("average", AVERAGES)
-def test_round_robin_keeps_what_tells_sources_apart(average: str) -> None:
+def test_averages_of_round_robin_keep_the_differences_between_sources(average: str) -> None:
     rng = np.random.default_rng(0)
     truth = np.array([[3.0, 1.0, 0.0], [1.0, 3.0, 0.5], [0.0, 2.0, 3.0]])
     history = np.full((300, 3, 3), np.nan)
@@ -64,7 +64,7 @@ def test_trimming_ignores_outliers_and_keeps_the_level() -> None:
     np.testing.assert_allclose(averaged(clean, null, "median"), truth, atol=0.01)
 
 
-def test_a_common_term_far_larger_than_the_differences_does_not_drown_the_median() -> None:
+def test_the_median_is_exact_despite_a_common_term_far_larger_than_the_differences() -> None:
     rng = np.random.default_rng(0)
     truth = np.array([[1.0, 0.2, 0.1], [-0.3, 1.0, 0.4], [0.0, 0.3, 1.0]])
     common = 1000 * rng.standard_normal((101, 1, 3))
@@ -104,7 +104,7 @@ def test_slices_keep_the_average() -> None:
 
 
 @pytest.mark.parametrize(("average", "trim"), [("mode", 0.05), ("trimmed", 0.5), ("trimmed", -0.1)])
-def test_unknown_averages_and_shares_are_refused(average: str, trim: float) -> None:
+def test_unknown_averages_and_shares_are_rejected(average: str, trim: float) -> None:
     affinity = Affinity.from_history(np.zeros((2, 1, 1)), ["a"])
     with pytest.raises(ValueError, match=r"`average` must be one of|`trim` must be a share"):
         affinity.averaged(average, trim)  # type: ignore[arg-type]

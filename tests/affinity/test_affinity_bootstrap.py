@@ -19,14 +19,14 @@ def test_errors_match_the_true_scatter_of_means_of_correlated_steps(average: str
         assert affinity.stderr.mean() > 1.3 * naive
 
 
-def test_errors_match_where_values_are_missing() -> None:
+def test_errors_match_if_values_are_missing() -> None:
     rng = np.random.default_rng(0)
     history = ar1(rng, 800, (10, 10), 0.7)
     history[np.arange(800) % 10 != 0, 0] = np.nan  # one source every tenth step
     history[:, 1:][rng.random((800, 9, 10)) < 0.4] = np.nan
     affinity = Affinity.from_history(history, names(10), null=np.zeros((800, 10)))
     rms = np.sqrt((affinity.stderr**2).mean(axis=1))
-    assert rms[0] == pytest.approx(1 / np.sqrt(80), rel=0.25)  # ten steps apart is as good as independent
+    assert rms[0] == pytest.approx(1 / np.sqrt(80), rel=0.25)  # values ten steps apart are practically independent
     assert rms[1:] == pytest.approx(np.full(9, affinity.mean[1:].std()), rel=0.25)
 
 
@@ -91,7 +91,7 @@ def test_equal_values_have_no_scatter(average: str) -> None:
     np.testing.assert_allclose(affinity.stderr, 0, atol=1e-15)
 
 
-def test_blocks_follow_the_stated_rule() -> None:
+def test_block_lengths_follow_the_stated_rule() -> None:
     history = ar1(np.random.default_rng(0), 1000, (8, 8), 0.6)
     rho = np.median([lag_one(history[:, i, j]) for i in range(8) for j in range(8)])
     length = block_length([history_onto(history, np.full((1000, 8), np.nan), j) for j in range(8)], 1000)
@@ -108,14 +108,14 @@ def test_blocks_are_at_least_one_step_and_at_most_a_quarter() -> None:
     assert lengths == [10, 1]
 
 
-def test_resamples_draw_neighbours_in_a_circle() -> None:
+def test_resamples_draw_blocks_that_wrap_around() -> None:
     weights = block_weights(steps=12, length=4, n=200, seed=0)
     assert (weights.sum(axis=1) == 12).all()
     assert np.corrcoef(weights[:, 0], weights[:, 11])[0, 1] > 0.4  # the last step is followed by the first
     assert np.corrcoef(weights[:, 0], weights[:, 6])[0, 1] < 0.2
 
 
-def test_other_things_than_affinities_and_whole_numbers_are_refused() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     affinity = Affinity.from_history(np.zeros((2, 2, 2)), ["a", "b"])
     with pytest.raises(TypeError, match="`other` must be an Affinity, found int"):
         affinity.merge(5)  # type: ignore[arg-type]

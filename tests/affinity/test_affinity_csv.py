@@ -15,7 +15,7 @@ task_names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters
 
 @given(data=st.data())
 @settings(deadline=None)
-def test_a_table_comes_back_exactly(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_saved_table_is_read_back_exactly(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     tasks = data.draw(st.lists(task_names, min_size=1, max_size=4, unique=True))
     values = st.floats(allow_infinity=False)
     matrix = data.draw(npst.arrays(np.float64, (len(tasks), len(tasks)), elements=values))
@@ -39,13 +39,13 @@ def test_the_first_column_holds_sources(tmp_path: Path) -> None:
     assert read(tmp_path, "target,a,b\na,1,2\nb,3,4\n", axis="target").mean.tolist() == [[1, 3], [2, 4]]
 
 
-def test_columns_in_another_order_are_put_right(tmp_path: Path) -> None:
+def test_columns_in_another_order_are_reordered(tmp_path: Path) -> None:
     affinity = read(tmp_path, ",b,a\na,2,1\nb,4,3\n")
     assert affinity.tasks == ("a", "b")
     assert affinity.mean.tolist() == [[1, 2], [3, 4]]
 
 
-def test_spreadsheet_habits_are_forgiven(tmp_path: Path) -> None:
+def test_tables_saved_by_a_spreadsheet_are_read(tmp_path: Path) -> None:
     affinity = read(tmp_path, "\ufeff, a ,b\r\n\r\na, 1.5,\r\n b,-2e-3, 4\r\n,,\r\n")
     assert affinity.tasks == ("a", "b")
     np.testing.assert_array_equal(affinity.mean, [[1.5, np.nan], [-2e-3, 4]])
@@ -74,13 +74,13 @@ def test_tasks_may_be_numbered(tmp_path: Path) -> None:
         (",a,b\na,1,2\nb,inf,2\n", "line 3, column 'a' must be a finite number or empty, found 'inf'"),
     ],
 )
-def test_problems_are_named_with_file_and_line(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(AffinityFileError, match=message) as caught:
         read(tmp_path, text)
     assert "table.csv" in str(caught.value)
 
 
-def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
+def test_one_error_lists_all_problems(tmp_path: Path) -> None:
     with pytest.raises(AffinityFileError) as caught:
         read(tmp_path, ",a,b,c\na,1,x,3\nb,1,2\nd,1,2,3\n")
     for part in (
@@ -92,20 +92,20 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         assert part in str(caught.value)
 
 
-def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_bytes(b"\xff\xfe\x00\x81\x00")
     with pytest.raises(AffinityFileError, match=r"table\.csv is not a text file"):
         Affinity.from_csv(path)
 
 
-def test_a_missing_file_is_missing(tmp_path: Path) -> None:
+def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Affinity.from_csv(tmp_path / "none.csv")
 
 
 @pytest.mark.parametrize(("corner", "axis"), [("target", "source"), ("onto", "source"), ("source", "target")])
-def test_a_first_cell_that_contradicts_the_axis_is_refused(tmp_path: Path, corner: str, axis: str) -> None:
+def test_a_first_cell_that_contradicts_the_axis_is_rejected(tmp_path: Path, corner: str, axis: str) -> None:
     path = tmp_path / "table.csv"
     path.write_text(f"{corner},a,b\na,1,2\nb,3,4\n")
     with pytest.raises(AffinityFileError, match="line 1: the first cell must not contradict `axis"):

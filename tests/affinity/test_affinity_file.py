@@ -16,7 +16,7 @@ from tagalong.affinity import Affinity, AffinityFileError, formats
 FIELDS = ("mean", "stderr", "count", "steps", "history", "null")
 
 
-def same(one: Affinity, other: Affinity) -> None:
+def assert_same(one: Affinity, other: Affinity) -> None:
     assert one.tasks == other.tasks
     assert one.settings == other.settings
     assert one.skipped.keys() == other.skipped.keys()
@@ -42,48 +42,48 @@ def measured(steps: int = 5, n: int = 3) -> Affinity:
 
 @given(data=histories(missing=True))
 @settings(deadline=None)
-def test_everything_comes_back_bit_for_bit(
+def test_everything_is_read_back_bit_for_bit(
     data: tuple[Floats, Floats], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     affinity = Affinity.from_history(data[0], names(data[0].shape[1]), null=data[1])
     path = tmp_path_factory.getbasetemp() / "affinity.json"
     affinity.save(path)
-    same(Affinity.load(path), affinity)
+    assert_same(Affinity.load(path), affinity)
 
 
 @pytest.mark.parametrize("inline", [True, False])
-def test_short_and_long_histories_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: bool) -> None:
+def test_short_and_long_histories_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: bool) -> None:
     monkeypatch.setattr(formats, "INLINE", 10**9 if inline else 0)
     measured().save(tmp_path / "affinity.json")
     assert len(list(tmp_path.iterdir())) == (1 if inline else 2)
-    same(Affinity.load(tmp_path / "affinity.json"), measured())
+    assert_same(Affinity.load(tmp_path / "affinity.json"), measured())
 
 
-def test_an_affinity_without_history_comes_back(tmp_path: Path) -> None:
+def test_an_affinity_without_history_is_read_back(tmp_path: Path) -> None:
     affinity = Affinity.from_matrix([[np.nan, 0.1], [0.3, 1e-300]], ["ä,b", 'c"\n'])
     affinity.save(str(tmp_path / "affinity.json"))
-    same(Affinity.load(str(tmp_path / "affinity.json")), affinity)
+    assert_same(Affinity.load(str(tmp_path / "affinity.json")), affinity)
 
 
 def test_the_file_is_strict_json_that_names_format_version_and_direction(tmp_path: Path) -> None:
-    def refuse(name: str) -> None:
+    def reject_constant(name: str) -> None:
         raise AssertionError(name)
 
     measured().save(tmp_path / "affinity.json")
-    document = json.loads((tmp_path / "affinity.json").read_text(), parse_constant=refuse)
+    document = json.loads((tmp_path / "affinity.json").read_text(), parse_constant=reject_constant)
     assert (document["format"], document["version"]) == ("tagalong-affinity", 1)
     assert document["direction"] == "[source][target]"
     assert document["history"][0][0][1] is None
 
 
-def test_a_long_history_lies_beside_it_under_its_hash(tmp_path: Path) -> None:
+def test_a_long_history_is_saved_in_an_archive_named_by_its_hash(tmp_path: Path) -> None:
     affinity = measured(steps=1200, n=9)
     affinity.save(tmp_path / "affinity.json")
     entry = json.loads((tmp_path / "affinity.json").read_text())["archive"]
     content = (tmp_path / entry["file"]).read_bytes()
     assert hashlib.sha256(content).hexdigest() == entry["sha256"]
     assert entry["sha256"][:16] in entry["file"]
-    same(Affinity.load(tmp_path / "affinity.json"), affinity)
+    assert_same(Affinity.load(tmp_path / "affinity.json"), affinity)
 
 
 def test_saving_again_removes_the_stale_archive_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,8 +100,8 @@ def test_saving_again_removes_the_stale_archive_and_no_other(tmp_path: Path, mon
     assert len(list(tmp_path.glob("*.npz"))) == 3
 
 
-def interrupted_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, other: Callable[[], None]) -> None:
-    """Lets another process have its turn before the first call of a function is carried out."""
+def run_before_first_call(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, other: Callable[[], None]) -> None:
+    """Runs `other`, as another process might, just before the first call of a function."""
     real, turns = getattr(owner, name), [other]
 
     def function(*arguments: Any) -> Any:
@@ -114,18 +114,18 @@ def interrupted_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, oth
 
 @pytest.mark.parametrize("steps", [5, 7])
 @pytest.mark.parametrize("moment", ["_remove_stale_archives", "_has_archive"])
-def test_of_two_processes_that_save_at_once_neither_takes_the_archive_of_what_stays(
+def test_two_processes_that_save_at_once_do_not_remove_the_archive_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, moment: str
 ) -> None:
     path, first, second = tmp_path / "affinity.json", measured(steps=steps), measured(steps=6)
     monkeypatch.setattr(formats, "INLINE", 5 * 9)  # only the shortest history has no archive
-    interrupted_once(monkeypatch, formats, moment, lambda: second.save(path))
+    run_before_first_call(monkeypatch, formats, moment, lambda: second.save(path))
     first.save(path)
     found = Affinity.load(path)
-    same(found, first if len(found.steps) == steps else second)
+    assert_same(found, first if len(found.steps) == steps else second)
 
 
-def test_what_another_process_saves_between_archive_and_json_harms_neither(
+def test_a_save_by_another_process_between_archive_and_json_harms_neither(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, replace, put = tmp_path / "affinity.json", os.replace, []
@@ -139,28 +139,28 @@ def test_what_another_process_saves_between_archive_and_json_harms_neither(
 
     monkeypatch.setattr(os, "replace", watched)
     measured().save(path)
-    same(Affinity.load(path), measured())
+    assert_same(Affinity.load(path), measured())
     assert len(list(tmp_path.glob("*.npz"))) == 1
 
 
-def test_a_file_that_is_replaced_while_it_is_read_comes_back_whole(
+def test_a_file_that_is_replaced_while_it_is_read_is_read_completely(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "affinity.json"
     monkeypatch.setattr(formats, "INLINE", 0)
     measured().save(path)
-    interrupted_once(monkeypatch, formats, "_read_archive", lambda: measured(steps=7).save(path))
-    same(Affinity.load(path), measured(steps=7))
+    run_before_first_call(monkeypatch, formats, "_read_archive", lambda: measured(steps=7).save(path))
+    assert_same(Affinity.load(path), measured(steps=7))
 
 
 def test_a_relative_path_without_a_folder_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     measured().save("affinity.json")
-    same(Affinity.load("affinity.json"), measured())
+    assert_same(Affinity.load("affinity.json"), measured())
 
 
 @pytest.mark.parametrize("failing", [1, 2])
-def test_a_save_that_fails_leaves_the_old_file_whole(
+def test_a_failed_save_leaves_the_old_file_intact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
     monkeypatch.setattr(formats, "INLINE", 0)
@@ -178,7 +178,7 @@ def test_a_save_that_fails_leaves_the_old_file_whole(
     monkeypatch.setattr(os, "replace", replace)
     with pytest.raises(OSError, match="disk full"):
         measured(steps=7).save(path)
-    same(Affinity.load(path), measured())
+    assert_same(Affinity.load(path), measured())
     assert not list(tmp_path.glob("*.tmp"))
     assert not list(tmp_path.glob(".*"))
     assert len(list(tmp_path.iterdir())) == before + failing - 1
@@ -228,7 +228,9 @@ def drop(*keys: str) -> Callable[[bytes], bytes]:
         (change(archive={"file": "x.npz"}), "needs its history in .*x.npz, which is missing"),
     ],
 )
-def test_damaged_files_say_what_is_wrong(tmp_path: Path, damage: Callable[[bytes], bytes], message: str) -> None:
+def test_the_error_for_a_damaged_file_says_what_is_wrong(
+    tmp_path: Path, damage: Callable[[bytes], bytes], message: str
+) -> None:
     path = tmp_path / "affinity.json"
     measured().save(path)
     path.write_bytes(damage(path.read_bytes()))
@@ -237,7 +239,7 @@ def test_damaged_files_say_what_is_wrong(tmp_path: Path, damage: Callable[[bytes
     assert "affinity.json" in str(caught.value)
 
 
-def test_a_cut_file_never_loads(tmp_path: Path) -> None:
+def test_a_truncated_file_never_loads(tmp_path: Path) -> None:
     path = tmp_path / "affinity.json"
     measured(steps=2, n=2).save(path)
     content = path.read_bytes()
@@ -247,13 +249,13 @@ def test_a_cut_file_never_loads(tmp_path: Path) -> None:
             Affinity.load(path)
 
 
-def packed(**arrays: Any) -> bytes:
+def archive_of(**arrays: Any) -> bytes:
     content = io.BytesIO()
     np.savez(content, **arrays)
     return content.getvalue()
 
 
-def test_archives_that_do_not_belong_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archives_of_another_file_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "INLINE", 0)
     path = tmp_path / "affinity.json"
     measured().save(path)
@@ -270,12 +272,12 @@ def test_archives_that_do_not_belong_are_refused(tmp_path: Path, monkeypatch: py
     ("content", "message"),
     [
         (b"no zip", "is not an archive"),
-        (packed(steps=[1]), "is not an archive of steps, history, null"),
-        (packed(steps=[1], history=np.array([{}]), null=[1]), "is not an archive"),
-        (packed(steps=[1], history=np.zeros((1, 2, 2)), null=np.zeros((1, 3))), "is damaged: 'history'"),
+        (archive_of(steps=[1]), "is not an archive of steps, history, null"),
+        (archive_of(steps=[1], history=np.array([{}]), null=[1]), "is not an archive"),
+        (archive_of(steps=[1], history=np.zeros((1, 2, 2)), null=np.zeros((1, 3))), "is damaged: 'history'"),
     ],
 )
-def test_archives_with_other_content_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_archives_with_other_content_are_rejected(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "affinity.json"
     measured().save(path)
     (tmp_path / "x.npz").write_bytes(content)
@@ -285,12 +287,12 @@ def test_archives_with_other_content_are_refused(tmp_path: Path, content: bytes,
         Affinity.load(path)
 
 
-def test_a_missing_file_is_missing(tmp_path: Path) -> None:
+def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Affinity.load(tmp_path / "none.json")
 
 
-def test_a_file_in_the_other_direction_is_refused(tmp_path: Path) -> None:
+def test_a_file_in_the_other_direction_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "affinity.json"
     Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"]).save(path)
     path.write_text(path.read_text().replace("[source][target]", "[target][source]"))
@@ -298,7 +300,7 @@ def test_a_file_in_the_other_direction_is_refused(tmp_path: Path) -> None:
         Affinity.load(path)
 
 
-def test_saving_makes_the_folder_and_refuses_to_be_one(tmp_path: Path) -> None:
+def test_saving_makes_the_folder_and_rejects_a_folder_as_path(tmp_path: Path) -> None:
     affinity = Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"])
     affinity.save(tmp_path / "runs" / "mine" / "affinity.json")
     assert Affinity.load(tmp_path / "runs" / "mine" / "affinity.json").tasks == ("a", "b")

@@ -34,7 +34,7 @@ def test_histories_follow_each_other_and_means_are_of_both() -> None:
     assert merged.skipped["missing"].tolist() == [[1, 1, 0], [1, 2, 1], [0, 1, 1]]
 
 
-def test_steps_that_follow_already_keep_their_numbers() -> None:
+def test_consecutive_steps_keep_their_numbers() -> None:
     whole = measured("ab", [0, 10, 20, 30])
     again = whole.between(0, 15).merge(whole.between(15, 40))
     np.testing.assert_array_equal(again.steps, whole.steps)
@@ -50,7 +50,7 @@ def test_different_quantities_do_not_merge(setting: str) -> None:
         one.merge(other)
 
 
-def test_every_difference_is_named() -> None:
+def test_the_error_names_every_difference() -> None:
     one, other = (
         measured("ab", [0, 1], update="sgd"),
         measured("ab", [0, 1], update="optimizer").averaged("median"),
@@ -64,7 +64,7 @@ def test_other_settings_may_differ_and_are_kept_where_they_agree() -> None:
     assert merged.settings == {"seed_": 1, "net": "x", "data": "d", "average": "mean"}
 
 
-def test_the_average_survives() -> None:
+def test_the_average_is_kept() -> None:
     one, other = (measured("ab", list(range(30)), seed=s).averaged("trimmed", 0.2) for s in (0, 1))
     merged = one.merge(other)
     assert merged.settings == {"average": "trimmed", "trim": 0.2}

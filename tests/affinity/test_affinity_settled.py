@@ -7,13 +7,13 @@ PAIRS = np.array([[9, 2, 0, 0], [2, 9, 0, 0], [0, 0, 9, 2], [0, 0, 2, 9]], dtype
 CROSSED = PAIRS[:, [2, 1, 0, 3]][[2, 1, 0, 3]]  # a with d, b with c
 
 
-def run(early: int, late: int) -> Affinity:
+def history_with_change(early: int, late: int) -> Affinity:
     history = np.concatenate([np.repeat(CROSSED[None], early, axis=0), np.repeat(PAIRS[None], late, axis=0)])
     return Affinity.from_history(history, ["a", "b", "c", "d"], steps=np.arange(len(history)) * 10)
 
 
-def test_unchanging_groups_are_settled_since_the_first_look() -> None:
-    result = run(0, 100).settled(2)
+def test_unchanging_groups_are_settled_since_the_first_fraction() -> None:
+    result = history_with_change(0, 100).settled(2)
     assert result
     assert result.since == 490
     assert set(result.groups.values()) == {(("a", "b"), ("c", "d"))}
@@ -21,7 +21,7 @@ def test_unchanging_groups_are_settled_since_the_first_look() -> None:
 
 
 def test_groups_that_changed_long_ago_are_settled_since_then() -> None:
-    result = run(33, 67).settled(2)
+    result = history_with_change(33, 67).settled(2)
     assert isinstance(result, Settled)
     assert result.settled
     assert result.groups[0.6] == (("a", "d"), ("b", "c"))
@@ -29,29 +29,29 @@ def test_groups_that_changed_long_ago_are_settled_since_then() -> None:
     assert result.since == 690
 
 
-def test_groups_that_changed_just_now_are_not() -> None:
-    result = run(47, 53).settled(2)
+def test_groups_that_changed_recently_are_not_settled() -> None:
+    result = history_with_change(47, 53).settled(2)
     assert not result
     assert result.since is None
     assert "still changing" in str(result)
 
 
-def test_its_text_lists_the_groups_of_every_prefix() -> None:
-    lines = str(run(33, 67).settled(2)).splitlines()
+def test_the_text_lists_the_groups_of_every_prefix() -> None:
+    lines = str(history_with_change(33, 67).settled(2)).splitlines()
     assert lines[0] == "groups unchanged since step 690"
     assert lines[1] == "  50%  {a, d}  {b, c}"
     assert lines[-1] == " 100%  {a, b}  {c, d}"
 
 
 def test_fractions_can_be_chosen_and_are_checked() -> None:
-    assert list(run(0, 10).settled(2, fractions=[1.0, 0.25]).groups) == [0.25, 1.0]
+    assert list(history_with_change(0, 10).settled(2, fractions=[1.0, 0.25]).groups) == [0.25, 1.0]
     for wrong in ([], [1.0], [0.0, 1.0], [0.5, 1.5]):
         with pytest.raises(ValueError, match="`fractions` must be two or more shares"):
-            run(0, 10).settled(2, fractions=wrong)
+            history_with_change(0, 10).settled(2, fractions=wrong)
 
 
 def test_the_average_of_the_affinity_is_used() -> None:
-    affinity = run(0, 100)
+    affinity = history_with_change(0, 100)
     history = affinity.history.copy()
     history[:3] = 1000 * CROSSED
     spoilt = Affinity.from_history(history, affinity.tasks)
@@ -59,12 +59,12 @@ def test_the_average_of_the_affinity_is_used() -> None:
     assert spoilt.averaged("trimmed", 0.1).settled(2).groups[1.0] == (("a", "b"), ("c", "d"))
 
 
-def test_too_little_is_never_settled() -> None:
-    assert not run(0, 1).settled(2)
-    assert not run(0, 5).settled(2)
+def test_short_histories_are_never_settled() -> None:
+    assert not history_with_change(0, 1).settled(2)
+    assert not history_with_change(0, 5).settled(2)
 
 
-def test_prefixes_in_which_a_pair_had_no_turn_yet_have_no_groups() -> None:
+def test_prefixes_with_an_unmeasured_pair_have_no_groups() -> None:
     history = np.repeat(PAIRS[None], 100, axis=0)
     history[:65, 0, 1] = np.nan
     result = Affinity.from_history(history, ["a", "b", "c", "d"], null=np.zeros((100, 4))).settled(2)

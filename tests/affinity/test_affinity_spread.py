@@ -52,7 +52,7 @@ def test_flags_do_not_change_with_scale_or_level() -> None:
     assert other.spread().flagged == ("a8",)
 
 
-def test_self_affinity_does_not_count() -> None:
+def test_self_affinity_is_ignored() -> None:
     matrix = np.where(np.eye(3, dtype=bool), 1e6, [[0, 1, 2], [5, 0, 4], [6, 3, 0]])
     spread = Affinity.from_matrix(matrix).spread()
     assert spread.values == {"0": 1.0, "1": 2.0, "2": 2.0}
@@ -87,7 +87,7 @@ def test_noise_common_to_all_sources_hides_no_partner() -> None:
         assert affinity.stderr[0, 1] > 1
 
 
-def test_pairs_never_measured_are_left_out() -> None:
+def test_unmeasured_pairs_are_left_out() -> None:
     matrix = np.array([[0, 1.0, np.nan], [np.nan, 0, 4.0], [2.0, 5.0, 0]])
     spread = Affinity.from_matrix(matrix).spread()
     assert spread.values["1"] == 4
@@ -103,7 +103,7 @@ def test_two_tasks_have_nothing_to_compare() -> None:
     assert "0" in str(spread)
 
 
-def test_its_text_marks_flagged_tasks() -> None:
+def test_the_text_marks_flagged_tasks() -> None:
     lines = str(published().spread()).splitlines()
     assert [line.split()[0] for line in lines[1:] if "no partner stands out" in line] == ["a8"]
     assert "a7 / a8" in lines[1]

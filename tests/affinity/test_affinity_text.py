@@ -20,7 +20,7 @@ def test_small_affinities_show_errors_scale_steps_and_estimator() -> None:
     assert lines[4] == "~ within two standard errors of zero"
 
 
-def test_values_never_measured_are_dashes() -> None:
+def test_unmeasured_values_are_dashes() -> None:
     lines = str(Affinity.from_matrix([[np.nan, 1.0], [2.0, 3.0]])).splitlines()
     assert lines[2].split() == ["0", "-", "1.00"]
 
@@ -30,7 +30,7 @@ def many_tasks() -> Affinity:
     return Affinity.from_history(np.random.default_rng(0).standard_normal((20, 60, 60)), tasks)
 
 
-def test_many_tasks_stay_within_the_lines_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_for_many_tasks_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "110")
     text = str(many_tasks())
@@ -39,7 +39,7 @@ def test_many_tasks_stay_within_the_lines_of_a_terminal(monkeypatch: pytest.Monk
     assert "of 60 tasks shown" in text
 
 
-def test_nothing_is_shortened_where_there_is_no_terminal() -> None:
+def test_nothing_is_shortened_without_a_terminal() -> None:
     affinity = many_tasks()
     heading, *rows = str(affinity).splitlines()[1:-1]
     assert all(task in heading for task in affinity.tasks)

@@ -1,4 +1,4 @@
-"""A pseudo-terminal, and what somebody in front of it sees."""
+"""Runs commands on a pseudo-terminal and replays what its screen shows."""
 
 import fcntl
 import os
@@ -15,8 +15,8 @@ from terminal import environment
 CONTROL = re.compile(r"\x1b\[\??([\d;]*)([A-Za-z])")
 
 
-class Seen(NamedTuple):
-    """What a command left on the screen, what it ever showed in a line, and what it sent there."""
+class TerminalOutput(NamedTuple):
+    """The final lines on the screen, the widest line ever shown, and the raw output."""
 
     status: int
     lines: list[str]
@@ -24,7 +24,7 @@ class Seen(NamedTuple):
     raw: str
 
 
-def on_a_terminal(*arguments: str, columns: int = 80, **more: str) -> Seen:
+def run_on_terminal(*arguments: str, columns: int = 80, **more: str) -> TerminalOutput:
     """Runs `tagalong …` with all its streams on a terminal of this width."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
@@ -42,7 +42,7 @@ def on_a_terminal(*arguments: str, columns: int = 80, **more: str) -> Seen:
         sent += more_bytes
     os.close(ours)
     raw = sent.decode()
-    return Seen(process.wait(), *seen(raw), raw)
+    return TerminalOutput(process.wait(), *replay(raw), raw)
 
 
 def _read(screen: int) -> bytes:
@@ -52,8 +52,8 @@ def _read(screen: int) -> bytes:
         return b""
 
 
-def seen(raw: str) -> tuple[list[str], int]:
-    """Plays what was sent on a screen: its lines in the end, and the widest line there ever was."""
+def replay(raw: str) -> tuple[list[str], int]:
+    """Replays output on a screen; returns its final lines and the width of the widest line ever shown."""
     lines, row, column, widest, at = [""], 0, 0, 0, 0
     while at < len(raw):
         control = CONTROL.match(raw, at)

@@ -1,4 +1,4 @@
-"""Running commands as a user would, in this process or another."""
+"""Runs commands as a user would, in this process or another."""
 
 import os
 import subprocess
@@ -13,8 +13,8 @@ from tagalong.cli import main
 SRC = Path(__file__).parents[2] / "src"
 
 
-class Ran(NamedTuple):
-    """What a command left behind."""
+class CommandResult(NamedTuple):
+    """Exit status and output of a command."""
 
     status: int
     out: str
@@ -27,13 +27,13 @@ class Terminal:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self.capsys = capsys
 
-    def __call__(self, *arguments: str) -> Ran:
+    def __call__(self, *arguments: str) -> CommandResult:
         self.capsys.readouterr()
         status = main(arguments)
-        return Ran(status, *self.capsys.readouterr())
+        return CommandResult(status, *self.capsys.readouterr())
 
-    def refused(self, *arguments: str) -> str:
-        """The sentence of a command that must be refused: status 2, nothing on stdout, no traceback."""
+    def error_of(self, *arguments: str) -> str:
+        """Returns the error message of a command that must fail: status 2, nothing on stdout, no traceback."""
         status, out, err = self(*arguments)
         assert (status, out) == (2, ""), err
         assert err.startswith("tagalong: ")
@@ -49,7 +49,7 @@ def environment() -> dict[str, str]:
 
 
 def process(*arguments: str) -> "subprocess.Popen[str]":
-    """`python -m tagalong …` on its own."""
+    """Starts `python -m tagalong …`."""
     return subprocess.Popen(
         [sys.executable, "-m", "tagalong", *arguments],
         env=environment(),

@@ -1,4 +1,4 @@
-"""What the shell offers at a Tab."""
+"""Tab completion in the shell."""
 
 import subprocess
 import sys
@@ -13,8 +13,8 @@ from tagalong.problems import problem_names
 from tagalong.study import method_names
 
 
-def completed(line: str, folder: Path) -> list[str]:
-    """What bash would offer at the end of this line."""
+def completions(line: str, folder: Path) -> list[str]:
+    """Returns what bash offers at the end of this line."""
     words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
     env = {**environment(), **words, "_TAGALONG_COMPLETE": "complete_bash"}
     done = subprocess.run(
@@ -25,7 +25,7 @@ def completed(line: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("line", "offered"),
+    ("line", "expected"),
     [
         ("tagalong gr", ["group"]),
         ("tagalong run nh", ["nhanes"]),
@@ -40,28 +40,28 @@ def completed(line: str, folder: Path) -> list[str]:
         ("tagalong report runs/o", ["runs/one"]),
     ],
 )
-def test_tab_completes(tmp_path: Path, line: str, offered: list[str]) -> None:
+def test_tab_completes(tmp_path: Path, line: str, expected: list[str]) -> None:
     (tmp_path / "table.csv").touch()
     (tmp_path / "runs" / "one").mkdir(parents=True)
-    assert completed(line, tmp_path) == offered
+    assert completions(line, tmp_path) == expected
 
 
-def test_names_are_those_of_the_library() -> None:
+def test_completed_names_are_those_of_the_library() -> None:
     assert set(complete_problems("")) >= set(problem_names())
     assert tuple(method_names()[: len(METHODS)]) == METHODS
-    # In a process of its own: here other tests may have registered theirs.
+    # In a separate process: here other tests may have registered more names.
     listing = "from tagalong.study import method_names; print(*method_names(), sep=',')"
     fresh = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True).stdout
     assert set(complete_methods("")) >= set(fresh.strip().split(","))
 
 
-CHOSEN = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the shell that is named, not the one around the tests
+CHOSEN = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the named shell, not the one that runs the tests
 
 
 @pytest.mark.parametrize(
     ("shell", "words"), [("bash", "complete -o default"), ("zsh", "#compdef"), ("fish", "complete --command")]
 )
-def test_the_script_is_shown(shell: str, words: str) -> None:
+def test_the_completion_script_is_shown(shell: str, words: str) -> None:
     command = [sys.executable, "-m", "tagalong", "--show-completion", shell]
     done = subprocess.run(command, env={**environment(), **CHOSEN}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -69,7 +69,7 @@ def test_the_script_is_shown(shell: str, words: str) -> None:
     assert words in done.stdout
 
 
-def test_the_script_is_installed(tmp_path: Path) -> None:
+def test_the_completion_script_is_installed(tmp_path: Path) -> None:
     env = {**environment(), **CHOSEN, "HOME": str(tmp_path)}
     command = [sys.executable, "-m", "tagalong", "--install-completion", "bash"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""`tagalong run` where networks diverge: the other methods go on, and the table says which did not."""
+"""`tagalong run` with diverging networks: the other methods continue, and the table marks those that diverged."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ STUDY_TESTS = Path(__file__).parents[1] / "study"
 
 @pytest.fixture
 def wild(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a problem that another package brings."""
+    """Returns the name of a problem provided by another package."""
     packages = tmp_path / "packages"
     about = packages / "wild-1.0.dist-info"
     about.mkdir(parents=True)
@@ -24,21 +24,21 @@ def wild(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("executor", ["serial", "processes:2"])
-def test_the_other_methods_go_on(tagalong: Terminal, wild: str, executor: str) -> None:
+def test_the_other_methods_continue(tagalong: Terminal, wild: str, executor: str) -> None:
     if executor != "serial":
         pytest.importorskip("cloudpickle")
-    asked = ("--methods", "stl,hoa,auto", "--budgets", "2", "--seeds", "2", "--effort", "12", "--out", "out")
-    ran = tagalong("run", wild, *asked, "--executor", executor, "--device", "cpu")
-    assert ran.status == 0, ran.err
-    assert "Traceback" not in ran.err
-    rows = [line.split() for line in ran.out.splitlines()]
+    options = ("--methods", "stl,hoa,auto", "--budgets", "2", "--seeds", "2", "--effort", "12", "--out", "out")
+    result = tagalong("run", wild, *options, "--executor", executor, "--device", "cpu")
+    assert result.status == 0, result.err
+    assert "Traceback" not in result.err
+    rows = [line.split() for line in result.out.splitlines()]
     assert [row[0] for row in rows if "diverged" in row[1:] and row[0] in ("mtl", "stl", "hoa", "auto")] == ["stl"]
-    said = " ".join(ran.out.split())
-    assert "Diverged: with at least one seed, a network had no finite validation loss" in said
-    assert "diverged; measuring affinities took" in said
+    text = " ".join(result.out.split())
+    assert "Diverged: with at least one seed, a network had no finite validation loss" in text
+    assert "diverged; measuring affinities took" in text
     (hoa,) = [row for row in rows if row[:2] == ["hoa", "2"]]
     assert "%" in hoa
-    shown = tagalong("run", wild, *asked, "--executor", executor, "--device", "cpu", "--json")
+    shown = tagalong("run", wild, *options, "--executor", executor, "--device", "cpu", "--json")
     found = json.loads(shown.out)
     assert found["verdict"]["diverged"] == [["stl", None]]
     assert [line["diverged"] for line in found["table"] if line["method"] == "stl"] == [2]
@@ -48,10 +48,10 @@ def test_the_other_methods_go_on(tagalong: Terminal, wild: str, executor: str) -
     assert json.loads(tagalong("report", "out", "out", "--json").out)["lines"][1]["runs"][0]["total"] is None
 
 
-def test_where_all_together_diverges_the_option_to_change_is_named(tagalong: Terminal, wild: str) -> None:
+def test_the_error_names_the_option_to_change_if_all_tasks_together_diverge(tagalong: Terminal, wild: str) -> None:
     pytest.importorskip("cloudpickle")
-    asked = ("--methods", "stl,auto", "--budgets", "2", "--seeds", "2", "--executor", "processes:2", "--quiet")
-    said = tagalong.refused("run", wild, *asked, "--recipe", "lr=1e300")
-    assert said == (
+    options = ("--methods", "stl,auto", "--budgets", "2", "--seeds", "2", "--executor", "processes:2", "--quiet")
+    message = tagalong.error_of("run", wild, *options, "--recipe", "lr=1e300")
+    assert message == (
         "one network for all tasks diverged with seeds 0, 1, and everything is compared with it; lower --recipe lr"
     )

@@ -29,17 +29,17 @@ def write(name: str, text: str) -> str:
     return name
 
 
-def found(tagalong: Terminal, *arguments: str) -> Grouping:
-    """The grouping that `--json` prints."""
-    ran = tagalong("group", *arguments, "--json")
-    assert ran.status == 0, ran.err
-    return Grouping.from_json(ran.out)
+def grouping_of(tagalong: Terminal, *arguments: str) -> Grouping:
+    """Returns the grouping that `--json` prints."""
+    result = tagalong("group", *arguments, "--json")
+    assert result.status == 0, result.err
+    return Grouping.from_json(result.out)
 
 
 def test_a_square_table_gives_the_best_networks(tagalong: Terminal) -> None:
-    ran = tagalong("group", write("a.csv", SQUARE), "--budget", "2")
-    assert ran.err == ""
-    assert ran.out == (
+    result = tagalong("group", write("a.csv", SQUARE), "--budget", "2")
+    assert result.err == ""
+    assert result.out == (
         "a.csv: square table of 4 tasks, row helps column\n\n"
         "2 networks for 4 tasks, total 2 (proven optimal)\n\n"
         "network  serves       score\n"
@@ -76,34 +76,34 @@ def test_a_square_table_gives_the_best_networks(tagalong: Terminal) -> None:
         ("lying.json", SQUARE),
     ],
 )
-def test_the_same_table_in_other_forms_gives_the_same(tagalong: Terminal, name: str, text: str) -> None:
+def test_the_same_table_in_other_formats_gives_the_same_groups(tagalong: Terminal, name: str, text: str) -> None:
     expected = select_groups(Affinity.from_matrix(MATRIX, NAMES), 2)
-    assert found(tagalong, write(name, text), "--budget", "2") == expected
+    assert grouping_of(tagalong, write(name, text), "--budget", "2") == expected
 
 
 def test_utf_16_and_names_of_all_kinds_are_read(tagalong: Terminal) -> None:
     names = ["größe", "with space", "a+b", "[red]x[/red]"]
     text = Affinity.from_matrix(MATRIX, names).to_csv()
     Path("wide.csv").write_bytes(text.encode("utf-16"))
-    ran = tagalong("group", "wide.csv", "--budget", "2")
-    assert all(name in ran.out for name in names)
+    result = tagalong("group", "wide.csv", "--budget", "2")
+    assert all(name in result.out for name in names)
 
 
-def test_the_other_direction_is_declared(tagalong: Terminal) -> None:
+def test_tables_with_targets_in_rows_are_declared_by_an_option(tagalong: Terminal) -> None:
     text = Affinity.from_matrix(MATRIX.T, NAMES).to_csv().replace("source", "")
     for name in ("t.csv", "t.json"):
         write(name, text if name == "t.csv" else json.dumps({"tasks": NAMES, "matrix": MATRIX.T.tolist()}))
         expected = select_groups(Affinity.from_matrix(MATRIX, NAMES), 2)
-        assert found(tagalong, name, "--budget", "2", "--axis", "target") == expected
+        assert grouping_of(tagalong, name, "--budget", "2", "--axis", "target") == expected
         assert "column helps row" in tagalong("group", name, "-b", "2", "--axis", "target").out
 
 
 def test_all_budgets_come_in_one_table(tagalong: Terminal) -> None:
-    ran = tagalong("group", write("a.csv", SQUARE), "--budgets", "all")
-    assert re.findall(r"^ +(\d) +(\d) +(\S+)  proven", ran.out, re.MULTILINE) == [
+    result = tagalong("group", write("a.csv", SQUARE), "--budgets", "all")
+    assert re.findall(r"^ +(\d) +(\d) +(\S+)  proven", result.out, re.MULTILINE) == [
         *(("1", "1", "0.8"), ("2", "2", "2"), ("3", "2", "2"), ("4", "2", "2"))
     ]
-    assert "2  proven  {age, weight}\n" in ran.out
+    assert "2  proven  {age, weight}\n" in result.out
     helped = tagalong("group", write("h.csv", ",a,b,c\na,0,5,1\nb,5,0,0\nc,0,0,0\n"), "--budgets", "2").out
     assert "{c} + a\n" in helped
     listed = json.loads(tagalong("group", "a.csv", "--budgets", "1,2-3", "--json").out)["groupings"]
@@ -132,7 +132,7 @@ def test_several_budgets_show_what_networks_cost(tagalong: Terminal) -> None:
     assert "cost" not in tagalong("group", "a.csv", "--budgets", "2,3").out
 
 
-def test_the_options_reach_the_selection(tagalong: Terminal) -> None:
+def test_options_are_passed_to_the_selection(tagalong: Terminal) -> None:
     affinity = Affinity.from_matrix(np.random.default_rng(0).standard_normal((6, 6)), list("abcdef"))
     affinity.to_csv("r.csv")
     for typed, options in [
@@ -151,7 +151,7 @@ def test_the_options_reach_the_selection(tagalong: Terminal) -> None:
         ("--cost 0.5+0.1 --max-cost 0.8", {"cost": lambda g: 0.5 + 0.1 * len(g), "max_cost": 0.8}),
     ]:
         expected = select_groups(affinity, 3, **options)  # type: ignore[arg-type]
-        assert found(tagalong, "r.csv", "--budget", "3", *typed.split()) == expected, typed
+        assert grouping_of(tagalong, "r.csv", "--budget", "3", *typed.split()) == expected, typed
 
 
 @pytest.mark.parametrize(
@@ -167,14 +167,14 @@ def test_costs_come_from_a_file(tagalong: Terminal, name: str, text: str) -> Non
     Affinity.from_matrix(matrix, list("abc")).to_csv("m.csv")
     costs = {frozenset("ab"): 1.0, frozenset("bc"): 2.0, frozenset("ac"): 1.5}
     expected = select_groups(Affinity.from_matrix(matrix, list("abc")), 3, cost=costs)
-    assert found(tagalong, "m.csv", "--budget", "3", "--cost", write(name, text)) == expected
+    assert grouping_of(tagalong, "m.csv", "--budget", "3", "--cost", write(name, text)) == expected
     shown = tagalong("group", "m.csv", "--budget", "3", "--cost", name).out
     assert re.search(r"network +serves +helped by +score +cost", shown)
 
 
-def test_costs_may_go_by_the_number_of_tasks(tagalong: Terminal) -> None:
+def test_costs_may_be_given_by_the_number_of_tasks(tagalong: Terminal) -> None:
     Affinity.from_matrix(np.arange(9.0).reshape(3, 3), list("abc")).to_csv("m.csv")
-    grouping = found(tagalong, "m.csv", "--budget", "2", "--cost", write("c.json", '{"2": 1, "3": 5}'))
+    grouping = grouping_of(tagalong, "m.csv", "--budget", "2", "--cost", write("c.json", '{"2": 1, "3": 5}'))
     assert {len(group.trains) for group in grouping.groups} == {2}
 
 
@@ -197,7 +197,7 @@ def test_costs_may_go_by_the_number_of_tasks(tagalong: Terminal) -> None:
 )
 def test_results_of_groups_are_recognised(tagalong: Terminal, name: str, text: str) -> None:
     expected = select_groups(TABLE, 2)
-    assert found(tagalong, write(name, text), "--budget", "2") == expected
+    assert grouping_of(tagalong, write(name, text), "--budget", "2") == expected
     assert f"{name}: results of 7 groups of 3 tasks" in tagalong("group", name, "--budget", "2").out
 
 
@@ -210,23 +210,23 @@ def test_results_with_costs_are_candidates(tagalong: Terminal) -> None:
     entries = [{"trains": sorted(c.trains), "values": dict(c.values), "cost": c.cost} for c in candidates]
     for name in (write("n.csv", text), write("n.json", json.dumps(entries))):
         for budget in (1, 1.5, 2):
-            assert found(tagalong, name, "--budget", str(budget)) == select_groups(candidates, budget)
+            assert grouping_of(tagalong, name, "--budget", str(budget)) == select_groups(candidates, budget)
         assert "4 networks with their costs for 2 tasks" in tagalong("group", name, "--budget", "1").out
 
 
-def test_pairs_are_completed_where_networks_have_costs(tagalong: Terminal) -> None:
+def test_pairs_are_completed_if_networks_have_costs(tagalong: Terminal) -> None:
     """HOA with half-size networks for single tasks: by --cost, and by a column of costs."""
     pairs = {group: values for group, values in TABLE.items() if len(group) <= 2}
     plain = write("pairs.csv", "\n".join(RESULTS.splitlines()[:-1]))
     expected = select_groups(pairs, 1.5, complete="pairs", cost=lambda group: 0.5 if len(group) == 1 else 1, max_cost=1)
     typed = ("--budget", "1.5", "--complete", "pairs")
-    assert found(tagalong, plain, *typed, "--cost", "half-single", "--max-cost", "1") == expected
+    assert grouping_of(tagalong, plain, *typed, "--cost", "half-single", "--max-cost", "1") == expected
     lines = [f"{line},{1 if '+' in line else 0.5}" for line in RESULTS.splitlines()[1:-1]]
     costed = write("costed.csv", "\n".join(["group,a,b,c,cost", *lines]))
-    again = found(tagalong, costed, *typed)
+    again = grouping_of(tagalong, costed, *typed)
     assert (again.groups, again.value) == (expected.groups, expected.value)
     listed = [Candidate(group, values, 0.5 if len(group) == 1 else 1) for group, values in pairs.items()]
-    dear = found(tagalong, costed, *typed[2:], "--cost", "0.5+0.5", "--budget", "2")
+    dear = grouping_of(tagalong, costed, *typed[2:], "--cost", "0.5+0.5", "--budget", "2")
     assert dear == select_groups(listed, 2, complete="pairs", cost=lambda group: 0.5 + 0.5 * len(group))
 
 
@@ -235,16 +235,16 @@ def test_pairs_are_completed_as_hoa_does(tagalong: Terminal) -> None:
     write("pairs.csv", "".join(line + "\n" for line in RESULTS.splitlines()[:-1]))
     square = "with,a,b,c\na,1,1,1\nb,4,2,2\nc,2,5,3\n"
     expected = select_groups(pairs, 2, complete="pairs")
-    assert found(tagalong, "pairs.csv", "--budget", "2", "--complete", "pairs") == expected
-    again = found(tagalong, write("square.csv", square), "--budget", "2", "--complete", "pairs")
+    assert grouping_of(tagalong, "pairs.csv", "--budget", "2", "--complete", "pairs") == expected
+    again = grouping_of(tagalong, write("square.csv", square), "--budget", "2", "--complete", "pairs")
     assert (again.groups, again.value) == (expected.groups, expected.value)
-    assert all(len(group.trains) > 1 for group in found(tagalong, "square.csv", "--budget", "2").groups)
+    assert all(len(group.trains) > 1 for group in grouping_of(tagalong, "square.csv", "--budget", "2").groups)
 
 
-def test_some_tasks_are_regrouped_alone(tagalong: Terminal) -> None:
-    part = found(tagalong, write("a.csv", SQUARE), "--budget", "1", "--tasks", "ill, age")
+def test_a_subset_of_tasks_can_be_grouped(tagalong: Terminal) -> None:
+    part = grouping_of(tagalong, write("a.csv", SQUARE), "--budget", "1", "--tasks", "ill, age")
     assert part == select_groups(Affinity.from_matrix(MATRIX, NAMES).only(["ill", "age"]), 1)
-    some = found(tagalong, write("r.csv", RESULTS), "--budget", "2", "--tasks", "a,b")
+    some = grouping_of(tagalong, write("r.csv", RESULTS), "--budget", "2", "--tasks", "a,b")
     assert some == select_groups({group: row for group, row in TABLE.items() if "c" not in group}, 2)
 
 
@@ -255,22 +255,22 @@ def measured() -> Affinity:
 
 def test_a_history_shows_how_stable_the_groups_are(tagalong: Terminal) -> None:
     measured().save("affinity.json")
-    ran = tagalong("group", "affinity.json", "--budget", "2", "--together", "--resamples", "50")
+    result = tagalong("group", "affinity.json", "--budget", "2", "--together", "--resamples", "50")
     grouping = select_groups(measured(), 2, resamples=50)
-    assert "affinity of 4 tasks over 60 measured steps, row helps column" in ran.out
-    assert str(grouping.resampled) in ran.out
-    assert re.search(r"task +network +score +elsewhere +settled", ran.out)
-    assert re.search(r"^age, weight +\d+%$", ran.out, re.MULTILINE)
-    assert found(tagalong, "affinity.json", "--budget", "2", "--resamples", "50") == grouping
+    assert "affinity of 4 tasks over 60 measured steps, row helps column" in result.out
+    assert str(grouping.resampled) in result.out
+    assert re.search(r"task +network +score +elsewhere +settled", result.out)
+    assert re.search(r"^age, weight +\d+%$", result.out, re.MULTILINE)
+    assert grouping_of(tagalong, "affinity.json", "--budget", "2", "--resamples", "50") == grouping
     assert "stable" in tagalong("group", "affinity.json", "--budgets", "1,2").out
     assert "found none" in tagalong("group", write("a.csv", SQUARE), "--budget", "2", "--together").out
 
 
 @pytest.mark.parametrize("average", ["mean", "trimmed", "median"])
-def test_the_history_may_be_averaged_otherwise(tagalong: Terminal, average: str) -> None:
+def test_the_average_over_the_history_can_be_chosen(tagalong: Terminal, average: str) -> None:
     measured().save("affinity.json")
     expected = select_groups(measured().averaged(average), 2)  # type: ignore[arg-type]
-    assert found(tagalong, "affinity.json", "--budget", "2", "--average", average) == expected
+    assert grouping_of(tagalong, "affinity.json", "--budget", "2", "--average", average) == expected
 
 
 def test_explanations_are_given_on_request(tagalong: Terminal) -> None:
@@ -280,8 +280,10 @@ def test_explanations_are_given_on_request(tagalong: Terminal) -> None:
     assert grouping.explain("age") not in one
     every = tagalong("group", "a.csv", "--budget", "2", "--explain", "all").out
     assert all(grouping.explain(task) in every for task in NAMES)
-    said = json.loads(tagalong("group", "a.csv", "--budget", "2", "--explain", "all", "--json").out)["explanations"]
-    assert said == {task: grouping.explain(task) for task in NAMES}
+    explanations = json.loads(tagalong("group", "a.csv", "--budget", "2", "--explain", "all", "--json").out)[
+        "explanations"
+    ]
+    assert explanations == {task: grouping.explain(task) for task in NAMES}
 
 
 def test_ties_are_shown(tagalong: Terminal) -> None:
@@ -292,7 +294,7 @@ def test_ties_are_shown(tagalong: Terminal) -> None:
     assert "just as good, for example:" in tied.out
 
 
-def test_answers_are_saved(tagalong: Terminal) -> None:
+def test_groupings_are_saved(tagalong: Terminal) -> None:
     write("a.csv", SQUARE)
     expected = select_groups(Affinity.from_matrix(MATRIX, NAMES), 2)
     assert "saved to new/best.yaml" in tagalong("group", "a.csv", "--budget", "2", "--out", "new/best.yaml").out
@@ -304,19 +306,19 @@ def test_answers_are_saved(tagalong: Terminal) -> None:
         assert len(yaml.safe_load(Path(name).read_text())["groupings"]) == 2
 
 
-def test_quiet_shows_the_networks_alone(tagalong: Terminal) -> None:
-    ran = tagalong("group", write("a.csv", SQUARE), "--budget", "2", "--quiet", "--out", "best.json")
-    assert ran.out.splitlines()[0] == "2 networks for 4 tasks, total 2 (proven optimal)"
-    assert len(ran.out.splitlines()) == 4
+def test_quiet_shows_only_the_networks(tagalong: Terminal) -> None:
+    result = tagalong("group", write("a.csv", SQUARE), "--budget", "2", "--quiet", "--out", "best.json")
+    assert result.out.splitlines()[0] == "2 networks for 4 tasks, total 2 (proven optimal)"
+    assert len(result.out.splitlines()) == 4
 
 
-def test_json_is_nothing_but_json(tagalong: Terminal) -> None:
-    ran = tagalong("group", write("a.csv", SQUARE), "--budget", "2", "--json", "--out", "best.yaml")
-    document = json.loads(ran.out)
+def test_json_output_is_only_json(tagalong: Terminal) -> None:
+    result = tagalong("group", write("a.csv", SQUARE), "--budget", "2", "--json", "--out", "best.yaml")
+    document = json.loads(result.out)
     assert document["input"] == {"file": "a.csv", "kind": "square", "axis": "source", "tasks": NAMES}
     assert document["interrupted"] is False
     assert document["gap"] == 0
-    assert ran.err == ""
+    assert result.err == ""
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -339,7 +341,7 @@ def test_names_cannot_move_the_cursor(tagalong: Terminal) -> None:
 def test_json_carries_the_caution(tagalong: Terminal, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(",gender,depth\ngender,0,1\ndepth,1,0\n")
     for wanted in (["--budget", "1"], ["--budgets", "all"]):
-        found = json.loads(tagalong("group", "a.csv", *wanted, "--json").out)
-        assert "gender: gender" in found["caution"]
+        document = json.loads(tagalong("group", "a.csv", *wanted, "--json").out)
+        assert "gender: gender" in document["caution"]
     tagalong("group", "a.csv", "--budgets", "1,2", "--out", "all.json")
     assert "nor cause and effect" in json.loads((tmp_path / "all.json").read_text())["caution"]

@@ -1,4 +1,4 @@
-"""`tagalong group --compare`: what a grouping made by hand loses."""
+"""`tagalong group --compare`: how much worse a user's own grouping is."""
 
 import json
 from pathlib import Path
@@ -18,15 +18,15 @@ def _table(tagalong: Terminal) -> None:
     Path("a.csv").write_text(TEXT)
 
 
-def compared(tagalong: Terminal, mine: str, *arguments: str) -> str:
+def compare(tagalong: Terminal, mine: str, *arguments: str) -> str:
     Path("mine.yaml").write_text(mine)
-    ran = tagalong("group", "a.csv", "--compare", "mine.yaml", *arguments)
-    assert ran.status == 0, ran.err
-    return ran.out
+    result = tagalong("group", "a.csv", "--compare", "mine.yaml", *arguments)
+    assert result.status == 0, result.err
+    return result.out
 
 
-def test_it_says_what_is_lost_in_all_and_by_task(tagalong: Terminal) -> None:
-    out = compared(tagalong, "[[age, weight, ill], [smoker, ill]]")
+def test_the_comparison_shows_the_loss_in_total_and_by_task(tagalong: Terminal) -> None:
+    out = compare(tagalong, "[[age, weight, ill], [smoker, ill]]")
     assert out.endswith(
         "mine.yaml loses 0.25 of 2 (12.5%); networks: 2, the best: 2\n\n"
         "network  serves       helped by  score\n"
@@ -49,7 +49,7 @@ def test_it_says_what_is_lost_in_all_and_by_task(tagalong: Terminal) -> None:
         json.dumps({"groups": MINE}),
     ],
 )
-def test_any_way_of_writing_gives_the_same(tagalong: Terminal, text: str) -> None:
+def test_every_file_format_gives_the_same_comparison(tagalong: Terminal, text: str) -> None:
     Path("mine.yaml").write_text(text)
     document = json.loads(tagalong("group", "a.csv", "--compare", "mine.yaml", "--json").out)
     scores = Affinity.from_csv("a.csv")
@@ -59,24 +59,24 @@ def test_any_way_of_writing_gives_the_same(tagalong: Terminal, text: str) -> Non
     assert document["comparison"]["spent"] == {"mine": 2, "best": 2}
 
 
-def test_what_was_saved_loses_nothing(tagalong: Terminal) -> None:
+def test_a_saved_grouping_loses_nothing(tagalong: Terminal) -> None:
     for name in ("best.yaml", "best.json"):
         tagalong("group", "a.csv", "--budget", "2", "--out", name)
         assert f"{name} is as good: 2" in tagalong("group", "a.csv", "--budget", "2", "--compare", name).out
 
 
-def test_a_larger_budget_is_owned_up_to(tagalong: Terminal) -> None:
-    out = compared(tagalong, "[[age, weight], [smoker, ill]]", "--budget", "1")
+def test_a_larger_budget_is_pointed_out(tagalong: Terminal) -> None:
+    out = compare(tagalong, "[[age, weight], [smoker, ill]]", "--budget", "1")
     assert "mine.yaml is better by 1.2 (150.0%) than 0.8; networks: 2, more than the budget of 1, the best: 1" in out
 
 
 def test_costs_are_compared(tagalong: Terminal) -> None:
-    out = compared(tagalong, "[[age, weight], [smoker, ill]]", "--cost", "1+0.5", "--budget", "5")
+    out = compare(tagalong, "[[age, weight], [smoker, ill]]", "--cost", "1+0.5", "--budget", "5")
     assert "is as good: 2; cost: 4, the best: 4" in out
 
 
-def test_quietly_it_is_one_line_more(tagalong: Terminal) -> None:
-    out = compared(tagalong, "[[age, weight, ill], [smoker, ill]]", "--quiet")
+def test_quiet_adds_one_line(tagalong: Terminal) -> None:
+    out = compare(tagalong, "[[age, weight, ill], [smoker, ill]]", "--quiet")
     assert out.splitlines()[-1] == "mine.yaml loses 0.25 of 2 (12.5%); networks: 2, the best: 2"
 
 
@@ -100,12 +100,12 @@ def test_quietly_it_is_one_line_more(tagalong: Terminal) -> None:
         ("[[age, weight, ill, smoker]]", "--budgets 1,2", "--compare, --explain and --together need a single grouping"),
     ],
 )
-def test_other_groupings_are_refused(tagalong: Terminal, text: str, arguments: str, message: str) -> None:
+def test_invalid_groupings_are_rejected(tagalong: Terminal, text: str, arguments: str, message: str) -> None:
     Path("mine.yaml").write_text(text)
     budget = [] if "--budgets" in arguments else ["--budget", "2"]
-    said = tagalong.refused("group", "a.csv", "--compare", "mine.yaml", *arguments.split(), *budget)
-    assert message in said
+    error = tagalong.error_of("group", "a.csv", "--compare", "mine.yaml", *arguments.split(), *budget)
+    assert message in error
 
 
-def test_a_missing_file_is_named(tagalong: Terminal) -> None:
-    assert tagalong.refused("group", "a.csv", "--compare", "none.yaml") == "none.yaml does not exist"
+def test_the_error_names_a_missing_file(tagalong: Terminal) -> None:
+    assert tagalong.error_of("group", "a.csv", "--compare", "none.yaml") == "none.yaml does not exist"

@@ -1,4 +1,4 @@
-"""Whatever a file holds: an answer or a sentence, never a traceback."""
+"""Whatever a file holds, the command prints a result or an error message, never a traceback."""
 
 import contextlib
 import io
@@ -37,7 +37,7 @@ def status(*arguments: str) -> int:
 @given(
     st.one_of(TABLES.map(str.encode), st.binary(max_size=40), DOCUMENTS.map(lambda found: json.dumps(found).encode()))
 )
-def test_no_file_of_scores_breaks_it(tmp_path: Path, content: bytes) -> None:
+def test_no_file_of_scores_causes_a_traceback(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "scores"
     path.write_bytes(content)
     assert status("group", str(path), "--budget", "1") in (0, 2)
@@ -45,7 +45,7 @@ def test_no_file_of_scores_breaks_it(tmp_path: Path, content: bytes) -> None:
 
 @LENIENT
 @given(st.one_of(TABLES, st.text(max_size=40), DOCUMENTS.map(json.dumps)))
-def test_no_file_of_groups_or_costs_breaks_it(tmp_path: Path, text: str) -> None:
+def test_no_file_of_groups_or_costs_causes_a_traceback(tmp_path: Path, text: str) -> None:
     table, other = tmp_path / "table.csv", tmp_path / "other"
     table.write_text(",a,b,c\na,0,1,2\nb,3,0,4\nc,5,6,0\n")
     other.write_text(text, encoding="utf-8", errors="replace")

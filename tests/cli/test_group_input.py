@@ -1,4 +1,4 @@
-"""Wrong input: status 2 and a clear sentence, never a traceback or a silent wrong answer."""
+"""Invalid input: status 2 and a clear message, never a traceback or a silently wrong result."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
 )
 def test_square_tables_are_checked(tagalong: Terminal, text: str, message: str) -> None:
     Path("file.csv").write_text(text, encoding="utf-8")
-    assert message in tagalong.refused("group", "file.csv", "--budget", "2")
+    assert message in tagalong.error_of("group", "file.csv", "--budget", "2")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_square_tables_are_checked(tagalong: Terminal, text: str, message: str) 
 )
 def test_results_are_checked(tagalong: Terminal, text: str, message: str) -> None:
     Path("file.csv").write_text(text, encoding="utf-8")
-    assert message in tagalong.refused("group", "file.csv", "--budget", "1")
+    assert message in tagalong.error_of("group", "file.csv", "--budget", "1")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_results_are_checked(tagalong: Terminal, text: str, message: str) -> Non
 )
 def test_documents_are_checked(tagalong: Terminal, document: object, message: str) -> None:
     Path("file.json").write_text(json.dumps(document))
-    assert message in tagalong.refused("group", "file.json", "--budget", "1")
+    assert message in tagalong.error_of("group", "file.json", "--budget", "1")
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_documents_are_checked(tagalong: Terminal, document: object, message: st
 )
 def test_json_must_be_json(tagalong: Terminal, text: str, message: str) -> None:
     Path("file.json").write_text(text)
-    assert message in tagalong.refused("group", "file.json", "--budget", "1")
+    assert message in tagalong.error_of("group", "file.json", "--budget", "1")
 
 
-def test_files_that_cannot_be_read_are_named(tagalong: Terminal) -> None:
+def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
     Path("folder.csv").mkdir()
     Path("binary.csv").write_bytes(bytes(range(256)))
     Path("zeros.csv").write_bytes(b"a,b\0c")
@@ -141,7 +141,7 @@ def test_files_that_cannot_be_read_are_named(tagalong: Terminal) -> None:
         ("latin.csv", "latin.csv must have rows below its header, found none"),
         ("grouping.json", "must hold scores, found a grouping; to compare it with the best, give it to --compare"),
     ]:
-        assert message in tagalong.refused("group", name, "--budget", "1")
+        assert message in tagalong.error_of("group", name, "--budget", "1")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_files_that_cannot_be_read_are_named(tagalong: Terminal) -> None:
 )
 def test_options_are_checked(tagalong: Terminal, typed: str, message: str) -> None:
     Path("a.csv").write_text(SQUARE)
-    assert message in tagalong.refused("group", "a.csv", *typed.split())
+    assert message in tagalong.error_of("group", "a.csv", *typed.split())
 
 
 @pytest.mark.parametrize(
@@ -212,10 +212,10 @@ def test_options_are_checked(tagalong: Terminal, typed: str, message: str) -> No
 def test_files_of_costs_are_checked(tagalong: Terminal, text: str, message: str) -> None:
     Path("a.csv").write_text(SQUARE)
     Path("costs.csv").write_text(text)
-    assert message in tagalong.refused("group", "a.csv", "--budget", "2", "--cost", "costs.csv")
+    assert message in tagalong.error_of("group", "a.csv", "--budget", "2", "--cost", "costs.csv")
 
 
-def test_what_does_not_fit_the_kind_is_refused(tagalong: Terminal) -> None:
+def test_options_that_do_not_fit_the_kind_of_file_are_rejected(tagalong: Terminal) -> None:
     Path("r.csv").write_text(RESULTS)
     Path("c.csv").write_text("group,a,b,cost\na,1,,1\nb,,1,1\na+b,1,1,1\n")
     Affinity.from_matrix(np.ones((2, 2)), ["a", "b"]).save("saved.json")
@@ -226,23 +226,27 @@ def test_what_does_not_fit_the_kind_is_refused(tagalong: Terminal) -> None:
         ("saved.json", "--axis target", "--axis must be left out"),
         ("r.csv", "--tasks b,x", "--tasks must be among 'a', 'b', found 'x'"),
     ]:
-        assert message in tagalong.refused("group", name, "--budget", "1", *typed.split())
+        assert message in tagalong.error_of("group", name, "--budget", "1", *typed.split())
 
 
-def test_all_problems_are_named_at_once(tagalong: Terminal) -> None:
+def test_one_error_lists_all_problems(tagalong: Terminal) -> None:
     Path("a.csv").write_text(SQUARE)
-    said = tagalong.refused("group", "a.csv", "--budget", "9", "--must-link", "a,x", "--weights", "y=1")
-    assert said.splitlines()[0] == "several problems:"
-    assert [line.split()[1].rstrip(":") for line in said.splitlines()[1:]] == ["--budget", "--must-link", "--weights"]
+    message = tagalong.error_of("group", "a.csv", "--budget", "9", "--must-link", "a,x", "--weights", "y=1")
+    assert message.splitlines()[0] == "several problems:"
+    assert [line.split()[1].rstrip(":") for line in message.splitlines()[1:]] == [
+        "--budget",
+        "--must-link",
+        "--weights",
+    ]
 
 
-def test_a_folder_cannot_be_written_over(tagalong: Terminal) -> None:
+def test_a_folder_cannot_be_overwritten(tagalong: Terminal) -> None:
     Path("a.csv").write_text(SQUARE)
     Path("best.json").mkdir()
-    assert main_error(tagalong) == "best.json is a folder; give the name of a file in it"
+    assert error_of_saving(tagalong) == "best.json is a folder; give the name of a file in it"
 
 
-def main_error(tagalong: Terminal) -> str:
+def error_of_saving(tagalong: Terminal) -> str:
     status, _, err = tagalong("group", "a.csv", "--budget", "2", "--out", "best.json")
     assert status == 2
     return err.removeprefix("tagalong: ").rstrip("\n")

@@ -1,4 +1,4 @@
-"""Ctrl-C says what is kept and how to go on; during a long search it gives the best so far."""
+"""After Ctrl-C commands say what is kept and how to continue; a long search returns the best result so far."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from tagalong.affinity import Affinity
 from tagalong.group import Grouping, select_groups_by_budget
 
 
-class Watched:
-    """A command whose progress goes to a terminal, so that one can see it working."""
+class RunningCommand:
+    """A command in another process, with its progress on a terminal that the test reads."""
 
     def __init__(self, *arguments: str) -> None:
         ours, theirs = pty.openpty()
@@ -54,16 +54,16 @@ class Watched:
 
 
 @pytest.fixture
-def hard(tmp_path: Path) -> str:
-    """Minutes of work for the exact solver: nobody waits for it to end."""
+def hard_table(tmp_path: Path) -> str:
+    """A table that takes the exact solver minutes."""
     path = tmp_path / "hard.csv"
     names = [f"t{i:02}" for i in range(24)]
     Affinity.from_matrix(np.random.default_rng(0).standard_normal((24, 24)), names).to_csv(path)
     return str(path)
 
 
-def test_the_best_so_far_is_printed_with_its_bound(hard: str) -> None:
-    command = Watched("group", hard, "--budget", "5", "--solver", "lp", "--time-limit", "600")
+def test_ctrl_c_prints_the_best_grouping_so_far_with_its_bound(hard_table: str) -> None:
+    command = RunningCommand("group", hard_table, "--budget", "5", "--solver", "lp", "--time-limit", "600")
     command.wait_for("choosing networks for 24 tasks")
     command.interrupt()
     command.wait_for("stopping with the best result so far; press Ctrl-C again to quit at once")
@@ -74,8 +74,8 @@ def test_the_best_so_far_is_printed_with_its_bound(hard: str) -> None:
 
 
 @pytest.fixture
-def presses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Ctrl-C, so many times in a row, as soon as the search first asks whether to stop."""
+def ctrl_c_presses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Presses Ctrl-C once per element, as soon as the search first asks whether to stop."""
     left: list[int] = []
 
     def select(*arguments: Any, stop: Callable[[], bool], **options: Any) -> Any:
@@ -91,26 +91,28 @@ def presses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return left
 
 
-def test_scripts_are_told(hard: str, tagalong: Terminal, presses: list[int]) -> None:
-    presses.append(1)
-    ran = tagalong("group", hard, "--budget", "5", "--solver", "lp", "--json")
-    assert ran.status == 0
-    assert json.loads(ran.out)["interrupted"] is True
-    assert Grouping.from_json(ran.out).status == "feasible"
-    assert ran.err == "stopping with the best result so far; press Ctrl-C again to quit at once\n"
+def test_json_output_reports_the_interruption(hard_table: str, tagalong: Terminal, ctrl_c_presses: list[int]) -> None:
+    ctrl_c_presses.append(1)
+    result = tagalong("group", hard_table, "--budget", "5", "--solver", "lp", "--json")
+    assert result.status == 0
+    assert json.loads(result.out)["interrupted"] is True
+    assert Grouping.from_json(result.out).status == "feasible"
+    assert result.err == "stopping with the best result so far; press Ctrl-C again to quit at once\n"
 
 
-def test_a_second_time_leaves(hard: str, tagalong: Terminal, presses: list[int]) -> None:
-    presses.extend([1, 2])
-    ran = tagalong("group", hard, "--budget", "5", "--solver", "lp")
-    assert (ran.status, ran.out) == (130, "")
-    assert ran.err.endswith("tagalong: stopped; nothing was changed, run the same command to start again\n")
+def test_a_second_ctrl_c_quits_at_once(hard_table: str, tagalong: Terminal, ctrl_c_presses: list[int]) -> None:
+    ctrl_c_presses.extend([1, 2])
+    result = tagalong("group", hard_table, "--budget", "5", "--solver", "lp")
+    assert (result.status, result.out) == (130, "")
+    assert result.err.endswith("tagalong: stopped; nothing was changed, run the same command to start again\n")
 
 
-def test_ctrl_c_is_as_usual_afterwards(tagalong: Terminal, hard: str, presses: list[int]) -> None:
+def test_the_signal_handler_is_restored_afterwards(
+    tagalong: Terminal, hard_table: str, ctrl_c_presses: list[int]
+) -> None:
     before = signal.getsignal(signal.SIGINT)
-    presses.append(1)
-    tagalong("group", hard, "--budget", "5", "--solver", "lp", "--quiet")
+    ctrl_c_presses.append(1)
+    tagalong("group", hard_table, "--budget", "5", "--solver", "lp", "--quiet")
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -125,7 +127,7 @@ def test_ctrl_c_is_as_usual_afterwards(tagalong: Terminal, hard: str, presses: l
         ),
         (
             "run faces --tasks Goatee,No_Beard --out out",
-            "tagalong.study.Study.check",  # of a folder with networks that an earlier command trained, say
+            "tagalong.study.Study.check",  # for example of a folder with networks from an earlier command
             "networks are kept in out, run the same",
         ),
         (
@@ -143,7 +145,7 @@ def test_ctrl_c_is_as_usual_afterwards(tagalong: Terminal, hard: str, presses: l
         ("predict out new.csv", "tagalong.study.Best.load", "nothing was changed, run the same command to start again"),
     ],
 )
-def test_every_command_says_how_to_go_on(
+def test_every_command_says_how_to_continue(
     tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, work: str, words: str
 ) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
@@ -152,8 +154,8 @@ def test_every_command_says_how_to_go_on(
     (tmp_path / "out").mkdir()
     monkeypatch.setattr("tagalong.study.read_run", lambda folder: folder)
     monkeypatch.setattr(work, interrupted)
-    ran = tagalong(*command.split())
-    assert ran.status == 130
-    assert ran.err.startswith("tagalong: stopped; ")
-    assert ran.err.count("\n") == 1
-    assert words in ran.err
+    result = tagalong(*command.split())
+    assert result.status == 130
+    assert result.err.startswith("tagalong: stopped; ")
+    assert result.err.count("\n") == 1
+    assert words in result.err

@@ -6,20 +6,20 @@ from terminal import Terminal
 
 
 def test_the_leaderboard_is_a_table_or_json(tagalong: Terminal) -> None:
-    shown = tagalong("leaderboard", "--tables", "nhanes", "--budgets", "2", "--seeds", "1")
-    assert "nhanes: estimator" in shown.out
-    assert "pairs (HOA)" in shown.out
+    result = tagalong("leaderboard", "--tables", "nhanes", "--budgets", "2", "--seeds", "1")
+    assert "nhanes: estimator" in result.out
+    assert "pairs (HOA)" in result.out
     found = json.loads(tagalong("leaderboard", "--tables", "nhanes", "--budgets", "2", "--seeds", "1", "--json").out)
     assert {"estimator", "table", "pairs", "marginal", "changes", "cost"} <= set(found["leaderboard"][0])
 
 
-def test_an_unknown_table_is_refused(tagalong: Terminal) -> None:
-    shown = tagalong("leaderboard", "--tables", "nhanse")
-    assert shown.status == 2
-    assert "did you mean 'nhanes'?" in shown.err
+def test_an_unknown_table_is_rejected(tagalong: Terminal) -> None:
+    result = tagalong("leaderboard", "--tables", "nhanse")
+    assert result.status == 2
+    assert "did you mean 'nhanes'?" in result.err
 
 
-def test_no_seeds_are_refused(tagalong: Terminal) -> None:
-    shown = tagalong("leaderboard", "--tables", "nhanes", "--seeds", "0")
-    assert shown.status == 2
-    assert "--seeds must be a positive integer, found 0" in shown.err
+def test_zero_seeds_are_rejected(tagalong: Terminal) -> None:
+    result = tagalong("leaderboard", "--tables", "nhanes", "--seeds", "0")
+    assert result.status == 2
+    assert "--seeds must be a positive integer, found 0" in result.err

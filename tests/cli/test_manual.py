@@ -1,4 +1,4 @@
-"""The command itself: help, version, what it imports, where it writes."""
+"""The command itself: help, version, imports and output streams."""
 
 import json
 import re
@@ -21,15 +21,15 @@ from tagalong.group.selection_request import SOLVERS
 TABLE = ",a,b\na,0,1\nb,1,0\n"
 
 
-def test_help_reads_like_a_manual(tagalong: Terminal) -> None:
-    ran = tagalong("--help")
-    assert ran.status == 0
+def test_help_lists_commands_with_examples(tagalong: Terminal) -> None:
+    result = tagalong("--help")
+    assert result.status == 0
     for words in ("Which tasks should train together?", "Examples", "Exit status", "group", "paper", "--version"):
-        assert words in ran.out
+        assert words in result.out
     parts = ["Usage", "Which tasks", "Commands", "Examples", "Files of a run", "Exit status", "Environment", "NO_COLOR"]
-    places = [ran.out.index(part) for part in parts]
+    places = [result.out.index(part) for part in parts]
     assert places == sorted(places)
-    listed = re.findall(r"^│ ([a-z]+) ", ran.out.partition("Commands")[2], re.MULTILINE)
+    listed = re.findall(r"^│ ([a-z]+) ", result.out.partition("Commands")[2], re.MULTILINE)
     assert listed == [
         "demo",
         "problems",
@@ -57,7 +57,7 @@ def test_the_help_of_group_names_every_option(tagalong: Terminal) -> None:
 
 
 @pytest.mark.parametrize("width", ["80", "120"])
-def test_the_help_fits(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, width: str) -> None:
+def test_the_help_fits_the_terminal(tagalong: Terminal, monkeypatch: pytest.MonkeyPatch, width: str) -> None:
     monkeypatch.setenv("COLUMNS", width)
     for arguments in (["--help"], ["group", "--help"], ["paper", "--help"]):
         lines = tagalong(*arguments).out.splitlines()
@@ -72,7 +72,7 @@ def test_flags_are_shown_without_a_type(tagalong: Terminal, command: str) -> Non
     assert "BOOLEAN" not in out
 
 
-def test_the_version_is_the_package(tagalong: Terminal) -> None:
+def test_the_version_is_that_of_the_package(tagalong: Terminal) -> None:
     assert tagalong("--version") == (0, f"tagalong {__version__}\n", "")
 
 
@@ -80,12 +80,12 @@ def test_without_a_command_it_shows_the_help(tagalong: Terminal) -> None:
     assert tagalong() == tagalong("--help")
 
 
-def test_unknown_commands_are_refused(tagalong: Terminal) -> None:
-    assert tagalong.refused("grup").startswith("No such command 'grup'")
-    assert tagalong.refused("group").lower().startswith("missing argument 'file' (see `tagalong group --help`)")
+def test_unknown_commands_are_rejected(tagalong: Terminal) -> None:
+    assert tagalong.error_of("grup").startswith("No such command 'grup'")
+    assert tagalong.error_of("group").lower().startswith("missing argument 'file' (see `tagalong group --help`)")
 
 
-def test_it_runs_as_a_module(tmp_path: Path) -> None:
+def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(TABLE)
     out, err = process("group", str(path), "--budget", "1", "--json").communicate()
@@ -97,7 +97,7 @@ def test_it_runs_as_a_module(tmp_path: Path) -> None:
     assert err == "tagalong: --budget must be positive, found 0; 1 is one network for all tasks\n"
 
 
-def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(TABLE)
     reader = process("group", str(path), "--budget", "1", "--json")
@@ -110,7 +110,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command", ["--help", "--version", "paper", "paper selection", "leaderboard --help", "group a.csv --budget 1"]
 )
-def test_no_command_waits_for_torch(tmp_path: Path, command: str) -> None:
+def test_no_command_imports_torch_needlessly(tmp_path: Path, command: str) -> None:
     (tmp_path / "a.csv").write_text(TABLE)
     code = f"from tagalong.cli import main; import sys; main({command.split()!r}); sys.exit('torch' in sys.modules)"
     done = subprocess.run(
@@ -120,14 +120,14 @@ def test_no_command_waits_for_torch(tmp_path: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["--help", "group --help"])
-def test_help_does_not_wait_for_solvers_and_figures(command: str) -> None:
+def test_help_does_not_import_solvers_and_figures(command: str) -> None:
     slow = "{'scipy', 'pandas', 'plotly', 'tagalong_paper'} & set(sys.modules)"
     code = f"from tagalong.cli import main; import sys; main({command.split()!r}); sys.exit({slow} or 0)"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_what_every_command_can_do_is_spelt_the_same(tagalong: Terminal) -> None:
+def test_common_options_have_the_same_names_in_every_command(tagalong: Terminal) -> None:
     for command in ("demo", "problems", "run", "report", "predict", "group", "plan", "verdict", "paper main"):
         shown = tagalong(*command.split(), "--help").out
         assert "--json" in shown, command

@@ -13,13 +13,13 @@ from tagalong_paper import EXPERIMENTS, Report, ReportTable, Value
 from tagalong_paper.terminal import show_report
 
 
-def test_it_lists_all_experiments(tagalong: Terminal) -> None:
-    ran = tagalong("paper")
-    assert ran.status == 0
-    assert ran.out.startswith("tagalong paper selection")
-    listed = [line.split()[2] for line in ran.out.splitlines()]
+def test_all_experiments_are_listed(tagalong: Terminal) -> None:
+    result = tagalong("paper")
+    assert result.status == 0
+    assert result.out.startswith("tagalong paper selection")
+    listed = [line.split()[2] for line in result.out.splitlines()]
     assert listed == [experiment.name for experiment in EXPERIMENTS]
-    assert max(map(len, ran.out.splitlines())) <= 110
+    assert max(map(len, result.out.splitlines())) <= 110
 
 
 def test_selection_shows_the_printed_and_the_best_groupings(tagalong: Terminal) -> None:
@@ -70,10 +70,10 @@ def test_experiments_without_training_write_files_only_with_out(tagalong: Termin
     assert shown.endswith(f"{out}: {name}.json\n")  # there is nothing to resume
     assert json.loads((out / f"{name}.json").read_text()) == json.loads(tagalong("paper", name, "--json").out)
     (tmp_path / "file").write_text("")
-    assert "--out must be a folder" in tagalong.refused("paper", name, "--out", str(tmp_path / "file"))
+    assert "--out must be a folder" in tagalong.error_of("paper", name, "--out", str(tmp_path / "file"))
 
 
-def test_an_experiment_trains_shows_and_resumes(tagalong: Terminal, tmp_path: Path) -> None:
+def test_an_experiment_trains_prints_its_report_and_resumes(tagalong: Terminal, tmp_path: Path) -> None:
     common = ("--seeds", "1", "--tasks", "Black_Hair,Goatee,No_Beard", "--out", str(tmp_path / "run"))
     first = tagalong("paper", "over-time", *common)
     assert first.status == 0
@@ -108,17 +108,17 @@ def test_served_tasks_are_bold_on_a_terminal(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_one_error_lists_all_invalid_options(tagalong: Terminal) -> None:
-    assert "--problem must be one of 'faces', 'celeba', 'taskonomy'" in tagalong.refused(
+    assert "--problem must be one of 'faces', 'celeba', 'taskonomy'" in tagalong.error_of(
         "paper", "main", "--problem", "mnist"
     )
-    said = tagalong.refused("paper", "tune", "--size", "huge", "--seeds", "0", "--recipe", "rate=1")
+    message = tagalong.error_of("paper", "tune", "--size", "huge", "--seeds", "0", "--recipe", "rate=1")
     for words in ("--size must be 'small' or 'full'", "--seeds must be a positive integer", "found rate"):
-        assert words in said
+        assert words in message
     for option, value in (("recipe", "1"), ("size", "full")):
-        said = tagalong.refused("paper", "matrix", "--with", f"{option}={value}")
-        assert said.endswith(f"found '{option}'; use --{option}")
+        message = tagalong.error_of("paper", "matrix", "--with", f"{option}={value}")
+        assert message.endswith(f"found '{option}'; use --{option}")
     assert not Path("runs").exists()
-    assert tagalong.refused("paper", "everything").startswith("No such command 'everything'")
+    assert tagalong.error_of("paper", "everything").startswith("No such command 'everything'")
 
 
 @pytest.mark.parametrize(
@@ -143,21 +143,21 @@ def test_invalid_options_are_errors_before_anything_is_decoded(
     Path("file").touch()
     Path("locked").mkdir()
     monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != "locked")  # root may write everywhere
-    assert words in tagalong.refused("paper", "capacity", "--problem", "celeba", *more)
+    assert words in tagalong.error_of("paper", "capacity", "--problem", "celeba", *more)
 
 
 @pytest.mark.parametrize("command", ["paper main", "run faces"])
 def test_errors_name_options_as_the_user_types_them(tagalong: Terminal, command: str) -> None:
     small = (*command.split(), "--size", "small")
-    assert tagalong.refused(*small, "--with", "seed=x") == "--with seed must be an integer, found 'x'"
-    said = tagalong.refused(*small, "--executor", "processes:0")
-    assert said == "workers of --executor must be a positive integer, found 0"
+    assert tagalong.error_of(*small, "--with", "seed=x") == "--with seed must be an integer, found 'x'"
+    message = tagalong.error_of(*small, "--executor", "processes:0")
+    assert message == "workers of --executor must be a positive integer, found 0"
     assert not Path("runs").exists()
 
 
 def test_the_error_for_diverging_networks_names_the_option_to_change(tagalong: Terminal, tmp_path: Path) -> None:
     wild = ("--recipe", "lr=1e30", "--tasks", "Goatee,No_Beard", "--seeds", "1", "--out", str(tmp_path / "run"))
-    assert tagalong.refused("paper", "over-time", *wild, "--quiet").endswith("diverged; lower --recipe lr")
+    assert tagalong.error_of("paper", "over-time", *wild, "--quiet").endswith("diverged; lower --recipe lr")
 
 
 def test_a_problem_that_does_not_fit_into_memory_is_a_one_line_error(
@@ -167,12 +167,12 @@ def test_a_problem_that_does_not_fit_into_memory_is_a_one_line_error(
         raise MemoryError("Unable to allocate 112. GiB")
 
     monkeypatch.setattr("tagalong.problems.load_problem", load)
-    assert tagalong.refused("paper", "main") == "not enough memory: Unable to allocate 112. GiB"
+    assert tagalong.error_of("paper", "main") == "not enough memory: Unable to allocate 112. GiB"
 
 
 def test_the_error_for_an_unavailable_problem_names_a_substitute(
     tagalong: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tagalong.problems.problem_names", lambda: ("faces",))
-    said = tagalong.refused("paper", "partner", "--problem", "celeba")
-    assert said == "--problem 'celeba' is not available in this installation; 'faces' is a substitute for it"
+    message = tagalong.error_of("paper", "partner", "--problem", "celeba")
+    assert message == "--problem 'celeba' is not available in this installation; 'faces' is a substitute for it"

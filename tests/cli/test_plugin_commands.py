@@ -1,4 +1,4 @@
-"""Commands of other packages: listed without importing them, loaded when used, broken ones in a line."""
+"""Commands of other packages: listed without an import, loaded when used; broken ones give a one-line error."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from terminal import SRC, Ran, Terminal, environment
+from terminal import SRC, CommandResult, Terminal, environment
 
 from packages import install
 from tagalong.plugins import register
@@ -87,13 +87,13 @@ def games(tmp_path: Path) -> Path:
     return install(folder, "broken", BROKEN, broken_module='def command() -> None:\n    """Breaks."""\n1 / 0\n')
 
 
-def run(folder: Path, *arguments: str, code: str = "", **more: str) -> Ran:
-    """`tagalong …` with the packages of this folder, in a process of its own."""
+def run(folder: Path, *arguments: str, code: str = "", **more: str) -> CommandResult:
+    """Runs `tagalong …` with the packages of this folder in a separate process."""
     code = code or "from tagalong.cli import main; import sys; sys.exit(main())"
     env = {**environment(), "PYTHONPATH": f"{SRC}{os.pathsep}{folder}", "COLUMNS": "100", **more}
     command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    return Ran(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 def test_help_lists_plugins_and_imports_none(games: Path) -> None:
@@ -109,8 +109,8 @@ def test_help_lists_plugins_and_imports_none(games: Path) -> None:
         *("roll", "cards", "chess", "quiet"),
     ]
     rows = re.sub(" {2,}", "  ", out)  # how wide a column is depends on the version of rich
-    for said in ("roll  Rolls a die of your choice.", "cards  Plays cards.", "chess  Plays chess."):
-        assert said in rows
+    for message in ("roll  Rolls a die of your choice.", "cards  Plays cards.", "chess  Plays chess."):
+        assert message in rows
     assert "quiet  From games 1.0." in rows
     assert "absent  From broken 1.0." in rows
     assert "• tagalong paper: list all experiments\n" in out.replace("  ", "").replace(" \n", "\n")
@@ -127,9 +127,9 @@ def test_a_function_becomes_a_command_and_an_app_a_group(games: Path) -> None:
     assert "Draws a card." in run(games, "cards", "--help").out
 
 
-def test_ctrl_c_ends_a_plugin_with_a_sentence(games: Path) -> None:
-    said = "tagalong: stopped; nothing was changed, run the same command to start again\n"
-    assert run(games, "cards", "draw") == (128 + signal.SIGINT, "", said)
+def test_ctrl_c_ends_a_plugin_with_a_message(games: Path) -> None:
+    message = "tagalong: stopped; nothing was changed, run the same command to start again\n"
+    assert run(games, "cards", "draw") == (128 + signal.SIGINT, "", message)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_ctrl_c_ends_a_plugin_with_a_sentence(games: Path) -> None:
         ),
     ],
 )
-def test_a_broken_plugin_is_a_line_when_it_is_used(games: Path, command: str, why: str) -> None:
+def test_using_a_broken_plugin_is_a_one_line_error(games: Path, command: str, why: str) -> None:
     for arguments in ([command], [command, "--help"]):
         status, out, err = run(games, *arguments)
         assert (status, out) == (2, "")
@@ -157,38 +157,38 @@ def test_broken_plugins_affect_no_other_command(games: Path) -> None:
     assert run(games, "--version").err == ""
 
 
-def test_names_collide_with_a_warning(games: Path) -> None:
+def test_colliding_names_give_a_warning(games: Path) -> None:
     points = "[tagalong.commands]\nrun = other_module:run\nroll = other_module:roll\n"
     install(games, "other", points, other_module="def run():\n    1 / 0\n\nroll = run\n")
-    said = (
+    message = (
         "the command 'roll' of other_module:roll is not used: games_module:roll has the same name\n"
         "the command 'run' of other_module:run is not used: another command has this name already\n"
     )
     for arguments in (["roll"], ["run", "--help"], ["--help"]):
         status, out, err = run(games, *arguments)
-        assert (status, "".join(sorted(err.splitlines(keepends=True)))) == (0, said)
+        assert (status, "".join(sorted(err.splitlines(keepends=True)))) == (0, message)
     assert "Trains the tasks together, alone and in groups" in out
     assert "Rolls a die" in out
 
 
-def test_tab_completes_commands_of_packages(games: Path) -> None:
+def test_tab_completes_plugin_commands(games: Path) -> None:
     install(games, "other", "[tagalong.commands]\nrun = other_module:run\n")
 
-    def completed(line: str) -> Ran:
+    def completed(line: str) -> CommandResult:
         words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
-        ran = run(games, _TAGALONG_COMPLETE="complete_bash", **words)
-        return ran._replace(out=ran.out.strip())
+        result = run(games, _TAGALONG_COMPLETE="complete_bash", **words)
+        return result._replace(out=result.out.strip())
 
     assert completed("tagalong ro") == (0, "roll", "")
     assert completed("tagalong cards d") == (0, "draw", "")
     assert completed("tagalong broken d") == (0, "", "")
 
 
-def test_a_typo_is_answered_with_a_plugin_too(games: Path) -> None:
+def test_suggestions_for_a_typo_include_plugins(games: Path) -> None:
     assert "Did you mean 'paper'" in run(games, "papr").err
 
 
-def test_commands_are_registered_by_hand(
+def test_commands_can_be_registered_in_code(
     tagalong: Terminal, own_plugins: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     def greet(name: str) -> None:

@@ -1,4 +1,4 @@
-"""What `tagalong run` refuses: one clear sentence, before any training, exit status 2."""
+"""Invalid input of `tagalong run`: one clear message before any training, exit status 2."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write(path: str, table: Columns) -> None:
 
 
 def parts(table: Columns) -> Columns:
-    """A third class that only test rows have."""
+    """Adds a third class that only test rows have."""
     kinds = ["u", "v"] * (ROWS // 2 - 1) + ["w", "w"]
     return {**table, "kind": kinds, "part": ["train"] * 40 + ["val"] * 10 + ["test"] * 10}
 
@@ -68,11 +68,11 @@ TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
 
 
 @pytest.mark.parametrize("case", TABLES)
-def test_a_table_that_cannot_be_learnt_from_is_refused(tagalong: Terminal, case: str) -> None:
+def test_a_table_that_cannot_be_learnt_from_is_rejected(tagalong: Terminal, case: str) -> None:
     change, more, words = TABLES[case]
     write("table.csv", change(columns()))
     targets = [] if "--targets" in more else ["--targets", "age,ill"]
-    assert words in tagalong.refused("run", "table.csv", *targets, *more)
+    assert words in tagalong.error_of("run", "table.csv", *targets, *more)
     assert not Path("runs").exists()
 
 
@@ -97,33 +97,33 @@ def test_a_table_that_cannot_be_learnt_from_is_refused(tagalong: Terminal, case:
         (["--features-file", "none.npy"], "--features-file must be an npy or npz file, found none at none.npy"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(tagalong: Terminal, more: list[str], words: str) -> None:
+def test_invalid_settings_are_rejected(tagalong: Terminal, more: list[str], words: str) -> None:
     write("table.csv", columns())
     inputs = np.zeros((ROWS, 2))
     np.save("short.npy", inputs[1:])
     inputs[0, 1] = np.nan
     np.save("nan.npy", inputs)
-    assert words in tagalong.refused("run", "table.csv", "--targets", "age,ill", *more)
+    assert words in tagalong.error_of("run", "table.csv", "--targets", "age,ill", *more)
     assert not Path("runs").exists()
 
 
-def test_names_of_problems_and_runs_are_called_what_they_are(tagalong: Terminal) -> None:
-    assert "PROBLEM must be a known problem, found 'nhanez'; did you mean 'nhanes'?" in tagalong.refused(
+def test_errors_call_problems_and_runs_by_their_argument_names(tagalong: Terminal) -> None:
+    assert "PROBLEM must be a known problem, found 'nhanez'; did you mean 'nhanes'?" in tagalong.error_of(
         "run", "nhanez"
     )
-    assert "nowhere must be the folder of a finished run" in tagalong.refused("predict", "nowhere", "new.csv")
-    assert tagalong.refused("demo", "birds").startswith("'birds' is not one of 'nhanes', 'faces'")
+    assert "nowhere must be the folder of a finished run" in tagalong.error_of("predict", "nowhere", "new.csv")
+    assert tagalong.error_of("demo", "birds").startswith("'birds' is not one of 'nhanes', 'faces'")
 
 
-def test_all_budgets_of_a_table_of_results_are_as_many_as_its_tasks(tagalong: Terminal) -> None:
+def test_all_budgets_of_a_table_of_results_end_at_its_number_of_tasks(tagalong: Terminal) -> None:
     lines = ["network,seed,task,val_loss,test_loss"]
     for network in ("a", "b", "a+b"):
         lines += [f"{network},{seed},{task},1,1" for seed in (0, 1) for task in network.split("+")]
     Path("filled.csv").write_text("\n".join(lines) + "\n")
-    ran = tagalong("verdict", "filled.csv", "--budgets", "all")
-    assert ran.status == 0, ran.err
-    assert [line.split()[1] for line in ran.out.splitlines() if line.startswith("chosen")] == ["1", "2"]
-    assert "must be integers" in tagalong.refused("verdict", "filled.csv", "--budgets", "1.5")
+    result = tagalong("verdict", "filled.csv", "--budgets", "all")
+    assert result.status == 0, result.err
+    assert [line.split()[1] for line in result.out.splitlines() if line.startswith("chosen")] == ["1", "2"]
+    assert "must be integers" in tagalong.error_of("verdict", "filled.csv", "--budgets", "1.5")
 
 
 @pytest.mark.parametrize(
@@ -133,24 +133,24 @@ def test_all_budgets_of_a_table_of_results_are_as_many_as_its_tasks(tagalong: Te
         (b"\xd0\xcf\x11\xe0", "an old workbook"),
     ],
 )
-def test_other_kinds_of_tables_are_named(tagalong: Terminal, start: bytes, words: str) -> None:
+def test_the_error_names_the_kind_of_an_unsupported_table(tagalong: Terminal, start: bytes, words: str) -> None:
     Path("table.xlsx").write_bytes(start + bytes(100))
-    said = tagalong.refused("run", "table.xlsx", "--targets", "age,ill")
-    assert said.startswith(f"table.xlsx must be a CSV or Parquet file, found {words}")
-    assert said.endswith("; save it as CSV")
+    message = tagalong.error_of("run", "table.xlsx", "--targets", "age,ill")
+    assert message.startswith(f"table.xlsx must be a CSV or Parquet file, found {words}")
+    assert message.endswith("; save it as CSV")
 
 
 @pytest.mark.parametrize("content", [b"x,y\n1,2\n", b"", b"PK\x03\x04 cut short"])
-def test_inputs_that_are_no_array_are_refused(tagalong: Terminal, content: bytes) -> None:
+def test_inputs_that_are_not_an_array_are_rejected(tagalong: Terminal, content: bytes) -> None:
     write("table.csv", columns())
     Path("inputs.npz").write_bytes(content)
-    said = tagalong.refused("run", "table.csv", "--targets", "age,ill", "--features-file", "inputs.npz")
-    assert "--features-file must be an npy or npz file of numbers, found something else at inputs.npz" in said
+    message = tagalong.error_of("run", "table.csv", "--targets", "age,ill", "--features-file", "inputs.npz")
+    assert "--features-file must be an npy or npz file of numbers, found something else at inputs.npz" in message
 
 
-def test_a_training_that_diverges_says_which_option_to_change(tagalong: Terminal) -> None:
+def test_the_error_for_a_diverging_training_names_the_option_to_change(tagalong: Terminal) -> None:
     write("table.csv", columns())
     wild = ("--recipe", "lr=1e30", "--recipe", "optimizer=sgd", "--recipe", "epochs=2", "--seeds", "1")
-    ran = tagalong("run", "table.csv", "--targets", "age,ill", "--methods", "mtl", "--quiet", *wild)
-    assert ran.status == 2
-    assert "lower --recipe lr" in ran.err
+    result = tagalong("run", "table.csv", "--targets", "age,ill", "--methods", "mtl", "--quiet", *wild)
+    assert result.status == 2
+    assert "lower --recipe lr" in result.err

@@ -1,4 +1,4 @@
-"""From a table to a verdict and predictions, as a user types it; and what is typed wrong."""
+"""From a table to a verdict and predictions on the command line, and errors for invalid arguments."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ import pytest
 import torch
 from terminal import Terminal, environment
 
-from kill_at import FileOperations, along, but_times, interrupt
+from kill_at import FileOperations, interrupt, records_without_times, stopping_points
 from old_run import old_run
 from tagalong.affinity import Affinity
 from tagalong.cli import main
@@ -32,7 +32,7 @@ QUICK = ("--recipe", "epochs=2", "--recipe", "batch_size=64", "--device", "cpu")
 
 @pytest.fixture
 def table(tagalong: Terminal) -> Path:
-    """Three targets of four numbers and a word, one of them with missing labels."""
+    """Writes a table with three targets, one of them with missing labels; the features are four numbers and a word."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(240, 4))
     targets = x @ rng.normal(size=(4, 3)) + 0.5 * rng.normal(size=(240, 3))
@@ -47,9 +47,9 @@ def table(tagalong: Terminal) -> Path:
 
 
 def run(tagalong: Terminal, *more: str) -> tuple[str, str]:
-    ran = tagalong("run", "table.csv", *ROLES, *SMALL, "--out", "out", *QUICK, *more)
-    assert ran.status == 0, ran.err
-    return ran.out, ran.err
+    result = tagalong("run", "table.csv", *ROLES, *SMALL, "--out", "out", *QUICK, *more)
+    assert result.status == 0, result.err
+    return result.out, result.err
 
 
 def test_a_table_gives_labels_results_a_verdict_and_predictions(tagalong: Terminal, table: Path) -> None:
@@ -68,9 +68,9 @@ def test_a_table_gives_labels_results_a_verdict_and_predictions(tagalong: Termin
     assert "\x1b" not in out + err
     for name in ("run.sqlite", "results.json", "settings.json", "groupings.json", "affinity.json", "run.log"):
         assert (Path("out") / name).exists(), name
-    ran = tagalong("predict", "out", "table.csv")
-    assert ran.status == 0, ran.err
-    header, *rows = list(csv.reader(ran.out.splitlines()))
+    result = tagalong("predict", "out", "table.csv")
+    assert result.status == 0, result.err
+    header, *rows = list(csv.reader(result.out.splitlines()))
     assert header == ["age", "weight", "ill"]
     assert len(rows) == 240
     assert all(0 <= float(row[2]) <= 1 for row in rows)
@@ -78,11 +78,11 @@ def test_a_table_gives_labels_results_a_verdict_and_predictions(tagalong: Termin
     assert tagalong("predict", "out", "table.csv", "--out", "again.csv", "--quiet").out == ""
     found = json.loads(tagalong("predict", "out", "table.csv", "--json").out)
     assert found["age"] == [float(row[0]) for row in rows]
-    assert "folder of a run" in tagalong.refused("verdict", "out", "--out", "out")
+    assert "folder of a run" in tagalong.error_of("verdict", "out", "--out", "out")
     assert "not similarity of tasks" in json.loads(Path("out/groupings.json").read_text())["caution"]
 
 
-def test_a_second_run_trains_nothing_and_finds_the_same(tagalong: Terminal, table: Path) -> None:
+def test_a_second_run_trains_nothing_and_gives_the_same_results(tagalong: Terminal, table: Path) -> None:
     first = json.loads(run(tagalong, "--methods", "mtl,stl", "--json")[0])
     again, err = run(tagalong, "--methods", "mtl,stl", "--json")
     assert err == ""
@@ -90,14 +90,14 @@ def test_a_second_run_trains_nothing_and_finds_the_same(tagalong: Terminal, tabl
     assert "networks," not in run(tagalong, "--methods", "mtl,stl")[1]
 
 
-def test_quiet_is_the_verdict_alone(tagalong: Terminal, table: Path) -> None:
+def test_quiet_prints_only_the_verdict(tagalong: Terminal, table: Path) -> None:
     out, err = run(tagalong, "--methods", "mtl,stl", "--quiet")
     assert "erdict: " in out.splitlines()[0]
     assert err == ""
     assert tagalong("verdict", "out", "--quiet").out == out
 
 
-def test_options_of_methods_recipe_and_tasks_reach_the_study(tagalong: Terminal, table: Path) -> None:
+def test_options_of_methods_recipe_and_tasks_are_passed_to_the_study(tagalong: Terminal, table: Path) -> None:
     more = ("--methods", "tag", "--set", "tag.every=1", "--tasks", "age,ill", "--recipe", "lr=0.5", "--json")
     document = json.loads(run(tagalong, *more)[0])
     assert document["problem"]["tasks"] == ["age", "ill"]
@@ -145,14 +145,14 @@ def test_options_of_methods_recipe_and_tasks_reach_the_study(tagalong: Terminal,
         (["demo", "faces", "--methods", "nope"], "--methods must be a known method, found 'nope'; there are mtl, stl"),
     ],
 )
-def test_what_is_typed_wrong_is_said_in_a_sentence(
+def test_invalid_arguments_give_one_error_message(
     tagalong: Terminal, table: Path, arguments: list[str], words: str
 ) -> None:
     Path("square.csv").write_text(",a,b\na,0,1\nb,1,0\n")
     Path("junk.csv").write_bytes(b"a\x1b[2J,b\x85\x0c\x07\n1,\x1b[31m\n")
-    said = tagalong.refused(*arguments)
-    assert words in said
-    assert all(sign.isprintable() or sign == "\n" for sign in said)
+    message = tagalong.error_of(*arguments)
+    assert words in message
+    assert all(sign.isprintable() or sign == "\n" for sign in message)
     assert not Path("runs").exists()
 
 
@@ -165,28 +165,28 @@ def test_what_is_typed_wrong_is_said_in_a_sentence(
         ["paper", "over-time", "--seeds", "1", "--out", "old"],
     ],
 )
-def test_a_folder_of_the_old_layout_is_refused(tagalong: Terminal, table: Path, arguments: list[str]) -> None:
+def test_a_folder_of_the_old_layout_is_rejected(tagalong: Terminal, table: Path, arguments: list[str]) -> None:
     old_run(Path("old"))
-    assert tagalong.refused(*arguments) == (
+    assert tagalong.error_of(*arguments) == (
         "--out: old holds a run of an earlier tagalong, whose networks this one cannot use; "
         "choose another folder, or delete this one"
     )
     assert {path.name for path in Path("old").iterdir()} == {"run.sqlite", "networks"}
 
 
-def test_networks_of_the_old_layout_are_refused(tagalong: Terminal, table: Path) -> None:
+def test_networks_of_the_old_layout_are_rejected(tagalong: Terminal, table: Path) -> None:
     old_run(Path("old"))
-    said = tagalong.refused("predict", "old", "table.csv")
-    assert said == (
+    message = tagalong.error_of("predict", "old", "table.csv")
+    assert message == (
         f"{Path('old', 'networks', 'networks.json')} must have version 2, found 1; "
         "run the study again in another folder"
     )
 
 
-def test_a_folder_of_another_problem_is_refused(tagalong: Terminal, table: Path) -> None:
+def test_a_folder_of_another_problem_is_rejected(tagalong: Terminal, table: Path) -> None:
     run(tagalong, "--methods", "mtl")
     roles = ("--targets", "age,ill", "--ignore", "id,town", "--out", "out")
-    assert "out" in tagalong.refused("run", "table.csv", *roles, *QUICK)
+    assert "out" in tagalong.error_of("run", "table.csv", *roles, *QUICK)
 
 
 def test_a_plan_filled_in_gives_a_verdict(tagalong: Terminal) -> None:
@@ -203,8 +203,8 @@ def test_a_plan_filled_in_gives_a_verdict(tagalong: Terminal) -> None:
     out = tagalong("verdict", "plan.csv").out
     assert "rouping is worth it" in out
     assert json.loads(tagalong("verdict", "plan.csv", "--json").out)["verdict"]["worth_it"] is True
-    ran = tagalong("verdict", "plan.csv", "--out", "own")
-    assert ran.out.endswith("\nthe report: own/report.html\n")
+    result = tagalong("verdict", "plan.csv", "--out", "own")
+    assert result.out.endswith("\nthe report: own/report.html\n")
     assert "tagalong verdict plan.csv --out own" in Path("own/report.html").read_text(encoding="utf-8")
     assert tagalong("verdict", "own", "--quiet").out == tagalong("verdict", "plan.csv", "--quiet").out
     assert "page.html" in tagalong("report", "own", "--out", "page.html", "--quiet").out
@@ -220,12 +220,12 @@ def test_a_plan_takes_an_affinity_for_each_method(tagalong: Terminal) -> None:
     assert "a+b,0,a,tag:2,,,,," in rows
     assert "b+c,0,c,cs:2,,,,," in rows
     assert "for mtl, stl, cs;" in tagalong("plan", "cosine.json").out
-    said = tagalong.refused("plan", "lookahead.json", "--methods", "tag,cs")
+    message = tagalong.error_of("plan", "lookahead.json", "--methods", "tag,cs")
     assert "must include one measured with the estimator 'cosine' or 'cosine_kernels' for 'cs'" in " ".join(
-        said.split()
+        message.split()
     )
-    said = tagalong.refused("plan", "cosine.json", "cosine.json")
-    assert "affinity must hold one for 'cs', found 2: 'cosine', 'cosine'; choose one" in " ".join(said.split())
+    message = tagalong.error_of("plan", "cosine.json", "cosine.json")
+    assert "affinity must hold one for 'cs', found 2: 'cosine', 'cosine'; choose one" in " ".join(message.split())
 
 
 def test_problems_are_listed(tagalong: Terminal) -> None:
@@ -255,35 +255,35 @@ def test_ctrl_c_while_networks_are_trained_says_what_is_kept(tagalong: Terminal,
     assert "Traceback" not in err
 
 
-def interrupted(out: str, nth: int | None, told: Any) -> None:
-    """Runs a command that Ctrl-C stops at its n-th file operation; tells how it ended, and how many there were."""
+def run_interrupted(out: str, nth: int | None, queue: Any) -> None:
+    """Runs a command that Ctrl-C stops at its n-th file operation; queues status, stderr and their number."""
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     operations = FileOperations(Path(out), nth, interrupt)
     with redirect_stderr(StringIO()) as err, redirect_stdout(StringIO()):
         status = main(["run", "table.csv", *ROLES, "--out", out, "--methods", "mtl,stl,tag,uw", *SMALL, *QUICK])
-    told.put((status, err.getvalue(), operations.number))
+    queue.put((status, err.getvalue(), operations.number))
 
 
-def test_ctrl_c_at_any_file_operation_says_what_is_kept_and_the_run_goes_on(
+def test_after_ctrl_c_at_any_file_operation_the_run_says_what_is_kept_and_can_resume(
     tagalong: Terminal, table: Path, processes: ForkServerContext
 ) -> None:
-    def ended(out: str, nth: int | None = None) -> tuple[int, str, int]:
-        told = processes.Queue()
-        child = processes.Process(target=interrupted, args=(out, nth, told))
+    def run_in_process(out: str, nth: int | None = None) -> tuple[int, str, int]:
+        queue = processes.Queue()
+        child = processes.Process(target=run_interrupted, args=(out, nth, queue))
         child.start()
-        answer = told.get(timeout=100)
+        answer = queue.get(timeout=100)
         child.join()
         return answer
 
-    status, _, total = ended("clean")
+    status, _, total = run_in_process("clean")
     assert status == 0
-    for nth in along(total, 5):
-        status, err, _ = ended("out", nth)
+    for nth in stopping_points(total, 5):
+        status, err, _ = run_in_process("out", nth)
         assert status == 130
         assert err.splitlines()[-1].startswith(
             "tagalong: stopped; finished networks are kept in out, run the same command"
         )
         assert "Traceback" not in err
-    assert ended("out")[0] == 0
-    assert but_times(Results.load("out")) == but_times(Results.load("clean"))
+    assert run_in_process("out")[0] == 0
+    assert records_without_times(Results.load("out")) == records_without_times(Results.load("clean"))

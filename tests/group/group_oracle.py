@@ -1,4 +1,4 @@
-"""A slow reference: tries every set of networks."""
+"""A slow reference that tries every set of networks."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
@@ -13,7 +13,7 @@ Network = tuple[frozenset[int], dict[int, float], float]
 
 
 class Frame:
-    """As much of a data frame as is needed."""
+    """A minimal stand-in for a data frame."""
 
     def __init__(self, values: Floats, index: list[str], columns: list[str]) -> None:
         self.values, self.index, self.columns = values, index, columns
@@ -25,7 +25,7 @@ class Frame:
 def networks_of(
     matrix: Floats, cost: Callable[[frozenset[int]], float], *, singles: bool = False, largest: int | None = None
 ) -> list[Network]:
-    """Every group with the score of each member: the mean over the others."""
+    """Returns every group with the score of each member: the mean over the others."""
     n = len(matrix)
     found: list[Network] = []
     for size in range(1 if singles or n == 1 else 2, (largest or n) + 1):
@@ -36,7 +36,7 @@ def networks_of(
 
 
 def partitions(tasks: list[int]) -> Iterator[list[frozenset[int]]]:
-    """All ways to part the tasks."""
+    """Yields every partition of the tasks."""
     if not tasks:
         yield []
         return
@@ -51,21 +51,21 @@ def partitions(tasks: list[int]) -> Iterator[list[frozenset[int]]]:
 def best_by_enumeration(
     networks: list[Network], n: int, budget: float, *, sign: int = 1, must: Iterable[frozenset[int]] = ()
 ) -> float:
-    """The best sum over all partitions into served sets and all networks for each set; NaN if none is feasible."""
+    """Returns the best sum over all partitions into served sets and all networks for each; NaN if none is feasible."""
     best = -np.inf
     for blocks in partitions(list(range(n))):
         if any(0 < len(link & block) < len(link) for link in must for block in blocks):
             continue
         reached = [(0.0, 0.0)]
         for block in blocks:
-            front = _front(networks, block, sign)
+            front = _best_by_cost(networks, block, sign)
             reached = [(v + w, c + d) for v, c in reached for w, d in front if c + d <= budget + 1e-9]
         best = max([best, *(value for value, _ in reached)])
     return sign * best if np.isfinite(best) else float("nan")
 
 
-def _front(networks: list[Network], block: frozenset[int], sign: int) -> list[tuple[float, float]]:
-    """For each cost the best that networks do for a served set."""
+def _best_by_cost(networks: list[Network], block: frozenset[int], sign: int) -> list[tuple[float, float]]:
+    """Returns the best value of networks for a served set, by cost."""
     best: dict[float, float] = {}
     for _, score, cost in networks:
         if block <= score.keys():
@@ -75,7 +75,7 @@ def _front(networks: list[Network], block: frozenset[int], sign: int) -> list[tu
 
 
 def assert_valid(grouping: Grouping, n: int) -> None:
-    """Every task served once, by a network that trains it."""
+    """Asserts that every task is served once, by a network that trains it."""
     served = sorted(task for group in grouping.groups for task in group.serves)
     assert served == sorted(map(str, range(n)))
     assert all(group.serves and group.serves <= group.trains for group in grouping.groups)
@@ -83,7 +83,7 @@ def assert_valid(grouping: Grouping, n: int) -> None:
 
 
 def score_of(matrix: Floats, grouping: Grouping) -> float:
-    """The sum of what tasks score, straight from the definition; tasks are called "0", "1", …"""
+    """Returns the sum of the tasks' scores by the definition; tasks are named "0", "1", …"""
     total = 0.0
     for group in grouping.groups:
         for task in group.serves:

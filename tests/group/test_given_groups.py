@@ -1,4 +1,4 @@
-"""Groupings made by hand: read, scored by the same rules, compared."""
+"""Groupings given by the user: reading, scoring by the same rules, and comparing."""
 
 from itertools import product
 from typing import Any
@@ -25,7 +25,7 @@ SCORES = Affinity.from_matrix(MATRIX, NAMES)
 
 @pytest.mark.parametrize("objective", ["max", "min"])
 @pytest.mark.parametrize("budget", [1, 2, 3])
-def test_what_was_selected_scores_what_the_selection_says(budget: int, objective: Any) -> None:
+def test_a_selected_grouping_has_the_score_of_the_selection(budget: int, objective: Any) -> None:
     weights = {"age": 2.0, "ill": 0.5}
     best = select_groups(SCORES, budget, objective=objective, weights=weights)
     for groups in (best.groups, [group.trains for group in best.groups]):
@@ -46,7 +46,7 @@ def test_every_task_is_served_by_the_best_network_that_trains_it() -> None:
     assert found.solver == "given"
 
 
-def test_its_bound_holds_for_every_selection() -> None:
+def test_the_bound_of_a_given_grouping_holds_for_every_selection() -> None:
     for budget, objective in product((1, 2, 3, 4), ("max", "min")):
         given = score_grouping(SCORES, [NAMES], objective=objective)
         best = select_groups(SCORES, budget, objective=objective)
@@ -86,7 +86,7 @@ def test_candidates_are_found_by_their_tasks() -> None:
         ([NAMES], {"objective": "best"}, "`objective` must be"),
     ],
 )
-def test_broken_rules_are_named(groups: Any, options: Any, message: str) -> None:
+def test_the_error_names_broken_rules(groups: Any, options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         score_grouping(SCORES, groups, **options)
 
@@ -115,11 +115,11 @@ def test_linked_tasks_are_served_together() -> None:
         '{"groups": [{"trains": ["age", "ill"]}, {"trains": ["sex", "no"]}]}',
     ],
 )
-def test_groups_are_read_as_people_write_them(text: str) -> None:
+def test_groups_are_read_in_every_common_notation(text: str) -> None:
     assert read_groups(text) == ({"age", "ill"}, {"sex", "no"})
 
 
-def test_saved_groupings_are_read_too() -> None:
+def test_saved_groupings_are_read() -> None:
     best = select_groups(SCORES, 2)
     for text in (best.to_json(), best.to_yaml()):
         assert read_groups(text) == best.groups
@@ -141,7 +141,7 @@ def test_saved_groupings_are_read_too() -> None:
         ("- {trains: [age], serves: [age], cost: much}", "could not convert"),
     ],
 )
-def test_other_texts_are_refused(text: str, message: str) -> None:
+def test_invalid_texts_are_rejected(text: str, message: str) -> None:
     with pytest.raises(GroupingFileError, match=message):
         read_groups(text)
 
@@ -149,12 +149,12 @@ def test_other_texts_are_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"), [("a: [", "valid YAML"), ("[1]", "format"), ("format: tagalong-grouping", "version 1")]
 )
-def test_damaged_yaml_is_refused(text: str, message: str) -> None:
+def test_damaged_yaml_is_rejected(text: str, message: str) -> None:
     with pytest.raises(GroupingFileError, match=message):
         Grouping.from_yaml(text)
 
 
-def test_a_comparison_says_what_is_lost_and_where() -> None:
+def test_a_comparison_shows_the_loss_in_total_and_by_task() -> None:
     best, mine = select_groups(SCORES, 2), score_grouping(SCORES, [NAMES])
     found = Comparison(mine, best)
     assert found.loss == pytest.approx(best.value - mine.value)

@@ -85,7 +85,7 @@ def test_pricing_finds_exactly_the_sets_worth_more_than_their_prices(seed: int, 
     problem = problem_of(n, seed, singles=bool(seed % 2), largest=n - seed % 4, links=links)
     random = np.random.default_rng(seed)
     prices, least = random.uniform(-0.5, 0.5, n), random.uniform(-0.5, 1.0)
-    for link in links:  # one price for all tasks of a link, as the programme gives them
+    for link in links:  # one price for all tasks of a link, as the linear programme gives them
         prices[membership(np.array([link]), n)[0]] = random.uniform(-0.5, 0.5)
     sets = np.arange(1, 2**n)
     earned = served_values(problem)[1:] - membership(sets, n) @ prices
@@ -122,7 +122,7 @@ def test_few_nodes_still_give_the_result_of_the_search() -> None:
 
 
 @pytest.mark.parametrize(("n", "noise", "groups"), [(26, 0.3, 4), (26, 0.5, 4), (30, 0.5, 5), (40, 0.5, 7)])
-def test_structured_problems_too_large_for_the_table_are_proven(n: int, noise: float, groups: int) -> None:
+def test_structured_problems_too_large_for_the_table_are_solved_optimally(n: int, noise: float, groups: int) -> None:
     matrix = planted(n, noise, groups)
     grouping = select_groups(matrix, groups)
     assert grouping.solver == "columns"

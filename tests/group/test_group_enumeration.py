@@ -1,4 +1,4 @@
-"""Every solver against enumeration, on small problems of every kind."""
+"""Every solver compared with enumeration, on small problems of every kind."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Wrong input: one clear sentence for each problem, all at once."""
+"""Invalid input: one error with a clear message for each problem."""
 
 from typing import Any
 
@@ -139,7 +139,7 @@ def test_several_budgets_are_checked(budgets: Any, message: str) -> None:
         ({"budget": 9, "cost": 2, "max_cost": 1}, "`max_cost` of 1 .*the smallest feasible one is 2"),
     ],
 )
-def test_impossible_constraints_name_what_would_be_possible(options: Any, message: str | None) -> None:
+def test_the_error_for_impossible_constraints_names_what_is_possible(options: Any, message: str | None) -> None:
     links = {name: list(map(tuple, options[name])) for name in ("must_link", "cannot_link") if name in options}
     if message is None:
         assert select_groups(MATRIX, **options).groups
@@ -159,7 +159,7 @@ def test_no_solver_gives_an_impossible_answer(solver: Any, budget: int, options:
         select_groups(matrix, budget, solver=solver, **options)
 
 
-def test_all_problems_are_named_at_once() -> None:
+def test_one_error_lists_all_problems() -> None:
     with pytest.raises(ValueError, match="several problems") as error:
         select_groups(GAPS, 7, objective="best", must_link=[("0", "y")], weights={"z": 1.0})
     text = str(error.value)
@@ -176,7 +176,7 @@ def test_all_problems_are_named_at_once() -> None:
         ("exact", 15, {"cannot_link": [("0", "1")]}, "needs at most 14 tasks with costs by group or `cannot_link`"),
     ],
 )
-def test_a_solver_that_does_not_fit_says_why(solver: Any, n: int, options: Any, message: str) -> None:
+def test_the_error_for_an_unsuitable_solver_says_why(solver: Any, n: int, options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         select_groups(np.zeros((n, n)), 2, solver=solver, **options)
 
@@ -191,7 +191,7 @@ def test_given_results_of_larger_groups_need_few_tasks() -> None:
         select_groups(table, 2, complete="pairs")
 
 
-def test_pairs_that_are_missing_are_named() -> None:
+def test_the_error_names_missing_pairs() -> None:
     table: Any = {frozenset("ab"): {"a": 1.0, "b": 1.0}, frozenset("bc"): {"b": 1.0, "c": 1.0}}
     with pytest.raises(ValueError, match=r"needs the results of all pairs, found none for 'a' in \{a, c\}"):
         select_groups(table, 1, complete="pairs")
@@ -215,7 +215,7 @@ def test_pairs_that_are_missing_are_named() -> None:
         ([(0, 1, 2)], {}, r"^`groups` must be a list of groups, .*found \(0, 1, 2\) among them$"),
     ],
 )
-def test_groupings_made_by_hand_are_checked_alike(groups: Any, options: Any, message: str) -> None:
+def test_groupings_given_by_the_user_are_checked_in_the_same_way(groups: Any, options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         score_grouping(MATRIX, groups, **options)
 

@@ -20,7 +20,7 @@ SMALLEST = 5e-324
 
 
 def results(matrix: Floats) -> dict[tuple[str, ...], dict[str, float]]:
-    """Results of every group, which are no means over pairs."""
+    """Returns results of every group that are not means over pairs."""
     return {
         tuple(NAMES[i] for i in group): {NAMES[j]: float(matrix[group[j % size], j]) for j in group}
         for size in range(1, 6)
@@ -40,7 +40,7 @@ FORMS: dict[str, Any] = {
 
 
 def assert_scaled(found: Grouping, plain: Grouping, power: int) -> None:
-    """The same choice, with values times a power of two, as exact as doubles of that size are."""
+    """Asserts the same choice, with values times a power of two, as exact as doubles of that size are."""
     assert [(group.trains, group.serves) for group in found.groups] == [
         (group.trains, group.serves) for group in plain.groups
     ]
@@ -106,7 +106,7 @@ def test_weights_may_compensate_for_the_size_of_scores(matrix: Floats, powers: l
 
 @given(matrix=WHOLE, power=POWERS, form=st.sampled_from(sorted(FORMS)))
 @settings(max_examples=60, deadline=None)
-def test_groupings_made_by_hand_are_scored_at_any_size(matrix: Floats, power: int, form: str) -> None:
+def test_groupings_given_by_the_user_are_scored_at_any_size(matrix: Floats, power: int, form: str) -> None:
     names = list("01234") if form == "array" else NAMES
     groups = [set(names[:3]), set(names[1:]), set(names[::2])]
     plain = score_grouping(FORMS[form](matrix), groups)
@@ -149,11 +149,11 @@ def test_a_huge_diagonal_that_is_not_used_does_not_matter() -> None:
 @pytest.mark.parametrize("form", sorted(FORMS))
 def test_scores_whose_sum_overflows_raise_an_error(form: str) -> None:
     scores = FORMS[form](np.full((5, 5), 1e308))
-    sentence = r"^`scores` must add up to less than 9e\+307 over all tasks, found up to 1e\+308 for one of 5; divide"
-    with pytest.raises(ValueError, match=sentence):
+    message = r"^`scores` must add up to less than 9e\+307 over all tasks, found up to 1e\+308 for one of 5; divide"
+    with pytest.raises(ValueError, match=message):
         select_groups(scores, 2)
     names = list("01234") if form == "array" else NAMES
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         score_grouping(scores, [set(names)])
     with pytest.raises(ValueError, match=r"^`scores` times `weights` must add up to less than 9e\+307"):
         select_groups(FORMS[form](np.full((5, 5), 1e300)), 2, weights={names[0]: 1e10})

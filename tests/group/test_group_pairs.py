@@ -1,4 +1,4 @@
-"""Larger groups completed from pairs, as HOA does, where networks have costs: against enumeration."""
+"""Larger groups completed from pairs, as HOA does, with costs of networks: compared with enumeration."""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -22,13 +22,13 @@ def groups_of(n: int, *sizes: int) -> list[frozenset[int]]:
 
 @st.composite
 def pair_results(draw: st.DrawFn, n: int) -> Results:
-    """Results of all pairs and some larger groups."""
+    """Draws results of all pairs and some larger groups."""
     larger = draw(st.sets(st.sampled_from(groups_of(n, *range(3, n + 1))), max_size=3))
     return {group: {task: draw(VALUE) for task in group} for group in [*groups_of(n, 2), *larger]}
 
 
-def completed(results: Results, n: int) -> Results:
-    """Every group of two and more; what is not given is the mean over pairs."""
+def complete_from_pairs(results: Results, n: int) -> Results:
+    """Returns every group of two or more; results not given are the means over pairs."""
     return {
         group: results.get(
             group,
@@ -57,7 +57,7 @@ def candidates(results: Results, cost: float) -> list[Candidate]:
 
 
 def assert_best(found: Grouping, networks: list[Network], n: int, budget: float, sign: int = 1) -> None:
-    """As good as enumeration, of networks that exist, within the budget."""
+    """Asserts a grouping as good as enumeration's, of existing networks, within the budget."""
     assert found.value == pytest.approx(best_by_enumeration(networks, n, budget, sign=sign))
     assert found.status == "optimal"
     assert sum(group.cost for group in found.groups) <= budget + 1e-9
@@ -72,7 +72,7 @@ def test_a_table_is_completed_with_costs(n: int, data: st.DataObject, sign: int)
     pairs = data.draw(pair_results(n))
     budget, most = data.draw(st.integers(2, 2 * n)) / 2, data.draw(st.sampled_from([1, 1.5, 2]))
     of_size = {1: 0.5, 2: 1.0, 3: 1.0, 4: 1.5, 5: 2.0}
-    everything = networks(singles | completed(pairs, n), lambda group: of_size[len(group)])
+    everything = networks(singles | complete_from_pairs(pairs, n), lambda group: of_size[len(group)])
     allowed = [network for network in everything if network[2] <= most]
     options: Any = {"cost": lambda group: of_size[len(group)], "max_cost": most, "complete": "pairs"}
     objective: Any = "max" if sign == 1 else "min"
@@ -88,13 +88,13 @@ def test_a_table_is_completed_with_costs(n: int, data: st.DataObject, sign: int)
 @given(n=st.integers(3, 5), data=st.data(), sign=st.sampled_from([1, -1]))
 @settings(max_examples=60, deadline=None)
 def test_half_size_networks_compete_with_completed_groups(n: int, data: st.DataObject, sign: int) -> None:
-    """Single tasks in full and half size, pairs in full size and at times in half size too."""
+    """Single tasks have full and half size; pairs have full size and some also half size."""
     full, half = ({frozenset({task}): {task: data.draw(VALUE)} for task in range(n)} for _ in range(2))
     pairs = data.draw(pair_results(n))
     small = data.draw(pair_results(n)) if data.draw(st.booleans()) else {}
     given_to_it = [*candidates(full | pairs, 1), *candidates(half | small, 0.5)]
-    exist = networks(full | completed(pairs, n), lambda _: 1.0)
-    exist += networks(half | (completed(small, n) if small else {}), lambda _: 0.5)
+    exist = networks(full | complete_from_pairs(pairs, n), lambda _: 1.0)
+    exist += networks(half | (complete_from_pairs(small, n) if small else {}), lambda _: 0.5)
     budget = data.draw(st.integers(2, 2 * n)) / 2
     objective: Any = "max" if sign == 1 else "min"
     found = select_groups(given_to_it, budget, objective=objective, complete="pairs")
@@ -110,7 +110,7 @@ def test_groups_that_are_not_listed_cost_what_cost_says(n: int, data: st.DataObj
     pairs = data.draw(pair_results(n))
     own = {group: data.draw(st.sampled_from([1.0, 1.25, 1.5])) for group in pairs}
     listed = [Candidate(map(str, group), named(pairs)[frozenset(map(str, group))], own[group]) for group in pairs]
-    exist = networks(completed(pairs, n), lambda group: own.get(group, len(group) / 2))
+    exist = networks(complete_from_pairs(pairs, n), lambda group: own.get(group, len(group) / 2))
     most, budget = data.draw(st.sampled_from([1.25, 1.5, 2.5])), data.draw(st.integers(4, 4 * n)) / 4
     allowed = [network for network in exist if network[2] <= most]
     options: Any = {"cost": lambda group: len(group) / 2, "max_cost": most, "complete": "pairs"}
@@ -160,12 +160,12 @@ PAIRS = candidates({group: dict.fromkeys(group, 1.0) for group in groups_of(3, 2
         (PAIRS, {"cost": lambda _: "dear"}, r"`cost` of \{0, 1, 2\} must be a positive number, found 'dear'"),
     ],
 )
-def test_what_cannot_be_completed_is_refused(listed: list[Candidate], options: Any, message: str) -> None:
+def test_results_that_cannot_be_completed_are_rejected(listed: list[Candidate], options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         select_groups(listed, 2, complete="pairs", **options)
 
 
-def test_where_nothing_is_left_to_complete_costs_stay() -> None:
+def test_costs_are_kept_if_there_is_nothing_to_complete() -> None:
     whole = [*PAIRS, Candidate({"0", "1", "2"}, dict.fromkeys("012", 9.0), 3)]
     for listed, budget in ((PAIRS[:1], 1), (whole, 2), (whole, 3)):
         plain = select_groups(listed, budget)

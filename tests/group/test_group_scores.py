@@ -1,4 +1,4 @@
-"""All the forms that scores come in."""
+"""All accepted forms of scores."""
 
 import os
 import subprocess
@@ -53,7 +53,7 @@ def test_a_table_of_groups_offers_only_those_groups() -> None:
     assert grouping.explain("b") == "b is served by {a, b} with 1, the only chosen network that can."
 
 
-def test_given_results_of_larger_groups_win_over_pairs() -> None:
+def test_given_results_of_larger_groups_take_precedence_over_pairs() -> None:
     pairs: Any = {frozenset(pair): dict.fromkeys(pair, 1.0) for pair in ("ab", "ac", "bc", "ad", "bd", "cd")}
     assert select_groups(pairs, 1, complete="pairs").value == 4.0
     larger = pairs | {frozenset("abcd"): dict.fromkeys("abcd", 3.0)}
@@ -84,7 +84,7 @@ def test_networks_of_several_sizes_compete() -> None:
     assert select_groups(candidates, 2).value == 8.0
 
 
-def test_many_tasks_in_few_candidates_are_solved_too() -> None:
+def test_many_tasks_with_few_candidates_are_solved() -> None:
     names = [f"t{i:02}" for i in range(30)]
     random = np.random.default_rng(0)
     candidates = [Candidate(names, dict.fromkeys(names, 0.0))]
@@ -113,7 +113,7 @@ def test_a_latency_limits_each_network() -> None:
 
 
 @pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
-def test_costs_of_any_unit_and_budgets_beyond_need_are_fine(unit: float) -> None:
+def test_costs_in_any_unit_and_overlarge_budgets_are_accepted(unit: float) -> None:
     def cost(tasks: frozenset[str]) -> float:
         return unit * (1 + 0.25 * len(tasks))
 
@@ -143,10 +143,10 @@ from tagalong.group import select_groups
 scores = np.random.default_rng(3).standard_normal((9, 9))
 print(sorted(select_groups(scores, 1).per_task.items()))
 """
-    said = [
+    outputs = [
         subprocess.run(
             [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
         ).stdout
         for seed in ("1", "2")
     ]
-    assert said[0] == said[1]
+    assert outputs[0] == outputs[1]

@@ -1,4 +1,4 @@
-"""How sure a grouping is, from the history of an affinity."""
+"""The stability of a grouping, from the history of an affinity."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_noise_makes_groups_unstable() -> None:
     assert grouping.stability < 0.8
 
 
-def test_the_task_without_a_place_is_named() -> None:
+def test_the_unsettled_task_is_named() -> None:
     base = np.full((5, 5), 0.5)  # the fifth task fits anywhere
     base[:4, :4] = PAIRS
     resampled = select_groups(affinity(1.0, base), 2).resampled
@@ -42,12 +42,12 @@ def test_the_task_without_a_place_is_named() -> None:
     assert "not settled: " in str(resampled)
 
 
-def test_without_a_history_there_is_none() -> None:
+def test_without_a_history_there_is_no_stability() -> None:
     assert select_groups(PAIRS, 2).stability is None
     assert select_groups(affinity(0.1), 2, resamples=0).stability is None
 
 
-def test_it_is_the_same_for_the_same_seed_and_survives_json() -> None:
+def test_stability_is_the_same_for_the_same_seed_and_survives_json() -> None:
     grouping = select_groups(affinity(3.0), 2, resamples=30, seed=5)
     assert select_groups(affinity(3.0), 2, resamples=30, seed=5) == grouping
     assert Grouping.from_json(grouping.to_json()) == grouping
@@ -60,7 +60,7 @@ def test_budgets_share_the_resamples() -> None:
 
 
 @pytest.mark.parametrize("tasks", [16])
-def test_more_tasks_are_resampled_by_search(tasks: int) -> None:
+def test_resamples_of_many_tasks_use_the_search_solver(tasks: int) -> None:
     base = np.kron(np.eye(tasks // 4), np.ones((4, 4)))
     values = base + 0.1 * np.random.default_rng(0).standard_normal((50, tasks, tasks))
     grouping = select_groups(Affinity.from_history(values, list(map(str, range(tasks)))), 4)

@@ -12,15 +12,15 @@ from tagalong.group import select_groups
 from tagalong.group.solvers.local_search import pack_units
 
 
-class After:
-    """Says stop from the given question on."""
+class StopAfter:
+    """Returns True after the given number of calls."""
 
     def __init__(self, questions: int) -> None:
-        self.asked, self.questions = 0, questions
+        self.calls, self.questions = 0, questions
 
     def __call__(self) -> bool:
-        self.asked += 1
-        return self.asked > self.questions
+        self.calls += 1
+        return self.calls > self.questions
 
 
 def matrix(n: int) -> Floats:
@@ -31,9 +31,9 @@ def matrix(n: int) -> Floats:
 @pytest.mark.parametrize("questions", [0, 1, 30, 200, 10**9])
 def test_a_stopped_solve_returns_the_best_found_with_its_bound(solver: Any, n: int, questions: int) -> None:
     best = select_groups(matrix(n), 3)
-    stop = After(questions)
+    stop = StopAfter(questions)
     grouping = select_groups(matrix(n), 3, solver=solver, stop=stop)
-    assert stop.asked
+    assert stop.calls
     assert_valid(grouping, n)
     assert grouping.value == pytest.approx(score_of(matrix(n), grouping))
     assert grouping.bound >= best.value - 1e-8
@@ -57,7 +57,7 @@ def test_stop_is_called_in_the_thread_of_the_caller() -> None:
 def test_stopping_also_ends_the_resamples() -> None:
     history = np.random.default_rng(0).standard_normal((50, 4, 4))
     affinity = Affinity.from_history(history, list("abcd"))
-    stop = After(40)
+    stop = StopAfter(40)
     resampled = select_groups(affinity, 2, resamples=100, stop=stop).resampled
     assert resampled is not None
     assert 0 < resampled.resamples < 100

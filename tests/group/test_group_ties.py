@@ -17,9 +17,9 @@ Cover = frozenset[frozenset[str]]
 
 
 def covers(matrix: Floats, budget: int) -> list[tuple[float, Cover]]:
-    """Every set of groups that holds all tasks, with what it is worth; groups of two and more."""
+    """Returns every set of groups of two or more that covers all tasks, with its value."""
     n = len(matrix)
-    groups = [group for size in range(2, n + 1) for group in combinations(range(n), size)]
+    groups = [group for total_size in range(2, n + 1) for group in combinations(range(n), total_size)]
     found = []
     for k in range(1, budget + 1):
         for some in combinations(groups, k):
@@ -29,11 +29,11 @@ def covers(matrix: Floats, budget: int) -> list[tuple[float, Cover]]:
     return found
 
 
-def size(groups: Cover) -> int:
+def total_size(groups: Cover) -> int:
     return sum(map(len, groups))
 
 
-def trained(grouping: Grouping) -> Cover:
+def trained_groups(grouping: Grouping) -> Cover:
     return frozenset(group.trains for group in grouping.groups)
 
 
@@ -49,12 +49,12 @@ def test_the_fewest_and_smallest_of_equal_choices_win_and_the_others_are_listed(
     fewest = min(map(len, near))
     grouping = select_groups(matrix, budget)
     assert len(grouping.groups) == fewest
-    assert size(trained(grouping)) == min(size(groups) for groups in near if len(groups) == fewest)
-    others = {groups for groups in near if len(groups) == fewest} - {trained(grouping)}
+    assert total_size(trained_groups(grouping)) == min(total_size(groups) for groups in near if len(groups) == fewest)
+    others = {groups for groups in near if len(groups) == fewest} - {trained_groups(grouping)}
     listed = [frozenset(group.trains for group in tie) for tie in grouping.ties]
     assert set(listed) <= others
     assert len(set(listed)) == len(listed) == min(len(others), 8)
-    assert [size(tie) for tie in listed] == sorted(size(tie) for tie in listed)
+    assert [total_size(tie) for tie in listed] == sorted(total_size(tie) for tie in listed)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -3.0, 1e-320, 1e300])
@@ -113,7 +113,7 @@ def test_solvers_with_prices_break_ties_in_the_same_way(matrix: Floats, data: st
         found = select_groups(matrix, budget, solver=solver, **options)
         assert found.groups == exact.groups
         assert len(found.ties) == len(exact.ties)
-        if len(exact.ties) < 8:  # of more, the first eight that are met
+        if len(exact.ties) < 8:  # of more ties, the first eight that are found
             assert set(found.ties) == set(exact.ties)
 
 

@@ -1,4 +1,4 @@
-"""The answer as a record: reading it, asking it, saving it."""
+"""The `Grouping` record: its text, its methods, saving and loading."""
 
 import copy
 import json
@@ -17,7 +17,7 @@ def grouping() -> Grouping:
     return select_groups(Affinity.from_matrix(MATRIX, ["age", "ill", "sex"]), 2)
 
 
-def test_its_text_is_a_table() -> None:
+def test_the_text_is_a_table() -> None:
     assert str(grouping()) == (
         "2 networks for 3 tasks, total 11 (proven optimal)\n"
         "network  serves    helped by  score\n"
@@ -26,7 +26,7 @@ def test_its_text_is_a_table() -> None:
     )
 
 
-def test_what_is_not_proven_says_so() -> None:
+def test_the_text_says_if_optimality_is_not_proven() -> None:
     matrix = np.random.default_rng(0).standard_normal((9, 9))
     found = select_groups(matrix, 2, solver="search")
     assert found.gap == pytest.approx((found.bound - found.value) / found.value)
@@ -57,7 +57,7 @@ def test_explanations_name_the_next_best() -> None:
     assert alone.explain("0") == "0 is served by {0, 1} with 3, the only chosen network that can."
 
 
-def test_an_explanation_owns_up_to_a_sacrifice() -> None:
+def test_an_explanation_says_if_a_task_is_served_worse_than_possible() -> None:
     # Two good pairs, but one task of each has to be served together.
     found = select_groups(np.kron(np.eye(2), np.full((2, 2), 10.0)), 2, must_link=[{"0", "2"}])
     sacrificed = [task for task in found.tasks if "would be better for it alone" in found.explain(task)]
@@ -66,14 +66,14 @@ def test_an_explanation_owns_up_to_a_sacrifice() -> None:
 
 
 @pytest.mark.parametrize("solver", ["exact", "lp", "milp", "search"])
-def test_json_gives_it_back(solver: str) -> None:
+def test_a_grouping_survives_json(solver: str) -> None:
     matrix = np.random.default_rng(1).standard_normal((6, 6))
     found = select_groups(matrix, 3, solver=solver)  # type: ignore[arg-type]
     assert Grouping.from_json(found.to_json()) == found
     assert json.loads(found.to_json())["format"] == "tagalong-grouping"
 
 
-def test_it_can_be_copied_and_pickled() -> None:
+def test_a_grouping_can_be_copied_and_pickled() -> None:
     assert pickle.loads(pickle.dumps(grouping())) == grouping()
     assert copy.deepcopy(grouping()) == grouping()
     for part in (Candidate({"a", "b"}, {"a": 1.0}, cost=0.5), Certificate({"a": 1.0}, 2.0)):
@@ -89,7 +89,7 @@ def test_it_can_be_copied_and_pickled() -> None:
         ('{"format": "tagalong-grouping", "version": 1}', "damaged"),
     ],
 )
-def test_damaged_texts_are_refused(text: str, message: str) -> None:
+def test_damaged_texts_are_rejected(text: str, message: str) -> None:
     with pytest.raises(GroupingFileError, match=message):
         Grouping.from_json(text)
 
@@ -99,6 +99,6 @@ def test_a_group_serves_only_what_it_trains() -> None:
         Group({"a"}, {"b"})
 
 
-def test_the_record_cannot_be_changed() -> None:
+def test_the_record_is_immutable() -> None:
     with pytest.raises(TypeError):
         grouping().per_task["age"] = 1.0  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""Files of scores: what was written is what is read, whatever the form."""
+"""Files of scores are read back as written, in every format."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ NAMES = st.text(st.characters(blacklist_categories=("C", "Z")), min_size=1, max_
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), separator=st.sampled_from([",", ";", "\t", "|"]), turned=st.booleans())
-def test_square_tables_come_back(tmp_path: Path, data: Any, separator: str, turned: bool) -> None:
+def test_square_tables_are_read_back(tmp_path: Path, data: Any, separator: str, turned: bool) -> None:
     plain = NAMES.filter(lambda name: not set(name) & set('"' + separator + ",;\t|") and name[0] not in "[{")
     names = data.draw(st.lists(plain, min_size=2, max_size=5, unique=True))
     matrix = data.draw(
@@ -62,7 +62,7 @@ def test_tasks_without_a_result_only_help(tmp_path: Path) -> None:
     assert select_groups(table.scores, 2).value == 5
 
 
-def test_a_part_of_a_table_is_what_lies_within_it() -> None:
+def test_a_subset_of_a_table_keeps_the_groups_within_it() -> None:
     both = ScoreTable("candidates", ("a", "b"), [Candidate({"a"}, {"a": 1.0}), Candidate({"a", "b"}, {"a": 1.0})])
     assert both.only(["a"]).scores == [Candidate({"a"}, {"a": 1.0})]
     with pytest.raises(ValueError, match="`tasks` must leave a group, found none among 'b'"):

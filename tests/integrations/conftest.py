@@ -6,7 +6,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _fresh_accelerate() -> Iterator[None]:
-    """accelerate keeps its settings for the whole process, and other tests choose others."""
+    """Resets accelerate, which keeps its settings for the whole process."""
     _reset()
     yield
     _reset()

@@ -9,7 +9,7 @@ WIDTH = 6
 
 
 class Machine(nn.Module):
-    """One encoder, one head per task."""
+    """One shared encoder and one head per task."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,5 +38,5 @@ def fresh() -> Machine:
     return Machine()
 
 
-def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
+def equal_states(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
     return left.keys() == right.keys() and all(torch.equal(value, right[name]) for name, value in left.items())

@@ -1,4 +1,4 @@
-"""The documented loop with accelerate."""
+"""The documented training loop with accelerate."""
 
 import importlib.util
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from accelerate.state import AcceleratorState
 from accelerate.tracking import GeneralTracker
 
 
-class Kept(GeneralTracker):
+class RecordingTracker(GeneralTracker):
     """A tracker that keeps what is logged."""
 
     name, requires_logging_directory, main_process_only = "kept", False, True
@@ -44,7 +44,7 @@ def train(
     metered: bool,
     *,
     epochs: int = 2,
-    tracker: Kept | None = None,
+    tracker: RecordingTracker | None = None,
     begin: Callable[[Accelerator], None] = lambda _: None,
     **options: Any,
 ) -> tuple[dict[str, Tensor], AffinityMeter, Accelerator, set[torch.dtype]]:
@@ -77,7 +77,7 @@ def train(
 def test_final_weights_are_those_without_a_meter_with_and_without_accumulation(steps: int) -> None:
     plain, *_ = train(False, gradient_accumulation_steps=steps)
     metered, meter, *_ = train(True, gradient_accumulation_steps=steps)
-    assert machine.same(plain, metered)
+    assert machine.equal_states(plain, metered)
     assert meter.measured == 8
 
 
@@ -85,7 +85,7 @@ def test_mixed_precision_is_accelerates() -> None:
     plain, *_ = train(False, mixed_precision="bf16")
     AcceleratorState._reset_state()
     metered, meter, _, dtypes = train(True, mixed_precision="bf16")
-    assert machine.same(plain, metered)
+    assert machine.equal_states(plain, metered)
     assert (dtypes, meter.measured) == ({torch.bfloat16}, 8)
 
 
@@ -98,7 +98,7 @@ def test_the_meter_is_saved_and_loaded_with_the_accelerators_state(tmp_path: Pat
 
 
 def test_affinities_are_logged_by_the_trackers() -> None:
-    tracker = Kept()
+    tracker = RecordingTracker()
     _, meter, *_ = train(True, tracker=tracker)
     logged = [values["lookahead onto noise/heat"] for values in tracker.logged][::2]
     np.testing.assert_allclose(logged, meter.affinity().history[:, 0, 1])
@@ -120,4 +120,4 @@ def test_ddp_ranks_share_one_affinity_and_leave_no_trace(tmp_path: Path) -> None
     np.testing.assert_array_equal(ranks[0]["affinity"], ranks[1]["affinity"])
     for found in ranks:
         assert found["processes"] == 2
-        assert machine.same(found["plain"], found["metered"])
+        assert machine.equal_states(found["plain"], found["metered"])

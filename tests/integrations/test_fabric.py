@@ -1,4 +1,4 @@
-"""The documented loop with Fabric."""
+"""The documented training loop with Fabric."""
 
 import csv
 import importlib.util
@@ -68,18 +68,18 @@ def train(
 
 
 @pytest.mark.parametrize("micro", [1, 4])
-@pytest.mark.filterwarnings("ignore:.*`no_backward_sync`.*")  # Fabric's advice: one process has nothing to skip
+@pytest.mark.filterwarnings("ignore:.*`no_backward_sync`.*")  # one process has nothing to skip
 def test_final_weights_are_those_without_a_meter_with_and_without_accumulation(micro: int) -> None:
     plain, *_ = train(False, micro=micro)
     metered, meter, _ = train(True, micro=micro)
-    assert machine.same(plain, metered)
+    assert machine.equal_states(plain, metered)
     assert meter.measured == 4
 
 
 def test_mixed_precision_is_fabrics() -> None:
     plain, *_ = train(False, precision="bf16-mixed")
     metered, meter, dtypes = train(True, precision="bf16-mixed")
-    assert machine.same(plain, metered)
+    assert machine.equal_states(plain, metered)
     assert (dtypes, meter.measured) == ({torch.bfloat16}, 4)
 
 
@@ -108,4 +108,4 @@ def test_ddp_ranks_share_one_affinity_and_leave_no_trace(tmp_path: Path) -> None
     ranks = on_ranks(2, tmp_path, parallel)
     np.testing.assert_array_equal(ranks[0]["affinity"], ranks[1]["affinity"])
     for found in ranks:
-        assert machine.same(found["plain"], found["metered"])
+        assert machine.equal_states(found["plain"], found["metered"])

@@ -26,7 +26,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from tagalong.integrations.lightning import AffinityCallback
 
 pytestmark = [
-    # Advice about one's machine and the length of the run.
+    # Advice about the machine and the length of the run.
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
     pytest.mark.filterwarnings("ignore:The number of training batches"),
     # Lightning 2.6 with torch 2.13.
@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 
-class Automatic(pl.LightningModule):
+class AutomaticOptimization(pl.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.machine = machine.fresh()
@@ -49,8 +49,8 @@ class Automatic(pl.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=0.01)
 
 
-class Manual(Automatic):
-    """Two optimisers, of which one holds nothing that is shared."""
+class ManualOptimization(AutomaticOptimization):
+    """Two optimisers, one of them without shared parameters."""
 
     automatic_optimization = False
 
@@ -87,24 +87,24 @@ def fit(
     return trainer
 
 
-def no_trace(folder: Path, kind: type[Automatic], **options: Any) -> AffinityCallback:
-    """Trains with and without the callback, and returns the callback."""
+def assert_no_trace(folder: Path, kind: type[AutomaticOptimization], **options: Any) -> AffinityCallback:
+    """Trains with and without the callback, asserts equal weights and returns the callback."""
     plain, metered, measuring = kind(), kind(), callback()
     fit(folder, plain, **options)
     fit(folder, metered, measuring, **options)
-    assert machine.same(plain.state_dict(), metered.state_dict())
+    assert machine.equal_states(plain.state_dict(), metered.state_dict())
     return measuring
 
 
-@pytest.mark.parametrize("kind", [Automatic, Manual])
-def test_final_weights_are_those_without_the_callback(tmp_path: Path, kind: type[Automatic]) -> None:
-    measuring = no_trace(tmp_path, kind)
+@pytest.mark.parametrize("kind", [AutomaticOptimization, ManualOptimization])
+def test_final_weights_are_those_without_the_callback(tmp_path: Path, kind: type[AutomaticOptimization]) -> None:
+    measuring = assert_no_trace(tmp_path, kind)
     assert measuring.meter is not None
     assert (measuring.meter.calls, measuring.meter.measured) == (16, 8)
 
 
 def test_accumulation_counts_micro_batches(tmp_path: Path) -> None:
-    measuring = no_trace(tmp_path, Automatic, accumulate_grad_batches=4)
+    measuring = assert_no_trace(tmp_path, AutomaticOptimization, accumulate_grad_batches=4)
     assert measuring.meter is not None
     assert measuring.meter.measured == 8
 
@@ -112,23 +112,23 @@ def test_accumulation_counts_micro_batches(tmp_path: Path) -> None:
 def test_mixed_precision_is_the_trainers(tmp_path: Path) -> None:
     seen = set()
 
-    def losses(module: Automatic, batch: list[Tensor]) -> dict[str, Tensor]:
+    def losses(module: AutomaticOptimization, batch: list[Tensor]) -> dict[str, Tensor]:
         seen.add(module.machine.encoder(batch[0]).dtype)
         return module.task_losses(batch)
 
-    plain, metered = Automatic(), Automatic()
+    plain, metered = AutomaticOptimization(), AutomaticOptimization()
     fit(tmp_path, plain, precision="bf16-mixed")
     fit(tmp_path, metered, callback(task_losses=losses), precision="bf16-mixed")
-    assert machine.same(plain.state_dict(), metered.state_dict())
+    assert machine.equal_states(plain.state_dict(), metered.state_dict())
     assert seen == {torch.bfloat16}
 
 
 def test_resuming_from_a_checkpoint_goes_on_measuring(tmp_path: Path) -> None:
     whole, first, second = callback(), callback(), callback()
-    fit(tmp_path, Automatic(), whole, max_epochs=3)
-    half = fit(tmp_path, Automatic(), first, max_epochs=1)
+    fit(tmp_path, AutomaticOptimization(), whole, max_epochs=3)
+    half = fit(tmp_path, AutomaticOptimization(), first, max_epochs=1)
     half.save_checkpoint(tmp_path / "half.ckpt")
-    fit(tmp_path, Automatic(), second, max_epochs=3, resume=str(tmp_path / "half.ckpt"))
+    fit(tmp_path, AutomaticOptimization(), second, max_epochs=3, resume=str(tmp_path / "half.ckpt"))
     assert whole.meter is not None
     assert second.meter is not None
     expected, found = whole.meter.affinity(), second.meter.affinity()
@@ -144,7 +144,7 @@ def test_measured_steps_go_to_the_loggers(tmp_path: Path) -> None:
     key = documented.replace("target", "noise").replace("source", "heat")
     logger = CSVLogger(tmp_path, name="log")
     measuring = callback()
-    fit(tmp_path, Automatic(), measuring, logger=logger, log_every_n_steps=1)
+    fit(tmp_path, AutomaticOptimization(), measuring, logger=logger, log_every_n_steps=1)
     with open(Path(logger.log_dir) / "metrics.csv", encoding="utf-8") as file:
         logged = [float(row[key]) for row in csv.DictReader(file) if row[key]]
     assert measuring.meter is not None
@@ -157,7 +157,7 @@ def test_the_affinity_is_written_and_the_groups_are_logged_and_kept(
     caplog.set_level("INFO", "tagalong")
     measuring = callback()
     assert measuring.grouping is None
-    fit(tmp_path, Automatic(), measuring)
+    fit(tmp_path, AutomaticOptimization(), measuring)
     affinity = Affinity.load(tmp_path / "affinity.json")
     assert affinity.tasks == machine.TASKS
     assert measuring.grouping == select_groups(affinity, 2)
@@ -169,17 +169,17 @@ def test_the_affinity_is_written_and_the_groups_are_logged_and_kept(
     assert capsys.readouterr().out == ""
 
 
-def test_the_budget_decides_how_many_groups_there_are(tmp_path: Path) -> None:
+def test_the_budget_determines_the_number_of_groups(tmp_path: Path) -> None:
     most, none = callback(budget=9), callback(budget=None)
     for measuring in (most, none):
-        fit(tmp_path, Automatic(), measuring, max_epochs=1)
+        fit(tmp_path, AutomaticOptimization(), measuring, max_epochs=1)
     assert most.grouping is not None
     assert most.grouping.budget == len(machine.TASKS)
     assert none.grouping is None
 
 
 @pytest.mark.parametrize("budget", [0, 1.5, True, "2"])
-def test_a_budget_that_cannot_be_used_is_refused_before_training(budget: Any) -> None:
+def test_an_invalid_budget_is_rejected_before_training(budget: Any) -> None:
     with pytest.raises(ValueError, match="`budget` must be a positive integer or None, found "):
         callback(budget=budget)
 
@@ -188,12 +188,12 @@ def test_groups_that_cannot_be_selected_do_not_fail_a_finished_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     measuring = callback(every=RoundRobin(every=1000))  # only one source is ever measured
-    fit(tmp_path, Automatic(), measuring)
+    fit(tmp_path, AutomaticOptimization(), measuring)
     assert measuring.grouping is None
     assert "no groups could be selected: `scores` must be finite" in caplog.text
 
 
-def test_another_fit_forgets_the_grouping_of_the_last(tmp_path: Path) -> None:
+def test_another_fit_discards_the_grouping_of_the_previous_one(tmp_path: Path) -> None:
     measuring, during = callback(), []
 
     class Recorder(pl.Callback):
@@ -201,21 +201,21 @@ def test_another_fit_forgets_the_grouping_of_the_last(tmp_path: Path) -> None:
             during.append(measuring.grouping)
 
     for _ in range(2):
-        fit(tmp_path, Automatic(), measuring, Recorder(), max_epochs=1)
+        fit(tmp_path, AutomaticOptimization(), measuring, Recorder(), max_epochs=1)
         assert measuring.grouping is not None
     assert set(during) == {None}
 
 
-def test_a_wrong_name_is_refused_with_a_sentence(tmp_path: Path) -> None:
+def test_the_error_names_an_unknown_module(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"`shared` must be the name of an attribute of Automatic, .*, found 'trunk'"):
-        fit(tmp_path, Automatic(), callback(shared="trunk"))
+        fit(tmp_path, AutomaticOptimization(), callback(shared="trunk"))
 
 
 def parallel(rank: int, folder: str) -> dict[str, Any]:
-    """With and without the callback; the sampler gives each rank other rows."""
+    """Trains with and without the callback; the sampler gives each rank different rows."""
     found: dict[str, Any] = {}
     for name, callbacks in (("plain", []), ("metered", [callback()])):
-        module = Automatic()
+        module = AutomaticOptimization()
         fit(Path(folder), module, *callbacks, devices=2, strategy=DDPStrategy(process_group_backend="gloo"))
         found[name] = {key: value.clone() for key, value in module.state_dict().items()}
     found["affinity"] = callbacks[0].meter.affinity().history
@@ -230,4 +230,4 @@ def test_ddp_ranks_share_one_affinity_and_leave_no_trace(tmp_path: Path) -> None
     assert ranks[0]["grouping"] == ranks[1]["grouping"]
     assert ranks[0]["grouping"] is not None
     for found in ranks:
-        assert machine.same(found["plain"], found["metered"])
+        assert machine.equal_states(found["plain"], found["metered"])

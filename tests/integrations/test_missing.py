@@ -1,4 +1,4 @@
-"""Optional packages stay optional: nothing imports them unasked, and their absence is said with the line that helps."""
+"""Optional packages are imported only when needed; errors for missing ones say how to install them."""
 
 import importlib
 import subprocess
@@ -10,9 +10,9 @@ EXTRAS = {"lightning": "lightning", "sklearn": "scikit-learn", "transformers": "
 
 
 @pytest.mark.parametrize(("extra", "package"), EXTRAS.items())
-def test_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, extra: str, package: str) -> None:
+def test_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, extra: str, package: str) -> None:
     for name in {extra, *(name for name in sys.modules if name.startswith(f"{extra}."))}:
-        monkeypatch.setitem(sys.modules, name, None)  # what Python takes for a package that is not there
+        monkeypatch.setitem(sys.modules, name, None)  # makes Python treat the package as missing
     monkeypatch.delitem(sys.modules, f"tagalong.integrations.{extra}", raising=False)
     with pytest.raises(ImportError) as caught:
         importlib.import_module(f"tagalong.integrations.{extra}")
@@ -21,7 +21,7 @@ def test_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, extra
     )
 
 
-def test_importing_tagalong_imports_none_of_them_nor_torch_nor_pandas() -> None:
+def test_importing_tagalong_imports_no_optional_package_nor_torch_nor_pandas() -> None:
     packages = {"lightning", "transformers", "accelerate", "sklearn", "torchjd", "torch", "pandas"}
     code = f"import sys, tagalong, tagalong.integrations; print({packages} & {{*sys.modules}})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

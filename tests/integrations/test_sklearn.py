@@ -1,4 +1,4 @@
-"""The estimators keep scikit-learn's promises, serve what the verdict recommends, and are the study underneath."""
+"""The estimators follow scikit-learn's conventions and predict with the networks that their study recommends."""
 
 import doctest
 import importlib
@@ -34,8 +34,8 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-def instruments(rows: int = 600) -> tuple[np.ndarray, np.ndarray]:
-    """Two pairs of tasks that share nothing, so that one small network for all is too small."""
+def unrelated_pairs(rows: int = 600) -> tuple[np.ndarray, np.ndarray]:
+    """Returns two unrelated pairs of tasks, for which one small network is too small."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, 12))
     heat, water = np.tanh(X[:, :6] @ rng.normal(size=6)), np.tanh(X[:, 6:] @ rng.normal(size=6))
@@ -52,8 +52,8 @@ def test_scikit_learns_own_checks_pass(estimator, check) -> None:
     check(estimator)
 
 
-def test_the_networks_are_those_of_the_study_underneath(tmp_path) -> None:
-    X, Y = instruments(200)
+def test_the_networks_are_those_of_the_underlying_study(tmp_path) -> None:
+    X, Y = unrelated_pairs(200)
     model = GroupedMultiTaskRegressor(
         budgets=2, seeds=[4, 5], epochs=3, hidden_sizes=(4,), out=tmp_path / "a", random_state=0
     )
@@ -76,10 +76,10 @@ def test_the_networks_are_those_of_the_study_underneath(tmp_path) -> None:
     np.testing.assert_array_equal(model.predict(X), expected)
 
 
-def test_grouping_that_is_worth_it_is_what_predicts() -> None:
+def test_groups_predict_if_grouping_is_worth_it() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 4))
-    Y = np.repeat(X, 2, axis=1) + 0.3 * rng.normal(size=(400, 8))  # two of each: four pairs, and room for one
+    Y = np.repeat(X, 2, axis=1) + 0.3 * rng.normal(size=(400, 8))  # two of each: four pairs, and capacity for one
     model = GroupedMultiTaskRegressor(
         methods=("tag",), budgets=4, hidden_sizes=(2,), lr=0.05, batch_size=32, epochs=10, random_state=0
     ).fit(X, Y)
@@ -94,7 +94,7 @@ def test_grouping_that_is_worth_it_is_what_predicts() -> None:
 
 
 def test_a_method_can_be_chosen_whatever_the_verdict_is() -> None:
-    X, Y = instruments(120)
+    X, Y = unrelated_pairs(120)
     model = GroupedMultiTaskRegressor(choose="tag", seeds=1, epochs=2, random_state=0).fit(X, Y)
     assert model.results_.verdict().recommended == ("mtl", None), "one seed claims nothing"
     records = {record.budget: record for record in model.results_.records if record.method == "tag"}
@@ -108,8 +108,8 @@ def test_a_method_can_be_chosen_whatever_the_verdict_is() -> None:
     assert wide.best_.networks[0].encoder[0].out_features == 128
 
 
-def test_missing_labels_teach_nothing_and_are_not_scored() -> None:
-    X, Y = instruments(120)
+def test_missing_labels_are_neither_trained_on_nor_scored() -> None:
+    X, Y = unrelated_pairs(120)
     model = GroupedMultiTaskRegressor(**SHORT).fit(X, Y)
     known = np.isfinite(Y)
     found = model.predict(X)
@@ -126,7 +126,7 @@ def test_missing_labels_teach_nothing_and_are_not_scored() -> None:
         model.score(X, np.full_like(Y, np.nan))
 
 
-def test_classes_of_every_kind_come_back_as_they_were_given() -> None:
+def test_classes_of_every_type_are_predicted_as_they_were_given() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4))
     Y = np.empty((300, 3), dtype=object)
@@ -149,9 +149,9 @@ def test_classes_of_every_kind_come_back_as_they_were_given() -> None:
     assert min(right) > 0.85
 
 
-def test_frames_name_features_and_tasks() -> None:
+def test_features_and_tasks_are_named_by_the_columns_of_frames() -> None:
     pd = pytest.importorskip("pandas")
-    X, Y = instruments(60)
+    X, Y = unrelated_pairs(60)
     rows = pd.DataFrame(X, columns=[f"sensor {k}" for k in range(12)])
     model = GroupedMultiTaskRegressor(**SHORT).fit(rows, pd.DataFrame(Y, columns=["c", "f", "humid", "dry"]))
     assert model.task_names_ == ("c", "f", "humid", "dry")
@@ -166,7 +166,7 @@ def test_frames_name_features_and_tasks() -> None:
 
 
 def test_pipelines_searches_and_pickles_work_with_missing_labels() -> None:
-    X, Y = instruments(90)
+    X, Y = unrelated_pairs(90)
     pipeline = make_pipeline(StandardScaler(), GroupedMultiTaskRegressor(**SHORT))
     search = GridSearchCV(pipeline, {"groupedmultitaskregressor__epochs": [1, 4]}, cv=KFold(2)).fit(X, Y)
     assert search.best_params_ == {"groupedmultitaskregressor__epochs": 4}
@@ -180,33 +180,33 @@ def test_pipelines_searches_and_pickles_work_with_missing_labels() -> None:
     assert GridSearchCV(GroupedMultiTaskClassifier(**SHORT), grid, cv=KFold(2)).fit(X, classes).best_score_ > 0.4
 
 
-def test_numbers_of_numpy_are_taken_for_parameters() -> None:
-    X, Y = instruments(60)
+def test_numpy_numbers_are_accepted_as_parameters() -> None:
+    X, Y = unrelated_pairs(60)
     drawn = {"epochs": np.int64(2), "seeds": np.int64(1), "budgets": np.int64(2), "lr": np.float64(0.01)}
     model = GroupedMultiTaskRegressor(methods=["tag"], hidden_sizes=np.array([3]), random_state=0, **drawn).fit(X, Y)
     assert {record.budget for record in model.results_.records} == {None, 2}
 
 
 def test_networks_are_trained_in_the_precision_of_the_inputs() -> None:
-    X, Y = instruments(60)
+    X, Y = unrelated_pairs(60)
     for dtype in (np.float32, np.float64):
         assert GroupedMultiTaskRegressor(**SHORT).fit(X.astype(dtype), Y).predict(X).dtype == dtype
 
 
-def test_everything_wrong_is_refused_at_once_before_training() -> None:
-    X, Y = instruments(60)
+def test_one_error_before_training_lists_all_invalid_arguments() -> None:
+    X, Y = unrelated_pairs(60)
     wrong = GroupedMultiTaskRegressor(
         methods=["tag"], budgets=9, seeds=0, choose="stl", hidden_sizes=(0,), lr=-1, test_fraction=0.9
     )
     with pytest.raises(ValueError, match="several problems") as error:
         wrong.fit(X, Y)
-    for sentence in (
+    for message in (
         "`validation_fraction` and `test_fraction` must be positive and leave rows to learn from, found 0.15 and 0.9",
         "`choose` must be one of 'verdict', 'mtl', 'tag', found 'stl'",
         "`hidden_sizes` must be a list of positive integers, found (0,)",
         "`lr` must be a positive number, found -1",
     ):
-        assert sentence in str(error.value)
+        assert message in str(error.value)
     with pytest.raises(ValueError, match=r"(?s)`choose` must be .*'random'.*`budgets` must be from .*`seeds` must"):
         GroupedMultiTaskRegressor(methods=["random"], choose="random", budgets=9, seeds=0).fit(X, Y)
     with pytest.raises(ValueError, match="`y`: '1' must have at least two classes, found 1"):

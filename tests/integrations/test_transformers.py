@@ -1,4 +1,4 @@
-"""The Trainer of Hugging Face with the mixin."""
+"""Hugging Face's Trainer with the mixin."""
 
 import importlib.util
 from pathlib import Path
@@ -21,13 +21,13 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from tagalong.integrations.transformers import AffinityMixin, AffinityTrainer
 
 pytestmark = [
-    # The pinned memory of a GPU that is not there.
+    # Pinned memory without a GPU.
     pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning"),
 ]
 
 
 class Model(nn.Module):
-    """As the Trainer wants it: labels in, loss out."""
+    """A model as the Trainer requires it: labels in, loss out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def rows() -> list[dict[str, Tensor]]:
     return [{"x": x[k], "labels": y[k]} for k in range(len(x))]
 
 
-def trainer(folder: Path, kind: type[Trainer] = AffinityTrainer, **options: Any) -> Any:
+def make_trainer(folder: Path, kind: type[Trainer] = AffinityTrainer, **options: Any) -> Any:
     measuring = {
         "task_losses": task_losses,
         "shared": "machine.encoder",
@@ -68,34 +68,34 @@ def trainer(folder: Path, kind: type[Trainer] = AffinityTrainer, **options: Any)
     )  # fmt: skip
 
 
-def trained(folder: Path, kind: type[Trainer] = AffinityTrainer, **options: Any) -> Any:
-    made = trainer(folder, kind, **options)  # which sets the seed, so one after the other
-    made.train()
-    return made
+def train(folder: Path, kind: type[Trainer] = AffinityTrainer, **options: Any) -> Any:
+    trainer = make_trainer(folder, kind, **options)  # sets the seed, so trainers must not be made in advance
+    trainer.train()
+    return trainer
 
 
-def no_trace(folder: Path, **options: Any) -> Any:
-    plain, metered = trained(folder, Trainer, **options), trained(folder, **options)
-    assert machine.same(plain.model.state_dict(), metered.model.state_dict())
+def assert_no_trace(folder: Path, **options: Any) -> Any:
+    plain, metered = train(folder, Trainer, **options), train(folder, **options)
+    assert machine.equal_states(plain.model.state_dict(), metered.model.state_dict())
     return metered
 
 
 def test_final_weights_are_those_without_the_mixin(tmp_path: Path) -> None:
-    metered = no_trace(tmp_path)
+    metered = assert_no_trace(tmp_path)
     assert (metered.meter.calls, metered.meter.measured) == (16, 8)
 
 
 def test_accumulation_counts_micro_batches(tmp_path: Path) -> None:
-    assert no_trace(tmp_path, gradient_accumulation_steps=4).meter.measured == 8
+    assert assert_no_trace(tmp_path, gradient_accumulation_steps=4).meter.measured == 8
 
 
 def test_mixed_precision_is_the_trainers(tmp_path: Path) -> None:
-    metered = no_trace(tmp_path, bf16=True)
+    metered = assert_no_trace(tmp_path, bf16=True)
     assert metered.model.seen == {torch.bfloat16}
     assert metered.meter.measured == 8
 
 
-class Stop(TrainerCallback):
+class StopAfterFirstEpoch(TrainerCallback):
     """Stops after the first epoch of three, as a crash would."""
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
@@ -105,21 +105,21 @@ class Stop(TrainerCallback):
 
 def test_resuming_from_a_checkpoint_measures_what_an_unbroken_run_would(tmp_path: Path) -> None:
     options = {"num_train_epochs": 3, "save_strategy": "epoch"}
-    whole, first = trained(tmp_path / "whole", **options), trainer(tmp_path / "parts", **options)
-    first.add_callback(Stop())
+    whole, first = train(tmp_path / "whole", **options), make_trainer(tmp_path / "parts", **options)
+    first.add_callback(StopAfterFirstEpoch())
     first.train()
     assert first.meter.measured == 4
-    second = trainer(tmp_path / "parts", **options)
+    second = make_trainer(tmp_path / "parts", **options)
     second.train(resume_from_checkpoint=True)
     np.testing.assert_array_equal(second.meter.affinity().history, whole.meter.affinity().history)
-    assert machine.same(whole.model.state_dict(), second.model.state_dict())
+    assert machine.equal_states(whole.model.state_dict(), second.model.state_dict())
 
 
 def test_measured_steps_are_logged(tmp_path: Path) -> None:
     documented = "lookahead onto target/source"
     assert f"``{documented}``" in (AffinityMixin.__doc__ or "")
     key = documented.replace("target", "noise").replace("source", "heat")
-    metered = trained(tmp_path)
+    metered = train(tmp_path)
     logged = [entry[key] for entry in metered.state.log_history if key in entry]
     np.testing.assert_allclose(logged, metered.meter.affinity().history[:, 0, 1])
 
@@ -128,7 +128,7 @@ def test_the_groups_are_kept_and_logged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "tagalong")
-    metered = trainer(tmp_path)
+    metered = make_trainer(tmp_path)
     assert metered.grouping is None
     metered.train()
     assert metered.grouping == select_groups(metered.meter.affinity(), 2)
@@ -139,7 +139,7 @@ def test_the_groups_are_kept_and_logged(
 def parallel(rank: int, folder: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, kind in (("plain", Trainer), ("metered", AffinityTrainer)):
-        each = trained(Path(folder), kind, ddp_backend="gloo")
+        each = train(Path(folder), kind, ddp_backend="gloo")
         found[name] = {key: value.clone() for key, value in each.model.state_dict().items()}
     return found | {
         "affinity": each.meter.affinity().history,
@@ -156,4 +156,4 @@ def test_ddp_ranks_share_one_affinity_and_leave_no_trace(tmp_path: Path) -> None
     assert ranks[0]["grouping"] is not None
     for found in ranks:
         assert found["wrapped"] == "DistributedDataParallel"
-        assert machine.same(found["plain"], found["metered"])
+        assert machine.equal_states(found["plain"], found["metered"])

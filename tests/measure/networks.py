@@ -1,4 +1,4 @@
-"""Small networks, one per thing that a replay of the closure may disturb."""
+"""Small networks, one for each kind of state that replaying the closure may disturb."""
 
 import random
 import warnings
@@ -29,13 +29,13 @@ class Batch:
 
 @dataclass
 class Network:
-    """What a test trains.
+    """A network to train in a test.
 
     Attributes:
         model: Holds every parameter and buffer.
-        shared: What the tasks share.
-        losses: The losses of a batch, by task.
-        around: Entered around every call of the closure, the meter's replays included.
+        shared: The shared modules or parameters.
+        losses: Returns the losses of a batch, by task.
+        around: Context entered around every call of the closure, including the meter's replays.
         named: Whether the meter needs `model`.
     """
 
@@ -43,7 +43,7 @@ class Network:
     shared: nn.Module | list[nn.Parameter]
     losses: Callable[[Batch], Losses]
     around: Callable[[], AbstractContextManager[Any]] = nullcontext
-    named: bool = False
+    needs_model: bool = False
 
 
 def batches(count: int, device: str = "cpu") -> list[Batch]:
@@ -151,7 +151,7 @@ class Stacked(nn.Module):
 
 
 def stacked_lstm() -> Network:
-    """Not among `NETWORKS`: on CUDA it is refused."""
+    """Not in `NETWORKS`: the meter rejects it on CUDA."""
     return hard_sharing(Stacked())
 
 
@@ -171,7 +171,7 @@ def transformer() -> Network:
 
 
 class Tied(nn.Module):
-    """A decoder that is the encoder's weight transposed, so that a head moves with the shared step."""
+    """Ties the decoder to the transposed encoder weight, so that a head moves with the shared step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -230,7 +230,7 @@ def mmoe() -> Network:
 
 
 class Adapted(nn.Module):
-    """A trunk, frozen below, with one small residual adapter per task."""
+    """A partly frozen trunk with one small residual adapter per task."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -318,7 +318,7 @@ def stateful() -> Network:
 
 
 class Rebinding(nn.Module):
-    """Assigns its buffers anew instead of writing them; one of them is empty at first."""
+    """Rebinds its buffers instead of writing to them in place; one of them starts as None."""
 
     mean: Tensor
     last: Tensor | None
@@ -343,7 +343,7 @@ def rebinding() -> Network:
 
 
 class RunningScale(nn.Module):
-    """Writes a buffer in place and then computes with it, so that the graph holds what a replay would write."""
+    """Writes a buffer in place and then computes with it, so that the graph holds what a replay would overwrite."""
 
     scale: Tensor
 

@@ -14,7 +14,7 @@ LossesOf = Callable[[nn.Module], Mapping[str, Tensor | None]]
 
 @dataclass
 class Situation:
-    """A model about to be measured. `losses_of(model)` must work for copies of the model, too."""
+    """A model about to be measured; `losses_of(model)` must also work for copies of the model."""
 
     model: nn.Module
     optimizer: Optimizer
@@ -28,7 +28,7 @@ class Situation:
 
 
 def slow_affinities(situation: Situation) -> dict[str, np.ndarray]:
-    """Affinities of every estimator, NaN where a task is missing; the random state is as before afterwards."""
+    """Returns the affinities of every estimator, NaN where a task is missing; restores the random state."""
     start = torch.get_rng_state()
     ran = copy.deepcopy(situation.model)
     losses = _present(situation.losses_of(ran))
@@ -55,7 +55,7 @@ def slow_affinities(situation: Situation) -> dict[str, np.ndarray]:
 
 
 def _row(situation, source, start, looked_from, looked_rng, look, before):  # type: ignore[no-untyped-def]
-    """What the step on one source (None: on a zero gradient) does to every target."""
+    """Returns what the step on one source (None: on a zero gradient) does to every target."""
     model, optimizer = copy.deepcopy((situation.model, situation.optimizer))
     shared = [p for p in model.encoder.parameters() if p.requires_grad]
     theta = [p.detach().clone() for p in shared]

@@ -1,4 +1,4 @@
-"""What ranks train in the tests of data parallelism, and the same in one process."""
+"""Training for the tests of data parallelism, on several ranks and the same in one process."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ ROWS = {1: [slice(0, 18)], 2: [slice(0, 5), slice(5, 18)], 3: [slice(0, 5), slic
 
 @dataclass
 class Batch:
-    """Rows of one rank, and how many labels of each task there are on all ranks."""
+    """Rows of one rank, and the number of labels of each task over all ranks."""
 
     x: Tensor
     y: dict[str, Tensor]
@@ -57,7 +57,7 @@ def network(**options: Any) -> TwoLayers:
     return TwoLayers(TASKS, **options).double()
 
 
-def wrapped(model: nn.Module, **options: Any) -> DistributedDataParallel:
+def wrap(model: nn.Module, **options: Any) -> DistributedDataParallel:
     return DistributedDataParallel(model, **({"find_unused_parameters": True} | options))
 
 
@@ -69,7 +69,7 @@ def train(
     rank: int,
     world: int,
 ) -> dict[str, Tensor]:
-    """Trains on the mean over all labels of all ranks; returns the final state."""
+    """Trains on the mean over all labels of all ranks and returns the final state."""
     for batch in batches(rank, world):
         found = meter(lambda batch=batch: losses(model, batch))
         # The wrapper takes the mean over ranks of what is the sum over labels here.
@@ -79,10 +79,10 @@ def train(
     return {name: value.clone() for name, value in inner.state_dict().items()}
 
 
-def measured(rank: int, world: int, optimizer: str, **options: Any) -> dict[str, np.ndarray]:
-    """Affinities of every estimator, step by step."""
+def measure_affinities(rank: int, world: int, optimizer: str, **options: Any) -> dict[str, np.ndarray]:
+    """Returns the affinities of every estimator, step by step."""
     inner = network()
-    model = inner if world == 1 else wrapped(inner)
+    model = inner if world == 1 else wrap(inner)
     steps = OPTIMIZERS[optimizer](inner.parameters())
     meter = AffinityMeter(inner.encoder, steps, every=1, estimator=NAMES, tasks=TASKS, **options)
     train(model, inner, steps, meter, rank, world)

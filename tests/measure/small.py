@@ -1,4 +1,4 @@
-"""A small multi-task network and its losses, for tests that need any."""
+"""A small multi-task network and its losses."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,7 +20,7 @@ class TwoLayers(nn.Module):
 def regression(
     tasks: Sequence[str] = ("a", "b", "c"), *, dropout: float = 0.0, dtype: torch.dtype = torch.float64, seed: int = 0
 ) -> tuple[TwoLayers, Callable[[], dict[str, Tensor]]]:
-    """A network and a closure that returns its losses on one fixed batch."""
+    """Returns a network and a closure that returns its losses on one fixed batch."""
     torch.manual_seed(seed)
     model = TwoLayers(tasks, dropout).to(dtype)
     x = torch.randn(16, 4, dtype=dtype)

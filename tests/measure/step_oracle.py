@@ -1,4 +1,4 @@
-"""What the true optimiser does, and every dense optimiser of torch with its variants."""
+"""The true optimiser's step, and every dense optimiser of torch with its variants."""
 
 import copy
 import inspect
@@ -13,19 +13,19 @@ from tagalong.measure.step_rules import Piece
 from tagalong.measure.steps import Steps
 
 SHAPES = ((3, 4), (4,), (), (2, 3, 2))
-# What the rarer settings are tried with; everything else is found in the signatures.
+# Values for the rarer settings; everything else is read from the signatures.
 NUMBERS = {"weight_decay": 0.1, "momentum": 0.8, "lr_decay": 0.05, "lambd": 0.1, "dampening": 0.3, "rho": 0.7}
 FLAGS = ("maximize", "amsgrad", "centered", "nesterov", "decoupled_weight_decay")
 
 
 def dense_optimizers() -> list[type[Optimizer]]:
-    """Read from the module, so that an optimiser which torch adds is not forgotten."""
+    """Returns the optimisers in torch's module, so that one which torch adds is not forgotten."""
     found = {c for c in vars(torch.optim).values() if inspect.isclass(c) and issubclass(c, Optimizer)}
     return sorted(found - {Optimizer, LBFGS, SparseAdam}, key=lambda c: c.__name__)
 
 
 def variants(kind: type[Optimizer]) -> Iterator[dict[str, Any]]:
-    """Settings of one optimiser: each by itself, some together, over all implementations."""
+    """Returns settings of one optimiser: each by itself, some together, for all implementations."""
     options = inspect.signature(kind).parameters
     yield {"lr": 0.05}
     for name, number in NUMBERS.items():
@@ -34,20 +34,20 @@ def variants(kind: type[Optimizer]) -> Iterator[dict[str, Any]]:
     for flag in FLAGS:
         if flag in options:
             for value in (True, False):
-                yield {flag: value, **_everything(options)}
+                yield {flag: value, **_all_settings(options)}
     for name in ("foreach", "fused"):
         if name in options:
             yield {name: True, "lr": 0.05}
-            yield {name: True, **_everything(options)}
+            yield {name: True, **_all_settings(options)}
     if "foreach" in options:
-        yield {"foreach": False, **_everything(options)}
+        yield {"foreach": False, **_all_settings(options)}
         if "Tensor" in str(options["lr"].annotation):
             yield {"foreach": False, "lr": torch.tensor(0.0625)}
     if "fused" in options:
         yield {"fused": True, "lr": torch.tensor(0.0625)}
 
 
-def _everything(options: Mapping[str, Any]) -> dict[str, Any]:
+def _all_settings(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"lr": 0.05} | {n: v for n, v in NUMBERS.items() if n in options and n != "dampening"}
 
 
@@ -55,7 +55,7 @@ def cases() -> list[tuple[type[Optimizer], dict[str, Any]]]:
     return [(kind, settings) for kind in dense_optimizers() for settings in variants(kind)]
 
 
-def name_of(case: object) -> str:
+def case_id(case: object) -> str:
     kind, settings = case  # type: ignore[misc]
     return kind.__name__ + "".join(f"-{k}={v.item() if isinstance(v, Tensor) else v}" for k, v in settings.items())
 
@@ -80,10 +80,10 @@ def train(parameters: Sequence[nn.Parameter], optimizers: Sequence[Optimizer], s
 def true_step(
     parameters: Sequence[nn.Parameter], optimizers: Sequence[Optimizer], gradients: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Where the optimisers themselves take the parameters; everything else they hold has no gradient."""
+    """Returns the parameters after a step of the optimisers themselves; their other parameters have no gradient."""
     copies, doubles = copy.deepcopy((list(parameters), list(optimizers)))
     for optimizer in doubles:
-        optimizer._warned_capturable_if_run_uncaptured = True  # which a deepcopy forgets
+        optimizer._warned_capturable_if_run_uncaptured = True  # lost by deepcopy
         optimizer.zero_grad()
     for p, gradient in zip(copies, gradients, strict=True):
         p.grad = gradient.clone()
@@ -92,8 +92,8 @@ def true_step(
     return [p.detach() for p in copies]
 
 
-def stepped(steps: Steps, parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]) -> list[Tensor]:
-    """The looked-ahead parameters, made in place as the meter does; the parameters are put back."""
+def look_ahead(steps: Steps, parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Returns the looked-ahead parameters, computed in place as the meter does, and restores the originals."""
     values, saved = [p.data for p in parameters], [p.data.clone() for p in parameters]
     given = [g.clone() for g in gradients]
     steps.add(values, [Piece(i) for i in range(len(values))], gradients, saved)
@@ -104,8 +104,8 @@ def stepped(steps: Steps, parameters: Sequence[nn.Parameter], gradients: Sequenc
     return found
 
 
-def step_alone(steps: Steps, parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Δθ by itself, added to zeros."""
+def step_delta(steps: Steps, parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Returns the step Δθ alone, added to zeros."""
     out, origin = [torch.zeros_like(p) for p in parameters], [p.detach().clone() for p in parameters]
     steps.add(out, [Piece(i) for i in range(len(out))], gradients, origin)
     assert all(torch.equal(o, p) for o, p in zip(origin, parameters, strict=True)), "origin does not hold θ again"
@@ -113,7 +113,7 @@ def step_alone(steps: Steps, parameters: Sequence[nn.Parameter], gradients: Sequ
 
 
 def snapshot(parameters: Sequence[nn.Parameter], optimizers: Sequence[Optimizer]) -> dict[str, Any]:
-    """Everything a step must leave alone, by value, and what identifies it."""
+    """Returns the values and identities of everything that a step must not change."""
     return copy.deepcopy(
         {
             "values": [p.detach() for p in parameters],
@@ -127,7 +127,7 @@ def snapshot(parameters: Sequence[nn.Parameter], optimizers: Sequence[Optimizer]
 
 
 def assert_identical(first: Any, second: Any) -> None:
-    """Equal bit for bit, through lists, tuples and dicts."""
+    """Asserts equality bit for bit, through lists, tuples and dicts."""
     assert type(first) is type(second)
     if isinstance(first, Tensor):
         assert first.dtype == second.dtype

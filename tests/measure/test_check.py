@@ -1,4 +1,4 @@
-"""The dry step: what it lists, and that it leaves nothing behind."""
+"""`meter.check`: what it reports, and that it leaves no trace."""
 
 import copy
 
@@ -51,7 +51,7 @@ def test_check_leaves_no_trace_and_records_nothing() -> None:
     assert (meter.calls, meter.measured, meter.tasks) == (0, 0, None)
 
 
-def test_check_names_what_a_user_may_not_expect() -> None:
+def test_check_reports_what_a_user_may_not_expect() -> None:
     torch.manual_seed(0)
     embed, inner, spare = nn.Embedding(5, 3), nn.Linear(3, 3), nn.Linear(2, 2)
     head = nn.Linear(3, 5, bias=False)

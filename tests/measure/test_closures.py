@@ -1,4 +1,4 @@
-"""What closures may return, and what the meter says when they cannot be measured."""
+"""What closures may return, and the errors for closures that cannot be measured."""
 
 import itertools
 import random
@@ -26,17 +26,17 @@ def problems(closure: Callable[[], Any], model: TwoLayers, **options: Any) -> st
     return str(caught.value)
 
 
-def test_a_tensor_instead_of_a_dict_is_refused() -> None:
+def test_a_tensor_instead_of_a_dict_is_rejected() -> None:
     model, closure = regression()
     assert "must return a dict {task name: scalar loss}" in problems(lambda: sum(closure().values()), model)
 
 
-def test_one_task_only_is_refused() -> None:
+def test_a_single_task_is_rejected() -> None:
     model, closure = regression(["a"])
     assert "only one task" in problems(closure, model)
 
 
-def test_all_problems_are_listed_at_once() -> None:
+def test_one_error_lists_all_problems() -> None:
     model, closure = regression()
 
     def broken() -> dict[Any, Any]:
@@ -48,7 +48,7 @@ def test_all_problems_are_listed_at_once() -> None:
         assert part in found
 
 
-def test_negative_losses_are_refused_with_the_reason_and_a_way_out() -> None:
+def test_the_error_for_negative_losses_gives_the_reason_and_a_remedy() -> None:
     model, closure = regression()
     found = problems(lambda: {t: loss - 100 for t, loss in closure().items()}, model)
     assert "no meaning for a negative loss" in found
@@ -62,7 +62,7 @@ def test_negative_losses_do_not_matter_for_cosines() -> None:
     assert np.isfinite(meter.affinity().mean).all()
 
 
-def test_changing_task_names_are_refused() -> None:
+def test_changing_task_names_are_rejected() -> None:
     model, closure = regression()
     meter = meter_of(model, every=1)
     meter(lambda: {t: closure()[t] for t in "ab"})
@@ -70,13 +70,13 @@ def test_changing_task_names_are_refused() -> None:
         meter(closure)
 
 
-def test_shared_parameters_that_no_loss_depends_on_are_refused() -> None:
+def test_shared_parameters_that_no_loss_depends_on_are_rejected() -> None:
     _, closure = regression()
     other, _ = regression()
     assert "no loss depends on any parameter of `shared`" in problems(closure, other)
 
 
-def test_a_detached_representation_is_refused() -> None:
+def test_a_detached_representation_is_rejected() -> None:
     model, _ = regression()
     x = torch.randn(8, 4).double()
     found = problems(lambda: {t: h(model.encoder(x).detach()).pow(2).mean() for t, h in model.heads.items()}, model)
@@ -84,7 +84,7 @@ def test_a_detached_representation_is_refused() -> None:
 
 
 @pytest.mark.parametrize("what", ["closure", "held-out closure"])
-def test_a_closure_that_cannot_be_repeated_is_refused(what: str) -> None:
+def test_a_closure_that_cannot_be_repeated_is_rejected(what: str) -> None:
     model, closure = regression()
     batches = itertools.count(1)
 
@@ -110,7 +110,7 @@ def test_augmentation_from_torch_numpy_and_random_can_be_repeated() -> None:
     assert np.isfinite(meter.affinity().mean).all()
 
 
-def test_reentrant_checkpointing_is_refused() -> None:
+def test_reentrant_checkpointing_is_rejected() -> None:
     model, _ = regression()
     x = torch.randn(8, 4, requires_grad=True).double()
 
@@ -140,7 +140,7 @@ def test_non_reentrant_checkpointing_changes_no_value() -> None:
     np.testing.assert_allclose(found[0], found[1], rtol=1e-12)
 
 
-def test_losses_without_a_graph_are_refused() -> None:
+def test_losses_without_a_graph_are_rejected() -> None:
     model, closure = regression()
 
     def graphless() -> dict[str, Tensor]:
@@ -260,7 +260,7 @@ def test_frozen_parameters_are_ignored_and_tied_ones_counted_once() -> None:
         np.testing.assert_array_equal(meter.affinity(name).mean, once.affinity(name).mean)
 
 
-def test_a_closure_that_differentiates_inside_is_measured() -> None:
+def test_a_closure_that_computes_gradients_itself_is_measured() -> None:
     model, _ = regression()
     x = torch.randn(8, 4).double().requires_grad_()
 
@@ -272,7 +272,7 @@ def test_a_closure_that_differentiates_inside_is_measured() -> None:
     meter = meter_of(model, estimator=["lookahead", "gradient"], lr=1e-5)
     meter(with_penalty)
     exact, first = meter.affinity().mean, meter.affinity("gradient").mean
-    np.testing.assert_allclose(first, exact, rtol=1e-3)  # alike for so small a step, and far from zero
+    np.testing.assert_allclose(first, exact, rtol=1e-3)  # nearly equal for a step this small, and far from zero
     assert np.abs(exact).min() > 1e-8
 
 
@@ -289,7 +289,7 @@ def test_the_closures_return_value_comes_back_untouched() -> None:
     assert meter.measured == 1
 
 
-def test_a_closure_that_uses_torch_func_inside_is_measured() -> None:
+def test_a_closure_that_uses_torch_func_is_measured() -> None:
     model, closure = regression()
     shift = torch.zeros((), dtype=torch.float64)
 
@@ -304,7 +304,7 @@ def test_a_closure_that_uses_torch_func_inside_is_measured() -> None:
     np.testing.assert_allclose(meter.affinity().mean, plain.affinity().mean, rtol=1e-12)
 
 
-def test_problems_are_listed_without_task_names_given_beforehand() -> None:
+def test_problems_are_listed_even_if_the_task_names_are_not_given() -> None:
     model, closure = regression()
     found = problems(lambda: {"a": closure()["a"], "b": 3.0}, model)
     assert "`b` is a float" in found
@@ -312,7 +312,7 @@ def test_problems_are_listed_without_task_names_given_beforehand() -> None:
 
 
 @pytest.mark.parametrize("second", ["loss", "text", "negative"])
-def test_pairs_that_are_no_loss_with_its_weight_are_refused(second: str) -> None:
+def test_pairs_other_than_a_loss_and_its_weight_are_rejected(second: str) -> None:
     model, closure = regression()
     found = problems(
         lambda: {t: (x, {"loss": x.abs(), "text": "x", "negative": -2.0}[second]) for t, x in closure().items()}, model
@@ -320,7 +320,7 @@ def test_pairs_that_are_no_loss_with_its_weight_are_refused(second: str) -> None
     assert "it must be the loss's weight" in found
 
 
-def test_a_representation_that_is_cut_off_later_is_refused_then() -> None:
+def test_a_representation_that_is_detached_later_is_rejected() -> None:
     model, closure = regression()
     meter = meter_of(model, every=1)
     meter(closure)

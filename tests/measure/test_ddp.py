@@ -17,14 +17,14 @@ pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without t
 BLOCKS = 500.0  # bytes: less than one gradient
 
 
-def everything(rank: int, world: int) -> dict[str, Any]:
-    found: dict[str, Any] = {name: parallel.measured(rank, world, name) for name in parallel.OPTIMIZERS}
-    found["in blocks"] = parallel.measured(rank, world, "momentum", gradient_memory=BLOCKS)
+def measure_everything(rank: int, world: int) -> dict[str, Any]:
+    found: dict[str, Any] = {name: parallel.measure_affinities(rank, world, name) for name in parallel.OPTIMIZERS}
+    found["in blocks"] = parallel.measure_affinities(rank, world, "momentum", gradient_memory=BLOCKS)
     found["unwrapped"] = through_the_inner_module(rank, world)
     found["trained"] = training_gradient(rank, world)
     found["nan"] = nan_for_missing(rank, world)
     found["unnamed"] = without_names(rank, world)
-    found["sent"] = counted(rank, world)
+    found["sent"] = count_messages(rank, world)
     found["held out"] = held_out(rank, world)
     found["synchronised"] = with_synchronised_norm(rank, world)
     found["reset"] = after_a_reset(rank, world)
@@ -32,9 +32,9 @@ def everything(rank: int, world: int) -> dict[str, Any]:
 
 
 def through_the_inner_module(rank: int, world: int) -> np.ndarray:
-    """The closure calls what is inside of the wrapper, which must not go unnoticed."""
+    """The closure calls the module inside the wrapper, which the meter must notice."""
     inner = parallel.network()
-    model = inner if world == 1 else parallel.wrapped(inner)
+    model = inner if world == 1 else parallel.wrap(inner)
     meter = AffinityMeter(inner.encoder, lr=0.1, model=inner, tasks=parallel.TASKS)
     meter(lambda: parallel.losses(inner, next(parallel.batches(rank, world))))
     del model
@@ -43,7 +43,7 @@ def through_the_inner_module(rank: int, world: int) -> np.ndarray:
 
 def held_out(rank: int, world: int) -> dict[str, np.ndarray]:
     inner = parallel.network()
-    model = inner if world == 1 else parallel.wrapped(inner)
+    model = inner if world == 1 else parallel.wrap(inner)
     found = {}
     for names in (["lookahead", "gradient"], ["gradient", "cosine"]):
         optimizer = parallel.OPTIMIZERS["momentum"](inner.parameters())
@@ -66,19 +66,19 @@ class SynchronisedNorm(nn.SyncBatchNorm):
 
 
 def with_synchronised_norm(rank: int, world: int) -> np.ndarray:
-    """Ranks converse within every gradient, also those that have no label of its task."""
+    """Ranks communicate within every gradient, including ranks without a label of its task."""
     model, names = parallel.network(), ["lookahead", "gradient"]
     model.encoder[2] = SynchronisedNorm(6).double()
-    group = None if world == 1 else dist.group.WORLD  # the wrapper wants a GPU for such norms
+    group = None if world == 1 else dist.group.WORLD  # the wrapper requires a GPU for these norms
     meter = AffinityMeter(model.encoder, lr=0.1, tasks=parallel.TASKS, estimator=names, process_group=group)
     meter(lambda: parallel.losses(model, next(parallel.batches(rank, world))))
     return np.stack([meter.affinity(name).mean for name in names])
 
 
 def training_gradient(rank: int, world: int) -> np.ndarray:
-    """By `meter.backward`, of a meter that looks at its own rank only."""
+    """Returns the gradient of `meter.backward`, from a meter that measures its own rank only."""
     inner = parallel.network()
-    model = inner if world == 1 else parallel.wrapped(inner)
+    model = inner if world == 1 else parallel.wrap(inner)
     meter = AffinityMeter(inner.encoder, lr=0.1, every=1, tasks=parallel.TASKS, process_group=None)
     for batch in parallel.batches(rank, world):
         meter(lambda batch=batch: parallel.losses(model, batch))
@@ -88,9 +88,9 @@ def training_gradient(rank: int, world: int) -> np.ndarray:
 
 
 def nan_for_missing(rank: int, world: int) -> np.ndarray:
-    """A rank without a label gives NaN in place of nothing."""
+    """A rank without a label returns NaN instead of leaving the task out."""
     inner = parallel.network()
-    model = inner if world == 1 else parallel.wrapped(inner)
+    model = inner if world == 1 else parallel.wrap(inner)
     batch = next(parallel.batches(rank, world))
 
     def closure() -> dict[str, Any]:
@@ -103,9 +103,9 @@ def nan_for_missing(rank: int, world: int) -> np.ndarray:
 
 
 def without_names(rank: int, world: int) -> tuple[Any, ...]:
-    """The first rank's closure never returns b, and nobody has named the tasks."""
+    """The first rank's closure never returns b, and the meter is not given the task names."""
     inner = parallel.network()
-    model = inner if world == 1 else parallel.wrapped(inner)
+    model = inner if world == 1 else parallel.wrap(inner)
     meter = AffinityMeter(inner.encoder, lr=0.1)
     checked = meter.check(lambda: parallel.losses(model, next(parallel.batches(rank, world))))
     assert sorted(checked.tasks) == ["a", "b", "c"]
@@ -117,9 +117,9 @@ def without_names(rank: int, world: int) -> tuple[Any, ...]:
 
 
 def after_a_reset(rank: int, world: int) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
-    """Tasks and histories before a reset and after it; the ranks agree on the names of tasks once more."""
+    """Returns tasks and histories before and after a reset, when the ranks agree on the task names again."""
     inner = parallel.network()
-    model = inner if world == 1 else parallel.wrapped(inner)
+    model = inner if world == 1 else parallel.wrap(inner)
     meter = AffinityMeter(inner.encoder, lr=0.1, every=2)
     histories = []
     for _ in range(2):
@@ -134,7 +134,7 @@ def after_a_reset(rank: int, world: int) -> tuple[tuple[str, ...], np.ndarray, n
 
 @pytest.fixture(scope="module", params=[2, 3])
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return on_ranks(request.param, tmp_path_factory.mktemp("ranks"), everything, request.param)
+    return on_ranks(request.param, tmp_path_factory.mktemp("ranks"), measure_everything, request.param)
 
 
 @pytest.mark.parametrize("optimizer", parallel.OPTIMIZERS)
@@ -142,7 +142,7 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_ranks_through_the_wrapped_model_equal_one_process(
     ranks: list[dict[str, Any]], optimizer: str, estimator: str
 ) -> None:
-    expected = parallel.measured(0, 1, optimizer)[estimator]
+    expected = parallel.measure_affinities(0, 1, optimizer)[estimator]
     assert np.isfinite(expected).all()
     for found in ranks:
         np.testing.assert_allclose(found[optimizer][estimator], expected, rtol=1e-6, atol=1e-12)
@@ -180,12 +180,12 @@ def test_the_training_gradient_is_always_that_of_the_wrapper(ranks: list[dict[st
 def test_ranks_agree_on_the_names_of_tasks(ranks: list[dict[str, Any]]) -> None:
     for found in ranks:
         tasks, mean, settings = found["unnamed"]
-        assert tasks == ("a", "c", "b")  # as the first rank has them, and then what only others have
+        assert tasks == ("a", "c", "b")  # the first rank's names, followed by those that only other ranks have
         np.testing.assert_allclose(mean, without_names(0, 1)[1], rtol=1e-6, atol=1e-12)
         assert settings["unconnected"] == []
 
 
-def test_ranks_that_are_reset_measure_the_same_again(ranks: list[dict[str, Any]]) -> None:
+def test_ranks_measure_the_same_again_after_a_reset(ranks: list[dict[str, Any]]) -> None:
     _, expected, _ = after_a_reset(0, 1)
     for found in ranks:
         tasks, before, after = found["reset"]
@@ -205,8 +205,8 @@ def test_norms_synchronised_over_ranks_equal_one_process(ranks: list[dict[str, A
         np.testing.assert_allclose(found["synchronised"], with_synchronised_norm(0, 1), rtol=1e-6, atol=1e-12)
 
 
-def counted(rank: int, world: int) -> dict[str, tuple[list[list[int]], int]]:
-    """Sizes of the meter's messages at each call, by estimator, and the number of shared parameters."""
+def count_messages(rank: int, world: int) -> dict[str, tuple[list[list[int]], int]]:
+    """Returns the sizes of the meter's messages at each call, by estimator, and the number of shared parameters."""
     sent: list[int] = []
     real = dist.all_reduce
 
@@ -219,7 +219,7 @@ def counted(rank: int, world: int) -> dict[str, tuple[list[list[int]], int]]:
     ways = [("lookahead", 1e9), ("gradient", 1e9), ("cosine", 1e9), ("gradient", BLOCKS), ("gradient, held out", 1e9)]
     for name, memory in ways:
         inner = parallel.network()
-        model = parallel.wrapped(inner)
+        model = parallel.wrap(inner)
         meter = AffinityMeter(
             inner.encoder, lr=0.1, every=2, estimator=name.split(",")[0], tasks=parallel.TASKS, gradient_memory=memory
         )

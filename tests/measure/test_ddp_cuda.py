@@ -1,4 +1,4 @@
-"""Data parallelism on a GPU: two ranks may share one."""
+"""Data parallelism on a GPU, which two ranks may share."""
 
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from tagalong import AffinityMeter
 pytestmark = pytest.mark.cuda
 
 
-def measured(rank: int, world: int, synchronised: bool) -> dict[str, Any]:
-    """Affinities of two estimators with BatchNorm in the encoder, and the final state with and without a meter."""
+def measure_affinities(rank: int, world: int, synchronised: bool) -> dict[str, Any]:
+    """Returns affinities with BatchNorm in the encoder, and the final states with and without a meter."""
     device = rank % torch.cuda.device_count()
     found: dict[str, Any] = {}
     for metered in (False, True):
@@ -25,7 +25,7 @@ def measured(rank: int, world: int, synchronised: bool) -> dict[str, Any]:
         if synchronised and world > 1:
             inner = nn.SyncBatchNorm.convert_sync_batchnorm(inner)
         inner = inner.to(device)
-        model = inner if world == 1 else parallel.wrapped(inner, device_ids=[device])
+        model = inner if world == 1 else parallel.wrap(inner, device_ids=[device])
         optimizer = parallel.OPTIMIZERS["adamw"](inner.parameters())
         meter = AffinityMeter(
             inner.encoder, optimizer, every=1, tasks=parallel.TASKS, estimator=["lookahead", "gradient"]
@@ -49,24 +49,26 @@ def assert_no_trace(found: dict[str, Any]) -> None:
 
 
 def backend() -> str:
-    return "nccl" if torch.cuda.device_count() > 1 else "gloo"  # nccl refuses two ranks on one GPU
+    return "nccl" if torch.cuda.device_count() > 1 else "gloo"  # nccl does not support two ranks on one GPU
 
 
 def test_synchronised_batchnorm_equals_one_process_on_the_full_batch(tmp_path: Path) -> None:
-    expected = measured(0, 1, synchronised=True)["affinity"]
-    for found in on_ranks(2, tmp_path, measured, 2, True, backend=backend()):
+    expected = measure_affinities(0, 1, synchronised=True)["affinity"]
+    for found in on_ranks(2, tmp_path, measure_affinities, 2, True, backend=backend()):
         np.testing.assert_allclose(found["affinity"], expected, rtol=1e-6, atol=1e-10)
         assert_no_trace(found)
 
 
 def test_plain_batchnorm_gives_the_same_on_all_ranks_and_leaves_no_trace(tmp_path: Path) -> None:
-    ranks = on_ranks(2, tmp_path, measured, 2, False, backend=backend())
+    ranks = on_ranks(2, tmp_path, measure_affinities, 2, False, backend=backend())
     np.testing.assert_array_equal(ranks[0]["affinity"], ranks[1]["affinity"])
     for found in ranks:
         assert_no_trace(found)
 
 
 def test_one_rank_of_nccl_is_one_process(tmp_path: Path) -> None:
-    (found,) = on_ranks(1, tmp_path, measured, 1, False, backend="nccl")
-    np.testing.assert_allclose(found["affinity"], measured(0, 1, synchronised=False)["affinity"], rtol=1e-9, atol=1e-12)
+    (found,) = on_ranks(1, tmp_path, measure_affinities, 1, False, backend="nccl")
+    np.testing.assert_allclose(
+        found["affinity"], measure_affinities(0, 1, synchronised=False)["affinity"], rtol=1e-9, atol=1e-12
+    )
     assert_no_trace(found)

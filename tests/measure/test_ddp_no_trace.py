@@ -1,4 +1,4 @@
-"""Training under DistributedDataParallel goes on bit for bit as without a meter, on every rank."""
+"""Training under DistributedDataParallel is the same bit for bit with and without a meter, on every rank."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -26,7 +26,7 @@ WAYS = [*OPTIONS, "accumulated", "held out", "held out, unused", "evaluated with
 
 
 class Normed(nn.Module):
-    """BatchNorm, whose statistics the wrapper sends around, and dropout."""
+    """BatchNorm, whose statistics the wrapper broadcasts, and dropout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Normed(nn.Module):
 
 
 def train(rank: int, way: str, meter_of: Callable[..., Any]) -> tuple[dict[str, Tensor], int]:
-    """The final state, and how many calls were measured."""
+    """Returns the final state and the number of measured calls."""
     torch.manual_seed(0)
     inner = Normed()
     model = DistributedDataParallel(
@@ -47,7 +47,7 @@ def train(rank: int, way: str, meter_of: Callable[..., Any]) -> tuple[dict[str, 
     )
     optimizer = torch.optim.SGD(inner.parameters(), lr=0.1, momentum=0.9)
     meter = meter_of(inner.encoder, optimizer, every=2, estimator=["lookahead", "gradient"])
-    torch.manual_seed(rank)  # other rows and other dropout masks on every rank
+    torch.manual_seed(rank)  # different rows and dropout masks on every rank
     for step in range(8):
         x, x_val = torch.randn(6 + rank, 4), torch.randn(5, 4)
         last = way != "accumulated" or step % 2
@@ -69,7 +69,7 @@ def held_out(way: str, model: nn.Module, x: Tensor) -> dict[str, Any]:
         return losses
 
     if way == "evaluated without a graph":
-        evaluated()  # what the loop itself does, so that the wrapper's flags matter
+        evaluated()  # as the training loop does, so that the wrapper's flags matter
     if "held out" not in way:
         return {}
     return {"held_out": lambda: model(x, "a" if "unused" in way else "ab")}
@@ -79,7 +79,7 @@ def no_meter(*_: Any, **__: Any) -> Callable[..., Any]:
     return lambda closure, held_out=None: closure()
 
 
-def both(rank: int) -> dict[str, Any]:
+def train_with_and_without_meter(rank: int) -> dict[str, Any]:
     found = {}
     for way in WAYS:
         plain, _ = train(rank, way, no_meter)
@@ -90,7 +90,7 @@ def both(rank: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return on_ranks(2, tmp_path_factory.mktemp("ranks"), both)
+    return on_ranks(2, tmp_path_factory.mktemp("ranks"), train_with_and_without_meter)
 
 
 @pytest.mark.parametrize("way", WAYS)

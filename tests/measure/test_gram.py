@@ -1,4 +1,4 @@
-"""The Gram matrix of the task gradients is the obvious one, and a measured step does not compute it again."""
+"""The Gram matrix of the task gradients equals a direct computation; a measured step does not compute it again."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ def slow_gram(losses: dict[str, Tensor], shared: torch.nn.Module) -> Tensor:
     return flat @ flat.T
 
 
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def count_gradients(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     calls: list[int] = []
     real = torch.autograd.grad
     monkeypatch.setattr(torch.autograd, "grad", lambda *a, **k: (calls.append(1), real(*a, **k))[1])
@@ -24,7 +24,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("estimator", ["lookahead", "gradient", "cosine", ["gradient", "lookahead"]])
 @pytest.mark.parametrize("memory", [1e9, 300.0])
 @pytest.mark.parametrize("every", [1, 2])
-def test_gram_is_that_of_the_gradients_at_measured_and_other_calls(
+def test_gram_equals_the_direct_computation_at_measured_and_other_calls(
     estimator: str | list[str], memory: float, every: int
 ) -> None:
     model, closure = regression()
@@ -40,7 +40,7 @@ def test_measuring_and_gram_share_one_gradient_per_task(monkeypatch: pytest.Monk
     meter = AffinityMeter(model.encoder, lr=0.1, every=1, estimator=estimator)
     meter(closure)
     meter.gram()
-    calls = counted(monkeypatch)
+    calls = count_gradients(monkeypatch)
     meter(closure)
     meter.gram()
     assert len(calls) == 3
@@ -68,7 +68,7 @@ def test_gram_with_held_out_losses_and_missing_tasks(estimator: str) -> None:
         torch.testing.assert_close(meter.gram(), slow_gram(losses, model.encoder))
 
 
-def test_gram_before_any_call_is_refused() -> None:
+def test_gram_before_any_call_is_rejected() -> None:
     model, _ = regression()
     with pytest.raises(RuntimeError, match="call the meter first"):
         AffinityMeter(model.encoder, lr=0.1).gram()

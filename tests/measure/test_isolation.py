@@ -1,4 +1,4 @@
-"""What a replay may disturb, beyond the networks of the no-trace tests."""
+"""State that a replay may disturb, beyond the networks of the no-trace tests."""
 
 import threading
 import weakref
@@ -20,8 +20,8 @@ from tagalong.measure import ClosureError
 X = torch.linspace(-1, 1, 32).reshape(8, 4).double()
 
 
-class ByMethod(nn.Module):
-    """A model that is never called itself, only through a method, and keeps all sorts of state."""
+class UsedThroughAMethod(nn.Module):
+    """A model with many kinds of state that is used only through a method and never called itself."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class ByMethod(nn.Module):
 
 def test_a_model_used_through_a_method_is_protected() -> None:
     torch.manual_seed(0)
-    model = ByMethod().double()
+    model = UsedThroughAMethod().double()
     meter = AffinityMeter(model.encoder, lr=0.1, every=1)
     for step in (1, 2):
         meter(model.losses)
@@ -54,12 +54,12 @@ def test_a_model_used_through_a_method_is_protected() -> None:
         assert model.array.tolist() == [step, step]
 
 
-def test_watching_leaves_the_module_class_as_it_was_whatever_threads_do() -> None:
+def test_measuring_in_several_threads_leaves_the_module_class_unchanged() -> None:
     before = nn.Module.train, nn.Module.__getattr__
 
     def measure() -> None:
         torch.manual_seed(0)
-        model = ByMethod().double()
+        model = UsedThroughAMethod().double()
         meter = AffinityMeter(model.encoder, lr=0.1, every=1)
         for _ in range(3):
             meter(model.losses)
@@ -73,7 +73,7 @@ def test_watching_leaves_the_module_class_as_it_was_whatever_threads_do() -> Non
 
 
 @pytest.mark.parametrize("how", ["copy", "rebind"])
-def test_weights_written_through_data_are_refused(how: str) -> None:
+def test_weights_written_through_data_are_rejected(how: str) -> None:
     model, closure = regression()
     weight = model.heads["a"].weight
 
@@ -88,7 +88,7 @@ def test_weights_written_through_data_are_refused(how: str) -> None:
         AffinityMeter(model.encoder, lr=0.1, model=model)(normalising)
 
 
-def test_parameters_outside_of_the_given_model_are_warned_of() -> None:
+def test_the_meter_warns_about_parameters_outside_the_given_model() -> None:
     model, closure = regression()
     with pytest.warns(UserWarning, match="parameters outside of `model`"):
         AffinityMeter(model.encoder, lr=0.1, model=model.encoder)(closure)
@@ -104,7 +104,7 @@ def test_buffers_that_cannot_be_written_do_no_harm() -> None:
     assert meter.measured == 1
 
 
-def test_lazy_modules_are_named() -> None:
+def test_the_error_names_lazy_modules() -> None:
     torch.manual_seed(0)
     encoder, heads = nn.Linear(4, 3).double(), nn.ModuleDict({t: nn.LazyLinear(1).double() for t in "ab"})
     with pytest.raises(ClosureError, match="lazy modules that have no shape yet"):
@@ -122,7 +122,7 @@ def test_freezing_inside_the_held_out_closure_is_undone() -> None:
     assert all(p.requires_grad for p in model.parameters())
 
 
-def test_a_forward_pass_begun_outside_of_the_closure_is_refused() -> None:
+def test_a_forward_pass_started_outside_the_closure_is_rejected() -> None:
     model, _ = regression()
     begun = model.encoder[:2](X)
     with pytest.raises(ClosureError, match="before it ran"):
@@ -131,12 +131,12 @@ def test_a_forward_pass_begun_outside_of_the_closure_is_refused() -> None:
         )
 
 
-def test_a_thread_that_goes_on_from_the_closure_is_no_forward_pass_begun_outside() -> None:
+def test_a_forward_pass_that_the_closure_continues_in_a_thread_is_measured() -> None:
     model, _ = regression()
 
     def closure() -> dict[str, Tensor]:
         first = model.encoder[:2](X)
-        with ThreadPoolExecutor(1) as other:  # numbers its nodes on its own, as the backward pass on a GPU does
+        with ThreadPoolExecutor(1) as other:  # numbers its nodes separately, as the backward pass on a GPU does
             features = other.submit(lambda: model.encoder[2:](first)).result()
         return {t: head(features).pow(2).mean() for t, head in model.heads.items()}
 
@@ -145,7 +145,7 @@ def test_a_thread_that_goes_on_from_the_closure_is_no_forward_pass_begun_outside
     assert meter.measured == 1
 
 
-def test_cached_parametrisations_are_computed_anew_in_replays() -> None:
+def test_replays_recompute_cached_parametrisations() -> None:
     def affinity(around: Callable[[], Any]) -> np.ndarray:
         torch.manual_seed(0)
         encoder = parametrizations.orthogonal(nn.Linear(4, 4)).double()
@@ -181,7 +181,7 @@ def test_replays_keep_no_activations(held_out: bool) -> None:
         assert not any(kept[1:])
 
 
-def test_random_numbers_are_put_back_when_a_replay_breaks_off_between_two_draws() -> None:
+def test_random_state_is_restored_when_a_replay_fails_between_two_draws() -> None:
     model, closure = regression()
     runs = []
 
@@ -202,7 +202,7 @@ def test_random_numbers_are_put_back_when_a_replay_breaks_off_between_two_draws(
     assert torch.equal(torch.get_rng_state(), after_one_run)
 
 
-def test_attributes_that_hold_themselves_or_cannot_be_written_do_no_harm() -> None:
+def test_self_referential_and_read_only_attributes_do_no_harm() -> None:
     model, closure = regression()
     circle: dict[str, Any] = {"calls": []}
     circle["self"] = circle

@@ -1,4 +1,4 @@
-"""Laws that affinities obey whatever the network."""
+"""Laws that affinities obey for any network."""
 
 import numpy as np
 import pytest
@@ -70,8 +70,8 @@ def test_self_affinity_is_positive_for_a_small_step_and_the_cosine_with_itself_i
 
 
 @pytest.mark.parametrize("average", ["mean", "trimmed", "median"])
-def test_a_constant_per_target_and_step_changes_no_order_of_sources(average: str) -> None:
-    """Momentum adds a constant to every source, so orders must not depend on it."""
+def test_a_constant_per_target_and_step_does_not_change_the_order_of_sources(average: str) -> None:
+    """Momentum adds a constant to every source, so the order must not depend on it."""
     model, closure = regression(dropout=0.3)
     meter = AffinityMeter(model.encoder, update="sgd", lr=0.1, every=1)
     for _ in range(30):

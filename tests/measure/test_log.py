@@ -27,7 +27,7 @@ def train(steps: int = 20, **settings: Any) -> AffinityMeter:
 
 
 class Run:
-    """With the method that wandb's runs have."""
+    """Has the `log` method of wandb's runs."""
 
     def __init__(self) -> None:
         self.received: list[tuple[int, dict[str, float]]] = []
@@ -45,17 +45,17 @@ def test_every_measured_step_is_received_at_once_and_in_full() -> None:
         assert metrics["lookahead onto ill/age"] == values[0, 1]
 
 
-def test_several_estimators_have_names_of_their_own() -> None:
+def test_each_estimator_logs_under_its_own_name() -> None:
     run = Run()
     train(log=run.log, estimator=["lookahead", "cosine"])
     assert {"lookahead onto ill/age", "cosine onto ill/age"} <= set(run.received[0][1])
 
 
-def test_logging_changes_nothing() -> None:
+def test_logging_does_not_change_the_affinity() -> None:
     assert (train(log=Run()).affinity().history == train().affinity().history).all()
 
 
-def test_what_cannot_log_is_refused() -> None:
+def test_an_invalid_logger_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"`log` must be a function of metrics and step, .*, found "):
         train(log=3)
 

@@ -16,7 +16,7 @@ def state(model: torch.nn.Module, *more: Any) -> list[Tensor]:
 
 
 class Noisy(torch.nn.Module):
-    """Buffers and random numbers, so that a closure's own run leaves a trace."""
+    """Has buffers and draws random numbers, so that running a closure leaves a trace."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Noisy(torch.nn.Module):
         return {t: head(hidden).square().mean() for t, head in self.heads.items()}
 
 
-def test_measure_only_measures_what_a_call_would_and_leaves_nothing_of_the_closure() -> None:
+def test_measure_only_equals_a_call_and_leaves_no_trace_of_the_closure() -> None:
     x, found = torch.randn(8, 4), []
     ways: list[Callable[[AffinityMeter, Any], Any]] = [AffinityMeter.__call__, AffinityMeter.measure_only]
     for way in ways:

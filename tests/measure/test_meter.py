@@ -1,4 +1,4 @@
-"""The meter as a whole: its arguments, mixed precision, own estimators, and what it says of itself."""
+"""The meter as a whole: its arguments, mixed precision, user-defined estimators, and what it reports."""
 
 import copy
 import subprocess
@@ -21,7 +21,7 @@ def measured(model: TwoLayers, closure: Any, **options: Any) -> AffinityMeter:
     return meter
 
 
-def test_the_estimators_of_one_meter_share_gradients_and_agree_with_meters_of_their_own() -> None:
+def test_several_estimators_in_one_meter_agree_with_one_meter_each() -> None:
     model, closure = regression(dropout=0.3)
     names = ["lookahead", "gradient", "cosine", "cosine_kernels"]
     torch.manual_seed(5)
@@ -47,7 +47,7 @@ def test_task_gradients_are_computed_once_for_several_estimators() -> None:
     assert len(passes) == 3
 
 
-def test_an_estimator_of_ones_own_is_known_by_its_name() -> None:
+def test_a_user_defined_estimator_is_known_by_its_name() -> None:
     class LossDrop(Estimator):
         name, needs, ratio = "loss_drop", frozenset({"after"}), False
 
@@ -71,7 +71,7 @@ def test_estimators_can_be_given_as_objects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
         (
             {"estimator": "hessian"},
@@ -89,20 +89,20 @@ def test_estimators_can_be_given_as_objects() -> None:
         ({"lr": 0.1, "tasks": []}, "`tasks` must name at least one task"),
     ],
 )
-def test_wrong_arguments_are_refused_at_construction(options: dict[str, Any], sentence: str) -> None:
+def test_invalid_arguments_are_rejected_at_construction(options: dict[str, Any], message: str) -> None:
     model, _ = regression()
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         AffinityMeter(model.encoder, **options)
 
 
-def test_a_learning_rate_beside_the_optimisers_own_step_is_refused() -> None:
+def test_a_learning_rate_with_the_optimisers_own_step_is_rejected() -> None:
     model, _ = regression()
     with pytest.raises(ValueError, match=r"`lr` must be given with `update='sgd'` only, found 0.1"):
         AffinityMeter(model.encoder, torch.optim.SGD(model.parameters(), lr=0.1), lr=0.1)
 
 
 @pytest.mark.parametrize(
-    ("shared", "error", "sentence"),
+    ("shared", "error", "message"),
     [
         ([], ValueError, "holds no parameters"),
         (nn.ReLU(), ValueError, "holds no parameters"),
@@ -114,12 +114,12 @@ def test_a_learning_rate_beside_the_optimisers_own_step_is_refused() -> None:
         (nn.Embedding(4, 2, sparse=True), ValueError, "sparse gradients"),
     ],
 )
-def test_what_cannot_be_shared_is_refused(shared: Any, error: type[Exception], sentence: str) -> None:
-    with pytest.raises(error, match=sentence):
+def test_invalid_shared_parameters_are_rejected(shared: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         AffinityMeter(shared, lr=0.1)
 
 
-def test_sparse_gradients_of_bare_parameters_are_refused_when_they_appear() -> None:
+def test_sparse_gradients_of_bare_parameters_are_rejected_when_they_appear() -> None:
     embedding = nn.Embedding(4, 2, sparse=True)
     meter = AffinityMeter([embedding.weight], lr=0.1)
     index = torch.tensor([0, 1])
@@ -136,7 +136,7 @@ def test_weights_scale_the_step_on_the_source() -> None:
 
 
 @pytest.mark.parametrize("kind", ["function", "tensor"])
-def test_weights_may_move_or_be_tensors(kind: str) -> None:
+def test_weights_may_change_or_be_tensors(kind: str) -> None:
     model, closure = regression()
     tensor = torch.tensor(3.0, requires_grad=True)
     given = {"a": tensor, "b": tensor, "c": tensor}
@@ -145,7 +145,7 @@ def test_weights_may_move_or_be_tensors(kind: str) -> None:
     np.testing.assert_allclose(moving, fixed, rtol=1e-12)
 
 
-def test_a_missing_weight_is_named() -> None:
+def test_the_error_names_a_missing_weight() -> None:
     model, closure = regression()
     with pytest.raises(ValueError, match=r"`weights` must have an entry for every task, found none for 'c'"):
         measured(model, closure, weights={"a": 1.0, "b": 1.0})
@@ -177,7 +177,7 @@ def test_gradients_that_overflow_skip_the_measurement_and_are_counted() -> None:
 
 
 @pytest.mark.parametrize("where", ["inside", "around"])
-def test_steps_are_seen_through_autocast(where: str) -> None:
+def test_autocast_changes_affinities_only_by_rounding(where: str) -> None:
     model, closure = regression(dtype=torch.float32)
     autocast = torch.autocast("cpu", torch.bfloat16)
 
@@ -220,7 +220,7 @@ def test_a_shared_parameter_without_optimiser_does_not_move() -> None:
         np.testing.assert_allclose(partly.affinity(name).mean, only.affinity(name).mean, rtol=1e-12)
 
 
-def test_parameters_thawed_later_count_from_then_on() -> None:
+def test_parameters_unfrozen_later_count_from_then_on() -> None:
     model, closure = regression()
     model.encoder[0].requires_grad_(False)
     meter = AffinityMeter(model.encoder, lr=0.1, every=1)
@@ -232,7 +232,7 @@ def test_parameters_thawed_later_count_from_then_on() -> None:
     assert not np.array_equal(history[0], history[1])
 
 
-def test_the_affinity_of_an_unknown_estimator_is_refused() -> None:
+def test_the_affinity_of_an_unknown_estimator_is_rejected() -> None:
     model, closure = regression()
     with pytest.raises(
         ValueError, match="`estimator` must be a known estimator of this meter, found 'cosine'; there are lookahead"
@@ -240,7 +240,7 @@ def test_the_affinity_of_an_unknown_estimator_is_refused() -> None:
         measured(model, closure).affinity("cosine")
 
 
-def test_the_meter_tells_what_it_did() -> None:
+def test_the_meter_reports_what_it_measured() -> None:
     model, closure = regression()
     meter = AffinityMeter(model.encoder, lr=0.1, every=2)
     for _ in range(4):
@@ -260,7 +260,7 @@ def test_importing_the_meter_needs_no_plotly() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_closure_that_reads_a_cached_copy_of_the_weights_is_warned_of() -> None:
+def test_the_meter_warns_about_a_closure_that_reads_a_cached_copy_of_the_weights() -> None:
     """A prebuilt autocast region within another one keeps the weights' casts from one replay to the next."""
     model, closure = regression(dtype=torch.float32)
     prebuilt = torch.autocast("cpu", torch.bfloat16)
@@ -274,7 +274,7 @@ def test_a_closure_that_reads_a_cached_copy_of_the_weights_is_warned_of() -> Non
         meter(nested)
 
 
-def test_a_step_that_is_zero_changes_nothing_and_warns_of_nothing() -> None:
+def test_a_zero_step_changes_nothing_and_gives_no_warning() -> None:
     model, closure = regression()
     meter = AffinityMeter(model.encoder, torch.optim.SGD(model.parameters(), lr=0.0), per_lr=True)
     meter(closure)
@@ -298,7 +298,7 @@ def test_another_forward_pass_in_the_same_autocast_region_is_not_disturbed() -> 
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
-def test_the_settings_say_whether_losses_were_held_out() -> None:
+def test_the_settings_record_whether_losses_were_held_out() -> None:
     model, closure = regression()
     meter = AffinityMeter(model.encoder, lr=0.1)
     meter(closure, held_out=closure)
@@ -322,20 +322,20 @@ def test_per_lr_divides_the_null_step_too() -> None:
         np.testing.assert_allclose(divided * 0.05, plain, rtol=1e-12)
 
 
-def test_a_learning_rate_of_zero_is_a_reason_of_its_own() -> None:
+def test_a_zero_learning_rate_is_a_separate_reason_to_skip() -> None:
     model, closure = regression()
     meter = AffinityMeter(model.encoder, torch.optim.SGD(model.parameters(), lr=0.0), per_lr=True)
     meter(closure)
     assert meter.affinity().skipped["zero learning rate"].sum() == 9
 
 
-def test_losses_instead_of_a_function_are_refused_with_the_way_to_write_it() -> None:
+def test_the_error_for_losses_instead_of_a_function_shows_how_to_write_one() -> None:
     model, closure = regression()
     with pytest.raises(TypeError, match="meter\\(lambda: task_losses"):
         AffinityMeter(model.encoder, lr=0.1)(closure())  # type: ignore[arg-type]
 
 
-def test_all_wrong_arguments_are_named_at_once() -> None:
+def test_one_error_lists_all_invalid_arguments() -> None:
     model, _ = regression()
     with pytest.raises(ValueError, match="several problems:") as caught:
         AffinityMeter(
@@ -347,14 +347,14 @@ def test_all_wrong_arguments_are_named_at_once() -> None:
         assert f"`{name}`" in text
 
 
-def test_several_learning_rates_and_per_lr_are_refused_at_construction() -> None:
+def test_several_learning_rates_and_per_lr_are_rejected_at_construction() -> None:
     model, _ = regression()
     groups = [{"params": [p], "lr": 0.1 * (k + 1)} for k, p in enumerate(model.encoder.parameters())]
     with pytest.raises(ValueError, match="have several"):
         AffinityMeter(model.encoder, torch.optim.SGD(groups), per_lr=True)
 
 
-def test_a_meter_can_be_copied_and_goes_its_own_way() -> None:
+def test_a_copied_meter_is_independent() -> None:
     model, closure = regression()
     meter = AffinityMeter(model.encoder, lr=0.1, every=1)
     meter(closure)
@@ -363,7 +363,7 @@ def test_a_meter_can_be_copied_and_goes_its_own_way() -> None:
     assert (meter.measured, twin.measured) == (2, 1)
 
 
-def test_meters_do_not_share_a_schedule_that_remembers() -> None:
+def test_meters_do_not_share_a_stateful_schedule() -> None:
     model, closure = regression()
     schedule = Auto(max_overhead=1e9)
     meters = [AffinityMeter(model.encoder, lr=0.1, every=schedule) for _ in range(2)]
@@ -372,7 +372,7 @@ def test_meters_do_not_share_a_schedule_that_remembers() -> None:
     assert [meter.measured for meter in meters] == [1, 1]
 
 
-def test_unconnected_pairs_are_right_after_thawing() -> None:
+def test_unconnected_pairs_are_right_after_unfreezing() -> None:
     torch.manual_seed(0)
     layers = nn.ModuleList(nn.Linear(3, 2) for _ in range(3))
     x = torch.randn(5, 3)

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Where to train; on CUDA with kernels that give the same bits twice."""
+    """Returns the device to train on; on CUDA, enables deterministic kernels."""
     name: str = request.param
     if name == "cpu":
         yield name
@@ -69,7 +69,7 @@ def seed() -> None:
 
 
 def trace_of(model: nn.Module, optimizer: Optimizer) -> Trace:
-    """Everything that training leaves behind, by name."""
+    """Returns everything that training leaves behind, by name."""
     found: Trace = {"torch": torch.get_rng_state(), "python": random.getstate()}
     numpy_state = np.random.get_state()  # noqa: NPY002
     found["numpy"] = [part.tolist() if isinstance(part, np.ndarray) else part for part in numpy_state]
@@ -114,7 +114,7 @@ def train(
     accumulate: int = 1,
     held_out: Callable[[Batch], Losses] | None = None,
 ) -> Trace:
-    """A plain loop; `.grad` is left as the last step had it."""
+    """Runs a plain training loop; `.grad` stays as after the last step."""
     seen = []
     more = batches(1, device)[0]
     for number, batch in enumerate(batches(steps, device)):
@@ -134,7 +134,7 @@ def bare(closure: Callable[[], Losses], *_: Any) -> Losses:
     return closure()
 
 
-def fresh(make: Callable[[], Network], kind: str, device: str) -> tuple[Network, Optimizer]:
+def make_fresh(make: Callable[[], Network], kind: str, device: str) -> tuple[Network, Optimizer]:
     seed()
     network = make()
     network.model.to(device)
@@ -142,13 +142,13 @@ def fresh(make: Callable[[], Network], kind: str, device: str) -> tuple[Network,
 
 
 def metered(network: Network, optimizer: Optimizer, **options: Any) -> AffinityMeter:
-    options = {"every": 3, **({"model": network.model} if network.named else {})} | options
+    options = {"every": 3, **({"model": network.model} if network.needs_model else {})} | options
     return AffinityMeter(network.shared, optimizer, **options)
 
 
 @functools.cache
 def without_meter(make: Callable[[], Network], kind: str, device: str, **options: Any) -> Trace:
-    network, optimizer = fresh(make, kind, device)
+    network, optimizer = make_fresh(make, kind, device)
     return train(network, optimizer, bare, device=device, **options)
 
 
@@ -157,7 +157,7 @@ def assert_no_trace(
     held_out: Callable[[Network], Callable[[Batch], Losses]] | None = None, **options: Any,
 ) -> AffinityMeter:  # fmt: skip
     expected = without_meter(make, kind, device, **(loop or {}))
-    network, optimizer = fresh(make, kind, device)
+    network, optimizer = make_fresh(make, kind, device)
     meter = metered(network, optimizer, **options)
     looked = None if held_out is None else held_out(network)
     assert_same(train(network, optimizer, meter, device=device, held_out=looked, **(loop or {})), expected)
@@ -200,9 +200,9 @@ def test_dropout_inside_a_recurrent_network_leaves_no_trace(kind: str) -> None:
 
 
 @pytest.mark.cuda
-def test_dropout_inside_a_cudnn_network_is_refused() -> None:
-    """Its random state lives in cuDNN, where nobody can read it, and starts anew when torch's generator is set."""
-    network, optimizer = fresh(stacked_lstm, "sgd", "cuda")
+def test_dropout_inside_a_cudnn_network_is_rejected() -> None:
+    """Its random state lives in cuDNN, where it cannot be read, and restarts when torch's generator is set."""
+    network, optimizer = make_fresh(stacked_lstm, "sgd", "cuda")
     batch = batches(1, "cuda")[0]
     with pytest.raises(ValueError, match=r"cuDNN.*nn\.Dropout between"):
         metered(network, optimizer)(lambda: network.losses(batch))
@@ -213,7 +213,7 @@ def test_dropout_inside_a_cudnn_network_is_refused() -> None:
 @pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
 def test_naming_the_model_leaves_no_trace_either(make: Callable[[], Network]) -> None:
     expected = without_meter(make, "adamw", "cpu")
-    network, optimizer = fresh(make, "adamw", "cpu")
+    network, optimizer = make_fresh(make, "adamw", "cpu")
     meter = metered(network, optimizer, model=network.model, estimator=ESTIMATORS["all"])
     assert_same(train(network, optimizer, meter), expected)
 
@@ -266,7 +266,7 @@ def test_gradient_accumulation_leaves_no_trace(make: Callable[[], Network], kind
 
 @pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
 def test_check_leaves_no_trace_at_all(make: Callable[[], Network]) -> None:
-    network, optimizer = fresh(make, "adamw", "cpu")
+    network, optimizer = make_fresh(make, "adamw", "cpu")
     train(network, optimizer, bare, steps=3)
     before = trace_of(network.model, optimizer)
     meter, batch = metered(network, optimizer, estimator=ESTIMATORS["all"]), batches(1)[0]
@@ -275,8 +275,8 @@ def test_check_leaves_no_trace_at_all(make: Callable[[], Network]) -> None:
     assert_same(trace_of(network.model, optimizer), before)
 
 
-class Failing:
-    """Losses that raise, half-way through, at one call."""
+class FailingLosses:
+    """Losses that raise half-way through one call."""
 
     def __init__(self, network: Network, at: int, error: type[BaseException]) -> None:
         self.inner, self.at, self.error, self.calls = network.losses, at, error, 0
@@ -294,9 +294,9 @@ class Failing:
 @pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
 def test_replay_that_raises_leaves_no_trace(make: Callable[[], Network], at: int, error: type[BaseException]) -> None:
     """Call 1 is training's own, call 2 the repetition, and then one per looked-ahead task."""
-    network, optimizer = fresh(make, "adamw", "cpu")
+    network, optimizer = make_fresh(make, "adamw", "cpu")
     train(network, optimizer, bare, steps=4)
-    twin, other = fresh(make, "adamw", "cpu")
+    twin, other = make_fresh(make, "adamw", "cpu")
     train(twin, other, bare, steps=4)
     batch = batches(1)[0]
 
@@ -306,7 +306,7 @@ def test_replay_that_raises_leaves_no_trace(make: Callable[[], Network], at: int
     expected = trace_of(twin.model, other)
 
     seed()
-    network.losses = Failing(network, at, error)
+    network.losses = FailingLosses(network, at, error)
     meter = metered(network, optimizer, model=network.model)
     with network.around(), pytest.raises(error, match="half-way"):
         meter(lambda: network.losses(batch))
@@ -315,21 +315,21 @@ def test_replay_that_raises_leaves_no_trace(make: Callable[[], Network], at: int
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
 def test_held_out_that_raises_leaves_no_trace(at: int) -> None:
-    network, optimizer = fresh(batchnorm, "sgd", "cpu")
-    twin, other = fresh(batchnorm, "sgd", "cpu")
+    network, optimizer = make_fresh(batchnorm, "sgd", "cpu")
+    twin, other = make_fresh(batchnorm, "sgd", "cpu")
     batch, more = batches(2)
     seed()
     twin.losses(batch)
     expected = trace_of(twin.model, other)
     seed()
-    failing = Failing(network, at, RuntimeError)
+    failing = FailingLosses(network, at, RuntimeError)
     with pytest.raises(RuntimeError, match="half-way"):
         metered(network, optimizer)(lambda: network.losses(batch), lambda: failing(more))
     assert_same(trace_of(network.model, optimizer), expected)
 
 
-class Interrupted(SGD):
-    """An optimiser that is stopped within a step, once armed."""
+class InterruptedOptimizer(SGD):
+    """An optimiser that is interrupted during a step once it is armed."""
 
     armed = False
 
@@ -341,19 +341,19 @@ class Interrupted(SGD):
 
 @pytest.mark.parametrize("estimator", ["lookahead", "gradient"])
 def test_optimizer_interrupted_within_a_step_leaves_no_trace(estimator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    network, _ = fresh(dropout, "sgd", "cpu")
-    optimizer = Interrupted(network.model.parameters(), lr=0.1, momentum=0.9)
+    network, _ = make_fresh(dropout, "sgd", "cpu")
+    optimizer = InterruptedOptimizer(network.model.parameters(), lr=0.1, momentum=0.9)
     train(network, optimizer, bare, steps=2)
     before = {k: v for k, v in trace_of(network.model, optimizer).items() if k != "torch"}
-    monkeypatch.setattr(Interrupted, "armed", True)
+    monkeypatch.setattr(InterruptedOptimizer, "armed", True)
     with pytest.raises(KeyboardInterrupt, match="half-way"):
         metered(network, optimizer, estimator=estimator)(lambda: network.losses(batches(1)[0]))
     assert_same({k: v for k, v in trace_of(network.model, optimizer).items() if k != "torch"}, before)
 
 
-def test_closure_that_cannot_be_repeated_is_refused_and_leaves_no_trace() -> None:
-    network, optimizer = fresh(batchnorm, "sgd", "cpu")
-    twin, other = fresh(batchnorm, "sgd", "cpu")
+def test_closure_that_cannot_be_repeated_is_rejected_and_leaves_no_trace() -> None:
+    network, optimizer = make_fresh(batchnorm, "sgd", "cpu")
+    twin, other = make_fresh(batchnorm, "sgd", "cpu")
     first, second = batches(2)
     seed()
     twin.losses(first)
@@ -365,9 +365,9 @@ def test_closure_that_cannot_be_repeated_is_refused_and_leaves_no_trace() -> Non
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_meter_without_a_graph_is_refused_and_leaves_no_trace(context: Callable[[], Any]) -> None:
-    network, optimizer = fresh(batchnorm, "sgd", "cpu")
-    twin, other = fresh(batchnorm, "sgd", "cpu")
+def test_meter_without_a_graph_is_rejected_and_leaves_no_trace(context: Callable[[], Any]) -> None:
+    network, optimizer = make_fresh(batchnorm, "sgd", "cpu")
+    twin, other = make_fresh(batchnorm, "sgd", "cpu")
     batch = batches(1)[0]
     seed()
     with context():
@@ -392,8 +392,8 @@ class Normalised(nn.Module):
         return hidden
 
 
-class Unregistered(nn.Module):
-    """Writes a tensor that is no buffer."""
+class WritesUnregisteredTensor(nn.Module):
+    """Writes to a tensor that is not a buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -422,30 +422,30 @@ def adversarial() -> Network:
 
 WRITING: dict[str, tuple[Callable[[], Network], str]] = {
     "parameter": (lambda: hard_sharing(Normalised()), "linear.weight"),
-    "plain tensor": (lambda: hard_sharing(Unregistered()), "count"),
+    "plain tensor": (lambda: hard_sharing(WritesUnregisteredTensor()), "count"),
     "gradient": (adversarial, "weight.grad"),
 }
 
 
 @pytest.mark.parametrize(("make", "what"), WRITING.values(), ids=WRITING)
-@pytest.mark.parametrize("named", [False, True])
-def test_closure_that_writes_what_cannot_be_put_back_is_refused_before_any_replay(
-    make: Callable[[], Network], what: str, named: bool
+@pytest.mark.parametrize("needs_model", [False, True])
+def test_closure_that_changes_state_the_meter_cannot_restore_is_rejected_before_any_replay(
+    make: Callable[[], Network], what: str, needs_model: bool
 ) -> None:
-    network, optimizer = fresh(make, "sgd", "cpu")
-    twin, other = fresh(make, "sgd", "cpu")
+    network, optimizer = make_fresh(make, "sgd", "cpu")
+    twin, other = make_fresh(make, "sgd", "cpu")
     batch = batches(1)[0]
     seed()
     twin.losses(batch)
     seed()
     with pytest.raises(ValueError, match=rf"the closure writes .*{what}"):
-        metered(network, optimizer, **({"model": network.model} if named else {}))(lambda: network.losses(batch))
+        metered(network, optimizer, **({"model": network.model} if needs_model else {}))(lambda: network.losses(batch))
     assert_same(trace_of(network.model, optimizer), trace_of(twin.model, other))
 
 
-def test_parameters_thawed_frozen_and_cast_between_measurements() -> None:
+def test_parameters_may_be_unfrozen_frozen_and_cast_between_measurements() -> None:
     def live(meter: bool) -> Trace:
-        network, optimizer = fresh(batchnorm, "sgd", "cpu")
+        network, optimizer = make_fresh(batchnorm, "sgd", "cpu")
         model: Any = network.model
         call: Any = metered(network, optimizer, every=1, estimator=ESTIMATORS["all"]) if meter else bare
         model.encoder[0].requires_grad_(False)
@@ -465,17 +465,17 @@ def test_parameters_thawed_frozen_and_cast_between_measurements() -> None:
 
 def test_several_meters_leave_no_trace() -> None:
     expected = without_meter(batchnorm, "adamw", "cpu")
-    network, optimizer = fresh(batchnorm, "adamw", "cpu")
+    network, optimizer = make_fresh(batchnorm, "adamw", "cpu")
     inner, outer = metered(network, optimizer, every=2), metered(network, optimizer, every=3, estimator="gradient")
     found = train(network, optimizer, lambda closure: outer(lambda: inner(closure)), steps=STEPS)
     assert_same(found, expected)
 
 
 def test_other_forward_passes_between_meter_and_backward() -> None:
-    """The graph that the meter returns is the user's, whatever else runs before its backward pass."""
+    """The graph that the meter returns is the user's, whatever runs before its backward pass."""
 
     def live(meter: bool) -> Trace:
-        network, optimizer = fresh(NETWORKS["running_scale"], "sgd", "cpu")
+        network, optimizer = make_fresh(NETWORKS["running_scale"], "sgd", "cpu")
         call: Any = metered(network, optimizer, every=1) if meter else bare
         for batch in batches(5):
             optimizer.zero_grad()
@@ -489,7 +489,9 @@ def test_other_forward_passes_between_meter_and_backward() -> None:
 
 
 def compiled(backend: str) -> Network:
-    network = hard_sharing(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Dropout(0.2)), named=True)
+    network = hard_sharing(
+        nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Dropout(0.2)), needs_model=True
+    )
     run = torch.compile(network.model, backend=backend)
     network.losses = lambda batch: run(batch.x, batch.y)
     return network
@@ -506,7 +508,7 @@ def compiling() -> Iterator[None]:
 @pytest.mark.usefixtures("compiling")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize(("backend", "kind"), [("aot_eager", "sgd"), ("aot_eager", "adamw"), ("inductor", "adamw")])
-def test_compiled_model_is_left_without_a_trace(backend: str, kind: str, device: str) -> None:
+def test_measuring_a_compiled_model_leaves_no_trace(backend: str, kind: str, device: str) -> None:
     make = functools.partial(compiled, backend)
     assert_no_trace(make, kind, device, estimator=ESTIMATORS["all"], loop={"steps": 10})
 
@@ -515,7 +517,9 @@ def test_compiled_model_is_left_without_a_trace(backend: str, kind: str, device:
 @pytest.mark.parametrize("backend", ["aot_eager", "eager"])
 def test_compiled_function_needs_the_model(backend: str) -> None:
     """Hooks do not run inside compiled code, so the meter could not see which buffers to protect."""
-    network, optimizer = fresh(lambda: hard_sharing(nn.BatchNorm1d(6), Heads(lambda: nn.Linear(6, 1))), "sgd", "cpu")
+    network, optimizer = make_fresh(
+        lambda: hard_sharing(nn.BatchNorm1d(6), Heads(lambda: nn.Linear(6, 1))), "sgd", "cpu"
+    )
     run = torch.compile(network.losses, backend=backend)
     batch = batches(1)[0]
     with pytest.raises(ValueError, match="pass `model=`"):
@@ -533,7 +537,7 @@ def test_half_precision_with_a_scaler_leaves_no_trace(
         pytest.skip("fp16 training is for CUDA")
 
     def live(measure: bool) -> Trace:
-        network, optimizer = fresh(batchnorm, kind, "cuda")
+        network, optimizer = make_fresh(batchnorm, kind, "cuda")
         scaler = torch.amp.GradScaler("cuda", init_scale=2.0**30, growth_interval=5)  # overflows at first
         call: Any = metered(network, optimizer, estimator=estimator, scaler=scaler) if measure else bare
         for batch in batches(STEPS, "cuda"):
@@ -555,7 +559,7 @@ def test_half_precision_with_a_scaler_leaves_no_trace(
 
 
 def test_every_task_is_measured_in_these_runs() -> None:
-    """What leaves no trace must have done something."""
+    """Guards against leaving no trace because nothing was measured."""
     meter = assert_no_trace(batchnorm, estimator="lookahead")
     affinity = meter.affinity()
     assert affinity.tasks == TASKS

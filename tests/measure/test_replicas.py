@@ -42,7 +42,7 @@ def meter_of(model: TwoLayers, group: object) -> AffinityMeter:
     return AffinityMeter(model.encoder, optimizer, estimator=NAMES, process_group=group, tasks=["a", "b", "c"])
 
 
-def rank(index: int, folder: str) -> None:
+def run_rank(index: int, folder: str) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1")
     store = dist.FileStore(f"{folder}/store", 2)
     dist.init_process_group("gloo", store=store, rank=index, world_size=2)
@@ -57,13 +57,13 @@ def rank(index: int, folder: str) -> None:
     except ClosureError as error:
         Path(f"{folder}/{index}.txt").write_text(str(error))
     dist.barrier()
-    os._exit(0)  # everything is written; gloo's threads, torn down in any order, may abort a process that ends well
+    os._exit(0)  # everything is written; gloo's threads may abort a successful process as they are torn down
 
 
 @pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
 def test_two_ranks_equal_one_process_on_the_full_batch_and_agree_on_errors(tmp_path: Path) -> None:
     forkserver()
-    mp.start_processes(rank, (str(tmp_path),), 2, start_method="forkserver")
+    mp.start_processes(run_rank, (str(tmp_path),), 2, start_method="forkserver")
     model, x, y = batch()
     alone = meter_of(model, None)
     alone(lambda: losses(model, x, y))

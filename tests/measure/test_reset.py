@@ -1,4 +1,4 @@
-"""A meter that was reset measures as a new one does."""
+"""A meter that was reset measures as a new one does: its affinities, schedule and state."""
 
 import copy
 from collections.abc import Callable
@@ -81,7 +81,7 @@ def test_the_state_of_a_reset_meter_is_that_of_a_new_one() -> None:
     assert meter.state_dict() == new
 
 
-def test_a_meter_resumed_from_a_reset_one_goes_on_as_it_would() -> None:
+def test_a_meter_resumed_from_a_reset_one_continues_in_the_same_way() -> None:
     meter, closure = make(every=3)
     run(meter, closure, 4)
     meter.reset()

@@ -14,7 +14,7 @@ from tagalong.measure import RoundRobin
 
 
 def train(steps: range, state: dict[str, Any] | None, **options: Any) -> tuple[AffinityMeter, dict[str, Any]]:
-    """Trains from a checkpoint to a checkpoint, as a script that was stopped and started again does."""
+    """Trains from a checkpoint to a checkpoint, as a script that is stopped and restarted does."""
     model, closure = regression(dropout=0.2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     meter = AffinityMeter(model.encoder, optimizer, estimator=["lookahead", "cosine"], **options)
@@ -55,7 +55,7 @@ def test_a_resumed_run_gives_the_same_affinity(every: Any) -> None:
     assert (resumed.calls, resumed.measured) == (whole.calls, whole.measured)
 
 
-def test_a_state_of_other_estimators_or_tasks_is_refused() -> None:
+def test_a_state_of_other_estimators_or_tasks_is_rejected() -> None:
     model, closure = regression()
     meter = AffinityMeter(model.encoder, update="sgd", lr=0.1)
     meter(closure)
@@ -77,7 +77,7 @@ def test_a_meter_that_measured_nothing_says_so_and_can_be_saved() -> None:
 
 
 @pytest.mark.parametrize("options", [{"update": "optimizer"}, {"update": "sgd", "per_lr": True}])
-def test_a_state_of_other_settings_is_refused(options: dict[str, Any]) -> None:
+def test_a_state_of_other_settings_is_rejected(options: dict[str, Any]) -> None:
     model, closure = regression()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     meter = AffinityMeter(model.encoder, optimizer, update="sgd")
@@ -87,13 +87,13 @@ def test_a_state_of_other_settings_is_refused(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("state", [None, {}, {"version": 1}, {"version": 2}])
-def test_what_is_no_state_is_refused(state: Any) -> None:
+def test_an_invalid_state_is_rejected(state: Any) -> None:
     model, _ = regression()
     with pytest.raises(ValueError, match=r"`state` must come from AffinityMeter.state_dict"):
         AffinityMeter(model.encoder, update="sgd", lr=0.1).load_state_dict(state)
 
 
-def test_a_resumed_meter_remembers_more_than_the_history() -> None:
+def test_a_resumed_meter_restores_more_than_the_history() -> None:
     left, right = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
     x = torch.ones(5, 3)
 

@@ -1,4 +1,4 @@
-"""When and what is measured."""
+"""Schedules: which steps and which sources are measured."""
 
 import numpy as np
 import pytest
@@ -88,13 +88,13 @@ def test_the_seed_decides_ties() -> None:
 
 
 @pytest.mark.parametrize("every", [0, -1, 2.5, True, "often", None])
-def test_nonsense_intervals_are_refused(every: object) -> None:
+def test_invalid_intervals_are_rejected(every: object) -> None:
     model, _ = regression()
     with pytest.raises(ValueError, match="`every`"):
         AffinityMeter(model.encoder, update="sgd", lr=0.1, every=every)
 
 
-def test_nonsense_schedules_are_refused() -> None:
+def test_invalid_schedules_are_rejected() -> None:
     with pytest.raises(ValueError, match="`part` must be 'first', 'middle', 'last' or two fractions"):
         Window(100, "end")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="from < to"):

@@ -1,11 +1,11 @@
-"""The optimiser that is run on copies: whatever class it is of, the original notices nothing."""
+"""The generic step runs the optimiser on copies: the original is unaffected, whatever its class."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 import torch
-from step_oracle import assert_identical, parameters_for, random_like, snapshot, stepped, train, true_step
+from step_oracle import assert_identical, look_ahead, parameters_for, random_like, snapshot, train, true_step
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import OneCycleLR, StepLR
@@ -16,7 +16,7 @@ from tagalong.measure.steps import Steps, optimizer_steps
 
 
 class ClippedDescent(Optimizer):
-    """As others write them: a required argument, a global norm, gradients changed in place, a counter."""
+    """A typical third-party optimiser: a required argument, a global norm, gradients changed in place, a counter."""
 
     def __init__(self, params: Iterable[nn.Parameter], lr: float, *, largest: float) -> None:
         super().__init__(params, {"lr": lr})
@@ -56,7 +56,7 @@ class Wrapper(Optimizer):
 
 
 class GlobalCount(Optimizer):
-    """Keeps a number of its own among the parameters' state."""
+    """Keeps a counter in the same dict as the parameters' state."""
 
     def __init__(self, params: Iterable[nn.Parameter]) -> None:
         super().__init__(params, {})
@@ -69,8 +69,8 @@ class GlobalCount(Optimizer):
                 p.data = p.data - p.grad / self.state["count"]  # type: ignore[index]
 
 
-class Interrupted(SGD):
-    """Stopped half-way through a step."""
+class InterruptedOptimizer(SGD):
+    """Is interrupted half-way through a step."""
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         super().step()
@@ -87,14 +87,14 @@ OTHERS = {
 
 @pytest.mark.parametrize("trained", [0, 3])
 @pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
-def test_optimizers_of_others_are_run_as_they_are(make: Any, trained: int) -> None:
+def test_third_party_optimizers_are_run_as_they_are(make: Any, trained: int) -> None:
     parameters, heads = parameters_for(SGD, torch.float64), parameters_for(SGD, torch.float64)
     optimizer = make([*parameters, *heads])
     train([*parameters, *heads], [optimizer], trained)
     before = snapshot([*parameters, *heads], [])
     own = {k: v for k, v in optimizer.state.items() if not isinstance(k, Tensor)}
     gradients = random_like(parameters)
-    found = stepped(optimizer_steps(parameters, [optimizer]), parameters, gradients)
+    found = look_ahead(optimizer_steps(parameters, [optimizer]), parameters, gradients)
     assert_identical(snapshot([*parameters, *heads], []), before)
     assert own == {k: v for k, v in optimizer.state.items() if not isinstance(k, Tensor)}
     optimizer.zero_grad()
@@ -104,17 +104,17 @@ def test_optimizers_of_others_are_run_as_they_are(make: Any, trained: int) -> No
     assert_identical(found, [p.detach() for p in parameters])
 
 
-def test_what_the_optimizer_keeps_of_its_own_is_untouched() -> None:
+def test_attributes_of_the_optimizer_are_untouched() -> None:
     parameters = parameters_for(SGD, torch.float64)
     optimizer = ClippedDescent(parameters, 0.1, largest=0.5)
     train(parameters, [optimizer], 2)
     before = snapshot(parameters, [optimizer])
-    stepped(optimizer_steps(parameters, [optimizer]), parameters, random_like(parameters))
+    look_ahead(optimizer_steps(parameters, [optimizer]), parameters, random_like(parameters))
     assert optimizer.log["steps"] == len(optimizer.log["norms"]) == optimizer.count == 2
     assert_identical(snapshot(parameters, [optimizer]), before)
 
 
-def test_optimizer_without_a_learning_rate_has_none_to_tell() -> None:
+def test_optimizer_without_a_learning_rate_reports_none() -> None:
     parameters = parameters_for(SGD, torch.float64)
     steps = optimizer_steps(parameters, [GlobalCount(parameters)])
     with pytest.raises(ValueError, match="`per_lr` divides by the learning rate, but the shared parameters have none"):
@@ -123,7 +123,7 @@ def test_optimizer_without_a_learning_rate_has_none_to_tell() -> None:
 
 @pytest.mark.parametrize("generic", [False, True], ids=["fast", "generic"])
 @pytest.mark.parametrize("kind", [SGD, Adam])
-def test_scheduled_optimizer_steps_with_the_present_rate(kind: type[Optimizer], generic: bool) -> None:
+def test_scheduled_optimizer_steps_with_the_current_rate(kind: type[Optimizer], generic: bool) -> None:
     parameters = parameters_for(kind, torch.float64)
     optimizer = kind(parameters, lr=0.1)  # type: ignore[call-arg]
     scheduler = StepLR(optimizer, step_size=1, gamma=0.5)
@@ -132,7 +132,7 @@ def test_scheduled_optimizer_steps_with_the_present_rate(kind: type[Optimizer], 
     assert "step" in vars(optimizer)  # the scheduler has replaced it
     gradients = random_like(parameters)
     steps = optimizer_steps(parameters, [optimizer], generic=generic)
-    found, expected = stepped(steps, parameters, gradients), true_step(parameters, [optimizer], gradients)
+    found, expected = look_ahead(steps, parameters, gradients), true_step(parameters, [optimizer], gradients)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     assert steps.lr == 0.05
 
@@ -142,7 +142,7 @@ def test_steps_do_not_count_as_steps_for_a_scheduler() -> None:
     parameters = parameters_for(SGD, torch.float64)
     optimizer = SGD(parameters, lr=0.1, momentum=0.9)
     scheduler = OneCycleLR(optimizer, max_lr=0.1, total_steps=4)
-    stepped(optimizer_steps(parameters, [optimizer], generic=True), parameters, random_like(parameters))
+    look_ahead(optimizer_steps(parameters, [optimizer], generic=True), parameters, random_like(parameters))
     with pytest.warns(UserWarning, match="before `optimizer.step"):
         scheduler.step()
 
@@ -161,10 +161,10 @@ def test_step_hooks_do_not_fire(make: Any) -> None:
         optimizer.register_step_pre_hook(note), optimizer.register_step_post_hook(note),
     ]  # fmt: skip
     try:
-        stepped(optimizer_steps(parameters, [optimizer], generic=True), parameters, random_like(parameters))
+        look_ahead(optimizer_steps(parameters, [optimizer], generic=True), parameters, random_like(parameters))
         assert fired == []
         train(parameters, [optimizer], 1)
-        assert fired.count(optimizer) >= 4  # and are there again for the true step
+        assert fired.count(optimizer) >= 4  # and fire again for the true step
     finally:
         for handle in handles:
             handle.remove()
@@ -173,7 +173,7 @@ def test_step_hooks_do_not_fire(make: Any) -> None:
 def test_interrupted_step_can_be_undone() -> None:
     """The copy from which the meter restores must not be what the optimiser was moving."""
     parameters = parameters_for(SGD, torch.float64)
-    optimizer = Interrupted(parameters, lr=0.1)
+    optimizer = InterruptedOptimizer(parameters, lr=0.1)
     saved = [p.detach().clone() for p in parameters]
     origin = [s.clone() for s in saved]
     steps: Steps = optimizer_steps(parameters, [optimizer])
@@ -183,14 +183,14 @@ def test_interrupted_step_can_be_undone() -> None:
     assert_identical(origin, saved)
 
 
-def test_gradient_scaler_marks_are_not_taken_over() -> None:
+def test_attributes_set_by_a_gradient_scaler_are_ignored() -> None:
     parameters = parameters_for(SGD, torch.float32)
     optimizer = Adam(parameters, lr=0.1, fused=True)
     train(parameters, [optimizer], 1)
     gradients = random_like(parameters)
     expected = true_step(parameters, [optimizer], gradients)
     optimizer.grad_scale, optimizer.found_inf = torch.tensor(1024.0), torch.tensor(1.0)  # type: ignore[attr-defined]
-    found = stepped(optimizer_steps(parameters, [optimizer], generic=True), parameters, gradients)
+    found = look_ahead(optimizer_steps(parameters, [optimizer], generic=True), parameters, gradients)
     assert_identical(found, expected)
 
 
@@ -201,4 +201,6 @@ def test_named_parameters_are_accepted() -> None:
     train(parameters, [optimizer], 2)
     gradients = random_like(parameters)
     expected = true_step(parameters, [optimizer], gradients)
-    assert_identical(stepped(optimizer_steps(parameters, [optimizer], generic=True), parameters, gradients), expected)
+    assert_identical(
+        look_ahead(optimizer_steps(parameters, [optimizer], generic=True), parameters, gradients), expected
+    )

@@ -1,4 +1,4 @@
-"""Steps on pieces of tensors, and what a rule says about itself."""
+"""Steps on pieces of tensors, and the properties that a step declares."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_oracle import parameters_for, random_like, step_alone, stepped, train, true_step
+from step_oracle import look_ahead, parameters_for, random_like, step_delta, train, true_step
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
@@ -45,7 +45,7 @@ def test_step_on_pieces_is_the_step_on_the_whole(make: Maker, limit: int, traine
     for part in (pieces[::2], pieces[1::2]):
         here = [[piece.of(tensors[piece.index]) for piece in part] for tensors in (out, gradients, values)]
         steps.add(here[0], part, here[1], here[2])
-    assert_close(out, step_alone(steps, parameters, gradients))
+    assert_close(out, step_delta(steps, parameters, gradients))
 
 
 @pytest.mark.parametrize("trained", [0, 3])
@@ -60,7 +60,7 @@ def test_chunks_smaller_than_tensors_change_nothing(
     gradients = random_like(parameters)
     expected = true_step(parameters, [optimizer], gradients)
     monkeypatch.setattr(step_rules, "CHUNK", chunk)
-    assert_close(stepped(optimizer_steps(parameters, [optimizer]), parameters, gradients), expected)
+    assert_close(look_ahead(optimizer_steps(parameters, [optimizer]), parameters, gradients), expected)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 12, 1000])
@@ -74,7 +74,7 @@ def test_split_covers_every_number_once(shape: tuple[int, ...], limit: int) -> N
     assert torch.equal(tensor, torch.ones(shape))
 
 
-def test_steps_say_whether_a_zero_gradient_moves_anything() -> None:
+def test_steps_declare_whether_a_zero_gradient_moves_anything() -> None:
     parameters = parameters_for(SGD, torch.float64)
     idle: dict[bool, list[Optimizer]] = {
         True: [SGD(parameters, lr=0.1), SGD(parameters, lr=0.1, maximize=True)],
@@ -102,14 +102,14 @@ def test_idle_steps_do_not_move_on_a_zero_gradient(make: Maker) -> None:
     zeros = [torch.zeros_like(p) for p in parameters]
     steps = optimizer_steps(parameters, [optimizer])
     assert steps.idle
-    assert all(torch.equal(a, p) for a, p in zip(stepped(steps, parameters, zeros), parameters, strict=True))
+    assert all(torch.equal(a, p) for a, p in zip(look_ahead(steps, parameters, zeros), parameters, strict=True))
 
 
-def test_steps_say_what_they_can_be_cut_into() -> None:
+def test_steps_declare_how_they_can_be_split() -> None:
     parameters = parameters_for(SGD, torch.float64)
 
     class Clipped(SGD):
-        """Not torch's own, so it might look at several tensors at once."""
+        """Not one of torch's optimisers, so it might use several tensors at once."""
 
     fast, own, other = (
         optimizer_steps(parameters, [o]) for o in (SGD(parameters), RMSprop(parameters), Clipped(parameters))
@@ -128,7 +128,7 @@ def test_generic_step_of_some_tensors_is_that_of_all() -> None:
     for part in ([2, 0], [3], [1]):
         origin = [parameters[i].detach().clone() for i in part]
         steps.add([out[i] for i in part], [Piece(i) for i in part], [gradients[i] for i in part], origin)
-    assert_close(out, step_alone(steps, parameters, gradients))
+    assert_close(out, step_delta(steps, parameters, gradients))
 
 
 shapes = st.lists(st.lists(st.integers(0, 4), max_size=3).map(tuple), min_size=1, max_size=4)
@@ -136,14 +136,14 @@ numbers = st.floats(1e-4, 0.5)
 shares = st.floats(0.0, 0.99)
 
 
-def agree(shapes: list[tuple[int, ...]], trained: int, seed: int, make: Maker) -> None:
+def assert_agree(shapes: list[tuple[int, ...]], trained: int, seed: int, make: Maker) -> None:
     torch.manual_seed(seed)
     parameters = [nn.Parameter(torch.randn(shape, dtype=torch.float64)) for shape in shapes]
     optimizer = make(parameters)
     train(parameters, [optimizer], trained)
     gradients = random_like(parameters)
-    fast = stepped(optimizer_steps(parameters, [optimizer]), parameters, gradients)
-    generic = stepped(optimizer_steps(parameters, [optimizer], generic=True), parameters, gradients)
+    fast = look_ahead(optimizer_steps(parameters, [optimizer]), parameters, gradients)
+    generic = look_ahead(optimizer_steps(parameters, [optimizer], generic=True), parameters, gradients)
     assert_close(fast, generic, 1e-10)
 
 
@@ -159,7 +159,7 @@ def test_sgd_fast_and_generic_agree(
     nesterov = nesterov and momentum > 0
     options: dict[str, Any] = {"momentum": momentum, "weight_decay": decay, "nesterov": nesterov, "maximize": maximize}
     options["dampening"] = 0.0 if nesterov else dampening
-    agree(shapes, trained, seed, lambda p: SGD(p, lr=lr, **options))
+    assert_agree(shapes, trained, seed, lambda p: SGD(p, lr=lr, **options))
 
 
 @settings(deadline=None, max_examples=60)
@@ -173,4 +173,4 @@ def test_adam_fast_and_generic_agree(
     eps: float, decay: float, amsgrad: bool, maximize: bool,
 ) -> None:  # fmt: skip
     options: dict[str, Any] = {"weight_decay": decay, "amsgrad": amsgrad, "maximize": maximize}
-    agree(shapes, trained, seed, lambda p: kind(p, lr=lr, betas=betas, eps=eps, **options))
+    assert_agree(shapes, trained, seed, lambda p: kind(p, lr=lr, betas=betas, eps=eps, **options))

@@ -1,4 +1,4 @@
-"""One folder for all experiments at small size, so that every network is trained only once."""
+"""Shares one folder among all experiments at small size, so that every network is trained only once."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -24,18 +24,18 @@ def _one_thread() -> Iterator[None]:
 def setup(tmp_path_factory: pytest.TempPathFactory) -> ExperimentSetup:
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent  # workers share what they have trained
+        root = root.parent  # workers share their trained networks
     return load_setup("faces", "small", out=Path(root) / "paper-small", device="cpu")
 
 
 @pytest.fixture(scope="session")
 def report(setup: ExperimentSetup) -> Callable[..., Report]:
-    """The report of an experiment, run once in a session."""
+    """Returns a function that runs an experiment, once per session, and returns its report."""
 
     @cache
-    def of(name: str, **options: bool) -> Report:
+    def report_of(name: str, **options: bool) -> Report:
         found = run_experiment(name, setup, **options)
         found.save(setup.out)
         return found
 
-    return of
+    return report_of

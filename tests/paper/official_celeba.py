@@ -26,12 +26,12 @@ FACES_AT_ONCE = 500
 
 
 def file_name(number: int) -> str:
-    """As the official files are called, from 000001.jpg."""
+    """Returns the name of an image in the official data, from 000001.jpg."""
     return f"{number + 1:06d}.jpg"
 
 
 def part(number: int) -> int:
-    """Of every ten images seven are for training, one for validation, two for test."""
+    """Returns the part of an image: of every ten, seven are for training, one for validation, two for test."""
     return 0 if number % 10 < 7 else 1 if number % 10 == 7 else 2
 
 
@@ -42,9 +42,9 @@ def write_celeba(
 
     Args:
         data: the folder.
-        images: how many.
-        zipped: None for a folder of images; else an archive, with this before each name in it.
-        official: in the folders of the official download.
+        images: the number of images.
+        zipped: None for a folder of images; otherwise an archive, with this prefix before each name.
+        official: whether to use the folders of the official download.
         quality: of the JPEG files.
     """
     pictures, lists, partition = (data / place if official else data for place in ("Img", "Anno", "Eval"))
@@ -72,7 +72,7 @@ def write_celeba(
 
 
 def jpeg(image: np.ndarray, quality: int = 75) -> bytes:
-    """An array [height, width, 3] as a JPEG file."""
+    """Encodes an array [height, width, 3] as a JPEG file."""
     file = io.BytesIO()
     Image.fromarray(image).save(file, "JPEG", quality=quality)
     return file.getvalue()

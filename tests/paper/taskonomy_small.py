@@ -1,4 +1,4 @@
-"""A few views of a few buildings, in the formats of the official download: PNG files of 8 and 16 bits."""
+"""Writes a few views of a few buildings in the official formats: PNG files of 8 and 16 bits."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ HOLE = 65535
 
 
 def view_arrays(seed: int, pixels: int = 256) -> dict[str, np.ndarray]:
-    """A view by domain: a tilted floor with a box on it, everything in line with everything else."""
+    """Returns a view by domain: a tilted floor with a box on it, consistent over all domains."""
     random = np.random.default_rng(seed)
     down, across = np.mgrid[0:pixels, 0:pixels] / pixels
     x, y, side = *random.uniform(0.1, 0.5, 2), random.uniform(0.2, 0.4)
@@ -44,7 +44,7 @@ def view_arrays(seed: int, pixels: int = 256) -> dict[str, np.ndarray]:
 def write_taskonomy(
     data: Path, views: int = 4, pixels: int = 256, layout: str = "{domain}/{building}", lists: bool = True
 ) -> Path:
-    """Writes buildings with so many views each, and the lists beside them."""
+    """Writes buildings with this number of views each, and the lists of buildings."""
     names = [name for of_part in LISTS.values() for name in of_part]
     for number, building in enumerate(names):
         for view in range(views):

@@ -48,7 +48,7 @@ def test_the_partition_file_says_which_images_are_in_which_part(full: Problem, d
             assert split.inputs[place].numpy().tobytes() == decode(content, 64)
 
 
-def test_it_is_the_paper_s_network_recipe_and_tasks(full: Problem) -> None:
+def test_the_network_recipe_and_tasks_are_those_of_the_paper(full: Problem) -> None:
     assert full.names == FACE_ATTRIBUTES
     assert full.recipe == PAPER_RECIPE
     assert full.train.inputs.shape[1:] == (3, 64, 64)
@@ -61,14 +61,14 @@ def test_images_are_resized_as_the_published_code_does() -> None:
     image = torch.from_numpy(np.array(Image.open(io.BytesIO(content)))).permute(2, 0, 1).float()
     for pixels in (8, 16, 64, 178):
         ours = torch.frombuffer(bytearray(decode(content, pixels)), dtype=torch.uint8).view(3, pixels, pixels)
-        wanted = interpolate(image[None], (pixels, pixels), mode="bilinear", align_corners=False)[0]
-        lost = wanted - ours.float()
+        expected = interpolate(image[None], (pixels, pixels), mode="bilinear", align_corners=False)[0]
+        lost = expected - ours.float()
         assert lost.min() > -0.01
         assert lost.max() < 1.01
 
 
 @pytest.mark.parametrize("zipped", ["", "img_align_celeba/"])
-def test_archive_and_folder_are_the_same_problem(tmp_path: Path, full: Problem, zipped: str) -> None:
+def test_archive_and_folder_give_the_same_problem(tmp_path: Path, full: Problem, zipped: str) -> None:
     write_celeba(tmp_path, IMAGES, zipped=zipped, official=True)
     archived = celeba(tmp_path)
     assert archived.fingerprint == full.fingerprint
@@ -90,7 +90,7 @@ def test_any_attributes_can_be_learnt(data: Path, full: Problem) -> None:
     assert few.printed_dataset is None
 
 
-def test_some_rows_are_drawn_from_each_part_by_seed(data: Path, full: Problem) -> None:
+def test_a_subset_of_rows_is_drawn_from_each_part_by_seed(data: Path, full: Problem) -> None:
     drawn = celeba(data, rows=100, pixels=16)
     assert [len(split) for split in drawn.splits.values()] == [70, 10, 20]
     assert drawn.fingerprint == celeba(data, rows=100, pixels=16).fingerprint
@@ -99,16 +99,16 @@ def test_some_rows_are_drawn_from_each_part_by_seed(data: Path, full: Problem) -
     assert {image.numpy().tobytes() for image in drawn.train.inputs} < every
 
 
-def test_images_stay_in_their_file(full: Problem) -> None:
+def test_images_are_memory_mapped(full: Problem) -> None:
     assert all(isinstance(split.inputs, MappedTensor) for split in full.splits.values())
     assert all(isinstance(split.inputs, MappedTensor) for split in full.only(FACE_ATTRIBUTES[:2]).splits.values())
-    sent = cloudpickle.dumps(full)  # as to workers, which map the file themselves
+    sent = cloudpickle.dumps(full)  # as for workers, which map the file themselves
     assert len(sent) < 100_000
     assert torch.equal(cloudpickle.loads(sent).train.inputs, full.train.inputs)
     assert "210 / 30 / 60 by the official split; the whole of CelebA has 162,770 / 19,867 / 19,962" in full.notes[0]
 
 
-def test_wrong_options_are_refused_all_at_once(data: Path) -> None:
+def test_one_error_lists_all_invalid_options(data: Path) -> None:
     with pytest.raises(ValueError, match="`data` must be the folder of CelebA's official files") as caught:
         celeba(attributes=[], rows=3, pixels=500, channels=0, seed="x")
     assert str(caught.value).count("must be") == 5
@@ -142,21 +142,21 @@ def test_the_paper_s_main_experiment_runs_on_the_command_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     common = ["--problem", "celeba", "--size", "small", "--with", f"data={data}", "--with", "cache=decoded"]
-    wanted = [*common, "--seeds", "2", "--tasks", "Black_Hair,Goatee,No_Beard", "--device", "cpu"]
-    assert main(["paper", "main", *wanted]) == 0
+    expected = [*common, "--seeds", "2", "--tasks", "Black_Hair,Goatee,No_Beard", "--device", "cpu"]
+    assert main(["paper", "main", *expected]) == 0
     out, err = capsys.readouterr()
     assert f"decoding images: {IMAGES} of {IMAGES} images" in err
     assert "celeba, small: 210 rows for training, 30 for validation, 60 for test" in out
     assert "a2 Black_Hair, a5 Goatee, a7 No_Beard" in out
     assert "the data differ" not in out
     assert "hold the paper's numbers at full size; results at small size are not comparable" in out
-    assert main(["paper", "main", *wanted, "--json"]) == 0
+    assert main(["paper", "main", *expected, "--json"]) == 0
     again, err = capsys.readouterr()
     assert err == ""
     assert json.loads(again)["experiment"] == "main"
 
 
-def test_the_command_line_shows_progress_and_refuses_in_one_sentence(
+def test_the_command_line_shows_progress_and_one_line_errors(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -169,7 +169,7 @@ def test_the_command_line_shows_progress_and_refuses_in_one_sentence(
         "tagalong: data must be the folder of CelebA's official files, found none"
     )
     assert main(["run", "celeba", "--with", "data=nowhere"]) == 2
-    said = capsys.readouterr().err
-    assert "data must hold list_attr_celeba.txt, found none, since nowhere is not a folder" in said
+    message = capsys.readouterr().err
+    assert "data must hold list_attr_celeba.txt, found none, since nowhere is not a folder" in message
     assert main(["problems"]) == 0
     assert "celeba" in capsys.readouterr().out

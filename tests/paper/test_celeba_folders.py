@@ -1,4 +1,4 @@
-"""Data folders that are not as they should be: one clear message each, before anything is decoded."""
+"""Invalid data folders: one clear error each, before anything is decoded."""
 
 import shutil
 import zipfile
@@ -28,7 +28,7 @@ def data(whole: Path, tmp_path: Path) -> Path:
     return shutil.copytree(whole, tmp_path / "data")
 
 
-def change(file: Path, line: int, edit: Callable[[str], str | None]) -> None:
+def edit_line(file: Path, line: int, edit: Callable[[str], str | None]) -> None:
     """Edits a line, counted from 1; None removes it."""
     lines = file.read_text().splitlines()
     edited = edit(lines.pop(line - 1))
@@ -37,9 +37,9 @@ def change(file: Path, line: int, edit: Callable[[str], str | None]) -> None:
     file.write_text("\n".join(lines) + "\n")
 
 
-def refused(data: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """What the library says, after seeing that the command line says the same in its own words."""
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the caller looks at the words
+def error_of(data: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Returns the library's error message, after checking that the command line gives the same one."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the caller checks the message
         celeba(data)
     assert main(["run", "celeba", "--with", f"data={data}"]) == 2
     out, err = capsys.readouterr()
@@ -51,82 +51,82 @@ def refused(data: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return str(caught.value)
 
 
-def test_attributes_without_images(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_images_is_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(data / "img_align_celeba")
-    said = refused(data, capsys)
-    assert said.startswith(
+    message = error_of(data, capsys)
+    assert message.startswith(
         "`data` must hold the aligned images, img_align_celeba/ or img_align_celeba.zip, found none in"
     )
     (data / "img_align_celeba").mkdir()
-    assert refused(data, capsys) == said
+    assert error_of(data, capsys) == message
 
 
-def test_everything_that_is_missing_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(tmp_path, capsys)
-    assert said.startswith("several problems:\n")
+def test_one_error_names_everything_that_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = error_of(tmp_path, capsys)
+    assert message.startswith("several problems:\n")
     for name in (ATTRIBUTES, PARTITION, "img_align_celeba/"):
-        assert name in said
+        assert name in message
 
 
 def test_missing_images_are_counted_and_named(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(3, 11):
         (data / "img_align_celeba" / f"{number:06d}.jpg").unlink()
-    said = refused(data, capsys)
-    assert f"`data` must hold every image of {ATTRIBUTES}, found 8 missing" in said
-    assert said.endswith("000003.jpg, 000004.jpg, 000005.jpg, 000006.jpg, 000007.jpg and 3 more")
+    message = error_of(data, capsys)
+    assert f"`data` must hold every image of {ATTRIBUTES}, found 8 missing" in message
+    assert message.endswith("000003.jpg, 000004.jpg, 000005.jpg, 000006.jpg, 000007.jpg and 3 more")
 
 
-def test_images_of_another_name(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_with_other_names_are_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for file in (data / "img_align_celeba").iterdir():
         file.rename(file.with_suffix(".png"))
-    said = refused(data, capsys)
-    assert "found 40 missing" in said
-    assert "there are others, such as 000001.png, 000002.png" in said
+    message = error_of(data, capsys)
+    assert "found 40 missing" in message
+    assert "there are others, such as 000001.png, 000002.png" in message
 
 
-def test_a_list_that_is_cut_off(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_list_is_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = (data / ATTRIBUTES).read_text().splitlines()
     (data / ATTRIBUTES).write_text("\n".join(lines[:20]) + "\n")
-    assert "must list 40 images, as its first line says, found 18; is it cut off?" in refused(data, capsys)
+    assert "must list 40 images, as its first line says, found 18; is it cut off?" in error_of(data, capsys)
 
 
-def test_lines_with_other_values(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(data / ATTRIBUTES, 3, lambda line: line.replace("-1", " 0", 1))
-    change(data / ATTRIBUTES, 9, lambda line: line.replace("-1", "yes", 1))
-    change(data / ATTRIBUTES, 5, lambda line: line.rsplit(maxsplit=1)[0])
-    said = refused(data, capsys)
-    assert "line 3 must have only values 1 and -1, found 0 (and 1 more line like this)" in said
-    assert "line 5 must have a name and 40 values, found 39 values" in said
+def test_lines_with_invalid_values_are_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit_line(data / ATTRIBUTES, 3, lambda line: line.replace("-1", " 0", 1))
+    edit_line(data / ATTRIBUTES, 9, lambda line: line.replace("-1", "yes", 1))
+    edit_line(data / ATTRIBUTES, 5, lambda line: line.rsplit(maxsplit=1)[0])
+    message = error_of(data, capsys)
+    assert "line 3 must have only values 1 and -1, found 0 (and 1 more line like this)" in message
+    assert "line 5 must have a name and 40 values, found 39 values" in message
 
 
-def test_an_image_that_is_listed_twice(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(data / ATTRIBUTES, 4, lambda line: line.replace("000002", "000001"))
-    assert "must list each image once, found more than once: 000001.jpg" in refused(data, capsys)
+def test_an_image_listed_twice_is_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit_line(data / ATTRIBUTES, 4, lambda line: line.replace("000002", "000001"))
+    assert "must list each image once, found more than once: 000001.jpg" in error_of(data, capsys)
 
 
-def test_an_image_that_is_in_two_parts(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(data / PARTITION, 4, lambda line: f"{line}\n000001.jpg 2")
-    assert f"{PARTITION} must list each image once, found more than once: 000001.jpg" in refused(data, capsys)
+def test_an_image_in_two_parts_is_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit_line(data / PARTITION, 4, lambda line: f"{line}\n000001.jpg 2")
+    assert f"{PARTITION} must list each image once, found more than once: 000001.jpg" in error_of(data, capsys)
 
 
-def test_a_list_without_names_of_attributes_or_with_one_twice(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(data / ATTRIBUTES, 2, lambda line: line.replace("Attractive", "Goatee"))
-    assert f"{ATTRIBUTES} must list each attribute once, found more than once: Goatee" in refused(data, capsys)
+def test_missing_or_repeated_attribute_names_are_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit_line(data / ATTRIBUTES, 2, lambda line: line.replace("Attractive", "Goatee"))
+    assert f"{ATTRIBUTES} must list each attribute once, found more than once: Goatee" in error_of(data, capsys)
     (data / ATTRIBUTES).write_text("0\n")
-    said = refused(data, capsys)
-    assert said.endswith(
+    message = error_of(data, capsys)
+    assert message.endswith(
         f"{ATTRIBUTES} must have the names of attributes in its second line, found none; is it cut off?"
     )
-    assert "\n" not in said
+    assert "\n" not in message
 
 
-def test_a_list_of_no_images(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_list_is_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     header = (data / ATTRIBUTES).read_text().splitlines()[1]
     (data / ATTRIBUTES).write_text(f"0\n{header}\n")
-    assert refused(data, capsys).endswith(f"{ATTRIBUTES} must list images, found none")
+    assert error_of(data, capsys).endswith(f"{ATTRIBUTES} must list images, found none")
 
 
-def test_a_mark_before_the_first_letter_does_no_harm(data: Path) -> None:
+def test_lists_may_start_with_a_byte_order_mark(data: Path) -> None:
     wanted = ["Smiling", "Young"]
     before = celeba(data, wanted, size="small").fingerprint
     for name in (ATTRIBUTES, PARTITION):
@@ -134,56 +134,60 @@ def test_a_mark_before_the_first_letter_does_no_harm(data: Path) -> None:
     assert celeba(data, wanted, size="small").fingerprint == before
 
 
-def test_a_page_instead_of_a_list(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_html_page_instead_of_a_list_is_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (data / ATTRIBUTES).write_text("<!DOCTYPE html><html>\n<title>Too many downloads</title>\n")
-    assert "must start with the number of its images, found '<!DOCTYPE html><html>'" in refused(data, capsys)
+    assert "must start with the number of its images, found '<!DOCTYPE html><html>'" in error_of(data, capsys)
 
 
-def test_an_attribute_list_cut_off_with_the_count_put_right(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_attribute_list_that_lacks_images_of_the_partition_is_an_error(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = (data / ATTRIBUTES).read_text().splitlines()
     (data / ATTRIBUTES).write_text("\n".join([str(IMAGES - 3), *lines[1:-3]]) + "\n")
-    said = refused(data, capsys)
-    assert f"{ATTRIBUTES} must have a line for every image of" in said
-    assert "found none for 000038.jpg, 000039.jpg, 000040.jpg; is it cut off?" in said
+    message = error_of(data, capsys)
+    assert f"{ATTRIBUTES} must have a line for every image of" in message
+    assert "found none for 000038.jpg, 000039.jpg, 000040.jpg; is it cut off?" in message
 
 
-def test_partition_lines_that_are_missing_or_wrong(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(data / PARTITION, 2, lambda line: None)
+def test_missing_or_invalid_partition_lines_are_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit_line(data / PARTITION, 2, lambda line: None)
     (data / "img_align_celeba" / "000007.jpg").unlink()
-    said = refused(data, capsys)
-    assert f"{PARTITION} must have a line for every image, found none for 000002.jpg" in said
-    assert "found 1 missing" in said
-    change(data / PARTITION, 5, lambda line: line.replace(" 0", " 3"))
-    assert "line 5 must have a name and 0, 1 or 2, found 3" in refused(data, capsys)
+    message = error_of(data, capsys)
+    assert f"{PARTITION} must have a line for every image, found none for 000002.jpg" in message
+    assert "found 1 missing" in message
+    edit_line(data / PARTITION, 5, lambda line: line.replace(" 0", " 3"))
+    assert "line 5 must have a name and 0, 1 or 2, found 3" in error_of(data, capsys)
 
 
-def test_a_part_without_images(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_without_images_is_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (data / PARTITION).write_text((data / PARTITION).read_text().replace("jpg 1", "jpg 0"))
-    assert "must have images of every part, found none for validation" in refused(data, capsys)
+    assert "must have images of every part, found none for validation" in error_of(data, capsys)
 
 
 @pytest.mark.parametrize("kept", [0.5, 0.999])
-def test_a_truncated_archive(data: Path, capsys: pytest.CaptureFixture[str], kept: float) -> None:
+def test_a_truncated_archive_is_an_error(data: Path, capsys: pytest.CaptureFixture[str], kept: float) -> None:
     archive = data / "archived" / "img_align_celeba.zip"
     content = archive.read_bytes()
     archive.write_bytes(content[: int(kept * len(content))])
-    said = refused(data / "archived", capsys)
-    assert "`data` must hold an intact archive, found" in said
-    assert "img_align_celeba.zip" in said
+    message = error_of(data / "archived", capsys)
+    assert "`data` must hold an intact archive, found" in message
+    assert "img_align_celeba.zip" in message
 
 
-def test_an_archive_with_images_in_another_folder_or_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_archive_with_images_in_another_folder_or_none_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_celeba(tmp_path, 7, zipped="photos/")
     archive = tmp_path / "img_align_celeba.zip"
     start = f"`data`: {archive} must have images outside folders or in img_align_celeba/, found "
     listed = ", ".join(f"photos/00000{number}.jpg" for number in range(1, 6))
-    assert refused(tmp_path, capsys) == f"{start}{listed} and 2 more"
+    assert error_of(tmp_path, capsys) == f"{start}{listed} and 2 more"
     with zipfile.ZipFile(archive, "w"):
         pass
-    assert refused(tmp_path, capsys) == f"{start}none"
+    assert error_of(tmp_path, capsys) == f"{start}none"
 
 
-def test_an_attribute_that_does_not_vary(data: Path) -> None:
+def test_an_attribute_that_does_not_vary_is_an_error(data: Path) -> None:
     lines = (data / ATTRIBUTES).read_text().splitlines()
     fixed = [line.rsplit(maxsplit=1)[0] + " -1" for line in lines[2:]]
     (data / ATTRIBUTES).write_text("\n".join([*lines[:2], *fixed]) + "\n")

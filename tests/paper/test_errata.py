@@ -20,7 +20,7 @@ TOTALS = {
 }
 
 
-def test_totals_that_disagree_with_their_columns_are_found_and_no_others() -> None:
+def test_exactly_the_totals_that_disagree_with_their_columns_are_found() -> None:
     assert {one[:3] for one in wrong_totals()} == TOTALS
 
 

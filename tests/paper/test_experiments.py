@@ -76,7 +76,7 @@ def test_every_experiment_runs_end_to_end_and_judges_its_claims(
     assert (setup.out / "plotly.min.js").stat().st_size > 1e6
 
 
-def test_small_is_at_least_five_tasks_and_two_seeds(setup: ExperimentSetup) -> None:
+def test_the_small_size_has_at_least_five_tasks_and_two_seeds(setup: ExperimentSetup) -> None:
     assert len(setup.chosen.names) >= 5
     assert len(setup.seeds) >= 2
     assert setup.budgets == (2, 3, 4)
@@ -436,7 +436,7 @@ def test_noise_alone_refutes_no_claim_with_many_comparisons() -> None:
     assert claim_all_lower("each is lower", refuted).reproduced == "no"
 
 
-def test_a_single_negative_mean_is_no_clear_sign() -> None:
+def test_a_single_negative_mean_is_not_a_clear_sign() -> None:
     def start(seed: int, shift: float) -> Affinity:
         steps = np.random.default_rng(seed).standard_normal((7, 3, 3)) + shift
         return Affinity.from_history(steps, list("abc"))
@@ -477,8 +477,8 @@ def test_notes_of_task_sets_name_every_task_and_describe_the_data(report: Report
 def test_sets_are_drawn_from_the_chosen_tasks(setup: ExperimentSetup) -> None:
     assert task_sets.pool(setup) == setup.problem.names, "the default tasks of the small size do not count"
     assert task_sets.pool(replace(setup, tasks=None)) == setup.problem.names
-    asked = replace(setup, tasks=list(setup.chosen.names))
-    assert task_sets.pool(asked) == setup.chosen.names
+    requested = replace(setup, tasks=list(setup.chosen.names))
+    assert task_sets.pool(requested) == setup.chosen.names
     found = run_experiment("task-sets", replace(setup, tasks=setup.problem.names[:4]))
     assert "sets of 3 tasks, drawn from 4" in found.notes[-1]
 
@@ -488,9 +488,9 @@ def test_too_few_tasks_for_sets_are_an_error_before_training(
 ) -> None:
     command = ["paper", "task-sets", "--tasks", "Goatee,Mustache,No_Beard", "--out", str(tmp_path / "run")]
     assert main([*command, "--device", "cpu"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("tagalong: --tasks must name at least 4 tasks")
-    assert "found 3: Goatee, Mustache, No_Beard" in said
+    message = capsys.readouterr().err
+    assert message.startswith("tagalong: --tasks must name at least 4 tasks")
+    assert "found 3: Goatee, Mustache, No_Beard" in message
     assert not (tmp_path / "run" / "run.sqlite").exists()
 
 

@@ -26,17 +26,17 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def data(written: Path, tmp_path: Path) -> Path:
-    """A copy to be damaged."""
+    """Returns a copy of the data, which the test may damage."""
     return Path(shutil.copytree(written, tmp_path / "data"))
 
 
-def one(problem: Problem, row: int, draw: int | None = None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def read_row(problem: Problem, row: int, draw: int | None = None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     assert isinstance(problem.train, StreamedRows)
     return problem.train.reader.read(row, problem.names, draw)
 
 
-class Watched:
-    """Progress of which the sum is known."""
+class CountingProgress:
+    """Counts the views in progress updates."""
 
     views = 0
 
@@ -51,8 +51,8 @@ class Watched:
         pass
 
 
-def damage_inside(path: Path) -> Path:
-    """Spoils an image whose first and last bytes stay whole."""
+def damage_image_data(path: Path) -> Path:
+    """Damages an image but leaves its first and last bytes intact."""
     content = bytearray(path.read_bytes())
     content[60:200] = bytes(140)
     path.write_bytes(content)
@@ -62,7 +62,7 @@ def damage_inside(path: Path) -> Path:
 def test_a_view_has_the_values_of_its_files(written: Path) -> None:
     problem = taskonomy(written)
     arrays = view_arrays(1)  # the second view of the first building
-    inputs, targets = one(problem, 1)
+    inputs, targets = read_row(problem, 1)
     assert tuple(targets) == problem.names == TASKS
     np.testing.assert_array_equal(inputs, arrays["rgb"].transpose(2, 0, 1))
     classes = targets["segmentation"].numpy()
@@ -88,8 +88,8 @@ def test_training_views_are_mirrored_at_random_with_their_normals(written: Path,
     write_view(tmp_path / "mirrored", "allen", 0, {**arrays, "normal": across.astype(np.uint8)})
     plain, other = taskonomy(written), taskonomy(tmp_path / "mirrored")
     for draw in (None, 4):
-        torch.testing.assert_close(one(plain, 0, draw), one(plain, 0), equal_nan=True)
-    torch.testing.assert_close(one(plain, 0, 5), one(other, 0), equal_nan=True)
+        torch.testing.assert_close(read_row(plain, 0, draw), read_row(plain, 0), equal_nan=True)
+    torch.testing.assert_close(read_row(plain, 0, 5), read_row(other, 0), equal_nan=True)
     parts = [torch.arange(6)]
     epochs = [next(plain.train.batches(parts, (0, epoch)))[0] for epoch in range(6)]
     flipped = torch.stack([(epoch != plain.train.batch(parts[0])[0]).flatten(1).any(1) for epoch in epochs])
@@ -109,12 +109,12 @@ def test_every_layout_gives_the_same_rows(written: Path, tmp_path: Path, layout:
 
 def test_larger_images_are_reduced_and_classes_never_mixed(written: Path, tmp_path: Path) -> None:
     problem = taskonomy(write_taskonomy(tmp_path, views=1, pixels=512))
-    inputs, targets = one(problem, 0)
+    inputs, targets = read_row(problem, 0)
     assert inputs.shape == (3, 256, 256)
     assert [target.shape[-1] for target in targets.values()] == [256] * 5
     found = targets["segmentation"][targets["segmentation"].isfinite()]
     assert set(found.tolist()) <= set(np.unique(view_arrays(0, 512)["segment_semantic"]).tolist())
-    _, usual = one(taskonomy(written), 0)  # the same scene, drawn with fewer pixels
+    _, usual = read_row(taskonomy(written), 0)  # the same scene, drawn with fewer pixels
     for task in ("depth", "normals", "edges", "keypoints"):
         assert (targets[task] - usual[task]).abs().mean() < 0.1
 
@@ -154,7 +154,7 @@ def test_only_the_domains_of_the_chosen_tasks_are_needed(data: Path) -> None:
         shutil.rmtree(data / domain)
     problem = taskonomy(data, tasks=["normals"])
     assert problem.names == ("normals",)
-    assert one(problem, 0)[1]["normals"].shape == (4, 256, 256)
+    assert read_row(problem, 0)[1]["normals"].shape == (4, 256, 256)
     shutil.rmtree(data / "depth_zbuffer")
     with pytest.raises(ValueError, match="found no depth_zbuffer"):
         taskonomy(data, tasks=["normals"])
@@ -196,9 +196,9 @@ def test_notes_name_buildings_without_images_and_count_unlisted_ones(data: Path)
 
 
 def test_damage_inside_an_image_leaves_its_view_without_labels(data: Path, caplog: pytest.LogCaptureFixture) -> None:
-    broken = damage_inside(view_file(data, "allen", 0, "depth_zbuffer"))
-    odd = view_file(data, "allen", 1, "segment_semantic")
-    Image.fromarray(np.full((256, 256), 40, np.uint8)).save(odd)
+    broken = damage_image_data(view_file(data, "allen", 0, "depth_zbuffer"))
+    invalid = view_file(data, "allen", 1, "segment_semantic")
+    Image.fromarray(np.full((256, 256), 40, np.uint8)).save(invalid)
     problem = taskonomy(data)
     inputs, targets = problem.train.batch(torch.arange(3))
     assert inputs.shape == (3, 3, 256, 256)
@@ -206,10 +206,10 @@ def test_damage_inside_an_image_leaves_its_view_without_labels(data: Path, caplo
         assert target[:2].isnan().all()
         assert not target[2].isnan().all()
     problem.only(TASKS[:2]).train.batch(torch.arange(3))
-    said = {record.getMessage().split(": ")[0]: record.getMessage() for record in caplog.records}
-    assert set(said) == {str(broken), str(odd)}
+    message = {record.getMessage().split(": ")[0]: record.getMessage() for record in caplog.records}
+    assert set(message) == {str(broken), str(invalid)}
     assert len(caplog.records) == 2  # each image once, however often it is read
-    assert "expected classes 0 to 17, found 40; its view gets no labels" in said[str(odd)]
+    assert "expected classes 0 to 17, found 40; its view gets no labels" in message[str(invalid)]
     assert caplog.records[-1].getMessage().endswith("damaged images so far: 2 in 6 views")
     losses = [problem.task(task).row_losses(torch.zeros(3, 18, 256, 256), targets[task]) for task in ("segmentation",)]
     assert losses[0][1].tolist() == [0, 0, 1]
@@ -218,10 +218,10 @@ def test_damage_inside_an_image_leaves_its_view_without_labels(data: Path, caplo
 def test_decoding_before_training_skips_and_counts_damaged_images(
     data: Path, written: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken = damage_inside(view_file(data, "allen", 0, "depth_zbuffer"))
+    broken = damage_image_data(view_file(data, "allen", 0, "depth_zbuffer"))
     for view in range(3):
-        damage_inside(view_file(data, "birch", view, "rgb"))
-    watched = Watched()
+        damage_image_data(view_file(data, "birch", view, "rgb"))
+    watched = CountingProgress()
     problem = load_problem("taskonomy", data=data, check="decode", progress=watched)
     assert [len(rows) for rows in problem.splits.values()] == [2, 3, 3]
     assert problem.notes[0].startswith("read from files: train 2 images of 1 building;")
@@ -234,12 +234,12 @@ def test_decoding_before_training_skips_and_counts_damaged_images(
     assert watched.views == 12
     again = load_problem("taskonomy", data=data, check="decode", progress=watched)
     assert (again.fingerprint, again.notes) == (problem.fingerprint, problem.notes)
-    assert watched.views == 12 + 4  # those that were damaged may have been replaced
+    assert watched.views == 12 + 4  # damaged files may have been replaced
     for file in (data / "tagalong-cache").iterdir():
         file.write_text(file.read_text()[:-1])
     assert taskonomy(data, check="decode").notes == problem.notes  # decoded again
     for file in (data / "tagalong-cache").iterdir():
-        file.write_text("5")  # what is JSON, and not ours
+        file.write_text("5")  # valid JSON in another format
     assert taskonomy(data, check="decode").notes == problem.notes
     shutil.copy(written / broken.relative_to(data), broken)
     mended = taskonomy(data, check="decode")
@@ -249,7 +249,7 @@ def test_decoding_before_training_skips_and_counts_damaged_images(
 
 
 def test_interrupted_decoding_resumes(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Stopped(Watched):
+    class StoppedProgress(CountingProgress):
         def advance(self, n: int) -> None:
             super().advance(n)
             if self.views == 4:
@@ -257,10 +257,10 @@ def test_interrupted_decoding_resumes(data: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(images, "BATCH", 2)
     for view in (0, 2):
-        damage_inside(view_file(data, "birch", view, "rgb"))  # one before it is stopped, one after
+        damage_image_data(view_file(data, "birch", view, "rgb"))  # one before it is stopped, one after
     with pytest.raises(KeyboardInterrupt):
-        load_problem("taskonomy", data=data, check="decode", progress=Stopped())
-    watched = Watched()
+        load_problem("taskonomy", data=data, check="decode", progress=StoppedProgress())
+    watched = CountingProgress()
     problem = load_problem("taskonomy", data=data, check="decode", progress=watched)
     assert watched.views == 12 - 4 + 1, "the others, and the one that was damaged"
     assert "train: images skipped: 2 damaged inside" in problem.notes
@@ -279,7 +279,7 @@ def test_decoding_changes_nothing_if_no_image_is_damaged(written: Path, tmp_path
 
 
 def test_a_pickled_reader_counts_damaged_images(data: Path, caplog: pytest.LogCaptureFixture) -> None:
-    broken = damage_inside(view_file(data, "allen", 0, "depth_zbuffer"))
+    broken = damage_image_data(view_file(data, "allen", 0, "depth_zbuffer"))
     here = taskonomy(data).train
     here.batch(torch.arange(2))
     there = pickle.loads(pickle.dumps(here))
@@ -291,7 +291,7 @@ def test_a_pickled_reader_counts_damaged_images(data: Path, caplog: pytest.LogCa
 
 def test_a_view_without_any_known_depth_has_no_depth_and_no_normals(data: Path) -> None:
     Image.fromarray(np.full((256, 256), HOLE, np.uint16)).save(view_file(data, "allen", 0, "depth_zbuffer"))
-    _, targets = one(taskonomy(data), 0)
+    _, targets = read_row(taskonomy(data), 0)
     assert targets["depth"].isnan().all()
     assert targets["normals"].isnan().all()
     assert targets["edges"].isfinite().all()
@@ -331,22 +331,22 @@ def masked_everywhere(data: Path) -> None:
     for view in range(3):
         Image.fromarray(np.full((256, 256), HOLE, np.uint16)).save(view_file(data, "cedar", view, "depth_zbuffer"))
         Image.new("L", (256, 256)).save(view_file(data, "dale", view, "segment_semantic"))
-    damage_inside(view_file(data, "cedar", 1, "rgb"))
+    damage_image_data(view_file(data, "cedar", 1, "rgb"))
 
 
-def no_list(data: Path) -> None:
+def missing_list(data: Path) -> None:
     (data / "test_models.txt").unlink()
 
 
-def twice(data: Path) -> None:
+def building_in_two_lists(data: Path) -> None:
     (data / "val_models.txt").write_text("cedar\nallen\n")
 
 
-def no_text(data: Path) -> None:
+def list_is_not_text(data: Path) -> None:
     (data / "val_models.txt").write_bytes("cedar".encode("utf-16"))
 
 
-def no_domains(data: Path) -> None:
+def missing_domains(data: Path) -> None:
     (data / "rgb").rename(data / "colours")
 
 
@@ -382,30 +382,30 @@ BAD = [
         "add buildings to its list",
     ),
     (
-        no_list,
+        missing_list,
         "`lists` must be a folder with lists of buildings, one per line, found no test_models.txt in {data}; the "
         "paper's lists are released with its code",
     ),
     (
-        no_text,
+        list_is_not_text,
         "`lists`: val must name buildings that are in `data`, found '\N{REPLACEMENT CHARACTER}"
         "\N{REPLACEMENT CHARACTER}c\\x00e\\x00d\\x00a\\x00r\\x00'",
     ),
-    (twice, "`lists` must name each building once, found 'allen' repeatedly"),
+    (building_in_two_lists, "`lists` must name each building once, found 'allen' repeatedly"),
     (
-        no_domains,
+        missing_domains,
         "`data` must have rgb/BUILDING/*.png or BUILDING/rgb/*.png, and folders of labels next to rgb, found neither "
         "in {data}",
     ),
 ]
 
 
-@pytest.mark.parametrize(("spoil", "said"), BAD, ids=[spoil.__name__ for spoil, _ in BAD])
-def test_the_error_for_an_invalid_folder_says_what_is_wrong(data: Path, spoil, said: str) -> None:
-    spoil(data)
+@pytest.mark.parametrize(("damage", "message"), BAD, ids=[damage.__name__ for damage, _ in BAD])
+def test_the_error_for_an_invalid_folder_says_what_is_wrong(data: Path, damage, message: str) -> None:
+    damage(data)
     with pytest.raises(ValueError, match="must") as caught:
         taskonomy(data)
-    assert str(caught.value) == said.format(data=data)
+    assert str(caught.value) == message.format(data=data)
 
 
 def test_one_error_lists_all_problems_with_buildings(data: Path) -> None:

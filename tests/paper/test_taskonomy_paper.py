@@ -31,7 +31,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def document(data: Path, out: Path) -> dict:
-    """What the command prints as JSON."""
+    """Returns what the command prints as JSON."""
     from contextlib import redirect_stdout
     from io import StringIO
 
@@ -42,7 +42,7 @@ def document(data: Path, out: Path) -> dict:
 
 @pytest.fixture(scope="module")
 def setup(data: Path, out: Path, document: dict) -> ExperimentSetup:
-    """The setup of the same folder, once the command is through."""
+    """Returns the setup of the same folder, after the command has finished."""
     return load_setup(
         "taskonomy", "small", out=out, options={"data": data, **SETTINGS}, recipe={"epochs": 2}, device="cpu"
     )
@@ -160,19 +160,19 @@ def wrong_size(data: Path) -> str:
     return "data: test must have usable images, found none: 2 of 100×60 pixels"
 
 
-@pytest.mark.parametrize("spoil", [without_labels, missing_building, no_images, wrong_size])
+@pytest.mark.parametrize("damage", [without_labels, missing_building, no_images, wrong_size])
 def test_an_invalid_folder_is_a_one_line_error_with_status_2(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoil
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage
 ) -> None:
     from PIL import Image
 
     copied = Path(shutil.copytree(data, tmp_path / "data"))
     Image.new("RGB", (100, 60)).save(copied / "odd.png")
-    said = spoil(copied)
+    message = damage(copied)
     assert main(_command("main", copied, tmp_path / "run")) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith(f"tagalong: {said}")
+    assert shown.err.startswith(f"tagalong: {message}")
     assert shown.err.count("\n") == 1
     assert not (tmp_path / "run").exists()
 

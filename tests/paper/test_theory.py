@@ -1,4 +1,4 @@
-"""The paper's lemma and proposition, and what holds instead."""
+"""The paper's lemma and proposition, and the statements that hold instead."""
 
 import numpy as np
 import pytest

@@ -27,7 +27,7 @@ NUMBER = 3
 
 
 @pytest.fixture
-def offered(tmp_path, monkeypatch) -> None:
+def package_with_problems(tmp_path, monkeypatch) -> None:
     """A package that offers problems; some of its entry points are broken."""
     points = """
     [tagalong.problems]
@@ -69,7 +69,7 @@ def test_no_module_has_the_name_of_a_problem() -> None:
     assert not {name for name in SHIPPED if f"tagalong.problems.{name}" in sys.modules}
 
 
-def test_other_packages_offer_problems(offered, caplog) -> None:
+def test_other_packages_can_offer_problems(package_with_problems, caplog) -> None:
     assert problem_names() == [*SHIPPED, "coins", "dice"]
     assert problem_names() == [*SHIPPED, "coins", "dice"]
     assert sorted(caplog.messages) == [
@@ -94,7 +94,7 @@ def test_the_error_for_an_unknown_problem_suggests_one() -> None:
         load_problem("zz")
 
 
-def test_an_unknown_option_is_refused_with_the_nearest() -> None:
+def test_the_error_for_an_unknown_option_suggests_the_nearest() -> None:
     with pytest.raises(ValueError, match="`pixel` is not an option of 'faces'; did you mean 'pixels'"):
         load_problem("faces", pixel=8)
 
@@ -116,7 +116,7 @@ def test_the_error_for_a_missing_package_says_how_to_install_it(monkeypatch, nam
         load_problem(name)
 
 
-def test_a_broken_plugin_is_an_error_only_when_it_is_used(offered, caplog) -> None:
+def test_a_broken_plugin_is_an_error_only_when_it_is_used(package_with_problems, caplog) -> None:
     assert len(load_problem("coins", rows=40).train) == 28
     assert "broken" not in caplog.text
     with pytest.raises(PluginError, match="the problem 'broken' of broken_problems:coins cannot be loaded: no wheels"):

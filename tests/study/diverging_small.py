@@ -1,4 +1,4 @@
-"""A problem of which some networks diverge: the learning rate is far too large for one task, unless it has company."""
+"""A problem with diverging networks: the learning rate is far too large for one task unless another is trained too."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from torch import Tensor, nn
 from tagalong.learn import MLP, Diverged, Job, Problem, Recipe, Split, Task, train
 
 NAMES = ("a", "b", "calm", "wild")
-LOST = [("wild",), ("a", "wild"), ("b", "wild"), ("a", "b", "wild")]
+DIVERGING = [("wild",), ("a", "wild"), ("b", "wild"), ("a", "b", "wild")]
 RECIPE = Recipe(optimizer="sgd", lr=0.1, batch_size=4, epochs=4, patience=2, weight_decay=0.0)
 PUSH = 1e100  # of `calm` on the features, beyond that of any other task
 
 
-class Summed(nn.Module):
+class SumHead(nn.Module):
     """A head without weights."""
 
     def forward(self, features: Tensor) -> Tensor:
         return features.sum(1, keepdim=True)
 
 
-class Steep:
-    """Makes a head that starts, with a share of the seeds, so steep that every step overshoots the one before."""
+class SteepHead:
+    """Makes a head that, for a share of the seeds, starts so steep that every step overshoots the previous one."""
 
     def __init__(self, share: float) -> None:
         self.share = share
@@ -33,25 +33,25 @@ class Steep:
         return head
 
 
-class Unbatched(MLP):
-    """An encoder with a layer that `vmap` does not know."""
+class UnbatchableEncoder(MLP):
+    """An encoder with a layer that `vmap` does not support."""
 
     def __call__(self, width: float = 1.0) -> nn.Module:
         return nn.Sequential(super().__call__(width), nn.RReLU(1.0, 1.0))
 
 
-def steep(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The further off, the more exponentially so."""
+def steep_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Grows exponentially with the error."""
     return torch.cosh(outputs[:, 0] - targets)
 
 
-def pressed(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Lowest where no feature is active: its first steps silence them, and with them whoever reads them."""
+def push_features_down(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Is lowest where no feature is active: its first steps switch the features off for every task that uses them."""
     return 1 + targets.square() + PUSH * outputs[:, 0]
 
 
 def diverging_problem(share: float = 1.0, *, batched: bool = True) -> Problem:
-    """Networks of the task wild diverge with a share of the seeds, unless the task calm is trained along."""
+    """Makes a problem whose task wild diverges for a share of the seeds, unless the task calm is trained with it."""
     draw = torch.Generator().manual_seed(0)
 
     def split(count: int) -> Split:
@@ -62,15 +62,15 @@ def diverging_problem(share: float = 1.0, *, batched: bool = True) -> Problem:
     tasks = (
         Task("a", kind="regression"),
         Task("b", kind="regression"),
-        Task("calm", kind="custom", loss=pressed, head=lambda features: Summed()),
-        Task("wild", kind="custom", loss=steep, head=Steep(share)),
+        Task("calm", kind="custom", loss=push_features_down, head=lambda features: SumHead()),
+        Task("wild", kind="custom", loss=steep_loss, head=SteepHead(share)),
     )
-    encoder = MLP(4, hidden=(8,)) if batched else Unbatched(4, hidden=(8,))
+    encoder = MLP(4, hidden=(8,)) if batched else UnbatchableEncoder(4, hidden=(8,))
     return Problem("diverging", tasks, split(96), split(48), split(48), encoder=encoder, recipe=RECIPE)
 
 
 def diverges(problem: Problem, *tasks: str, seed: int) -> bool:
-    """Whether a network for these tasks does."""
+    """Returns whether a network for these tasks diverges."""
     try:
         train(problem, Job(tasks, seed))
     except Diverged:

@@ -1,4 +1,4 @@
-"""Small problems that a study can train by the hundred."""
+"""Small problems, fast enough for a study to train hundreds of networks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def small_problem(
     rows: int = 48,
     recipe: Recipe = RECIPE,
 ) -> Problem:
-    """Linear regression tasks with noise in float64, so that trained and trained again are easy to compare."""
+    """Linear regression tasks with noise in float64, so that repeated trainings are easy to compare."""
     draw = torch.Generator().manual_seed(seed)
     weights = torch.randn(4, len(tasks), generator=draw, dtype=torch.float64)
 

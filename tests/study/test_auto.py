@@ -1,4 +1,4 @@
-"""`auto` in a study: it goes on after a stop, says what it did, and refuses efforts that are none."""
+"""`auto` in a study: it resumes after a stop, reports its search, and rejects invalid efforts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tagalong.study.search import mean_half_loss
 
 @pytest.fixture
 def problem() -> Problem:
-    """Two pairs of tasks that want different directions of an encoder of one unit."""
+    """Two pairs of tasks that need different directions of an encoder of one unit."""
     draw = np.random.default_rng(0)
     inputs = draw.normal(size=(600, 4))
     targets = inputs[:, [0, 0, 1, 1]] + 0.3 * draw.normal(size=(600, 4))
@@ -31,23 +31,23 @@ def _one_unit(width: float = 1.0) -> torch.nn.Module:
     return torch.nn.Linear(4, 1)
 
 
-def test_auto_finds_the_pairs_and_tells_how(problem: Problem, tmp_path: Path) -> None:
+def test_auto_finds_the_pairs_and_reports_its_search(problem: Problem, tmp_path: Path) -> None:
     results = Study(problem, tmp_path).run(["auto"], budgets=[2], seeds=2, effort=14)
     (groups,) = {record.groups for record in results.records if record.method == "auto"}
     assert {group.serves for group in groups} == {frozenset("ab"), frozenset("cd")}
-    told = results.settings["decisions"]["auto"]
-    assert told["effort"] == 14
-    assert told["spent"] <= 14
-    assert told["chosen"]["2"]["expected"] == told["steps"][-1]["best"]["2"] < 0
-    assert all(step["trained"] for step in told["steps"])
-    assert told["overhead"] > 0
+    log = results.settings["decisions"]["auto"]
+    assert log["effort"] == 14
+    assert log["spent"] <= 14
+    assert log["chosen"]["2"]["expected"] == log["steps"][-1]["best"]["2"] < 0
+    assert all(step["trained"] for step in log["steps"])
+    assert log["overhead"] > 0
     text = " ".join(str(results).split())
-    assert f"auto spent {told['spent']:.3g} of 14 trainings" in text
-    first = next(step for step in told["steps"] if step["best"]["2"] < -0.0005)
+    assert f"auto spent {log['spent']:.3g} of 14 trainings" in text
+    first = next(step for step in log["steps"] if step["best"]["2"] < -0.0005)
     assert f"expected on validation by effort: {100 * first['best']['2']:.1f} % at {first['spent']:.3g}" in text
 
 
-def test_what_a_training_taught_is_its_change_against_all_together() -> None:
+def test_the_lesson_of_a_training_is_its_change_relative_to_one_network() -> None:
     def one(tasks: str, **val: float) -> dict:
         return {"tasks": list(tasks), "seed": 0, "fraction": 1.0, "effort": 1.0, "val": val}
 
@@ -55,35 +55,35 @@ def test_what_a_training_taught_is_its_change_against_all_together() -> None:
         {"spent": 1.1, "best": {"2": 0.0}, "trained": [one("ab", a=1.0, b=4.0)]},
         {"spent": 3.1, "best": {"2": -0.1}, "trained": [one("a", a=0.5), one("b", b=8.0)]},
     ]
-    told = {"measuring": 0.1, "steps": steps, "chosen": {"2": {}}}
-    assert [lesson.change for lesson in SearchLog(told).lessons] == [None, pytest.approx(-0.5), pytest.approx(1.0)]
-    assert [lesson.spent for lesson in SearchLog(told).lessons] == pytest.approx([1.1, 2.1, 3.1])
-    assert SearchLog(told).curve == {2: [(1.1, 0.0), (3.1, -0.1)]}
+    log = {"measuring": 0.1, "steps": steps, "chosen": {"2": {}}}
+    assert [lesson.change for lesson in SearchLog(log).lessons] == [None, pytest.approx(-0.5), pytest.approx(1.0)]
+    assert [lesson.spent for lesson in SearchLog(log).lessons] == pytest.approx([1.1, 2.1, 3.1])
+    assert SearchLog(log).curve == {2: [(1.1, 0.0), (3.1, -0.1)]}
 
 
-def test_the_curve_is_told_where_it_changes() -> None:
-    def told(*best: float) -> dict:
+def test_the_text_shows_the_curve_where_it_changes() -> None:
+    def log(*best: float) -> dict:
         steps = [{"spent": 10.0 * place, "best": {"2": value}, "trained": []} for place, value in enumerate(best, 1)]
         chosen = {"2": {"expected": best[-1], "doubt": 0.002}}
         return {"steps": steps, "chosen": chosen, "effort": 60, "spent": 30}
 
     assert (
-        SearchLog(told(0.0, 0.0)).to_text().splitlines()[-1]
+        SearchLog(log(0.0, 0.0)).to_text().splitlines()[-1]
         == "  budget 2: all together; nothing better was expected at any effort"
     )
-    found = SearchLog(told(0.0, -0.01, -0.01, -0.02)).to_text().splitlines()[-1]
+    found = SearchLog(log(0.0, -0.01, -0.01, -0.02)).to_text().splitlines()[-1]
     assert found == "  budget 2: -2.0 % ± 0.2; expected on validation by effort: -1.0 % at 20, -2.0 % at 40"
 
 
 def test_auto_trains_nothing_again(problem: Problem, tmp_path: Path) -> None:
     first = Study(problem, tmp_path).run(["auto"], budgets=[2], seeds=2, effort=8)
-    progress = _Counting()
+    progress = _CountingProgress()
     again = Study(problem, tmp_path, progress=progress).run(["auto"], budgets=[2], seeds=2, effort=8)
     assert progress.trained == 0
     assert again.settings["decisions"] == first.settings["decisions"]
 
 
-class _Counting:
+class _CountingProgress:
     trained = 0
 
     def start(self, networks: int, what: str) -> None:
@@ -97,17 +97,17 @@ class _Counting:
 
 
 @pytest.mark.parametrize("effort", [0, -3, "soon", "10 years", float("nan"), True, "0min"])
-def test_efforts_that_are_none_are_refused(problem: Problem, tmp_path: Path, effort: object) -> None:
+def test_invalid_efforts_are_rejected(problem: Problem, tmp_path: Path, effort: object) -> None:
     with pytest.raises(ValueError, match=r"`effort` must be a number of trainings"):
         Study(problem, tmp_path).run(["auto"], budgets=[2], effort=effort)
 
 
-def test_an_effort_for_no_one_is_refused(problem: Problem, tmp_path: Path) -> None:
+def test_an_effort_without_auto_is_rejected(problem: Problem, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"`effort` is what 'auto' may spend, which is not among `methods`"):
         Study(problem, tmp_path).run(["mtl"], effort=8)
 
 
-def test_a_time_is_as_many_trainings_as_it_is_worth(problem: Problem, tmp_path: Path) -> None:
+def test_an_effort_given_as_a_time_is_converted_to_trainings(problem: Problem, tmp_path: Path) -> None:
     results = Study(problem, tmp_path).run(["auto"], budgets=[2], seeds=1, effort="0.001s")
     assert all(len(record.groups) == 1 for record in results.records)
     assert "auto found no groups that validation confirms" in str(results.verdict())
@@ -136,7 +136,7 @@ def test_validation_rows_that_cannot_be_halved_confirm_nothing(problem: Problem,
     assert results.settings["decisions"]["auto"]["chosen"]["2"]["agreement"] == 0
 
 
-def test_a_task_without_labels_in_a_half_is_compared_by_the_other(problem: Problem, tmp_path: Path) -> None:
+def test_a_task_without_labels_in_one_half_is_compared_on_the_other(problem: Problem, tmp_path: Path) -> None:
     rows = problem.val
     few = torch.where(torch.arange(len(rows)) % 2 == 0, rows.targets["d"], torch.nan)
     halved = replace(rows, targets={**rows.targets, "d": few})
@@ -145,7 +145,7 @@ def test_a_task_without_labels_in_a_half_is_compared_by_the_other(problem: Probl
     assert {group.serves for group in groups} == {frozenset("ab"), frozenset("cd")}
 
 
-def test_a_task_that_is_learnt_without_any_loss_can_be_compared() -> None:
+def test_a_task_with_zero_loss_can_be_compared() -> None:
     job = Job(("a", "b"), 0)
     outcomes = {"a": Score(0.0, 0.0), "b": Score(2.0, 2.0)}
     row = NetworkResult(job, outcomes, outcomes, 8, 1.0, 1, 0, {"a": (0.0, 0.0), "b": (1.0, 3.0)})
@@ -154,8 +154,8 @@ def test_a_task_that_is_learnt_without_any_loss_can_be_compared() -> None:
     assert mean_half_loss(row, "b") == 2
 
 
-def test_affinities_are_measured_in_the_first_training_which_no_one_repeats(problem: Problem, tmp_path: Path) -> None:
-    executor = _Noting()
+def test_affinities_are_measured_in_the_first_training_which_is_not_repeated(problem: Problem, tmp_path: Path) -> None:
+    executor = _RecordingExecutor()
     results = Study(problem, tmp_path, executor=executor).run(["auto"], budgets=[2], seeds=2, effort=5)
     everything = [chunk for chunk in executor.trained if problem.names in [job.tasks for job in chunk.jobs]]
     assert [(chunk.jobs[0].seed, chunk.meter is not None) for chunk in everything] == [(0, True), (1, False)]
@@ -168,31 +168,31 @@ def test_affinities_are_measured_in_the_first_training_which_no_one_repeats(prob
     }
 
 
-def test_deciding_counts_every_training_and_what_measuring_adds(problem: Problem, tmp_path: Path) -> None:
+def test_the_cost_of_deciding_counts_every_training_and_the_measuring(problem: Problem, tmp_path: Path) -> None:
     results = Study(problem, tmp_path).run(["auto"], budgets=[2], seeds=1, effort=5)
-    told = results.settings["decisions"]["auto"]
+    log = results.settings["decisions"]["auto"]
     mtl, auto = results.records
-    trained = [one for step in told["steps"] for one in step["trained"]]
+    trained = [one for step in log["steps"] for one in step["trained"]]
     assert auto.deciding.networks == len(trained)
-    assert told["spent"] == pytest.approx(len(trained) + told["measuring"])
+    assert log["spent"] == pytest.approx(len(trained) + log["measuring"])
     with Store(tmp_path / "run.sqlite") as store:
         keys = Keys(problem, "cpu")
         jobs = [Job(tuple(one["tasks"]), one["seed"]) for one in trained]
         steps = sum(row.steps for row in store.results([keys.of(job) for job in jobs]).values())
-    assert auto.deciding.steps == steps + round(told["measuring"] * mtl.training.steps)
+    assert auto.deciding.steps == steps + round(log["measuring"] * mtl.training.steps)
 
 
-def test_test_rows_have_no_say(problem: Problem, tmp_path: Path) -> None:
+def test_test_rows_do_not_influence_the_decision(problem: Problem, tmp_path: Path) -> None:
     rows = problem.test
     other = replace(rows, targets={task: 100 - labels for task, labels in rows.targets.items()})
-    told = []
+    log = []
     for name, one in (("as they are", problem), ("others", replace(problem, test=other))):
         results = Study(one, tmp_path / name).run(["auto"], budgets=[2], seeds=2, effort=8)
-        told.append({**results.settings["decisions"]["auto"], "overhead": None})
-    assert told[0] == told[1]
+        log.append({**results.settings["decisions"]["auto"], "overhead": None})
+    assert log[0] == log[1]
 
 
-class _Noting(Serial):
+class _RecordingExecutor(Serial):
     def __init__(self) -> None:
         self.trained: list[Chunk] = []
 

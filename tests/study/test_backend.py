@@ -20,7 +20,7 @@ from tagalong.study.relative_losses import relative_losses
 from tagalong.study.store import pack
 
 
-class Counting(Serial):
+class CountingExecutor(Serial):
     """Counts the networks it trains."""
 
     def __init__(self):
@@ -32,25 +32,25 @@ class Counting(Serial):
             yield chunk, packed
 
 
-class Watching:
-    """Writes down what it is told."""
+class RecordingProgress:
+    """Records progress updates."""
 
     def __init__(self):
-        self.told = []
+        self.updates = []
 
     def start(self, total, what):
-        self.told.append((what, total))
+        self.updates.append((what, total))
 
     def advance(self, n):
-        self.told.append(n)
+        self.updates.append(n)
 
     def done(self):
-        self.told.append("done")
+        self.updates.append("done")
 
 
 @pytest.fixture
 def backend(tmp_path):
-    counting, watching = Counting(), Watching()
+    counting, watching = CountingExecutor(), RecordingProgress()
     with Store(tmp_path / "run.sqlite") as store:
         backend = TrainingBackend(
             small_problem(), store, executor=counting, progress=watching, partial=tmp_path / "partial"
@@ -77,10 +77,10 @@ def test_jobs_name_their_tasks_in_the_order_of_the_problem(backend):
     assert backend.job({"c", "a"}, 0).tasks == ("a", "c")
 
 
-def test_another_backend_finds_what_is_stored(backend):
+def test_another_backend_reuses_stored_networks(backend):
     jobs = [backend.job({"a"}, 0), backend.job({"a", "b"}, 0, "uw")]
     rows = backend.networks(jobs)
-    counting = Counting()
+    counting = CountingExecutor()
     other = TrainingBackend(backend.problem, backend.store, executor=counting)
     assert other.missing([*jobs, other.job({"b"}, 0)]) == [Job(("b",), 0)]
     assert other.networks(jobs) == rows
@@ -89,25 +89,25 @@ def test_another_backend_finds_what_is_stored(backend):
     assert not other.requested([Job(("b",), 0)])
 
 
-def test_whoever_watches_is_told_networks_done_and_in_all(backend):
+def test_progress_reports_finished_networks_and_their_total(backend):
     backend.networks([backend.job({"a"}, 0), backend.job({"b"}, 0), backend.job({"a", "b"}, 0, "uw")], "some")
-    assert backend.watching.told == [("some", 3), 1, 1, 1, "done"]
+    assert backend.watching.updates == [("some", 3), 1, 1, 1, "done"]
 
 
-def test_steps_are_told_to_those_who_count_them(backend):
-    class Counted(NoProgress):
+def test_progress_with_a_steps_method_receives_steps(backend):
+    class StepCounter(NoProgress):
         taken = 0
 
         def steps(self, n):
             self.taken += n
 
-    counted = Counted()
+    counted = StepCounter()
     other = TrainingBackend(backend.problem, backend.store, executor=backend.counting, progress=counted)
     rows = other.networks([other.job({"a"}, 5), other.job({"b"}, 5), other.job({"a", "b"}, 5, "uw")])
     assert counted.taken == sum(row.steps for row in rows.values())
 
 
-def test_affinity_is_measured_once_and_leaves_the_network_of_all_tasks(backend):
+def test_affinity_is_measured_once_and_also_yields_the_network_of_all_tasks(backend):
     together = backend.job(backend.tasks, 0)
     affinity = backend.affinity(0, every=2)
     assert backend.affinity(0, every=2).to_csv() == affinity.to_csv()
@@ -142,7 +142,7 @@ def test_relative_losses_are_ratios_per_seed_averaged(backend, reference):
     assert own == pytest.approx(1.0, rel=1e-12)
 
 
-def test_row_losses_come_from_where_tasks_are_served_even_after_pruning(backend):
+def test_row_losses_come_from_the_network_that_serves_the_task_even_after_pruning(backend):
     groups = (Group("ab", "a"), Group("bc", "bc"))
     rows = backend.networks(backend.job(group.trains, 0) for group in groups)
     record = Record("own", 2, 0, groups, {}, {}, networks=tuple(row.key for row in rows.values()))
@@ -156,7 +156,7 @@ def test_row_losses_come_from_where_tasks_are_served_even_after_pruning(backend)
     assert all((weights[name] == tensor).all() for name, tensor in backend.weights(record.networks[0]).items())
 
 
-def test_slices_stay_the_same_whichever_are_finished():
+def test_slices_do_not_depend_on_which_networks_are_finished():
     from tagalong.study.backend import slices
 
     jobs = [Job((task,), seed) for seed in (0, 1) for task in "abcdefgh"]
@@ -166,7 +166,7 @@ def test_slices_stay_the_same_whichever_are_finished():
         assert slices([job for some in left for job in some], 3) == left
 
 
-def test_what_kills_left_of_finished_trainings_is_removed(backend, tmp_path):
+def test_leftovers_of_killed_trainings_are_removed_once_finished(backend, tmp_path):
     job = backend.job("a", 0)
     key, other = backend.keys.of(job), backend.keys.of(backend.job("b", 0))
     partial = tmp_path / "partial"
@@ -184,13 +184,13 @@ def test_an_open_backend_keeps_networks_in_its_folder_and_drops_their_weights(tm
         key = backend.keys.of(backend.job("a", 0))
         backend.networks([backend.job("a", 0)])
         assert backend.store.weights(key) is not None
-    with open_backend(small_problem(), out, executor=Counting(), device="cpu") as again:
+    with open_backend(small_problem(), out, executor=CountingExecutor(), device="cpu") as again:
         assert again.missing([again.job("a", 0)]) == []
         assert again.store.weights(key) is None
     assert "training 1 of 1 networks" in (out / "run.log").read_text()
 
 
-def test_a_lab_that_ends_in_an_error_keeps_what_it_has(tmp_path):
+def test_a_backend_closed_by_an_error_keeps_its_networks(tmp_path):
     def fail(problem):
         with open_backend(problem, tmp_path, device="cpu") as backend:
             backend.networks([backend.job("a", 0)])
@@ -203,7 +203,7 @@ def test_a_lab_that_ends_in_an_error_keeps_what_it_has(tmp_path):
         assert store.weights(backend.keys.of(backend.job("a", 0))) is not None
 
 
-def test_a_lab_is_refused_before_a_problem_is_loaded(tmp_path):
+def test_invalid_backend_arguments_are_rejected_before_a_problem_is_loaded(tmp_path):
     check_backend(tmp_path / "new")
     assert not (tmp_path / "new").exists()
     with pytest.raises(ValueError, match="`executor` must be a known executor"):

@@ -1,4 +1,4 @@
-"""The same methods decide the same, whether networks are trained here or elsewhere."""
+"""Methods make the same decisions whether networks are trained by the study or elsewhere."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ TASKS = ("a", "b", "c", "d")
 
 
 class Trainer:
-    """Stands for the user's script: gives the results of networks that a study has trained."""
+    """Stands in for the user's script: reports the results of networks that a study has trained."""
 
     def __init__(self, backend: TrainingBackend) -> None:
         self.backend, self.trained = backend, 0
@@ -51,7 +51,7 @@ class Trainer:
 
 
 def compare(problem: Problem, out: Path, affinities: list[str], **request: Any) -> tuple[Results, Results, int]:
-    """Results of a study, those of the same study trained elsewhere, and how many networks the latter needed."""
+    """Returns the results of a study, those of the same study trained elsewhere, and how many networks that took."""
     mine = Study(problem, out / "study").run(**request)
     given = [Affinity.load(out / "study" / name) for name in affinities]
     study = ExternalStudy(problem.names, out / "external")
@@ -68,33 +68,35 @@ def compare(problem: Problem, out: Path, affinities: list[str], **request: Any) 
     return mine, theirs, trainer.trained
 
 
-def known_elsewhere(results: Results) -> Results:
-    """Results without what nobody tells: how long measuring and a forward pass take, and where networks are stored."""
-    records = [replace(record, latency=None, networks=(), deciding=_timeless(record)) for record in results.records]
+def comparable(results: Results) -> Results:
+    """Drops what an external study cannot know: times of measuring and of a forward pass, and stored networks."""
+    records = [
+        replace(record, latency=None, networks=(), deciding=_without_times(record)) for record in results.records
+    ]
     return Results(records, problem=ProblemInfo.named(results.problem.tasks), noise=results.noise)
 
 
-def _timeless(record: Record) -> Cost:
+def _without_times(record: Record) -> Cost:
     return replace(record.deciding, seconds=0.0) if record.method in ("tag", "cs", "auto") else record.deciding
 
 
-def test_every_method_decides_the_same_with_networks_trained_elsewhere(tmp_path: Path) -> None:
+def test_every_method_decides_the_same_if_networks_are_trained_elsewhere(tmp_path: Path) -> None:
     mine, theirs, trained = compare(
         small_problem(TASKS), tmp_path, ["affinity.json", "affinity-cs.json"], methods=METHODS, budgets=[2, 3], seeds=2
     )
-    assert known_elsewhere(mine).records == known_elsewhere(theirs).records
+    assert comparable(mine).records == comparable(theirs).records
     assert mine.noise == theirs.noise
-    assert known_elsewhere(mine).verdict() == known_elsewhere(theirs).verdict()
+    assert comparable(mine).verdict() == comparable(theirs).verdict()
     assert {record.method for record in theirs.records} == set(METHODS)
     assert trained == 2 * (2 ** len(TASKS) - 1)
 
 
 @pytest.mark.parametrize("effort", [9, 14])
-def test_auto_decides_the_same_with_networks_trained_elsewhere(tmp_path: Path, effort: int) -> None:
+def test_auto_decides_the_same_if_networks_are_trained_elsewhere(tmp_path: Path, effort: int) -> None:
     mine, theirs, trained = compare(
         _pairs(), tmp_path, ["affinity.json"], methods=["auto"], budgets=[2], seeds=2, effort=effort
     )
-    assert known_elsewhere(mine).records == known_elsewhere(theirs).records
+    assert comparable(mine).records == comparable(theirs).records
     assert mine.settings["decisions"] == theirs.settings["decisions"]
     assert trained <= effort + 2
 
@@ -107,7 +109,7 @@ def test_auto_needs_no_affinity_elsewhere(tmp_path: Path) -> None:
 
 
 def _pairs() -> Problem:
-    """Two pairs of tasks that want different directions of an encoder of one unit."""
+    """Returns two pairs of tasks that need different directions of an encoder of one unit."""
     draw = np.random.default_rng(0)
     inputs = draw.normal(size=(600, 4))
     targets = inputs[:, [0, 0, 1, 1]] + 0.3 * draw.normal(size=(600, 4))

@@ -1,4 +1,4 @@
-"""The trained answer predicts what was measured, from the folder of the run alone, and without tagalong."""
+"""The recommended networks reproduce their measured losses, from the run's folder alone and without tagalong."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ SCALE = (50.0, 10.0)
 
 
 class Doubling(nn.Module):
-    """An own layer, with a buffer that is not part of the state."""
+    """A user-defined layer with a buffer that is not part of the state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Doubling(nn.Module):
 
 
 class Unexportable(nn.Module):
-    """Asks the values which way to go."""
+    """Branches on the values of its input."""
 
     def forward(self, rows: Tensor) -> Tensor:
         return rows if rows.sum().item() > 1e9 else rows + len(rows.tolist())
@@ -90,14 +90,14 @@ def test_predictions_are_the_networks_outputs_in_the_units_of_the_data(problem: 
     assert -np.log(chosen.astype(np.float64)).mean() == pytest.approx(scores["kind"].loss, rel=1e-4)
 
 
-def test_networks_carry_the_heads_they_serve_only(best: Best) -> None:
+def test_networks_keep_only_the_heads_that_they_serve(best: Best) -> None:
     assert [network.tasks for network in best.networks] == [("age",), ("ill", "kind")]
     assert all(not network.training for network in best.networks)
 
 
 def test_the_folder_alone_is_enough_in_another_process(problem: Problem, best: Best, tmp_path: Path) -> None:
     best.save(tmp_path)
-    best.save(tmp_path)  # again, over the first
+    best.save(tmp_path)  # again, replacing the first
     again = Best.load(tmp_path)
     assert (again.groups, again.seed, again.tasks) == (best.groups, best.seed, best.tasks)
     rows = problem.test.inputs
@@ -108,7 +108,7 @@ def test_the_folder_alone_is_enough_in_another_process(problem: Problem, best: B
     assert set(weights) == set(best.networks[0].state_dict())
 
 
-def test_many_may_save_into_one_folder_at_once(best: Best, tmp_path: Path) -> None:
+def test_several_threads_may_save_into_one_folder_at_once(best: Best, tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: best.save(tmp_path), range(64)))
     assert Best.load(tmp_path).groups == best.groups
@@ -116,10 +116,10 @@ def test_many_may_save_into_one_folder_at_once(best: Best, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_networks_put_anew_while_they_are_read_are_read_anew(
+def test_networks_replaced_during_loading_are_loaded_again(
     best: Best, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """Before the first file of weights is read, or between two: all come from the later run."""
+    """Replaces them before the first or the second file is read: all weights come from the later run."""
     other = Best.build(make_problem(), GROUPS, [train(make_problem(), job).state or {} for job in JOBS], seed=2)
     best.save(tmp_path)
     module, left = best_module._module, [other]
@@ -136,7 +136,7 @@ def test_networks_put_anew_while_they_are_read_are_read_anew(
         assert all(torch.equal(value, theirs.state_dict()[name]) for name, value in ours.state_dict().items())
 
 
-def test_a_folder_that_is_being_put_anew_is_read_once_it_is_there(
+def test_a_folder_that_is_being_replaced_is_loaded_once_it_is_complete(
     best: Best, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, left = best_module._read, [best]
@@ -152,7 +152,7 @@ def test_a_folder_that_is_being_put_anew_is_read_once_it_is_there(
     assert Best.load(tmp_path).seed == best.seed
 
 
-def test_classes_of_a_script_travel_with_the_networks(tmp_path: Path) -> None:
+def test_classes_defined_in_a_script_are_saved_with_the_networks(tmp_path: Path) -> None:
     script = """
 import sys, torch
 from torch import nn
@@ -172,7 +172,9 @@ Best.build(problem, [Group({"ill"}, {"ill"})], [state], 0).save(sys.argv[1])
     assert Best.load(tmp_path).predict(torch.zeros(5, 2))["ill"].shape == (5,)
 
 
-def test_networks_whose_code_has_gone_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_networks_without_their_code_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lost = types.ModuleType("lost")
     exec("from torch import nn\nclass Own(nn.Linear): pass", vars(lost))
     half = Split(torch.randn(4, 2), {"ill": torch.tensor([0.0, 1.0, 0.0, 1.0])})
@@ -185,7 +187,7 @@ def test_networks_whose_code_has_gone_say_so(tmp_path: Path, monkeypatch: pytest
         Best.load(tmp_path)
 
 
-def test_a_folder_without_networks_is_said(tmp_path: Path) -> None:
+def test_a_folder_without_networks_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"found no networks/networks\.json"):
         Best.load(tmp_path)
     (tmp_path / "networks").mkdir()
@@ -212,7 +214,7 @@ assert len(state_dicts()) == 2
         np.testing.assert_allclose(found[task].numpy(), values, rtol=1e-4, atol=1e-5)
 
 
-def test_what_cannot_be_exported_leaves_weights_and_a_note(tmp_path: Path) -> None:
+def test_a_network_that_cannot_be_exported_leaves_weights_and_a_note(tmp_path: Path) -> None:
     problem = make_problem(Unexportable())
     group = Group({"age"}, {"age"})
     trained = train(problem, Job(("age",)))
@@ -223,7 +225,7 @@ def test_what_cannot_be_exported_leaves_weights_and_a_note(tmp_path: Path) -> No
     assert not (tmp_path / "network-1.pt2").exists()
 
 
-def test_raw_rows_are_prepared_as_those_that_were_learnt_from(tmp_path: Path) -> None:
+def test_raw_rows_are_prepared_like_the_training_rows(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     raw = 1000 + 50 * rng.normal(size=(200, 3))
     targets = {"age": raw[:, 0], "ill": np.where(raw[:, 1] > 1000, "yes", "no")}
@@ -247,7 +249,7 @@ def records(val: list[float]) -> list[Record]:
     ]
 
 
-def test_the_seed_is_the_one_that_did_best_on_validation() -> None:
+def test_the_best_seed_on_validation_is_recommended() -> None:
     assert recommended_record(Results(records([1.0, 0.5, 2.0]), problem=ProblemInfo.named(["a", "b"]))).seed == 1
 
 
@@ -275,7 +277,7 @@ def test_the_recommended_networks_are_kept(problem: Problem, tmp_path: Path) -> 
         Results(found, problem=ProblemInfo.of(problem)).best()
 
 
-def test_a_damaged_folder_is_said(best: Best, tmp_path: Path) -> None:
+def test_a_damaged_folder_is_an_error(best: Best, tmp_path: Path) -> None:
     file = best.save(tmp_path) / "networks.json"
     document = json.loads(file.read_text())
     cases = {
@@ -316,7 +318,7 @@ def test_parametrised_layers_can_be_kept(tmp_path: Path, norm: str) -> None:
         ("example.pt", ""),
     ],
 )
-def test_damaged_networks_say_so(tmp_path: Path, file: str, content: str) -> None:
+def test_damaged_networks_are_an_error(tmp_path: Path, file: str, content: str) -> None:
     problem = make_problem()
     states = [train(problem, Job(tuple(t for t in problem.names if t in group.trains))).state for group in GROUPS]
     Best.build(problem, GROUPS, states, seed=0).save(tmp_path)
@@ -332,7 +334,7 @@ def test_wider_networks_of_a_method_can_be_recommended(tmp_path: Path) -> None:
     torch.testing.assert_close(dict(best.networks[0].state_dict()), dict(state))
 
 
-def test_networks_of_every_method_of_a_run_can_be_had(problem: Problem, tmp_path: Path) -> None:
+def test_the_networks_of_every_method_of_a_run_are_available(problem: Problem, tmp_path: Path) -> None:
     study = Study(problem, tmp_path, device="cpu")
     with pytest.raises(ValueError, match="there are no results"):
         study.best()

@@ -1,4 +1,4 @@
-"""Seeds with which one network for all tasks diverges: nothing can be compared there."""
+"""Seeds with which the network for all tasks diverges, so that there is nothing to compare with."""
 
 import logging
 from dataclasses import replace
@@ -13,8 +13,8 @@ from tagalong.learn import Diverged, Problem
 from tagalong.study import Results, Study
 
 
-class Unlucky(nn.Module):
-    """An encoder whose first weights are far too large, with half of the seeds."""
+class UnluckyEncoder(nn.Module):
+    """An encoder whose initial weights are far too large for half of the seeds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Unlucky(nn.Module):
 
 
 def unlucky_problem() -> tuple[Problem, list[int], list[int]]:
-    problem = replace(diverging_problem(), encoder=lambda width=1.0: Unlucky()).only(["a", "b"])
+    problem = replace(diverging_problem(), encoder=lambda width=1.0: UnluckyEncoder()).only(["a", "b"])
     problem = replace(problem, train=_single(problem.train), val=_single(problem.val), test=_single(problem.test))
     luck = {seed: diverges(problem, "a", "b", seed=seed) for seed in range(12)}
     return problem, [seed for seed in luck if luck[seed]], [seed for seed in luck if not luck[seed]]
@@ -37,7 +37,7 @@ def _single(rows: object) -> object:
     return replace(rows, inputs=rows.inputs.float(), targets={name: own.float() for name, own in rows.targets.items()})
 
 
-def test_seeds_with_which_all_together_diverges_are_left_out_and_named(
+def test_seeds_with_which_all_tasks_together_diverge_are_left_out_and_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     problem, bad, good = unlucky_problem()
@@ -57,7 +57,7 @@ def test_seeds_with_which_all_together_diverges_are_left_out_and_named(
     assert [record.test for record in without.records] == [record.test for record in results.records]
 
 
-def test_a_fresh_seed_with_which_all_together_diverges_is_left_out(tmp_path: Path) -> None:
+def test_a_fresh_seed_with_which_all_tasks_together_diverge_is_left_out(tmp_path: Path) -> None:
     problem, bad, good = unlucky_problem()
     first = next(seed for seed in good if seed + 1 in bad and seed + 2 in good)
     results = Study(problem, tmp_path).run(["stl"], seeds=[first], confirm=2)
@@ -67,7 +67,7 @@ def test_a_fresh_seed_with_which_all_together_diverges_is_left_out(tmp_path: Pat
 
 
 @pytest.mark.parametrize("methods", [["mtl"], ["tag", "auto"]])
-def test_without_any_network_for_all_tasks_nothing_can_be_compared(methods: list[str], tmp_path: Path) -> None:
+def test_if_every_network_for_all_tasks_diverges_nothing_can_be_compared(methods: list[str], tmp_path: Path) -> None:
     problem, bad, _ = unlucky_problem()
     with pytest.raises(
         Diverged,

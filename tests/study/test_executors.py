@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from study_small import small_problem
 
-from kill_at import FileOperations, but_times
+from kill_at import FileOperations, records_without_times
 from tagalong.learn import MLP, Job, Task
 from tagalong.study import Chunk, Store, Study, TrainingBackend, executors, make_executor, train_chunk
 from tagalong.study.executors import Serial, device_name
@@ -17,7 +17,7 @@ from tagalong.study.executors import Serial, device_name
 JOBS = [Job(tasks, seed) for seed in (0, 1) for tasks in (("a",), ("b",), ("a", "b"))] + [Job(("a", "b"), 0, "uw")]
 
 
-def trained_by(executor, path, problem, jobs=JOBS):
+def train_with(executor, path, problem, jobs=JOBS):
     with (
         Store(path) as store,
         TrainingBackend(problem, store, executor=executor, partial=path.parent / "partial") as backend,
@@ -26,17 +26,17 @@ def trained_by(executor, path, problem, jobs=JOBS):
 
 
 def with_lambda():
-    """A problem that plain pickle refuses."""
+    """Returns a problem that plain pickle cannot handle."""
     problem = small_problem("ab")
     own = Task("b", kind="custom", loss=lambda outputs, targets: (outputs[:, 0] - targets).abs())
     return replace(problem, tasks=(problem.tasks[0], own))
 
 
-def test_processes_give_the_same_networks_as_one_after_the_other(tmp_path):
+def test_worker_processes_train_the_same_networks_as_the_serial_executor(tmp_path):
     pytest.importorskip("cloudpickle")
     problem = with_lambda()
-    here = trained_by(Serial(), tmp_path / "here.sqlite", problem)
-    there = trained_by(make_executor("processes:2"), tmp_path / "there.sqlite", problem)
+    here = train_with(Serial(), tmp_path / "here.sqlite", problem)
+    there = train_with(make_executor("processes:2"), tmp_path / "there.sqlite", problem)
     assert there.keys() == here.keys()
     for job, (val, test, steps) in here.items():
         assert there[job][2] == steps
@@ -45,7 +45,7 @@ def test_processes_give_the_same_networks_as_one_after_the_other(tmp_path):
 
 
 class DiesOnce(MLP):
-    """Kills the first process other than the first one that makes an encoder."""
+    """Kills the first worker process that makes an encoder."""
 
     def __init__(self, mark: Path, every_time: bool = False) -> None:
         super().__init__(4, hidden=(5,))
@@ -63,8 +63,8 @@ def test_a_dead_process_is_reported_and_the_rest_is_kept(tmp_path):
     pytest.importorskip("cloudpickle")
     problem = replace(small_problem("ab"), encoder=DiesOnce(tmp_path / "mark"))
     with pytest.raises(RuntimeError, match="a worker process died; finished networks are kept, so run the study again"):
-        trained_by(make_executor("processes:1"), tmp_path / "run.sqlite", problem, JOBS[:2])
-    assert len(trained_by(make_executor("processes:1"), tmp_path / "run.sqlite", problem, JOBS[:2])) == 2
+        train_with(make_executor("processes:1"), tmp_path / "run.sqlite", problem, JOBS[:2])
+    assert len(train_with(make_executor("processes:1"), tmp_path / "run.sqlite", problem, JOBS[:2])) == 2
 
 
 class RecordedOperations(FileOperations):
@@ -103,18 +103,18 @@ def study_that_dies(out: Path, nth: int | None) -> Study:
 
 
 @pytest.mark.usefixtures("forked_workers")
-def test_after_a_process_was_killed_at_a_file_operation_the_study_continues_to_the_same_results(tmp_path):
+def test_a_study_resumed_after_a_killed_worker_gives_the_same_results(tmp_path):
     pytest.importorskip("cloudpickle")
     clean = study_that_dies(tmp_path / "clean", nth=None).run(["mtl", "uw"], [2], 2)
     operations = int((tmp_path / "clean.operations").read_text())
     study = study_that_dies(tmp_path / "out", random.Random(0).randint(1, operations))
     with pytest.raises(RuntimeError, match="a worker process died; finished networks are kept, so run the study again"):
         study.run(["mtl", "uw"], [2], 2)
-    assert but_times(study.run(["mtl", "uw"], [2], 2)) == but_times(clean)
+    assert records_without_times(study.run(["mtl", "uw"], [2], 2)) == records_without_times(clean)
 
 
-class SaysWhatItHears(MLP):
-    """Writes down whether Ctrl-C can reach the process that makes an encoder: what it was started with, not later."""
+class RecordsBlockedSignals(MLP):
+    """Records whether the process that makes an encoder was started with SIGINT blocked."""
 
     def __init__(self, mark: Path) -> None:
         super().__init__(4, hidden=(5,))
@@ -126,28 +126,28 @@ class SaysWhatItHears(MLP):
         return super().__call__(width)
 
 
-def test_processes_are_deaf_to_ctrl_c_from_their_first_moment_and_this_one_is_not(tmp_path):
+def test_worker_processes_block_ctrl_c_from_the_start_and_the_main_process_does_not(tmp_path):
     pytest.importorskip("cloudpickle")
-    problem = replace(small_problem("ab"), encoder=SaysWhatItHears(tmp_path / "mark"))
-    trained_by(make_executor("processes:1"), tmp_path / "run.sqlite", problem, JOBS[:1])
+    problem = replace(small_problem("ab"), encoder=RecordsBlockedSignals(tmp_path / "mark"))
+    train_with(make_executor("processes:1"), tmp_path / "run.sqlite", problem, JOBS[:1])
     assert (tmp_path / "mark").read_text() == "True"
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-@pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_ray_gives_the_same_networks_and_tries_again_after_a_lost_worker(tmp_path):
+@pytest.mark.filterwarnings("ignore")  # from Ray itself
+def test_ray_trains_the_same_networks_and_retries_after_a_lost_worker(tmp_path):
     ray = pytest.importorskip("ray")
     from ray import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     problem = small_problem("ab")
-    here = trained_by(Serial(), tmp_path / "here.sqlite", problem)
+    here = train_with(Serial(), tmp_path / "here.sqlite", problem)
     mark = tmp_path / "mark"
     dying = replace(problem, encoder=DiesOnce(mark))
-    # A Ray of its own: by default it would take a cluster that another test has just started on this machine.
+    # A separate Ray: by default it would use a cluster that another test has just started on this machine.
     ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
-        there = trained_by(make_executor("ray"), tmp_path / "there.sqlite", dying)
+        there = train_with(make_executor("ray"), tmp_path / "there.sqlite", dying)
         assert ray.is_initialized(), "a connection that was there before stays"
     finally:
         ray.shutdown()
@@ -162,7 +162,7 @@ def test_ray_gives_the_same_networks_and_tries_again_after_a_lost_worker(tmp_pat
     ("name", "package", "line"),
     [("ray", "ray", 'pip install "tagalong[ray]"'), ("processes", "cloudpickle", "pip install cloudpickle")],
 )
-def test_missing_packages_are_named_with_the_line_that_installs_them(monkeypatch, tmp_path, name, package, line):
+def test_the_error_for_a_missing_package_says_how_to_install_it(monkeypatch, tmp_path, name, package, line):
     real = builtins.__import__
 
     def without(wanted, *args, **kwargs):
@@ -177,7 +177,7 @@ def test_missing_packages_are_named_with_the_line_that_installs_them(monkeypatch
     assert line in str(error.value)
 
 
-def test_a_chunk_comes_back_in_the_order_of_its_jobs():
+def test_results_of_a_chunk_are_in_the_order_of_its_jobs():
     problem = small_problem("abc")
     jobs = tuple(Job(tasks, 0) for tasks in (("c",), ("a", "b", "c"), ("a",)))
     told = []
@@ -185,7 +185,7 @@ def test_a_chunk_comes_back_in_the_order_of_its_jobs():
     assert sum(told) == 3
 
 
-def test_a_checkpoint_that_another_process_removed_is_no_obstacle(tmp_path, monkeypatch):
+def test_a_checkpoint_removed_by_another_process_is_ignored(tmp_path, monkeypatch):
     from tagalong.learn import trainer as _trainer
 
     path = tmp_path / "partial" / "x.pt"
@@ -203,7 +203,7 @@ def test_a_checkpoint_that_another_process_removed_is_no_obstacle(tmp_path, monk
     assert (packed.val, packed.test, packed.halves) == (again.val, again.test, again.halves)
 
 
-def test_a_gpu_beyond_those_there_are_is_refused(monkeypatch):
+def test_a_gpu_number_beyond_the_last_is_rejected(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert [device_name(name) for name in ("cuda", "cuda:1")] == ["cuda", "cuda:1"]
@@ -213,7 +213,7 @@ def test_a_gpu_beyond_those_there_are_is_refused(monkeypatch):
         device_name("cuda:2")
 
 
-def test_unknown_executors_and_devices_are_refused(tmp_path):
+def test_unknown_executors_and_devices_are_rejected(tmp_path):
     with pytest.raises(
         ValueError, match=r"`executor` must be a known executor, found 'procesess'; did you mean 'processes'\?"
     ):
@@ -231,9 +231,9 @@ def test_unknown_executors_and_devices_are_refused(tmp_path):
     for wrong in ("meta", "maia"):
         with pytest.raises(
             ValueError, match=rf"`device` must be available, found '{wrong}' \(.+\); use 'cpu' or 'auto'"
-        ) as said:
+        ) as caught:
             device_name(wrong)
-        assert len(str(said.value)) < 200  # torch's first sentence, not all of them
+        assert len(str(caught.value)) < 200  # torch's first sentence, not all of them
     own = Serial()
     assert make_executor(own) is own
     pytest.importorskip("cloudpickle")

@@ -1,4 +1,4 @@
-"""Ask and tell: what to train next, what is refused, going on after a stop, and the same verdict as a study's."""
+"""Ask and tell: what to train next, errors, resuming after a stop, and the same verdict as a study's."""
 
 import json
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from told_small import TASKS, losses_of, rows_of
+from external_losses import TASKS, losses_of, rows_of
 
 from tagalong.affinity import Affinity
 from tagalong.group import Group
@@ -20,20 +20,20 @@ COSINE_AND_TAG = [
 ]
 
 
-def answer(external: ExternalStudy, limit: int = 10_000, rows: bool = True) -> int:
-    """Trains what is asked for, at most so many networks."""
-    for told in range(limit):
-        network = external.ask()
+def train_pending(study: ExternalStudy, limit: int = 10_000, rows: bool = True) -> int:
+    """Reports results of pending networks, at most `limit`, and returns their number."""
+    for trained in range(limit):
+        network = study.ask()
         if network is None:
-            return told
+            return trained
         tasks, seed = network
         more = {"rows": rows_of(tasks, seed, "test")} if rows else {}
         val, test = losses_of(tasks, seed, "val"), losses_of(tasks, seed, "test")
-        external.tell(tasks, seed, val=val, test=test, steps=10, seconds=1.0, parameters=100, **more)
+        study.tell(tasks, seed, val=val, test=test, steps=10, seconds=1.0, parameters=100, **more)
     return limit
 
 
-def external(
+def planned_study(
     out: Path | None = None, methods: tuple[str, ...] = ("stl", "hoa", "optimal"), seeds: int = 3
 ) -> ExternalStudy:
     study = ExternalStudy(TASKS, out)
@@ -41,23 +41,23 @@ def external(
     return study
 
 
-def test_all_together_comes_first_and_everything_once() -> None:
-    study = external()
-    asked = study.pending()
-    assert asked[0] == (TASKS, 0)
-    assert len(asked) == len(set(asked)) == 15 * 3
-    assert answer(study) == 45
+def test_the_network_for_all_tasks_comes_first_and_every_network_once() -> None:
+    study = planned_study()
+    pending = study.pending()
+    assert pending[0] == (TASKS, 0)
+    assert len(pending) == len(set(pending)) == 15 * 3
+    assert train_pending(study) == 45
     assert study.ask() is None
     verdict = study.results().verdict()
     assert verdict.worth_it
     assert verdict.groups == (Group({"a", "b"}, {"a", "b"}), Group({"c", "d"}, {"c", "d"}))
 
 
-def test_groups_that_validation_decides_are_asked_for_when_it_can() -> None:
-    study = external(methods=("hoa",))
+def test_groups_that_validation_decides_are_requested_once_it_can_decide() -> None:
+    study = planned_study(methods=("hoa",))
     first = study.pending()
     assert sorted({len(tasks) for tasks, _ in first}) == [1, 2, 4]
-    assert answer(study) >= len(first)
+    assert train_pending(study) >= len(first)
     labels = {(record.method, record.budget) for record in study.results().records}
     assert labels == {("mtl", None), ("hoa", 2), ("hoa", 3)}
     hoa = next(record for record in study.results().records if record.method == "hoa")
@@ -66,13 +66,13 @@ def test_groups_that_validation_decides_are_asked_for_when_it_can() -> None:
     assert hoa.parameters == 200
 
 
-def test_it_goes_on_after_a_stop_to_the_same_results(tmp_path: Path) -> None:
-    whole = external()
-    answer(whole)
-    told = 0
+def test_a_study_resumed_after_a_stop_gives_the_same_results(tmp_path: Path) -> None:
+    whole = planned_study()
+    train_pending(whole)
+    trained = 0
     for limit in (1, 7, 20, 100):
-        told += answer(external(tmp_path), limit)
-    assert told == 45
+        trained += train_pending(planned_study(tmp_path), limit)
+    assert trained == 45
     again = ExternalStudy(TASKS, tmp_path)
     assert again.ask() is None
     assert again.results().records == whole.results().records
@@ -81,8 +81,8 @@ def test_it_goes_on_after_a_stop_to_the_same_results(tmp_path: Path) -> None:
 
 
 def test_the_verdict_is_the_one_a_study_gives_on_the_same_numbers() -> None:
-    study = external(methods=("stl",))
-    answer(study)
+    study = planned_study(methods=("stl",))
+    train_pending(study)
     alone = tuple(Group({task}, {task}) for task in TASKS)
     records = []
     for method, groups in (("mtl", (Group(TASKS, TASKS),)), ("stl", alone)):
@@ -109,22 +109,22 @@ def test_the_verdict_is_the_one_a_study_gives_on_the_same_numbers() -> None:
 
 
 def test_without_rows_the_verdict_is_provisional() -> None:
-    study = external(methods=("stl",))
-    answer(study, rows=False)
+    study = planned_study(methods=("stl",))
+    train_pending(study, rows=False)
     assert "the noise of the test rows is not known" in study.results().verdict().provisional
 
 
 def test_results_before_the_end_name_what_is_missing() -> None:
-    study = external(methods=("stl",), seeds=1)
-    answer(study, 2)
+    study = planned_study(methods=("stl",), seeds=1)
+    train_pending(study, 2)
     with pytest.raises(
         ValueError, match=r"results of 3 networks are missing: b \(seed 0\), c \(seed 0\), d \(seed 0\)"
     ):
         study.results()
 
 
-def test_any_order_is_fine_and_everything_else_is_said() -> None:
-    study = external(methods=("stl",))
+def test_results_come_in_any_order_and_invalid_ones_are_rejected() -> None:
+    study = planned_study(methods=("stl",))
     study.tell(["b"], 2, val={"b": 1.0}, test={"b": (1.0, 0.5)})
     with pytest.raises(ValueError, match=r"\['b'\] with seed 2 already has a result"):
         study.tell(["b"], 2, val={"b": 1.0}, test={"b": 1.0})
@@ -134,43 +134,43 @@ def test_any_order_is_fine_and_everything_else_is_said() -> None:
         study.tell(["a"], 3, val={"a": 1.0}, test={"a": 1.0})
     with pytest.raises(ValueError, match="must be a network of the plan"):
         study.tell(["nobody"], 0, val={}, test={})
-    with pytest.raises(ValueError, match="several problems") as refused:
+    with pytest.raises(ValueError, match="several problems") as caught:
         study.tell(["a"], 0, val={"a": float("nan")}, test={"b": 1.0}, rows={"a": [[1.0]]}, seconds=-1)
-    said = str(refused.value)
-    assert "`val`: the loss of 'a' must be a finite number, found nan" in said
-    assert "`test` must have a value for each of a, found nothing for 'a', 'b' in addition" in said
-    assert "`rows` must be one loss per row" in said
-    assert "`seconds` must be a nonnegative number, found -1" in said
+    message = str(caught.value)
+    assert "`val`: the loss of 'a' must be a finite number, found nan" in message
+    assert "`test` must have a value for each of a, found nothing for 'a', 'b' in addition" in message
+    assert "`rows` must be one loss per row" in message
+    assert "`seconds` must be a nonnegative number, found -1" in message
     with pytest.raises(ValueError, match="must be a loss or \\(loss, error\\), found 'low'"):
         study.tell(["a"], 0, val={"a": "low"}, test={"a": 1.0})  # type: ignore[dict-item]
     assert len(study.pending()) == 14
 
 
-def test_another_plan_in_the_same_folder_is_refused(tmp_path: Path) -> None:
-    external(tmp_path)
+def test_another_plan_in_the_same_folder_is_rejected(tmp_path: Path) -> None:
+    planned_study(tmp_path)
     with pytest.raises(ValueError, match="found those of another"):
-        external(tmp_path, methods=("stl",))
+        planned_study(tmp_path, methods=("stl",))
 
 
-def test_a_study_over_names_asks_and_is_told(tmp_path: Path) -> None:
+def test_a_study_given_only_task_names_resumes_from_its_folder(tmp_path: Path) -> None:
     affinity = Affinity.from_matrix([[0, 5, 0, 0], [5, 0, 0, 0], [0, 0, 0, 5], [0, 0, 5, 0]], TASKS)
     study = ExternalStudy(TASKS, tmp_path)
     study.plan(affinity, budgets=[2])
-    assert answer(study, 5) == 5
+    assert train_pending(study, 5) == 5
     later = ExternalStudy(TASKS, tmp_path)  # the plan is in the folder
-    assert answer(later) == 7 * 3 - 5
+    assert train_pending(later) == 7 * 3 - 5
     results = later.results()
     assert results.verdict().recommended == ("tag", 2)
     assert Results.load(tmp_path).verdict() == results.verdict()
 
 
-def test_a_study_that_was_given_no_plan_compares_the_usual(tmp_path: Path) -> None:
+def test_a_study_without_a_plan_compares_the_default_methods(tmp_path: Path) -> None:
     study = ExternalStudy(TASKS, tmp_path)
-    answer(study)
+    train_pending(study)
     assert {record.method for record in study.results().records} == {"mtl", "stl", "hoa"}
 
 
-def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+def test_numpy_numbers_are_accepted(tmp_path: Path) -> None:
     study = ExternalStudy(TASKS, tmp_path)
     study.plan(methods=["hoa"], budgets=[np.int64(2)], seeds=[np.int64(0), np.int64(1)])
     tasks, seed = study.ask()
@@ -182,8 +182,8 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
     assert again.plan(methods=["hoa"], budgets=[2], seeds=2).seeds == (0, 1)
 
 
-def test_other_test_rows_than_before_are_refused() -> None:
-    study = external(seeds=1)
+def test_other_test_rows_than_before_are_rejected() -> None:
+    study = planned_study(seeds=1)
     for number, (tasks, seed) in enumerate(study.pending()[:2]):
         losses = losses_of(tasks, seed, "val")
         rows = {task: np.ones(10 + number) for task in tasks}
@@ -193,14 +193,14 @@ def test_other_test_rows_than_before_are_refused() -> None:
         study.tell(tasks, seed, val=losses, test=losses, rows=rows)
 
 
-def test_a_folder_with_a_plan_for_other_tasks_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_a_plan_for_other_tasks_is_rejected(tmp_path: Path) -> None:
     ExternalStudy(TASKS, tmp_path).plan(methods=["stl"])
     with pytest.raises(ValueError, match="`out` must hold a plan for x, y, found one for a, b, c, d; use a new one"):
         ExternalStudy(["x", "y"], tmp_path).ask()
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"format": "tagalong-told", "version": 1}'])
-def test_a_damaged_file_of_what_was_told_says_so(tmp_path: Path, content: str) -> None:
+def test_a_damaged_file_of_results_is_an_error(tmp_path: Path, content: str) -> None:
     ExternalStudy(TASKS, tmp_path).plan(methods=["stl"])
     (tmp_path / "told.json").write_text(content)
     with pytest.raises(ValueError, match=r"told\.json (must be valid JSON|must have the format|is damaged)"):
@@ -221,11 +221,11 @@ def test_a_folder_of_an_earlier_version_continues(tmp_path: Path) -> None:
     scores = {
         part: {task: [loss, None] for task, loss in losses_of(TASKS, 0, part).items()} for part in ("val", "test")
     }
-    told = {"tasks": list(TASKS), "seed": 0, "rows": None, **scores, "steps": 10, "seconds": 1.0, "parameters": 100}
-    document = {"format": "tagalong-told", "version": 1, "plan": {**plan, "groupings": groupings}, "told": [told]}
+    trained = {"tasks": list(TASKS), "seed": 0, "rows": None, **scores, "steps": 10, "seconds": 1.0, "parameters": 100}
+    document = {"format": "tagalong-told", "version": 1, "plan": {**plan, "groupings": groupings}, "told": [trained]}
     (tmp_path / "told.json").write_text(json.dumps(document))
     study = ExternalStudy(TASKS, tmp_path)
-    assert answer(study) == 2 * 11 - 1
+    assert train_pending(study) == 2 * 11 - 1
     records = {(record.method, record.budget): record for record in study.results().records}
     assert records["tag", 2].groups == records["hoa", 2].groups
     assert records["tag", 2].deciding == Cost(1, 10, 1.0)
@@ -234,18 +234,18 @@ def test_a_folder_of_an_earlier_version_continues(tmp_path: Path) -> None:
     assert study.ask() is None
 
 
-def test_auto_asks_in_rounds_and_continues_after_a_stop(tmp_path: Path) -> None:
+def test_auto_requests_networks_in_rounds_and_continues_after_a_stop(tmp_path: Path) -> None:
     cosines = replace(Affinity.from_matrix(np.ones((4, 4)), TASKS), settings={"estimator": "cosine"})
     request: dict[str, Any] = {"methods": ["auto"], "budgets": [2], "seeds": 2, "effort": 9}
     study = ExternalStudy(TASKS, tmp_path)
     study.plan(cosines, **request)
     assert {tasks for tasks, _ in study.pending()} == {TASKS}
-    assert answer(study, 4) == 4
+    assert train_pending(study, 4) == 4
     later = ExternalStudy(TASKS, tmp_path)  # the plan and the hints are in the folder
-    assert 4 + answer(later) <= 9 + 2 * 2  # the effort, and the chosen networks with every seed
+    assert 4 + train_pending(later) <= 9 + 2 * 2  # the effort, and the chosen networks with every seed
     whole = ExternalStudy(TASKS)
     whole.plan(cosines, **request)
-    answer(whole)
+    train_pending(whole)
     assert later.results().records == whole.results().records
     assert "auto" in later.results().settings["decisions"]
 
@@ -259,16 +259,16 @@ def test_auto_asks_in_rounds_and_continues_after_a_stop(tmp_path: Path) -> None:
         ({"methods": ["auto"], "options": {"auto": {"screen": 0.25}}}, "`screen` must be None, .* found 0.25"),
     ],
 )
-def test_what_cannot_be_trained_elsewhere_is_refused(given: dict[str, Any], message: str) -> None:
+def test_methods_that_cannot_be_trained_elsewhere_are_rejected(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ExternalStudy(TASKS).plan(COSINE_AND_TAG, **given)
 
 
-def test_losses_below_zero_are_grouped_as_they_are_judged() -> None:
-    """A log-likelihood, say: around minus one, its changes count as much as those of losses around one."""
+def test_negative_losses_are_grouped_as_they_are_judged() -> None:
+    """For a log-likelihood around minus one, say, changes count as much as for losses around one."""
     found = []
     for shift in (0.0, -2.0):
-        study = external(methods=("hoa", "optimal"), seeds=1)
+        study = planned_study(methods=("hoa", "optimal"), seeds=1)
         while (network := study.ask()) is not None:
             tasks, seed = network
             losses = {task: _near_one(tasks, task) + shift * (task == "a") for task in tasks}

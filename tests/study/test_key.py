@@ -64,11 +64,11 @@ def test_everything_that_changes_the_numbers_changes_the_key():
     assert len(set(variants.values())) == len(variants)
 
 
-def test_which_of_several_devices_does_not_matter():
+def test_keys_do_not_depend_on_the_index_of_the_device():
     assert key(device="cuda:0") == key(device="cuda:1") != key(device="cpu")
 
 
-def test_another_start_of_a_module_is_another_architecture():
+def test_different_initial_weights_are_another_architecture():
     problem = small_problem()
     first, second = (replace(problem, encoder=torch.nn.Linear(4, 5).double()) for _ in range(2))
     assert Keys(first, "cpu").architecture != Keys(second, "cpu").architecture
@@ -87,7 +87,7 @@ def test_keys_of_measurements_depend_on_the_meter_and_the_network():
     assert keys.measured(job, {"every": 1, "update": "sgd"}) == keys.measured(job, {"update": "sgd", "every": 1})
 
 
-def test_definition_says_what_the_recipe_was():
+def test_the_definition_includes_the_recipe():
     problem = small_problem(recipe=Recipe(lr=0.125))
     assert Keys(problem, "cpu").definition(Job(("a",), 3))["recipe"]["lr"] == 0.125
 
@@ -109,7 +109,7 @@ class Scaled:
 
 
 @pytest.mark.parametrize("made", [lambda by: partial(scaled_error, by=by), scaled_by, Scaled])
-def test_losses_with_other_settings_are_other_losses(made):
+def test_losses_with_other_settings_have_other_keys(made):
     assert key(with_loss(made(2.0))) == key(with_loss(made(2.0)))
     assert key(with_loss(made(2.0))) != key(with_loss(made(3.0)))
 
@@ -122,7 +122,7 @@ def with_default(by):
 
 
 @pytest.mark.parametrize("made", [with_default, lambda by: Scaled(by).__call__])
-def test_defaults_and_owners_of_methods_are_settings_too(made):
+def test_keys_depend_on_defaults_and_on_the_object_of_a_bound_method(made):
     assert key(with_loss(made(2.0))) == key(with_loss(made(2.0)))
     assert key(with_loss(made(2.0))) != key(with_loss(made(3.0)))
 
@@ -133,7 +133,7 @@ class Powered(nn.Module):
     def __init__(self, power=1, act=torch.tanh):
         super().__init__()
         self.layer, self.power, self.act = nn.Linear(4, 3), power, act
-        self.seen = object()  # says nothing, and differs from one to the next
+        self.seen = object()  # says nothing, and differs between instances
 
     def forward(self, rows):
         return self.act(self.layer(rows)) ** self.power
@@ -156,7 +156,7 @@ class Attending(nn.Module):
         return self.layer(rows, rows, rows)[0]
 
 
-def test_what_layers_do_counts_and_not_only_their_text():
+def test_keys_depend_on_what_layers_compute_not_only_on_their_text():
     assert architecture(Powered) == architecture(Powered)
     encoders = [Powered, lambda: Powered(2), lambda: Powered(act=torch.sin), Shifted]
     encoders += [lambda: Attending(1), lambda: Attending(2)]
@@ -219,13 +219,13 @@ LOSSES = [plain, Scaled(2), Scaled(2).squared, Holder(2).loss, partial(Scaled(2)
 
 
 def module(name, source=SOURCE):
-    """A module of this name with this source."""
+    """Returns a module with this name and source."""
     made = types.ModuleType(name)
     exec(source, vars(made))
     return made
 
 
-def test_where_a_class_or_function_lives_does_not_matter():
+def test_keys_do_not_depend_on_where_a_class_or_function_is_defined():
     here, there = module("here"), module("package.there")
     assert here.Net.__module__ != there.Net.__module__
     assert architecture(here.Net) == architecture(there.Net)
@@ -243,18 +243,18 @@ def test_where_a_class_or_function_lives_does_not_matter():
         ("rows) ** self._power", "rows) * self._power"),
     ],
 )
-def test_what_a_users_layer_computes_matters(text, other):
+def test_keys_depend_on_what_a_users_layer_computes(text, other):
     assert SOURCE.count(text) == 1
     assert architecture(module("here").Net) != architecture(module("here", SOURCE.replace(text, other)).Net)
 
 
 @pytest.mark.parametrize(("text", "other"), [("self.by * (", "self.by + ("), ("targets) ** 2", "targets) ** 3")])
-def test_what_a_users_loss_computes_matters(text, other):
+def test_keys_depend_on_what_a_users_loss_computes(text, other):
     here, there = module("here"), module("here", SOURCE.replace(text, other))
     assert key(with_loss(here.Scaled(2).squared)) != key(with_loss(there.Scaled(2).squared))
 
 
-def test_a_function_that_bears_the_name_of_another_is_not_taken_for_it():
+def test_functions_with_the_same_name_are_told_apart():
     @wraps(nn.functional.l1_loss)
     def loss(outputs, targets):
         return nn.functional.l1_loss(outputs[:, 0], targets, reduction="none")
@@ -267,7 +267,7 @@ def test_a_function_that_bears_the_name_of_another_is_not_taken_for_it():
     assert len(set(map(key, named))) == 3
 
 
-def test_losses_that_are_modules_count_with_what_they_hold():
+def test_keys_depend_on_the_contents_of_losses_that_are_modules():
     weights = torch.ones(2000)
     others = weights.clone()
     others[1000] = 2  # where a printed tensor shows dots
@@ -285,7 +285,7 @@ def changed_encoder(change):
     return encoder
 
 
-def test_frozen_shared_and_evaluated_layers_are_others():
+def test_frozen_shared_and_eval_mode_layers_have_other_keys():
     def share(encoder):
         encoder[1] = encoder[0]
 
@@ -317,7 +317,7 @@ class Scale(nn.Module):
 
 
 @pytest.mark.parametrize("name", ["tagalong.learn.layers", "tagalong_paper.celeba", "tagalong_paper"])
-def test_our_own_layers_are_known_by_name_and_settings(name):
+def test_layers_of_the_library_are_known_by_name_and_settings(name):
     assert is_own(name)
     ours = module(name, OURS)
     grown = OURS.replace("_kept", "_held").replace("self.layer(rows) *", "self.verbose * self.layer(rows) *")
@@ -328,7 +328,7 @@ def test_our_own_layers_are_known_by_name_and_settings(name):
 
 
 @pytest.mark.parametrize(("name", "draws"), [("tagalong_paper.celeba", False), ("tagalong_extras", True)])
-def test_our_own_layers_are_known_to_draw_nothing(name, draws):
+def test_the_library_knows_which_of_its_layers_draw_random_numbers(name, draws):
     problem = replace(small_problem(), encoder=lambda: module(name, OURS).Scale(2))
     assert build_network(problem, problem.names, 0).random_parts["encoder"] is draws
 
@@ -338,13 +338,13 @@ def subclasses(kind):
 
 
 def with_this_layer(layer):
-    """The key of a network whose loss is this layer, with weights that say nothing."""
+    """Returns the key of a network whose loss is this layer, with uninformative weights."""
     for parameter in layer.parameters():
         nn.init.constant_(parameter, 0.5)
     return key(with_loss(layer))
 
 
-def test_every_layer_of_ours_shows_its_settings():
+def test_every_layer_of_the_library_shows_its_settings():
     layers = [
         Residual(nn.Linear(4, 4)),
         Residual(nn.Linear(4, 4), nn.ReLU()),
@@ -365,7 +365,7 @@ def test_every_layer_of_ours_shows_its_settings():
     assert ours == {"Network", *(type(layer).__name__ for layer in layers)}, "whose settings are told apart here?"
 
 
-def test_the_release_does_not_matter_nor_the_process():
+def test_keys_depend_on_neither_the_release_nor_the_process():
     script = """
 import sys
 from tagalong import _version
@@ -384,7 +384,7 @@ print(key(), architecture(Powered), *(key(with_loss(loss)) for loss in module("e
     assert done.stdout.split() == [key(), architecture(Powered), *losses]
 
 
-def test_other_numerics_are_other_networks():
+def test_another_version_of_the_numerics_gives_other_keys():
     problem = small_problem()
     assert Keys(problem, "cpu").definition(JOB)["numerics"] == NUMERICS
     assert Keys(problem, "cpu", numerics=NUMERICS + 1).of(JOB) != key(problem)
@@ -404,7 +404,7 @@ def test_a_later_setting_of_recipes_changes_keys_only_where_it_is_used(monkeypat
     assert key(small_problem(recipe=LaterRecipe(**given))) != key(), "better trained again than taken for another"
 
 
-def test_schedules_and_estimators_count_with_their_settings():
+def test_keys_depend_on_the_settings_of_schedules_and_estimators():
     def measured(**settings):
         return Keys(small_problem(), "cpu").measured(JOB, settings)
 
@@ -427,7 +427,7 @@ def constant(*layers):
 
 
 def recorded_problem(**changes):
-    """Nothing in it is drawn, and none of its code is a user's, whose key depends on the release of Python."""
+    """Uses no random data and no user code, whose keys depend on the version of Python."""
     inputs = torch.arange(24, dtype=torch.float64).reshape(6, 4) / 8
     split = Split(inputs, {"a": inputs[:, 0].clone(), "b": (inputs[:, 1] > 1).double()})
     tasks = (
@@ -469,12 +469,12 @@ def recorded():
     }
 
 
-def test_keys_are_those_that_runs_have_in_their_stores():
-    """Where this fails, every network in every run would be trained again: add one to `NUMERICS` if that is meant."""
+def test_keys_equal_those_stored_by_existing_runs():
+    """If this fails, every network of every run would be trained again; if that is intended, increase `NUMERICS`."""
     assert recorded() == RECORDED
 
 
-def test_what_holds_itself_has_a_key():
+def test_self_referential_objects_have_a_key():
     class Gained(nn.Module):
         def __init__(self, gain):
             super().__init__()
@@ -488,7 +488,7 @@ def test_what_holds_itself_has_a_key():
     assert with_this_layer(Gained(1.0)) != with_this_layer(Gained(2.0))
 
 
-def test_settings_are_told_apart_however_deep_they_lie():
+def test_deeply_nested_settings_are_told_apart():
     class Nested(nn.Linear):
         def __init__(self, value):
             super().__init__(4, 4)
@@ -498,13 +498,13 @@ def test_settings_are_told_apart_however_deep_they_lie():
 
 
 def in_module(source, name="loss", **constants):
-    """What a module with this source would define."""
+    """Returns what a module with this source defines."""
     made = {"__name__": "somebodys", **constants}
     exec(source, made)
     return made[name]
 
 
-def test_constants_and_functions_that_a_loss_reads_count():
+def test_keys_depend_on_the_constants_and_functions_that_a_loss_uses():
     direct = "def loss(outputs, targets):\n    return (outputs - targets).abs() ** POWER\n"
     through = "def raised(x):\n    return x ** POWER\n\n\ndef loss(o, t):\n    return raised((o - t).abs())\n"
     for source in (direct, through):
@@ -520,7 +520,7 @@ def test_functions_that_call_each_other_have_a_key():
     assert key(with_loss(in_module(source))) == key(with_loss(in_module(source)))
 
 
-def test_slots_of_a_loss_count():
+def test_keys_depend_on_the_slots_of_a_loss():
     class Power:
         __slots__ = ("power",)
 
@@ -541,7 +541,7 @@ class Mode(Enum):
 @pytest.mark.parametrize(
     ("first", "other"), [(Mode.plain, Mode.other), (b"a", b"b"), (range(2), range(3)), (1j, 2j), (nn.ReLU, nn.Tanh)]
 )
-def test_settings_of_less_usual_kinds_count(first, other):
+def test_keys_depend_on_settings_of_unusual_types(first, other):
     class Held(nn.Linear):
         def __init__(self, value):
             super().__init__(4, 4)

@@ -1,4 +1,4 @@
-"""A study that is killed at any moment, or started twice, ends as if nothing had happened."""
+"""A study that is killed at any moment, or started twice, gives the same results."""
 
 import random
 import shutil
@@ -9,15 +9,15 @@ from pathlib import Path
 import torch
 from study_small import small_problem
 
-from kill_at import FileOperations, along, but_times
+from kill_at import FileOperations, records_without_times, stopping_points
 from tagalong.study import Results, Study, backend, executors
 
 KILLS = 10
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "uw", "random", "hoa+pcgrad"]
 
 
-def study(out: Path, nth: int | None = None, total=None) -> None:
-    """Runs a study, killed before its n-th file operation; without one, `total` becomes how many there were."""
+def run_study(out: Path, nth: int | None = None, total=None) -> None:
+    """Runs a study, killed before its n-th file operation; otherwise sets `total` to their number."""
     operations = FileOperations(out, nth)
     torch.set_num_threads(1)
     backend.BATCH["cpu"] = 4  # many small chunks, and a checkpoint after every epoch: more moments to be killed at
@@ -28,13 +28,13 @@ def study(out: Path, nth: int | None = None, total=None) -> None:
 
 
 def exit_status(processes, *arguments) -> int:
-    process = processes.Process(target=study, args=arguments)
+    process = processes.Process(target=run_study, args=arguments)
     process.start()
     process.join(timeout=300)
     return process.exitcode
 
 
-def stored(out: Path):
+def stored_rows(out: Path):
     connection = sqlite3.connect(out / "run.sqlite")
     try:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -48,13 +48,13 @@ def stored(out: Path):
         connection.close()
 
 
-def exported(out: Path) -> dict[str, bytes]:
-    """The files of the best networks."""
+def exported_files(out: Path) -> dict[str, bytes]:
+    """Returns the files of the recommended networks."""
     return {path.name: path.read_bytes() for path in (out / "networks").iterdir()}
 
 
-def rows(out: Path) -> int:
-    """How many networks are there; a copy is opened, so that rolling back a journal is left to the next study."""
+def count_networks(out: Path) -> int:
+    """Returns the number of networks; opens a copy, so that rolling back a journal is left to the next study."""
     copy = shutil.copytree(out, out.with_name("copy")) if out.exists() else out
     try:
         connection = sqlite3.connect(f"file:{copy / 'run.sqlite'}?mode=rw", uri=True)
@@ -69,42 +69,47 @@ def rows(out: Path) -> int:
         shutil.rmtree(copy)
 
 
-def late(total: int, idle: int, times: int) -> list[int]:
-    """Points in the end of a study, and in those that go on with it, which have nothing left to train."""
+def late_stopping_points(total: int, idle: int, times: int) -> list[int]:
+    """Returns points near the end of a study, and in its continuations, which have nothing left to train."""
     draw = random.Random(0)
     return [draw.randint(total - idle + 1, total), *(draw.randint(1, idle) for _ in range(times - 1))]
 
 
-def test_ten_kills_at_random_file_operations_lose_and_double_nothing(processes, tmp_path):
+def test_ten_kills_at_random_file_operations_lose_and_duplicate_nothing(processes, tmp_path):
     clean, total, idle = tmp_path / "clean", processes.Value("i"), processes.Value("i")
     assert [exit_status(processes, clean, None, number) for number in (total, idle)] == [0, 0]
-    seen, kills = set(), 0
+    counts, kills = set(), 0
     half = KILLS // 2
-    for name, points in {"along": along(total.value, half), "late": late(total.value, idle.value, half)}.items():
+    for name, points in {
+        "along": stopping_points(total.value, half),
+        "late": late_stopping_points(total.value, idle.value, half),
+    }.items():
         out, finished = tmp_path / name, 0
         for nth in points:
             status = exit_status(processes, out, nth)
             assert status in (0, -signal.SIGKILL)
             kills += status != 0
-            assert rows(out) >= finished, "finished networks are kept"
-            finished = rows(out)
-            seen.add(finished)
+            assert count_networks(out) >= finished, "finished networks are kept"
+            finished = count_networks(out)
+            counts.add(finished)
         assert exit_status(processes, out) == 0
-        assert stored(out) == stored(clean)
-        assert but_times(Results.load(out)) == but_times(Results.load(clean))
-        assert exported(out) == exported(clean)
+        assert stored_rows(out) == stored_rows(clean)
+        assert records_without_times(Results.load(out)) == records_without_times(Results.load(clean))
+        assert exported_files(out) == exported_files(clean)
         assert not list((out / "partial").iterdir())
     assert kills >= KILLS - 2, "hardly any study came to its end before it was to be killed"
-    assert len(seen) > 3, "kills fell between networks"
+    assert len(counts) > 3, "kills fell between networks"
 
 
-def test_two_processes_on_one_folder_end_as_one_does(processes, tmp_path):
-    both = [processes.Process(target=study, args=(tmp_path / "two",)) for _ in range(2)]
+def test_two_processes_on_one_folder_give_the_results_of_one(processes, tmp_path):
+    both = [processes.Process(target=run_study, args=(tmp_path / "two",)) for _ in range(2)]
     for process in both:
         process.start()
     for process in both:
         process.join(timeout=300)
     assert [process.exitcode for process in both] == [0, 0]
     assert exit_status(processes, tmp_path / "one") == 0
-    assert stored(tmp_path / "two") == stored(tmp_path / "one")
-    assert but_times(Results.load(tmp_path / "two")) == but_times(Results.load(tmp_path / "one"))
+    assert stored_rows(tmp_path / "two") == stored_rows(tmp_path / "one")
+    assert records_without_times(Results.load(tmp_path / "two")) == records_without_times(
+        Results.load(tmp_path / "one")
+    )

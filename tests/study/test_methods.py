@@ -17,19 +17,19 @@ from tagalong.study.store import pack
 
 @pytest.fixture(scope="module")
 def five(tmp_path_factory):
-    """A laboratory with five tasks; its networks are trained once for all tests here."""
+    """A backend with five tasks; its networks are trained once for all tests here."""
     path = tmp_path_factory.mktemp("five") / "run.sqlite"
     with Store(path) as store, TrainingBackend(small_problem("abcde"), store, executor=Serial()) as backend:
         yield backend
 
 
-def decided(backend, name, budgets=(1, 2, 3), seeds=(0, 1), options=None):
+def decide(backend, name, budgets=(1, 2, 3), seeds=(0, 1), options=None):
     method = make_method(name, options)
     decision = method.decide(backend, budgets, seeds)
     return decision, records_of(backend, {name: (method, decision)}, seeds)
 
 
-def of(records, budget, seed=0):
+def record_for(records, budget, seed=0):
     return next(record for record in records if (record.budget, record.seed) == (budget, seed))
 
 
@@ -55,12 +55,12 @@ def relative_to_all(backend, task, subset, seeds, part):
 
 @pytest.mark.parametrize(("name", "part"), [("optimal", "val"), ("oracle", "test")])
 def test_the_exhaustive_optimum_is_the_best_of_all_choices_of_networks(five, name, part):
-    decision, records = decided(five, name)
+    decision, records = decide(five, name)
     subsets = five.subsets()
     value = {(t, s): relative_to_all(five, t, s, (0, 1), part) for s in subsets for t in s}
 
     def total(networks):
-        """Every task where it does best; infinite if one is left out."""
+        """Returns the total with every task served where it does best; infinite if one is left out."""
         return sum(min((value[task, tasks] for tasks in networks if task in tasks), default=np.inf) for task in "abcde")
 
     for budget in (1, 2, 3):
@@ -71,31 +71,31 @@ def test_the_exhaustive_optimum_is_the_best_of_all_choices_of_networks(five, nam
         assert choice.grouping.value == pytest.approx(best, rel=1e-9)
         served = {task: five.job(group.trains, 0) for group in choice.groups for task in group.serves}
         rows = five.networks(served.values())
-        assert getattr(of(records, budget), part) == {t: getattr(rows[served[t]], part)[t] for t in "abcde"}
+        assert getattr(record_for(records, budget), part) == {t: getattr(rows[served[t]], part)[t] for t in "abcde"}
     assert all(record.honest == (name == "optimal") for record in records)
 
 
 def test_methods_share_networks(five):
-    decided(five, "optimal")
+    decide(five, "optimal")
     trained = len(five.store)
     for name in ("hoa", "stl", "mtl", "oracle", "random"):
-        decided(five, name)
+        decide(five, name)
     assert len(five.store) == trained, "all of them are subsets of optimal's"
 
 
-def test_hoa_chooses_as_select_groups_on_pairs_does(five):
-    decision, records = decided(five, "hoa")
+def test_hoa_chooses_the_groups_that_select_groups_chooses_from_pairs(five):
+    decision, records = decide(five, "hoa")
     table = {
         frozenset(pair): {task: relative_to_alone(five, task, pair) for task in pair}
         for size in (1, 2)
         for pair in itertools.combinations("abcde", size)
     }
     for budget in (1, 2, 3):
-        wanted = select_groups(table, budget, complete="pairs", objective="min")
-        assert decision.choices[budget, 1].groups == wanted.groups
+        expected_groups = select_groups(table, budget, complete="pairs", objective="min")
+        assert decision.choices[budget, 1].groups == expected_groups.groups
     assert decision.deciding[0].networks == 15
-    assert of(records, 3).deciding == decision.deciding[0]
-    assert of(records, 3).training.networks == len(decision.choices[3, 0].groups)
+    assert record_for(records, 3).deciding == decision.deciding[0]
+    assert record_for(records, 3).training.networks == len(decision.choices[3, 0].groups)
 
 
 def relative_to_alone(backend, task, subset):
@@ -108,7 +108,7 @@ def relative_to_alone(backend, task, subset):
 
 
 def test_tag_merges_the_affinities_of_seeds_and_selects(five):
-    decision, records = decided(five, "tag", options={"tag": {"every": 2}})
+    decision, records = decide(five, "tag", options={"tag": {"every": 2}})
     merged = five.affinity(0, every=2, estimator="lookahead", update="sgd").merge(
         five.affinity(1, every=2, estimator="lookahead", update="sgd")
     )
@@ -116,12 +116,12 @@ def test_tag_merges_the_affinities_of_seeds_and_selects(five):
     assert decision.affinity.settings["update"] == "sgd"
     for budget in (2, 3):
         assert decision.choices[budget, 0].groups == select_groups(merged, budget, resamples=0).groups
-        assert of(records, budget, 0).groups == of(records, budget, 1).groups
+        assert record_for(records, budget, 0).groups == record_for(records, budget, 1).groups
     assert decision.deciding[1].networks == 1
 
 
 def test_cs_measures_cosines_at_every_step(five):
-    decision, _ = decided(five, "cs", budgets=(2,), seeds=(0,))
+    decision, _ = decide(five, "cs", budgets=(2,), seeds=(0,))
     assert decision.affinity.settings["estimator"] == "cosine"
     job = five.job("abcde", 0)
     assert len(decision.affinity.steps) == five.networks([job])[job].steps
@@ -129,9 +129,9 @@ def test_cs_measures_cosines_at_every_step(five):
     assert np.abs(decision.affinity.mean[off]).max() <= 1
 
 
-def test_tag_averages_as_asked(five):
-    plain, _ = decided(five, "tag", budgets=(2,), options={"tag": {"every": 1}})
-    median, _ = decided(five, "tag", budgets=(2,), options={"tag": {"every": 1, "average": "median"}})
+def test_tag_uses_the_requested_average(five):
+    plain, _ = decide(five, "tag", budgets=(2,), options={"tag": {"every": 1}})
+    median, _ = decide(five, "tag", budgets=(2,), options={"tag": {"every": 1, "average": "median"}})
     assert median.affinity.to_csv() == plain.affinity.averaged("median").to_csv()
 
 
@@ -146,9 +146,9 @@ def test_exact_random_equals_the_mean_over_all_partitions(five, n):
 
 def check_exact_random(backend):
     names = backend.tasks
-    decided(backend, "optimal", budgets=(1,), seeds=(0,))
+    decide(backend, "optimal", budgets=(1,), seeds=(0,))
     for k in range(1, len(names) + 1):
-        _, (record,) = decided(backend, "random", budgets=(k,), seeds=(0,))
+        _, (record,) = decide(backend, "random", budgets=(k,), seeds=(0,))
         partitions = [partition for partition in set_partitions(list(names)) if len(partition) == k]
         for part in ("val", "test"):
             for task in names:
@@ -168,17 +168,17 @@ def check_exact_random(backend):
         assert record.deciding.networks == 1, "the paper counts one run"
 
 
-def test_random_draws_where_not_all_networks_are_asked_for(tmp_path):
+def test_random_draws_groupings_if_not_all_networks_are_trained(tmp_path):
     with (
         Store(tmp_path / "run.sqlite") as store,
         TrainingBackend(small_problem("abcde"), store, executor=Serial()) as backend,
     ):
-        decision, (record,) = decided(backend, "random", budgets=(3,), seeds=(0,), options={"random": {"samples": 2}})
+        decision, (record,) = decide(backend, "random", budgets=(3,), seeds=(0,), options={"random": {"samples": 2}})
         choice = decision.choices[3, 0]
         assert sum(choice.shares) == pytest.approx(3)
         assert all(share in (0.5, 1.0) for share in choice.shares)
         assert len(store) <= 1 + 2 * 3
-        again, _ = decided(backend, "random", budgets=(3, 2), seeds=(0, 1), options={"random": {"samples": 2}})
+        again, _ = decide(backend, "random", budgets=(3, 2), seeds=(0, 1), options={"random": {"samples": 2}})
         assert again.choices[3, 0] == choice, "whatever else is asked for"
         for task in "abcde":
             served = {g: s for g, s in zip(choice.groups, choice.shares, strict=True) if task in g.serves}
@@ -213,7 +213,7 @@ def test_random_covers_are_equally_likely_and_serve_every_task_once():
 
 
 def test_random_over_covers_trains_overlapping_groups(five):
-    decision, (record,) = decided(five, "random", budgets=(2,), seeds=(0,), options={"random": {"overlap": True}})
+    decision, (record,) = decide(five, "random", budgets=(2,), seeds=(0,), options={"random": {"overlap": True}})
     assert any(group.helpers for group in decision.choices[2, 0].groups)
     assert record.test.keys() == set("abcde")
 
@@ -228,8 +228,8 @@ def test_block_shares_add_up(n, k):
 
 
 def test_combinations_train_the_groups_of_one_by_the_rule_of_the_other(five):
-    _, plain = decided(five, "hoa", budgets=(2,), seeds=(0,))
-    _, (record,) = decided(five, "hoa+uw", budgets=(2,), seeds=(0,))
+    _, plain = decide(five, "hoa", budgets=(2,), seeds=(0,))
+    _, (record,) = decide(five, "hoa+uw", budgets=(2,), seeds=(0,))
     assert record.method == "hoa+uw"
     assert record.groups == plain[0].groups
     rows = [five.networks([job])[job] for job in (five.job(g.trains, 0, "uw") for g in record.groups)]
@@ -239,7 +239,7 @@ def test_combinations_train_the_groups_of_one_by_the_rule_of_the_other(five):
 
 @pytest.mark.parametrize("rule", ["uw", "gradnorm", "pcgrad"])
 def test_rules_train_one_network_for_all_tasks(five, rule):
-    _, (record,) = decided(five, rule, seeds=(0,))
+    _, (record,) = decide(five, rule, seeds=(0,))
     assert record.budget is None
     assert record.groups == (Group("abcde", "abcde"),)
     job = five.job("abcde", 0, rule)
@@ -247,23 +247,23 @@ def test_rules_train_one_network_for_all_tasks(five, rule):
 
 
 def test_wider_networks_for_all_tasks(five):
-    records = {name: decided(five, name, seeds=(0,))[1][0] for name in ("mtl", "mtl-wide2", "mtl-big3")}
+    records = {name: decide(five, name, seeds=(0,))[1][0] for name in ("mtl", "mtl-wide2", "mtl-big3")}
     assert records["mtl-wide2"].parameters == 10 * 4 + 10 + 5 * 11
     assert records["mtl-big3"].parameters == pytest.approx(3 * records["mtl"].parameters, rel=0.1)
 
 
-def test_alone_and_together(five):
-    _, (stl,) = decided(five, "stl", seeds=(0,))
+def test_stl_and_mtl_train_the_expected_networks(five):
+    _, (stl,) = decide(five, "stl", seeds=(0,))
     assert stl.groups == tuple(Group(task, task) for task in "abcde")
     assert stl.training.networks == 5
-    _, (mtl,) = decided(five, "mtl", seeds=(0,))
+    _, (mtl,) = decide(five, "mtl", seeds=(0,))
     assert (mtl.training.networks, mtl.deciding.networks, mtl.budget) == (1, 0, None)
     assert mtl.latency > 0
 
 
 @pytest.mark.parametrize("name", ["hoa", "optimal"])
 def test_rescaling_the_losses_of_a_task_changes_no_grouping(five, tmp_path, name):
-    decision, _ = decided(five, name)
+    decision, _ = decide(five, name)
     with Store(tmp_path / "run.sqlite") as store, TrainingBackend(five.problem, store, executor=Serial()) as backend:
         for job in (five.job(subset, seed) for subset in five.subsets() for seed in (0, 1)):
             row = five.networks([job])[job]
@@ -278,7 +278,7 @@ def test_rescaling_the_losses_of_a_task_changes_no_grouping(five, tmp_path, name
     }
 
 
-def test_unknown_methods_are_refused_with_the_closest_name():
+def test_the_error_for_an_unknown_method_suggests_the_closest_name():
     with pytest.raises(ValueError, match=r"`methods` must be a known method, found 'tga'; did you mean 'tag'\?"):
         make_method("tga")
     with pytest.raises(ValueError, match=r"found 'tagg\+uw'; did you mean 'tag\+uw'\?"):
@@ -287,7 +287,7 @@ def test_unknown_methods_are_refused_with_the_closest_name():
         make_method("zzz")
 
 
-def test_options_that_a_method_does_not_take_are_refused():
+def test_unknown_options_of_a_method_are_rejected():
     with pytest.raises(ValueError, match=r"`options`: 'random' takes samples, exact, overlap, found sample"):
         make_method("random", {"random": {"sample": 3}})
     with pytest.raises(ValueError, match=r"`options`: 'stl' takes no options, found every"):
@@ -304,17 +304,17 @@ def test_options_that_a_method_does_not_take_are_refused():
     assert make_method("tag", {"tag": {"must_link": [["a", "b"]], "held_out": True}}).problems(problem.names) == []
 
 
-def test_optimal_refuses_too_many_tasks_before_training():
+def test_optimal_rejects_too_many_tasks_before_training():
     (problem,) = make_method("optimal").problems([f"t{i}" for i in range(13)])
     assert "8,191 networks per seed for 13 tasks" in str(problem)
 
 
 @pytest.fixture(autouse=True)
-def _same_methods_afterwards(monkeypatch):
+def _restore_methods(monkeypatch):
     monkeypatch.setattr(registry._methods, "entries", dict(registry._methods.entries))
 
 
-def test_own_methods_are_known_by_name(five):
+def test_registered_methods_are_known_by_name(five):
     class Halves(Method):
         """The first two tasks, and the rest."""
 
@@ -330,7 +330,7 @@ def test_own_methods_are_known_by_name(five):
 
     register_method("own halves", Halves)
     assert "own halves" in method_names()
-    _, (record,) = decided(five, "own halves", seeds=(0,), options={"own halves": {"first": 3}})
+    _, (record,) = decide(five, "own halves", seeds=(0,), options={"own halves": {"first": 3}})
     assert [sorted(group.trains) for group in record.groups] == [["a", "b", "c"], ["d", "e"]]
     with pytest.raises(ValueError, match=r"without '\+'"):
         register_method("a+b", Halves)

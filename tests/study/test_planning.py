@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from told_small import TASKS, losses_of, rows_of
+from external_losses import TASKS, losses_of, rows_of
 
 from tagalong.affinity import Affinity
 from tagalong.group import select_groups
@@ -19,12 +19,12 @@ CROSSED = [[0, 0, 0, 5], [0, 0, 5, 0], [0, 5, 0, 0], [5, 0, 0, 0]]
 COSINE = replace(Affinity.from_matrix(CROSSED, TASKS), settings={"estimator": "cosine"})
 
 
-def made(methods: tuple[str, ...] = ("stl", "tag"), seeds: int = 3) -> TrainingPlan:
+def make_plan(methods: tuple[str, ...] = ("stl", "tag"), seeds: int = 3) -> TrainingPlan:
     return plan(AFFINITY, [2, 3], methods, seeds)
 
 
-def fill(path: Path, rows: bool = False, drop: tuple[str, ...] = ()) -> None:
-    """As a user would, network by network."""
+def fill_in(path: Path, rows: bool = False, drop: tuple[str, ...] = ()) -> None:
+    """Fills in the table as a user would, network by network."""
     with open(path, newline="") as file:
         lines = list(csv.DictReader(file))
     for line in lines:
@@ -41,7 +41,7 @@ def fill(path: Path, rows: bool = False, drop: tuple[str, ...] = ()) -> None:
         writer.writerows(lines)
 
 
-def told(study: ExternalStudy, rows: bool = False) -> ExternalStudy:
+def tell_all(study: ExternalStudy, rows: bool = False) -> ExternalStudy:
     while (network := study.ask()) is not None:
         tasks, seed = network
         more = {"rows": rows_of(tasks, seed, "test")} if rows else {}
@@ -52,13 +52,13 @@ def told(study: ExternalStudy, rows: bool = False) -> ExternalStudy:
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("methods", [("stl", "tag"), ("optimal",), ("stl", "tag", "optimal")])
 def test_a_filled_table_gives_the_verdict_of_ask_and_tell(tmp_path: Path, methods: tuple[str, ...], rows: bool) -> None:
-    path = made(methods).to_csv(tmp_path / "plan.csv")
-    fill(path, rows)
+    path = make_plan(methods).to_csv(tmp_path / "plan.csv")
+    fill_in(path, rows)
     assert tasks_in_csv(path) == TASKS
     results = verdict_from_csv(path)
     study = ExternalStudy(TASKS)
     study.plan(AFFINITY, methods=methods, budgets=[2, 3])
-    expected = told(study, rows).results()
+    expected = tell_all(study, rows).results()
     assert results.verdict() == expected.verdict()
     assert {(one.method, one.budget, one.seed): one.groups for one in results.records} == {
         (one.method, one.budget, one.seed): one.groups for one in expected.records
@@ -66,9 +66,9 @@ def test_a_filled_table_gives_the_verdict_of_ask_and_tell(tmp_path: Path, method
     assert (results.verdict().row_stderr is not None) == rows
 
 
-def test_a_spreadsheet_may_have_been_there(tmp_path: Path) -> None:
-    path = made().to_csv(tmp_path / "plan.csv")
-    fill(path)
+def test_tables_saved_by_a_spreadsheet_are_read(tmp_path: Path) -> None:
+    path = make_plan().to_csv(tmp_path / "plan.csv")
+    fill_in(path)
     expected = verdict_from_csv(path).verdict()
     header, *lines = path.read_text().splitlines()
     semicolons = "\n".join([header, *lines]).replace(",", ";").replace(".", ",")
@@ -85,30 +85,30 @@ def test_a_spreadsheet_may_have_been_there(tmp_path: Path) -> None:
 
 
 def test_the_table_has_a_row_per_network_seed_and_task(tmp_path: Path) -> None:
-    text = made().to_csv(tmp_path / "plan.csv").read_text().split("\n")
+    text = make_plan().to_csv(tmp_path / "plan.csv").read_text().split("\n")
     assert text[0] == "network,seed,task,serves,decides,val_loss,test_loss,val_error,test_error"
     assert text[1] == "a+b+c+d,0,a,mtl,,,,,"
     assert "a+b,0,a,tag:2 tag:3,,,,," in text
     assert "a,2,a,stl,,,,," in text
-    assert "a,0,a,,hoa:2 hoa:3,,,," in made(("hoa",)).to_csv(tmp_path / "hoa.csv").read_text().split("\n")
+    assert "a,0,a,,hoa:2 hoa:3,,,," in make_plan(("hoa",)).to_csv(tmp_path / "hoa.csv").read_text().split("\n")
 
 
-def test_what_is_missing_is_named_in_one_sentence(tmp_path: Path) -> None:
-    path = made(seeds=1).to_csv(tmp_path / "plan.csv")
-    with pytest.raises(ValueError, match="is not filled in yet: val_loss of a") as refused:
+def test_one_error_names_all_missing_results(tmp_path: Path) -> None:
+    path = make_plan(seeds=1).to_csv(tmp_path / "plan.csv")
+    with pytest.raises(ValueError, match="is not filled in yet: val_loss of a") as caught:
         verdict_from_csv(path)
-    assert "and 16 more missing" in str(refused.value)
-    assert "\n" not in str(refused.value)
-    fill(path)
+    assert "and 16 more missing" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    fill_in(path)
     path.write_text("\n".join(line for line in path.read_text().split("\n") if not line.startswith("c,0")))
     with pytest.raises(ValueError, match="column 'serves' must name stl exactly once for each task; not so for: c"):
         verdict_from_csv(path)
 
 
-def test_groups_that_the_table_decides_name_the_networks_still_to_train(tmp_path: Path) -> None:
-    path = made(("hoa",), seeds=2).to_csv(tmp_path / "plan.csv")
-    fill(path)
-    assert verdict_from_csv(path).verdict().worth_it  # the best groups are pairs, which are there
+def test_the_error_names_networks_still_to_train_for_groups_that_the_table_decides(tmp_path: Path) -> None:
+    path = make_plan(("hoa",), seeds=2).to_csv(tmp_path / "plan.csv")
+    fill_in(path)
+    assert verdict_from_csv(path).verdict().worth_it  # the best groups are pairs, which are in the table
     changed = []
     for line in path.read_text().split("\n"):
         cells = line.split(",")
@@ -120,9 +120,9 @@ def test_groups_that_the_table_decides_name_the_networks_still_to_train(tmp_path
         verdict_from_csv(path)
 
 
-def test_any_table_of_results_will_do(tmp_path: Path) -> None:
-    path = made(("optimal",)).to_csv(tmp_path / "plan.csv")
-    fill(path, drop=("serves", "decides", "val_error", "test_error"))
+def test_any_table_of_results_is_accepted(tmp_path: Path) -> None:
+    path = make_plan(("optimal",)).to_csv(tmp_path / "plan.csv")
+    fill_in(path, drop=("serves", "decides", "val_error", "test_error"))
     results = verdict_from_csv(path, budgets=[2])
     assert {(record.method, record.budget) for record in results.records} == {
         ("mtl", None),
@@ -133,7 +133,7 @@ def test_any_table_of_results_will_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("network,seed,task\nab,0,a\n", "found no val_loss, test_loss"),
         ("network,seed,task,val_loss,test_loss\n", "must have rows below its header, found none"),
@@ -148,21 +148,21 @@ def test_any_table_of_results_will_do(tmp_path: Path) -> None:
         ("network,seed,task,serves,val_loss,test_loss\na,0,a,tag:x,1,1\n", "found 'tag:x'"),
     ],
 )
-def test_wrong_tables_are_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_tables_are_rejected(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "results.csv").write_text(text)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         verdict_from_csv(tmp_path / "results.csv")
 
 
-def test_wrong_plans_are_refused_with_every_problem_at_once() -> None:
-    with pytest.raises(ValueError, match="several problems") as refused:
+def test_one_error_lists_all_problems_of_a_plan() -> None:
+    with pytest.raises(ValueError, match="several problems") as caught:
         plan(None, [0, 5], ["tag", "pcgrad"], 0, tasks=["a", "b"])
-    said = str(refused.value)
-    assert "`methods` must need only plain networks, since they are trained elsewhere, found 'pcgrad'" in said
-    assert "`affinity` must be given for 'tag', found None" in said
-    assert "`budgets` must be from 1 to the number of tasks, 2, found 0" in said
-    assert "`budgets` must be from 1 to the number of tasks, 2, found 5" in said
-    assert "`seeds` must be a positive integer (3 means 0, 1, 2)" in said
+    message = str(caught.value)
+    assert "`methods` must need only plain networks, since they are trained elsewhere, found 'pcgrad'" in message
+    assert "`affinity` must be given for 'tag', found None" in message
+    assert "`budgets` must be from 1 to the number of tasks, 2, found 0" in message
+    assert "`budgets` must be from 1 to the number of tasks, 2, found 5" in message
+    assert "`seeds` must be a positive integer (3 means 0, 1, 2)" in message
     with pytest.raises(ValueError, match="found nothing about 'z'"):
         plan(AFFINITY, [1], ["tag"], tasks=["a", "z"])
     with pytest.raises(ValueError, match="`tasks` must name at least one task"):
@@ -198,12 +198,12 @@ def test_an_affinity_decides_the_method_of_its_estimator(estimator: str | None, 
     affinity = replace(AFFINITY, settings={} if estimator is None else {"estimator": estimator})
     assert plan(affinity, [2]).methods == ("mtl", "stl", method)
     other = "cs" if method == "tag" else "tag"
-    with pytest.raises(ValueError, match=f"for '{other}', found .*; measure it or leave '{other}' out") as refused:
+    with pytest.raises(ValueError, match=f"for '{other}', found .*; measure it or leave '{other}' out") as caught:
         plan(affinity, [2], ["tag", "cs"])
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_an_affinity_for_each_method_and_one_alone() -> None:
+def test_affinities_may_be_given_for_each_method_or_one_for_all() -> None:
     with pytest.raises(
         ValueError,
         match=r"^`affinity` must include one measured with the estimator 'cosine' or 'cosine_kernels' for 'cs', "
@@ -228,7 +228,7 @@ def test_a_study_takes_several_affinities(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"budgets": 3}, "`budgets` must be a list of numbers of networks, found 3; write [2, 3]"),
         ({"budgets": "23"}, "`budgets` must be a list of numbers of networks, found '23'; write [2, 3]"),
@@ -248,17 +248,17 @@ def test_a_study_takes_several_affinities(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_wrong_types_are_refused_in_a_sentence(tmp_path: Path, given: dict[str, Any], said: str) -> None:
+def test_wrong_types_are_rejected_with_one_message(tmp_path: Path, given: dict[str, Any], message: str) -> None:
     study = ExternalStudy(TASKS, tmp_path / "study")
     for ask in (plan, study.plan):
-        with pytest.raises(ValueError, match=r"^`\w+` must be") as refused:
+        with pytest.raises(ValueError, match=r"^`\w+` must be") as caught:
             ask(AFFINITY, **{"budgets": [2], **given})
-        assert str(refused.value) == said
+        assert str(caught.value) == message
     assert not study.out.exists()
 
 
 def test_a_table_s_budgets_are_a_list(tmp_path: Path) -> None:
-    path = made(("optimal",)).to_csv(tmp_path / "plan.csv")
-    fill(path, drop=("serves", "decides"))
+    path = make_plan(("optimal",)).to_csv(tmp_path / "plan.csv")
+    fill_in(path, drop=("serves", "decides"))
     with pytest.raises(ValueError, match="`budgets` must be a list of numbers of networks, found 3"):
         verdict_from_csv(path, budgets=3)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A cluster of two nodes, each a Ray of its own: one is killed while it trains, and the study ends as it would have."""
+"""A cluster of two Ray nodes: one is killed while it trains, and the study gives the same results."""
 
 import os
 import signal
@@ -11,19 +11,19 @@ import pytest
 import torch
 from study_small import small_problem
 
-from kill_at import but_times
+from kill_at import records_without_times
 from tagalong.learn import MLP
 from tagalong.study import Study
 from tagalong.testing import check_executor
 
 ray = pytest.importorskip("ray")
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
-# A silent node counts as lost after a second or two; with settings of its own Ray would wait longer.
+# A silent node counts as lost after a second or two; by default Ray waits longer.
 IMPATIENT = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
 
 
-class TakesItsNodeDown(MLP):
-    """On the doomed node, kills the node and itself in the middle of the second training there."""
+class KillsItsNode(MLP):
+    """On one node, kills the node and itself in the middle of the second training there."""
 
     def __init__(self, mark: Path, node: str, raylet: int) -> None:
         super().__init__(4, hidden=(5,))
@@ -59,23 +59,23 @@ def cluster() -> Iterator[object]:
         torch.set_num_threads(threads)
 
 
-@pytest.mark.filterwarnings("ignore")  # Ray's own
+@pytest.mark.filterwarnings("ignore")  # from Ray itself
 def test_a_study_survives_the_loss_of_a_node(cluster, tmp_path: Path) -> None:
     doomed = cluster.add_node(**NODE)
     cluster.wait_for_nodes()
     (raylet,) = doomed.all_processes["raylet"]
-    encoder = TakesItsNodeDown(tmp_path / "mark", doomed.node_id, raylet.process.pid)
+    encoder = KillsItsNode(tmp_path / "mark", doomed.node_id, raylet.process.pid)
     asked = {"methods": ["mtl", "stl", "tag", "uw"], "budgets": [2], "seeds": 3}
     there = Study(replace(small_problem(), encoder=encoder), tmp_path / "there", executor="ray", device="cpu").run(
         **asked
     )
     assert encoder.mark.exists(), "the second node was at work"
-    assert raylet.process.wait(timeout=60) == -signal.SIGKILL  # the cluster may take a while longer to notice
+    assert raylet.process.wait(timeout=60) == -signal.SIGKILL  # the cluster may take longer to notice
     here = Study(replace(small_problem(), encoder=encoder), tmp_path / "here", device="cpu").run(**asked)
-    assert but_times(there) == but_times(here)
+    assert records_without_times(there) == records_without_times(here)
     assert there.verdict() == here.verdict()
 
 
-@pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_ray_keeps_the_promises_of_an_executor(cluster) -> None:
+@pytest.mark.filterwarnings("ignore")  # from Ray itself
+def test_ray_passes_the_executor_checks(cluster) -> None:
     check_executor("ray")

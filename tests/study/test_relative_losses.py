@@ -11,7 +11,7 @@ PAIR, ALL = frozenset("ab"), frozenset("abc")
 
 
 def shifted(down):
-    """Squared errors minus a number, as likelihoods of narrow densities are."""
+    """Returns a loss that is the squared error minus a number, negative like the log-likelihood of a narrow density."""
 
     def loss(outputs, targets):
         return (outputs.squeeze(1) - targets).square() - down
@@ -20,7 +20,7 @@ def shifted(down):
     return replace(problem, tasks=tuple(Task(name, kind="custom", loss=loss) for name in problem.names))
 
 
-def test_a_study_of_losses_below_zero_chooses_what_the_verdict_compares(tmp_path):
+def test_a_study_of_negative_losses_chooses_what_the_verdict_compares(tmp_path):
     results = Study(shifted(50.0), tmp_path).run(["stl", "hoa", "optimal"], [1, 2, 3], 2)
     by_label = {(line.method, line.budget): line for line in results.table()}
     assert all(line.loss["a"] < 0 for line in by_label.values())
@@ -38,7 +38,7 @@ def test_lower_is_better_on_both_sides_of_zero():
         assert table[PAIR]["a"] < table[ALL]["a"] == 1
 
 
-def test_a_reference_without_any_loss_leaves_numbers_that_groups_can_be_chosen_by():
+def test_a_reference_with_zero_loss_gives_finite_relative_losses():
     losses = {PAIR: 1.0, ALL: 0.0}
     table = relative_table([PAIR, ALL], "abc", [0], lambda subset, task, seed: losses[subset], "together")
     assert table[ALL]["a"] == 1

@@ -27,7 +27,7 @@ def found() -> list[Record]:
     return [*together(), *tag, *records("stl", None, [0.0] * 3, [0.2] * 3), *random, *oracle]
 
 
-def test_a_line_is_the_mean_over_seeds_with_its_error() -> None:
+def test_a_row_of_the_table_is_the_mean_over_seeds_with_its_error() -> None:
     lines = {(line.method, line.budget): line for line in results(found()).table()}
     tag = lines["tag", 2]
     totals = [3 * (1 - change) for change in (0.1, 0.2, 0.3)]  # raw losses: 1 and 2, changed
@@ -55,7 +55,7 @@ def test_costs_are_in_units_of_all_together() -> None:
     assert (tag.training_cost, tag.deciding_cost, tag.money) == (2.0, 0.5, None)
 
 
-def test_rescaling_a_target_changes_no_change() -> None:
+def test_relative_changes_do_not_depend_on_the_scale_of_a_target() -> None:
     small = results([*together(), *records("tag", 2, [-0.1] * 3, [-0.1, -0.2, -0.3])]).table()
     large = results(
         [
@@ -96,7 +96,7 @@ def test_printed_results_are_shortened_on_a_terminal_only(monkeypatch: pytest.Mo
     assert "No room for: " in str(wide)
 
 
-def test_the_text_says_what_was_trained_what_it_cost_and_how_each_task_does() -> None:
+def test_the_text_shows_networks_costs_and_results_by_task() -> None:
     text = str(results(found(), settings={"price_per_hour": 36.0}))
     lines = text.split("\n")
     assert lines[2].split()[-1] == "money"
@@ -117,7 +117,7 @@ def test_the_legend_explains_only_the_columns_that_are_there() -> None:
         assert f"{word}: " not in text
 
 
-def test_the_file_holds_the_table_for_other_programmes() -> None:
+def test_the_file_holds_the_table_for_other_programs() -> None:
     document = results(found(), settings={"price_per_hour": 36.0}).to_document()
     tag = next(line for line in document["table"] if line["method"] == "tag")
     assert tag["money"] == pytest.approx(36.0 * 11 / 3600)
@@ -126,7 +126,7 @@ def test_the_file_holds_the_table_for_other_programmes() -> None:
     assert tag["parameters_per_network"] == 1.0
 
 
-def test_what_is_saved_is_the_same_again(tmp_path: Path) -> None:
+def test_saved_results_are_loaded_unchanged(tmp_path: Path) -> None:
     lost = [replace(one, test={**one.test, "a": Score(one.test["a"].loss, math.nan)}) for one in found()]
     before = results(lost, noise={("tag", 2): 0.01, ("stl", None): math.inf}, settings={"seeds": [0, 1, 2]})
     file = before.save(tmp_path / "run")
@@ -146,7 +146,7 @@ def test_what_is_saved_is_the_same_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("{", "must be valid JSON"),
         ("[]", "must have the format 'tagalong-results', found 'list'"),
@@ -154,13 +154,13 @@ def test_what_is_saved_is_the_same_again(tmp_path: Path) -> None:
         ('{"format": "tagalong-results", "version": 1}', "is damaged"),
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, content: str, said: str) -> None:
+def test_invalid_files_are_rejected(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "results.json").write_text(content)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         Results.load(tmp_path)
 
 
-def test_a_missing_file_is_said() -> None:
+def test_a_missing_file_is_an_error() -> None:
     with pytest.raises(ValueError, match="found no nowhere"):
         Results.load("nowhere")
 
@@ -169,10 +169,10 @@ def test_records_must_fit_together() -> None:
     with pytest.raises(ValueError, match="at least one record"):
         results([])
     wrong = replace(together(1)[0], val={"a": Score(1.0, 0.0)})
-    with pytest.raises(ValueError, match="several problems") as refused:
+    with pytest.raises(ValueError, match="several problems") as caught:
         results([wrong, wrong])
-    assert "must have a val score for each task and no other; not so for: b" in str(refused.value)
-    assert "more than once" in str(refused.value)
+    assert "must have a val score for each task and no other; not so for: b" in str(caught.value)
+    assert "more than once" in str(caught.value)
 
 
 def test_the_frame_has_a_row_per_method_budget_seed_and_task() -> None:
@@ -201,7 +201,7 @@ def test_the_means_of_the_frame_are_the_table() -> None:
         assert (rows.honest == summary.honest).all()
 
 
-def test_the_frame_has_gaps_where_nothing_is_known() -> None:
+def test_the_frame_has_nan_where_nothing_is_known() -> None:
     frame = results([*records("random", 2, [0.0], [0.1], groups=()), *records("stl", None, [0.0], [0.0])]).to_frame()
     assert str(frame.budget.dtype) == "Int64"
     assert frame.budget.isna().tolist() == [False, False, True, True]
@@ -209,7 +209,7 @@ def test_the_frame_has_gaps_where_nothing_is_known() -> None:
     assert frame.network.tolist() == [None, None, ("a",), ("b",)]
 
 
-def test_the_frame_needs_pandas_and_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_pandas_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tagalong.errors.is_installed", lambda package: package != "pandas")
     with pytest.raises(ImportError, match=r"needs the package 'pandas'; pip install 'pandas'"):
         results(found()).to_frame()
@@ -224,7 +224,7 @@ def test_results_without_all_together_have_a_table_and_no_verdict(tmp_path: Path
         alone.verdict()
 
 
-def test_what_is_known_of_a_problem_survives_json() -> None:
+def test_problem_info_survives_json() -> None:
     half = Split(torch.zeros(4, 2), {"a": torch.tensor([0.0, 1.0, torch.nan, 1.0])})
     info = ProblemInfo.of(Problem("toy", (Task("a"),), half, half, half, MLP(2), notes=("a note",)))
     assert info.labels["train"] == {"a": 3}
@@ -232,15 +232,15 @@ def test_what_is_known_of_a_problem_survives_json() -> None:
     assert ProblemInfo.from_document(json.loads(json.dumps(info.to_document()))) == info
 
 
-def test_latency_times_one_row_and_a_batch_and_leaves_the_mode() -> None:
+def test_latency_times_one_row_and_a_batch_and_restores_the_mode() -> None:
     seen: list[tuple[int, bool]] = []
 
-    class Watched(nn.Linear):
+    class RecordsMode(nn.Linear):
         def forward(self, rows: torch.Tensor) -> torch.Tensor:
             seen.append((len(rows), self.training))
             return super().forward(rows)
 
-    network = Watched(3, 2).train()
+    network = RecordsMode(3, 2).train()
     measured = measure_latency(network, torch.zeros(5, 3), repeats=4, warm_up=2)
     assert seen == [(1, False)] * 6 + [(5, False)] * 6
     assert network.training

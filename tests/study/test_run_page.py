@@ -1,4 +1,4 @@
-"""Every run ends with its page, and no run is lost for want of one."""
+"""Every run writes its page, and a run whose page cannot be drawn keeps its results."""
 
 import logging
 from pathlib import Path
@@ -18,7 +18,7 @@ def test_a_run_ends_with_its_page(tmp_path: Path) -> None:
     assert "Which tasks should train together?" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_results_are_safe_where_the_page_cannot_be_drawn(
+def test_results_are_kept_if_the_page_cannot_be_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(folder: Path) -> Path:
@@ -34,7 +34,7 @@ def test_results_are_safe_where_the_page_cannot_be_drawn(
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_study_told_from_outside_gets_its_page(tmp_path: Path) -> None:
+def test_an_external_study_gets_its_page(tmp_path: Path) -> None:
     study = ExternalStudy(["a", "b", "c"], tmp_path)
     study.plan(methods=["stl"], seeds=2)
     while (following := study.ask()) is not None:

@@ -31,7 +31,7 @@ def entries(*trained: Trained):
     return {KEYS.of(t.job): (KEYS.definition(t.job), pack(t)) for t in trained}
 
 
-def test_a_row_comes_back_as_it_was_trained(tmp_path):
+def test_a_stored_network_is_read_back_unchanged(tmp_path):
     trained = train(PROBLEM, Job(("a", "c"), 1))
     with Store(tmp_path / "run.sqlite") as store:
         store.add(entries(trained))
@@ -52,7 +52,7 @@ def test_a_row_comes_back_as_it_was_trained(tmp_path):
         assert all(torch.equal(weights[name], trained.state[name]) for name in weights)
 
 
-def test_what_is_there_stays(tmp_path):
+def test_stored_networks_are_never_replaced(tmp_path):
     with Store(tmp_path / "run.sqlite") as store:
         store.add(entries(fake(Job(("a",), 0), loss=1.0)))
         store.add(entries(fake(Job(("a",), 0), loss=2.0), fake(Job(("b",), 0))))
@@ -60,14 +60,14 @@ def test_what_is_there_stays(tmp_path):
         assert store.results([KEYS.of(Job(("a",), 0))])[KEYS.of(Job(("a",), 0))].val["a"].loss == 1.0
 
 
-def test_losses_that_are_not_numbers_come_back_as_nan(tmp_path):
+def test_losses_that_are_not_finite_are_read_back_as_nan(tmp_path):
     job = Job(("a",), 0)
     with Store(tmp_path / "run.sqlite") as store:
         store.add(entries(fake(job, loss=float("nan"))))
         assert np.isnan(store.results([KEYS.of(job)])[KEYS.of(job)].test["a"].loss)
 
 
-def test_prune_drops_large_parts_of_networks_nobody_recommends_and_keeps_rows(tmp_path):
+def test_prune_drops_weights_of_networks_that_are_not_recommended_and_keeps_rows(tmp_path):
     one, two = Job(("a",), 0), Job(("b",), 0)
     with Store(tmp_path / "run.sqlite") as store:
         store.add(entries(fake(one), fake(two)))
@@ -102,14 +102,14 @@ def test_weights_larger_than_a_row_may_be_are_cut_into_pieces(tmp_path, monkeypa
             assert all(torch.equal(weights[name], trained.state[name]) for name in trained.state)
 
 
-def test_more_keys_than_sqlite_takes_at_once(tmp_path):
+def test_more_keys_may_be_read_than_sqlite_takes_at_once(tmp_path):
     jobs = [Job(("a",), seed) for seed in range(1203)]
     with Store(tmp_path / "run.sqlite") as store:
         store.add(entries(*map(fake, jobs)))
         assert len(store.results(KEYS.of(job) for job in jobs)) == len(jobs)
 
 
-def test_affinities_come_back_bit_for_bit(tmp_path):
+def test_affinities_are_read_back_bit_for_bit(tmp_path):
     rng = np.random.default_rng(0)
     history = rng.normal(size=(5, 2, 2))
     history[0, 0, 1] = np.nan
@@ -146,7 +146,7 @@ def test_latencies_are_timed_once(tmp_path):
         assert store.latency("x") == 0.5
 
 
-def test_a_file_of_another_kind_or_version_is_refused(tmp_path):
+def test_a_file_of_another_format_or_version_is_rejected(tmp_path):
     path = tmp_path / "run.sqlite"
     path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
     with pytest.raises(StoreError, match="not a store of networks"):
@@ -159,7 +159,7 @@ def test_a_file_of_another_kind_or_version_is_refused(tmp_path):
         Store(later)
 
 
-def test_a_store_of_the_old_layout_is_refused_and_left_alone(tmp_path):
+def test_a_store_of_the_old_layout_is_rejected_and_left_alone(tmp_path):
     path = old_run(tmp_path / "mine") / "run.sqlite"
     before = path.read_bytes()
     with pytest.raises(StoreError) as error:
@@ -182,7 +182,7 @@ def _write_at_once(path: Path, nth: int | None, total=None) -> None:
         total.value = operations.number
 
 
-def test_a_kill_while_networks_are_written_leaves_all_of_them_or_none(processes, tmp_path):
+def test_a_kill_while_networks_are_written_stores_all_of_them_or_none(processes, tmp_path):
     def exit_status(*arguments) -> int:
         process = processes.Process(target=_write_at_once, args=arguments)
         process.start()

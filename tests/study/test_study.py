@@ -20,7 +20,7 @@ from tagalong.study.run_folder import log_to
 METHODS = ["mtl", "stl", "tag", "hoa", "optimal", "random"]
 
 
-class Refusing(Serial):
+class NeverTrains(Serial):
     """Trains nothing."""
 
     def map(self, chunks, advance):
@@ -32,10 +32,10 @@ def count(out):
         return len(store)
 
 
-def test_run_again_trains_nothing_and_gives_the_same_results(tmp_path):
+def test_a_second_run_trains_nothing_and_gives_the_same_results(tmp_path):
     first = Study(small_problem(), tmp_path).run(METHODS, [2, 3], 2)
     networks = count(tmp_path)
-    again = Study(small_problem(), tmp_path, executor=Refusing()).run(METHODS, [2, 3], 2)
+    again = Study(small_problem(), tmp_path, executor=NeverTrains()).run(METHODS, [2, 3], 2)
     assert again.records == first.records
     assert again.noise == first.noise
     assert count(tmp_path) == networks == 14
@@ -74,12 +74,12 @@ def test_only_recommended_networks_keep_their_weights(tmp_path):
     assert count(tmp_path) == 15
 
 
-def test_all_together_is_always_there_to_compare_with(tmp_path):
+def test_the_network_for_all_tasks_is_always_included(tmp_path):
     results = Study(small_problem(), tmp_path).run(["stl"], seeds=[3])
     assert [(record.method, record.seed) for record in results.records] == [("mtl", 3), ("stl", 3)]
 
 
-def test_the_files_of_a_run(tmp_path):
+def test_a_run_writes_its_files(tmp_path):
     results = Study(small_problem(), tmp_path).run(["mtl", Tag(every=1), "cs", "tag+uw"], [2], 2, price_per_hour=3)
     settings = json.loads((tmp_path / "settings.json").read_text())
     assert settings["problem"]["fingerprint"] == small_problem().fingerprint
@@ -102,13 +102,13 @@ def test_the_files_of_a_run(tmp_path):
     assert logging.getLogger("tagalong").handlers == [], "the log file is let go"
 
 
-def test_what_our_packages_log_is_in_the_log_of_the_run(tmp_path):
+def test_log_records_of_both_packages_are_in_the_log_of_the_run(tmp_path):
     loggers = [logging.getLogger(name) for name in ("tagalong.study", "tagalong_paper.taskonomy", "tagalong_extras")]
     with log_to(tmp_path / "run.log"):
         for logger in loggers:
             logger.info("said by %s", logger.name)
-    said = (tmp_path / "run.log").read_text()
-    assert [logger.name for logger in loggers if f"said by {logger.name}" in said] == [
+    log = (tmp_path / "run.log").read_text()
+    assert [logger.name for logger in loggers if f"said by {logger.name}" in log] == [
         "tagalong.study",
         "tagalong_paper.taskonomy",
     ]
@@ -119,7 +119,7 @@ def test_what_our_packages_log_is_in_the_log_of_the_run(tmp_path):
 def test_row_losses_of_records_average_to_their_losses(tmp_path):
     problem = small_problem()
     results = Study(problem, tmp_path).run(["mtl", "hoa"], [2], 2)
-    with Store(tmp_path / "run.sqlite") as store, TrainingBackend(problem, store, executor=Refusing()) as backend:
+    with Store(tmp_path / "run.sqlite") as store, TrainingBackend(problem, store, executor=NeverTrains()) as backend:
         for record in results.records:
             for task, losses in backend.row_losses(record).items():
                 assert losses.mean() == pytest.approx(record.test[task].loss, rel=1e-5)
@@ -132,7 +132,7 @@ def test_options_reach_the_meter(tmp_path):
     assert (settings["estimator"], settings["update"], settings["held_out"]) == ("gradient", "optimizer", True)
 
 
-def test_one_task_alone(tmp_path):
+def test_a_study_of_one_task_works(tmp_path):
     results = Study(small_problem("a"), tmp_path).run(["mtl", "stl", "tag", "hoa", "optimal", "random"], [1], 1)
     assert {record.test["a"].loss for record in results.records} == {results.records[0].test["a"].loss}
 
@@ -159,31 +159,31 @@ def test_one_task_alone(tmp_path):
         ({"methods": ["tag+no such"]}, r"`methods`: 'tag\+no such': "),
     ],
 )
-def test_bad_input_is_refused_before_any_training(tmp_path, asked, message):
+def test_invalid_input_is_rejected_before_any_training(tmp_path, asked, message):
     given = {"methods": ["mtl", "tag"], "budgets": [2], "seeds": 1} | asked
     encoder = given.pop("encoder", small_problem().encoder)
     with pytest.raises(ValueError, match=message):
-        Study(replace(small_problem(), encoder=encoder), tmp_path / "out", executor=Refusing()).run(**given)
+        Study(replace(small_problem(), encoder=encoder), tmp_path / "out", executor=NeverTrains()).run(**given)
     assert not (tmp_path / "out").exists()
 
 
-def test_all_problems_are_named_at_once(tmp_path):
+def test_one_error_lists_all_problems(tmp_path):
     with pytest.raises(ValueError, match="several problems") as error:
         Study(small_problem(), tmp_path).run(["tga", "hoa"], [9], seeds=0)
     assert all(name in str(error.value) for name in ("'tga'", "`budgets`", "`seeds`"))
 
 
-def test_a_folder_of_the_old_layout_is_refused_before_anything_is_written(tmp_path):
+def test_a_folder_of_the_old_layout_is_rejected_before_anything_is_written(tmp_path):
     old_run(tmp_path / "old")
     (tmp_path / "old" / "settings.json").write_text('{"problem": {"fingerprint": "0123456789abcdef", "name": "x"}}')
-    study = Study(small_problem(), tmp_path / "old", executor=Refusing())
-    for refused in (study.run, study.check):
+    study = Study(small_problem(), tmp_path / "old", executor=NeverTrains())
+    for caught in (study.run, study.check):
         with pytest.raises(ValueError, match=r"`out`: .*old holds a run of an earlier tagalong, .*; choose another"):
-            refused(["mtl"], seeds=1)
+            caught(["mtl"], seeds=1)
     assert {path.name for path in (tmp_path / "old").iterdir()} == {"run.sqlite", "networks", "settings.json"}
 
 
-def test_a_folder_of_another_problem_is_refused(tmp_path):
+def test_a_folder_of_another_problem_is_rejected(tmp_path):
     Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
     with pytest.raises(ValueError, match=r"`out`: .* holds a run of another problem, or of other data"):
         Study(small_problem(seed=1), tmp_path).run(["mtl"], seeds=1)
@@ -210,20 +210,20 @@ def test_confirming_seeds_are_trained_for_the_candidate_and_all_together_only(tm
     assert Results.load(tmp_path).verdict() == results.verdict()
 
 
-def test_nobodys_random_numbers_are_drawn_from(tmp_path):
+def test_a_study_leaves_the_global_random_state_unchanged(tmp_path):
     torch.manual_seed(3)
     before = torch.get_rng_state()
     Study(small_problem(), tmp_path).run(["mtl", "stl", "tag", "cs", "mtl-wide2", "mtl-big2", "tag+uw"], [2], 1)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_numbers_of_numpy_are_whole_numbers_too(tmp_path):
+def test_numpy_integers_are_accepted(tmp_path):
     results = Study(small_problem(), tmp_path).run(["tag"], [np.int64(2)], [np.int64(1), np.int32(0)])
     assert {(record.budget, record.seed) for record in results.records} == {(None, 1), (None, 0), (2, 1), (2, 0)}
     assert all(type(record.seed) is int for record in results.records)
 
 
-def test_a_damaged_store_says_so(tmp_path):
+def test_a_damaged_store_is_an_error(tmp_path):
     Study(small_problem(), tmp_path).run(["mtl", "stl"], seeds=1)
     path = tmp_path / "run.sqlite"
     content = bytearray(path.read_bytes())
@@ -268,7 +268,7 @@ def test_there_are_no_results_before_a_run_or_a_plan(tmp_path):
     assert not out.exists()
 
 
-def test_results_of_another_problem_are_refused(tmp_path):
+def test_results_of_another_problem_are_rejected(tmp_path):
     Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
     with pytest.raises(ValueError, match="holds a run of another problem"):
         Study(small_problem(seed=1), tmp_path).results()
@@ -283,7 +283,7 @@ def test_results_of_another_problem_are_refused(tmp_path):
         Study(small_problem(seed=1), tmp_path).results()
 
 
-def test_a_budget_alone_does_not_name_networks(tmp_path):
+def test_a_budget_without_a_method_does_not_identify_networks(tmp_path):
     study = Study(small_problem(), tmp_path)
     study.run(["mtl"], seeds=1)
     with pytest.raises(ValueError, match="`budget` must come with a `method`, found 2 alone"):
@@ -291,7 +291,7 @@ def test_a_budget_alone_does_not_name_networks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"budgets": 3}, r"`budgets` must be a list of numbers of networks, found 3; write \[2, 3\]"),
         ({"budgets": "23"}, "`budgets` must be a list of numbers of networks, found '23'"),
@@ -300,10 +300,10 @@ def test_a_budget_alone_does_not_name_networks(tmp_path):
         ({"seeds": 2.5}, "`seeds` must be a positive integer .* or a list of distinct integers from 0, found 2.5"),
     ],
 )
-def test_wrong_types_are_refused_in_a_sentence(tmp_path, given, said):
+def test_wrong_types_are_rejected_with_one_message(tmp_path, given, message):
     study = Study(small_problem(), tmp_path / "run")
     for ask in (study.run, study.check):
-        with pytest.raises(ValueError, match=said) as refused:
+        with pytest.raises(ValueError, match=message) as caught:
             ask(**{"methods": ["tag"], **given})
-        assert "\n" not in str(refused.value)
+        assert "\n" not in str(caught.value)
     assert not study.out.exists()

@@ -1,4 +1,4 @@
-"""What a finite test set leaves open: the delta method against resampling rows, and its laws."""
+"""The uncertainty from a finite test set: the delta method compared with resampling rows, and its laws."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ TASKS = ("a", "b")
 
 
 def losses(rng: np.random.Generator, rows: int, seeds: int = 3) -> tuple[list, list]:
-    """Losses of two groupings that share most of what makes a row hard, with missing labels."""
+    """Returns losses of two groupings, mostly hard on the same rows, with missing labels."""
     hard = {task: rng.gamma(2.0, size=rows) for task in TASKS}
     missing = {task: rng.random(rows) < 0.1 for task in TASKS}
 
@@ -23,7 +23,7 @@ def losses(rng: np.random.Generator, rows: int, seeds: int = 3) -> tuple[list, l
 
 
 def change(mine: list, theirs: list, rows: np.ndarray) -> float:
-    """The slow obvious way."""
+    """Computes the change directly."""
     changes = [
         np.nanmean(m[task][rows]) / np.nanmean(t[task][rows]) - 1
         for m, t in zip(mine, theirs, strict=True)
@@ -43,7 +43,7 @@ def bootstrap(mine: list, theirs: list, clusters: np.ndarray, resamples: int = 1
     return float(np.std(found))
 
 
-def test_row_stderr_is_what_resampling_rows_gives() -> None:
+def test_row_stderr_equals_that_of_resampled_rows() -> None:
     mine, theirs = losses(np.random.default_rng(0), 400)
     assert row_stderr(mine, theirs) == pytest.approx(bootstrap(mine, theirs, np.arange(400)), rel=0.08)
 
@@ -63,14 +63,14 @@ def test_rescaling_a_target_changes_nothing() -> None:
     assert row_stderr(*scaled) == pytest.approx(row_stderr(mine, theirs))
 
 
-def test_the_same_network_has_no_noise_and_missing_tasks_none_either() -> None:
+def test_the_same_network_and_missing_tasks_have_no_noise() -> None:
     mine, _ = losses(np.random.default_rng(0), 50)
     assert row_stderr(mine, mine) == 0.0
     empty = [{task: np.full(50, np.nan) for task in TASKS}]
     assert row_stderr(empty, empty) == 0.0
 
 
-def test_one_row_leaves_everything_open() -> None:
+def test_one_row_gives_no_standard_error() -> None:
     assert row_stderr([{"a": np.array([1.0])}], [{"a": np.array([2.0])}]) == float("inf")
 
 

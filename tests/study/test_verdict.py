@@ -1,4 +1,4 @@
-"""What the verdict says, on records whose changes are given."""
+"""The verdict on records with given changes."""
 
 import json
 import math
@@ -15,109 +15,109 @@ from tagalong.study.verdict import decide
 ROWS = {("tag", 2): 0.001, ("stl", None): 0.001, ("hoa", 2): 0.001}
 
 
-def verdict(*found: list, noise: dict | None = None, **more: object) -> Verdict:
+def verdict_on(*found: list, noise: dict | None = None, **more: object) -> Verdict:
     mtl = together(len(found[0]) if found else 3)
     return decide([*mtl, *(record for some in found for record in some)], ROWS if noise is None else noise, **more)
 
 
 def test_a_grouping_better_on_validation_and_test_is_worth_it() -> None:
-    said = verdict(records("tag", 2, [-0.1, -0.12, -0.11], [-0.09, -0.1, -0.11]))
-    assert said.worth_it
-    assert said.provisional == ()
-    assert said.recommended == said.candidate == ("tag", 2)
-    assert said.groups == APART
-    assert said.estimate == pytest.approx(-0.1)
-    assert said.seeds == 3
+    verdict = verdict_on(records("tag", 2, [-0.1, -0.12, -0.11], [-0.09, -0.1, -0.11]))
+    assert verdict.worth_it
+    assert verdict.provisional == ()
+    assert verdict.recommended == verdict.candidate == ("tag", 2)
+    assert verdict.groups == APART
+    assert verdict.estimate == pytest.approx(-0.1)
+    assert verdict.seeds == 3
     by_hand = math.hypot(stats.t.ppf(0.975, 2) * 0.01 / math.sqrt(3), stats.norm.ppf(0.975) * 0.001)
-    assert (said.low, said.high) == pytest.approx((-0.1 - by_hand, -0.1 + by_hand))
-    assert (said.training_cost, said.size, said.deciding_cost) == (2.0, 2.0, 0.0)
-    assert "Grouping is worth it" in str(said)
+    assert (verdict.low, verdict.high) == pytest.approx((-0.1 - by_hand, -0.1 + by_hand))
+    assert (verdict.training_cost, verdict.size, verdict.deciding_cost) == (2.0, 2.0, 0.0)
+    assert "Grouping is worth it" in str(verdict)
 
 
-def test_one_network_per_task_is_no_grouping() -> None:
-    said = verdict(records("stl", None, [-0.1, -0.12, -0.11], [-0.09, -0.1, -0.11]))
-    assert said.worth_it
-    assert str(said).startswith("Verdict: Training each task alone is worth it: the 2 networks of stl ")
-    assert headline(said) == "None of them: train each task alone, in two networks."
+def test_one_network_per_task_is_not_a_grouping() -> None:
+    verdict = verdict_on(records("stl", None, [-0.1, -0.12, -0.11], [-0.09, -0.1, -0.11]))
+    assert verdict.worth_it
+    assert str(verdict).startswith("Verdict: Training each task alone is worth it: the 2 networks of stl ")
+    assert headline(verdict) == "None of them: train each task alone, in two networks."
 
 
-def test_the_choice_is_validations_and_never_tests() -> None:
+def test_the_choice_depends_on_validation_and_never_on_test() -> None:
     lucky = records("stl", None, [-0.01] * 3, [-0.5, -0.5, -0.5], HELPED)
-    said = verdict(records("tag", 2, [-0.02] * 3, [0.1, 0.11, 0.12]), lucky)
-    assert said.candidate == ("tag", 2)
-    assert not said.worth_it
-    assert said.recommended == ("mtl", None)
-    assert said.groups == TOGETHER
+    verdict = verdict_on(records("tag", 2, [-0.02] * 3, [0.1, 0.11, 0.12]), lucky)
+    assert verdict.candidate == ("tag", 2)
+    assert not verdict.worth_it
+    assert verdict.recommended == ("mtl", None)
+    assert verdict.groups == TOGETHER
 
 
-def test_what_auto_found_goes_before_what_looks_best_of_many() -> None:
+def test_groups_found_by_auto_are_preferred_to_the_best_of_many() -> None:
     lucky = records("optimal", 2, [-0.2] * 3, [0.1, 0.11, 0.12], HELPED)
-    said = verdict(lucky, records("auto", 2, [-0.1] * 3, [-0.09, -0.1, -0.11]))
-    assert said.recommended == said.candidate == ("auto", 2)
-    assert said.tried == 1
-    assert verdict(lucky, records("auto", 2, [0.0] * 3, [0.0] * 3, TOGETHER)).candidate == ("optimal", 2)
+    verdict = verdict_on(lucky, records("auto", 2, [-0.1] * 3, [-0.09, -0.1, -0.11]))
+    assert verdict.recommended == verdict.candidate == ("auto", 2)
+    assert verdict.tried == 1
+    assert verdict_on(lucky, records("auto", 2, [0.0] * 3, [0.0] * 3, TOGETHER)).candidate == ("optimal", 2)
 
 
 def test_not_better_on_validation_is_never_worth_it() -> None:
-    said = verdict(records("tag", 2, [0.001] * 3, [-0.5, -0.5, -0.5]))
-    assert not said.worth_it
-    assert "no grouping did better on validation" in str(said)
+    verdict = verdict_on(records("tag", 2, [0.001] * 3, [-0.5, -0.5, -0.5]))
+    assert not verdict.worth_it
+    assert "no grouping did better on validation" in str(verdict)
 
 
 def test_noise_of_seeds_or_of_rows_alone_can_undo_a_claim() -> None:
     steady = records("tag", 2, [-0.02] * 3, [-0.02, -0.021, -0.019])
-    assert verdict(steady).worth_it
-    assert not verdict(steady, noise={("tag", 2): 0.02}).worth_it
-    assert not verdict(records("tag", 2, [-0.02] * 3, [-0.06, 0.0, 0.0])).worth_it
+    assert verdict_on(steady).worth_it
+    assert not verdict_on(steady, noise={("tag", 2): 0.02}).worth_it
+    assert not verdict_on(records("tag", 2, [-0.02] * 3, [-0.06, 0.0, 0.0])).worth_it
 
 
 @pytest.mark.parametrize(("seeds", "provisional"), [(1, True), (2, True), (3, False), (4, False)])
 def test_few_seeds_are_provisional_and_one_never_claims(seeds: int, provisional: bool) -> None:
-    said = verdict(records("tag", 2, [-0.5] * seeds, [-0.5] * seeds))
-    assert bool(said.provisional) == provisional
-    assert said.worth_it == (seeds > 1)
-    assert (said.low is None) == (seeds == 1)
-    assert str(said).startswith("Provisional" if provisional else "Verdict")
+    verdict = verdict_on(records("tag", 2, [-0.5] * seeds, [-0.5] * seeds))
+    assert bool(verdict.provisional) == provisional
+    assert verdict.worth_it == (seeds > 1)
+    assert (verdict.low is None) == (seeds == 1)
+    assert str(verdict).startswith("Provisional" if provisional else "Verdict")
 
 
-def test_unknown_row_noise_is_said() -> None:
-    said = verdict(records("tag", 2, [-0.5] * 3, [-0.5] * 3), noise={})
-    assert said.row_stderr is None
-    assert "the noise of the test rows is not known" in said.provisional
+def test_unknown_row_noise_is_reported() -> None:
+    verdict = verdict_on(records("tag", 2, [-0.5] * 3, [-0.5] * 3), noise={})
+    assert verdict.row_stderr is None
+    assert "the noise of the test rows is not known" in verdict.provisional
 
 
-def test_dishonest_expected_single_and_ruled_records_are_no_candidates() -> None:
-    said = verdict(
+def test_dishonest_expected_single_and_rule_records_are_not_candidates() -> None:
+    verdict = verdict_on(
         records("oracle", 2, [-0.9] * 3, [-0.9] * 3, honest=False),
         records("random", 2, [-0.9] * 3, [-0.9] * 3, groups=()),
         records("uw", None, [-0.9] * 3, [-0.9] * 3, groups=TOGETHER),
         records("tag+pcgrad", 2, [-0.9] * 3, [-0.9] * 3),
     )
-    assert said.candidate is None
-    assert not said.worth_it
-    assert "no grouping was tried" in str(said)
+    assert verdict.candidate is None
+    assert not verdict.worth_it
+    assert "no grouping was tried" in str(verdict)
 
 
-def test_a_grouping_without_all_seeds_or_with_lost_losses_is_no_candidate() -> None:
+def test_a_grouping_without_all_seeds_or_finite_losses_is_not_a_candidate() -> None:
     fine = records("tag", 2, [-0.1] * 3, [-0.1] * 3)
     short = records("stl", None, [-0.5] * 2, [-0.5] * 2)
     lost = records("hoa", 2, [math.nan] * 3, [-0.5] * 3)
-    assert verdict(fine, short, lost).candidate == ("tag", 2)
+    assert verdict_on(fine, short, lost).candidate == ("tag", 2)
 
 
-def test_without_all_together_there_is_nothing_to_compare_with() -> None:
+def test_without_a_network_for_all_tasks_there_is_nothing_to_compare_with() -> None:
     with pytest.raises(ValueError, match="`records` must have results of 'mtl'"):
         decide(records("tag", 2, [0.0], [0.0]), {})
     with pytest.raises(ValueError, match="`at_least` must be a share of at least 0, found -1"):
-        verdict(at_least=-1)
+        verdict_on(at_least=-1)
 
 
-def test_at_least_asks_for_more_than_any_improvement() -> None:
+def test_at_least_requires_a_minimum_improvement() -> None:
     found = records("tag", 2, [-0.1] * 3, [-0.1, -0.1001, -0.0999])
-    assert verdict(found).worth_it
-    said = verdict(found, at_least=0.2)
-    assert not said.worth_it
-    assert "less than the 20 % asked for" in str(said)
+    assert verdict_on(found).worth_it
+    verdict = verdict_on(found, at_least=0.2)
+    assert not verdict.worth_it
+    assert "less than the 20 % asked for" in str(verdict)
 
 
 def test_rescaling_a_target_changes_no_verdict() -> None:
@@ -133,11 +133,11 @@ def test_confirming_seeds_are_the_only_ones_reported() -> None:
     chosen = records("tag", 2, [-0.2] * 3, [-0.2] * 3)
     fresh = records("tag", 2, [0.3] * 3, [0.01, 0.0, 0.02], first=3)
     found = [*together(6), *chosen, *fresh]
-    said = decide(found, ROWS, confirming=[3, 4, 5])
-    assert said.validation == pytest.approx(-0.2)
-    assert said.estimate == pytest.approx(0.01)
-    assert not said.worth_it
-    assert results(found, noise=ROWS, settings={"confirming_seeds": [3, 4, 5]}).verdict() == said
+    verdict = decide(found, ROWS, confirming=[3, 4, 5])
+    assert verdict.validation == pytest.approx(-0.2)
+    assert verdict.estimate == pytest.approx(0.01)
+    assert not verdict.worth_it
+    assert results(found, noise=ROWS, settings={"confirming_seeds": [3, 4, 5]}).verdict() == verdict
 
 
 def test_the_best_of_many_needs_a_wider_interval() -> None:
@@ -152,8 +152,8 @@ def test_the_best_of_many_needs_a_wider_interval() -> None:
 
 
 def test_every_field_is_machine_readable() -> None:
-    said = verdict(records("tag", 2, [-0.1] * 3, [-0.1, -0.11, math.inf]))
-    document = json.loads(json.dumps(said.to_document(), allow_nan=False))
+    verdict = verdict_on(records("tag", 2, [-0.1] * 3, [-0.1, -0.11, math.inf]))
+    document = json.loads(json.dumps(verdict.to_document(), allow_nan=False))
     assert document["recommended"] == ["mtl", None]
     assert document["candidate_groups"] == [{"trains": ["a"], "serves": ["a"]}, {"trains": ["b"], "serves": ["b"]}]
     assert document["estimate"] is None

@@ -1,4 +1,4 @@
-"""Records made from changes, for tests of what follows from them."""
+"""Records with given changes, for tests of results and verdicts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def records(
     honest: bool = True,
     base: float = 1.0,
 ) -> list[Record]:
-    """One record per seed, whose losses are `base` changed by so much, the same for both tasks."""
+    """Returns one record per seed, whose losses are `base` with the given change, the same for both tasks."""
 
     def outcomes(change: float) -> dict[str, Score]:
         return {"a": Score(base * (1 + change), 0.25), "b": Score(2 * (1 + change), 0.5)}
@@ -46,10 +46,10 @@ def records(
 
 
 def together(seeds: int = 3, first: int = 0) -> list[Record]:
-    """All tasks in one network."""
+    """Returns records of one network for all tasks."""
     return records("mtl", None, [0.0] * seeds, [0.0] * seeds, TOGETHER, first)
 
 
 def results(found: Sequence[Record], **more: object) -> Results:
-    """Of the two tasks."""
+    """Returns results for the two tasks."""
     return Results(found, problem=ProblemInfo.named(TASKS), **more)  # type: ignore[arg-type]

@@ -120,7 +120,7 @@ class ThreeTasksOnly(Gradient):
 
 
 @pytest.mark.parametrize(
-    ("estimator", "sentence"),
+    ("estimator", "message"),
     [
         (Transposed(), r"affinities \[source, target\]: for 2 sources and 3 targets the shape is \[3, 2\]"),
         (TransposedWhereSquare(), "rows are sources and columns are targets: permuting the sources must permute"),
@@ -149,11 +149,11 @@ class ThreeTasksOnly(Gradient):
         (lambda model: "lookahead", "its attributes are valid: it must be an Estimator, found str"),
     ],
 )
-def test_the_error_for_a_broken_estimator_says_what_is_wrong(estimator: Any, sentence: str) -> None:
-    with pytest.raises(FailedChecks, match=sentence):
+def test_the_error_for_a_broken_estimator_says_what_is_wrong(estimator: Any, message: str) -> None:
+    with pytest.raises(FailedChecks, match=message):
         check_estimator(estimator)
 
 
-def test_an_unknown_name_is_refused_as_a_meter_does() -> None:
+def test_an_unknown_name_is_rejected_as_by_a_meter() -> None:
     with pytest.raises(ValueError, match="`name` must be a known estimator"):
         check_estimator("no such estimator")

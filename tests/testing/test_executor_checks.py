@@ -147,7 +147,7 @@ def test_user_defined_executors_pass_the_checks(executor: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("executor", "sentence"),
+    ("executor", "message"),
     [
         (DropsANetwork(), "every chunk is returned once.*: one, three missing from a chunk of 3 networks"),
         (DropsAChunk(), "every chunk is returned once.*: a chunk of 3 networks was returned 0 times"),
@@ -168,8 +168,8 @@ def test_user_defined_executors_pass_the_checks(executor: Any) -> None:
         (HasNoMap(), "it has `start`, `map` and `stop`: raised InvalidInput: `executor` must be a known executor"),
     ],
 )
-def test_the_error_for_a_broken_executor_says_what_is_wrong(executor: Any, sentence: str) -> None:
-    with pytest.raises(FailedChecks, match=sentence):
+def test_the_error_for_a_broken_executor_says_what_is_wrong(executor: Any, message: str) -> None:
+    with pytest.raises(FailedChecks, match=message):
         check_executor(executor)
 
 

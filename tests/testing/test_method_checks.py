@@ -163,7 +163,7 @@ def test_a_user_defined_method_passes_the_checks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "sentence"),
+    ("method", "message"),
     [
         (ServesTwice, "every task is served exactly once: with 2 tasks, budget None and seed 0, 'one' is served by 2"),
         (LeavesOut, "every task is served exactly once: with 2 tasks, budget None and seed 0, 'one' is served by 0"),
@@ -186,8 +186,8 @@ def test_a_user_defined_method_passes_the_checks() -> None:
         (NotAMethod, "the factory must return a Method, found NotAMethod"),
     ],
 )
-def test_the_error_for_a_broken_method_says_what_is_wrong(method: Any, sentence: str) -> None:
-    with pytest.raises(FailedChecks, match=sentence):
+def test_the_error_for_a_broken_method_says_what_is_wrong(method: Any, message: str) -> None:
+    with pytest.raises(FailedChecks, match=message):
         check_method(method)
 
 
@@ -211,8 +211,8 @@ def test_one_error_lists_all_failed_checks() -> None:
     assert isinstance(caught.value, AssertionError)
     first, *others = str(caught.value).splitlines()
     assert first == f"method 'both' fails {len(caught.value.failures)} checks:"
-    assert others == [f"- {sentence}" for sentence in caught.value.failures]
-    assert {sentence.partition(":")[0] for sentence in caught.value.failures} == {
+    assert others == [f"- {message}" for message in caught.value.failures]
+    assert {message.partition(":")[0] for message in caught.value.failures} == {
         "every task is served exactly once",
         "`Decision.about` is JSON",
         "impossible options are rejected",

@@ -156,7 +156,7 @@ def fails() -> Problem:
 
 
 @pytest.mark.parametrize(
-    ("problem", "sentence"),
+    ("problem", "message"),
     [
         (overlapping, "no row is in two parts: 100% of the rows of `val` are also in `train`"),
         (half_overlapping, "no row is in two parts: 50% of the rows of `val` are also in `train`"),
@@ -176,17 +176,17 @@ def fails() -> Problem:
         (lambda: "faces", "it can be loaded: the loader must return a Problem, found str"),
     ],
 )
-def test_the_error_for_a_broken_problem_says_what_is_wrong(problem: Any, sentence: str) -> None:
-    with pytest.raises(FailedChecks, match=sentence):
+def test_the_error_for_a_broken_problem_says_what_is_wrong(problem: Any, message: str) -> None:
+    with pytest.raises(FailedChecks, match=message):
         check_problem(problem)
 
 
-def test_ids_in_two_parts_are_named() -> None:
+def test_the_error_names_ids_in_two_parts() -> None:
     with pytest.raises(FailedChecks, match="`train` and `val` have 1 ids in common, such as 'b'"):
         check_problem(arrays(), ids={"train": "ab", "val": "bc", "test": "d"})
 
 
-def test_rows_that_are_equal_by_chance_are_no_overlap() -> None:
+def test_rows_that_are_equal_by_chance_are_not_an_overlap() -> None:
     draw = np.random.default_rng(0)
     inputs = draw.integers(0, 2, size=(300, 2)).astype(float)
     targets = inputs.sum(1, keepdims=True)

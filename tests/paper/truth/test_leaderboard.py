@@ -79,7 +79,7 @@ def test_a_meter_estimator_is_measured_while_all_tasks_train() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"budgets": 3}, r"`budgets` must be a list, found 3; write \[3\]"),
         ({"budgets": "23"}, "`budgets` must be a list, found '23'"),
@@ -89,6 +89,6 @@ def test_a_meter_estimator_is_measured_while_all_tasks_train() -> None:
         ({"seeds": 0}, "`seeds` must be a positive integer, found 0"),
     ],
 )
-def test_invalid_arguments_are_errors(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_arguments_are_errors(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         leaderboard(**{"tables": ["nhanes"], **given})

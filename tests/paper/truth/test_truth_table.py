@@ -1,4 +1,4 @@
-"""Truth tables: what a grouping brings is a look-up, the same after a file as before."""
+"""Truth tables: the change of a grouping is a look-up, and saving keeps the table."""
 
 import itertools
 from pathlib import Path
@@ -21,7 +21,7 @@ from tagalong_paper.truth.estimates import correlation
 TASKS = ("age", "ill", "fit")
 
 
-def drawn(seeds: int = 3) -> TruthTable:
+def random_table(seeds: int = 3) -> TruthTable:
     draw = np.random.default_rng(0)
     inside = subset_members(len(TASKS))
 
@@ -46,7 +46,7 @@ def drawn(seeds: int = 3) -> TruthTable:
 
 
 def test_a_file_holds_the_table_to_its_rounding(tmp_path: Path) -> None:
-    table = drawn()
+    table = random_table()
     table.save(tmp_path / "drawn.npz")
     again = TruthTable.load(tmp_path / "drawn.npz")
     assert (again.tasks, again.fractions, again.about) == (table.tasks, table.fractions, table.about)
@@ -58,7 +58,7 @@ def test_a_file_holds_the_table_to_its_rounding(tmp_path: Path) -> None:
 
 
 def test_the_change_of_a_grouping_is_the_mean_of_ratios() -> None:
-    table = drawn()
+    table = random_table()
     serves = {"age": {"age", "ill"}, "ill": {"age", "ill"}, "fit": set(TASKS)}
     ratios = [
         np.exp(table.test[seed, table.place(serves[task]), column] - table.test[seed, -1, column])
@@ -69,8 +69,8 @@ def test_the_change_of_a_grouping_is_the_mean_of_ratios() -> None:
     assert table.change(dict.fromkeys(TASKS, TASKS)) == 0
 
 
-def test_effects_are_what_a_slow_loop_says() -> None:
-    table = drawn()
+def test_effects_equal_a_slow_loop() -> None:
+    table = random_table()
     logs = table.test.mean(0)
     pairs, joining = pair_gains(table), marginal_effects(table)
     for i, j in itertools.permutations(range(3), 2):
@@ -83,8 +83,8 @@ def test_effects_are_what_a_slow_loop_says() -> None:
     assert correlation(pairs + np.arange(3), pairs) == pytest.approx(1)
 
 
-def test_the_backend_gives_what_the_table_has() -> None:
-    table = drawn()
+def test_the_backend_returns_the_losses_of_the_table() -> None:
+    table = random_table()
     backend = TruthBackend(table)
     whole, pair = backend.job(["ill"], 1), backend.job(["age", "ill"], 2)
     early = backend.early_job(pair, 250)
@@ -107,7 +107,7 @@ def test_methods_decide_from_a_shipped_table() -> None:
 
 
 @pytest.mark.parametrize("name", truth_names())
-def test_tables_that_are_shipped_are_whole(name: str) -> None:
+def test_shipped_tables_are_complete(name: str) -> None:
     table = load_truth(name)
     inside = table.subsets
     assert np.isfinite(table.val[..., inside]).all()
@@ -117,6 +117,6 @@ def test_tables_that_are_shipped_are_whole(name: str) -> None:
     assert set(table.costs) == set(table.affinities) | set(table.predictions)
 
 
-def test_an_unknown_table_is_refused_with_what_there_is() -> None:
+def test_the_error_for_an_unknown_table_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"`name` must be a truth table, found 'nhanse'; did you mean 'nhanes'"):
         load_truth("nhanse")

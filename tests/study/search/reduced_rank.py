@@ -1,7 +1,7 @@
-"""Networks that are trained in no time: reduced-rank regressions, real learners of drawn data.
+"""Networks that train instantly: reduced-rank regressions on random data.
 
-A linear encoder of a few units that several tasks share, at its optimum, is a reduced-rank regression. The luck of a
-seed is which rows are left out of training for all its networks, the luck of a network a few more of its own.
+The optimum of a linear encoder of a few units that several tasks share is a reduced-rank regression. The noise of a
+seed is which rows all its networks leave out of training; the noise of a network is a few more rows that it leaves out.
 """
 
 import math
@@ -21,12 +21,12 @@ WORLDS = ("shuffled", "independent", "twins", "conflict")
 
 @dataclass(eq=False)
 class World(Backend):
-    """Drawn data of a kind.
+    """Random data of one kind.
 
     - shuffled: labels have nothing to do with the inputs.
-    - independent: every task is a function of its own, and the encoder wide enough for all.
-    - twins: all tasks are one function.
-    - conflict: two groups of tasks want different directions of an encoder of one unit.
+    - independent: every task is a different function, and the encoder is wide enough for all of them.
+    - twins: all tasks are the same function.
+    - conflict: two groups of tasks need different directions of an encoder of one unit.
 
     Attributes:
         kind: one of `WORLDS`.
@@ -55,7 +55,7 @@ class World(Backend):
         return {job: self._result(job) for job in jobs}
 
     def _result(self, job: Job) -> NetworkResult:
-        """What a network shows on validation rows and their halves."""
+        """Returns the losses of a network on the validation rows and their halves."""
         rows = self.losses_of_rows(job.tasks, job.seed, 1)
         halves = {task: (float(rows[::2, j].mean()), float(rows[1::2, j].mean())) for j, task in enumerate(job.tasks)}
         val = {task: Score(float(np.mean(pair)), math.nan) for task, pair in halves.items()}
@@ -68,7 +68,7 @@ class World(Backend):
         raise NotImplementedError
 
     def losses_of_rows(self, tasks: Sequence[str], seed: int, part: int) -> np.ndarray:
-        """[rows, tasks of the network], on the validation (1) or test (2) rows."""
+        """Returns losses [rows, tasks of the network] on the validation (1) or test (2) rows."""
         columns = [j for j, task in enumerate(self.tasks) if task in tasks]
         there = np.random.default_rng([seed, 0]).random(self.rows[0]) < 0.8
         there &= np.random.default_rng([seed, *map(ord, "".join(sorted(tasks)))]).random(len(there)) < 0.95
@@ -79,7 +79,7 @@ class World(Backend):
         return (self.inputs[part] @ weights @ kept.T @ kept - self.targets[part][:, columns]) ** 2
 
     def change(self, serves: dict[str, frozenset[str]], seeds: Sequence[int]) -> float:
-        """The change on test rows against all together."""
+        """Returns the change on test rows relative to one network for all tasks."""
         changes = []
         for seed in seeds:
             together = self.losses_of_rows(self.tasks, seed, 2).mean(0)

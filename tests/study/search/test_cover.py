@@ -1,4 +1,4 @@
-"""The quick solver against enumeration."""
+"""The fast solver for covers, compared with enumeration."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from tagalong.study.search.recommendation import cover, served_by
 
 
 @given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 3))
-def test_the_networks_are_nearly_those_of_enumeration(seed: int, tasks: int, budget: int) -> None:
+def test_covers_are_nearly_as_good_as_those_of_enumeration(seed: int, tasks: int, budget: int) -> None:
     draw = np.random.default_rng(seed)
     inside = (np.arange(2**tasks - 1, 0, -1)[:, None] >> np.arange(tasks) & 1).astype(bool)
     values = np.where(inside, draw.normal(size=inside.shape), np.inf)

@@ -1,4 +1,4 @@
-"""The search: what it may spend, what it tries, and that it does not depend on names or scales."""
+"""The search: what it spends and tries, and that it does not depend on task names or loss scales."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from tagalong.study.search import SearchSettings, Trial, search
 from tagalong.study.search.beliefs import Beliefs, TrialArrays
 
 
-class Counting(World):
+class CountingWorld(World):
     """Counts the networks that are requested."""
 
     def __init__(self, *world: Any, **options: Any) -> None:
@@ -33,7 +33,7 @@ def trial_of(job: Job) -> Trial:
 @pytest.mark.parametrize("screen", [None, 0.25])
 @pytest.mark.parametrize("effort", [1, 5, 23.5])
 def test_the_effort_is_never_exceeded_and_nothing_is_trained_twice(effort: float, screen: float | None) -> None:
-    backend = Counting("conflict", 0)
+    backend = CountingWorld("conflict", 0)
     found = search(backend, [2, 3], effort, [0, 1], spent=0.3, settings=SearchSettings(screen=screen))
     assert found.spent <= effort + 0.31
     assert found.spent == pytest.approx(0.3 + sum(trial.fraction for trial in backend.trained))
@@ -42,14 +42,14 @@ def test_the_effort_is_never_exceeded_and_nothing_is_trained_twice(effort: float
     assert all(len(found.chosen[budget].networks) <= budget for budget in (2, 3))
 
 
-def test_the_same_search_again_asks_the_same() -> None:
-    first, second = Counting("conflict", 1), Counting("conflict", 1)
+def test_repeating_a_search_requests_the_same_networks() -> None:
+    first, second = CountingWorld("conflict", 1), CountingWorld("conflict", 1)
     assert search(first, [2], 15, [0, 1]).chosen == search(second, [2], 15, [0, 1]).chosen
     assert first.trained == second.trained
 
 
-def test_every_subset_is_trained_where_the_effort_allows() -> None:
-    backend = Counting("twins", 0, tasks=("a", "b", "c"))
+def test_every_subset_is_trained_if_the_effort_allows_it() -> None:
+    backend = CountingWorld("twins", 0, tasks=("a", "b", "c"))
     search(backend, [2], 20, [0, 1])
     assert {(trial.tasks, trial.seed) for trial in backend.trained} >= {
         (frozenset(some), seed) for some in ("a", "b", "c", "ab", "ac", "bc", "abc") for seed in (0, 1)
@@ -58,13 +58,13 @@ def test_every_subset_is_trained_where_the_effort_allows() -> None:
 
 @pytest.mark.parametrize(("effort", "seeds"), [(8.1, 1), (14.1, 2)])
 def test_networks_of_all_tasks_count_once_among_the_subsets(effort: float, seeds: int) -> None:
-    backend = Counting("twins", 0, tasks=("a", "b", "c"))
+    backend = CountingWorld("twins", 0, tasks=("a", "b", "c"))
     search(backend, [2], effort, range(seeds), spent=0.1)
     assert len(backend.trained) == 7 * seeds
 
 
-def test_proposals_have_a_network_of_all_tasks_with_the_same_seed_to_be_compared_with() -> None:
-    backend = Counting("conflict", 0)
+def test_every_proposal_has_a_network_of_all_tasks_with_the_same_seed_to_compare_with() -> None:
+    backend = CountingWorld("conflict", 0)
     search(backend, [2], 8, [0, 1, 2])
     everything = frozenset(backend.tasks)
     assert {trial.seed for trial in backend.trained} == {
@@ -72,8 +72,8 @@ def test_proposals_have_a_network_of_all_tasks_with_the_same_seed_to_be_compared
     }
 
 
-def test_an_effort_beyond_every_subset_goes_into_further_seeds() -> None:
-    backend = Counting("twins", 0, tasks=("a", "b", "c"))
+def test_effort_left_after_all_subsets_goes_into_more_seeds() -> None:
+    backend = CountingWorld("twins", 0, tasks=("a", "b", "c"))
     assert search(backend, [2], 12, [0, 1, 2]).spent == 12
     assert search(backend, [2], 100, [0, 1, 2]).spent == 7 * 3
 
@@ -84,7 +84,7 @@ def test_many_tasks_are_searched_without_all_their_subsets() -> None:
     assert found.expected < 0
 
 
-def test_what_is_known_of_a_network_that_was_trained_is_near_what_it_showed() -> None:
+def test_estimates_for_trained_networks_are_close_to_their_results() -> None:
     draw = np.random.default_rng(0)
     inside = (np.arange(15, 0, -1)[:, None] >> np.arange(4) & 1).astype(bool)
     effects = -0.05 * (~inside).sum(1)[:, None] + 0.001 * draw.normal(size=inside.shape)
@@ -107,8 +107,8 @@ def test_the_order_of_tasks_and_the_scale_of_losses_do_not_matter() -> None:
     np.testing.assert_allclose(other, one[:, order], atol=1e-6)
 
 
-class Wild(Counting):
-    """Networks without the first task diverge, with odd seeds; an early look at all tasks may, too."""
+class DivergingWorld(CountingWorld):
+    """Networks without the first task diverge for odd seeds; optionally, the early look at all tasks does too."""
 
     def __init__(self, *world: Any, early: bool = False) -> None:
         super().__init__(*world)
@@ -116,31 +116,31 @@ class Wild(Counting):
 
     def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
         results = super().find_results(jobs, what)
-        return {job: diverged(one) if self.is_lost(trial_of(job)) else one for job, one in results.items()}
+        return {job: as_diverged(one) if self.diverges(trial_of(job)) else one for job, one in results.items()}
 
-    def is_lost(self, trial: Trial) -> bool:
+    def diverges(self, trial: Trial) -> bool:
         if trial.tasks == frozenset(self.tasks):
             return self.early and trial.fraction < 1 and trial.seed == 1
         return trial.seed % 2 == 1 and self.tasks[0] not in trial.tasks
 
 
-def diverged(result: NetworkResult) -> NetworkResult:
+def as_diverged(result: NetworkResult) -> NetworkResult:
     return replace(result, best_epoch=-1, halves={})
 
 
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("screen", [None, 0.25])
 @pytest.mark.parametrize("effort", [4, 23.5, 60])
-def test_what_diverged_is_paid_for_tried_no_more_and_never_chosen(
+def test_diverged_networks_count_as_spent_and_are_never_retried_or_chosen(
     effort: float, screen: float | None, early: bool
 ) -> None:
-    backend = Wild("conflict", 0, early=early)
+    backend = DivergingWorld("conflict", 0, early=early)
     found = search(backend, [2, 3], effort, [0, 1, 2, 3], settings=SearchSettings(screen=screen))
     assert found.spent == pytest.approx(sum(trial.fraction for trial in backend.trained))
     assert found.spent <= effort
     assert len(set(backend.trained)) == len(backend.trained)
     assert [trial for step in found.steps for trial in step.results] == backend.trained
-    lost = {trial.tasks: at for at, trial in enumerate(backend.trained) if backend.is_lost(trial)}
+    lost = {trial.tasks: at for at, trial in enumerate(backend.trained) if backend.diverges(trial)}
     lost.pop(frozenset(backend.tasks), None)
     assert lost or effort < 20
     step_of = [number for number, step in enumerate(found.steps) for _ in step.results]
@@ -152,13 +152,13 @@ def test_what_diverged_is_paid_for_tried_no_more_and_never_chosen(
         assert set(chosen.serves) == set(backend.tasks)
 
 
-def test_the_search_finds_what_is_left_where_all_else_diverges() -> None:
-    class OnlyTogether(Counting):
+def test_the_search_finds_the_networks_that_do_not_diverge() -> None:
+    class OnlyAllTogetherConverges(CountingWorld):
         def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
             results = super().find_results(jobs, what)
-            return {job: one if job.tasks == self.tasks else diverged(one) for job, one in results.items()}
+            return {job: one if job.tasks == self.tasks else as_diverged(one) for job, one in results.items()}
 
-    backend = OnlyTogether("conflict", 0, tasks=("a", "b", "c"))
+    backend = OnlyAllTogetherConverges("conflict", 0, tasks=("a", "b", "c"))
     found = search(backend, [2], 30, [0, 1])
     assert found.chosen[2].networks == (frozenset("abc"),)
     assert found.chosen[2].expected == 0

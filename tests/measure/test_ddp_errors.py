@@ -1,4 +1,4 @@
-"""What cannot be measured among ranks is said in a sentence, on every rank, and nobody waits for the others."""
+"""What cannot be measured on several ranks raises an error on every rank, and no rank waits for the others."""
 
 import os
 import pickle
@@ -78,7 +78,7 @@ CASES: list[Callable[..., None]] = [
     flattened,
     checked_early,
 ]
-SAID = {
+EXPECTED = {
     "broken": ("must return a dict", "on another rank"),
     "unrepeatable": ("cannot be repeated", "on another rank"),
     "other_tasks": ("`tasks` differ between ranks",) * 2,
@@ -90,32 +90,32 @@ SAID = {
 }
 
 
-def refusals(rank: int) -> dict[str, str]:
+def error_messages(rank: int) -> dict[str, str]:
     batch = next(parallel.batches(rank, 2))
-    said = {}
+    messages = {}
     for case in CASES:
         try:
-            case(rank, parallel.wrapped(parallel.network()), batch)
+            case(rank, parallel.wrap(parallel.network()), batch)
         except (ValueError, RuntimeError) as error:
-            said[case.__name__] = str(error)
+            messages[case.__name__] = str(error)
         dist.barrier()
-    return said
+    return messages
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
-    return on_ranks(2, tmp_path_factory.mktemp("ranks"), refusals)
+    return on_ranks(2, tmp_path_factory.mktemp("ranks"), error_messages)
 
 
 @pytest.mark.parametrize("case", [case.__name__ for case in CASES])
-def test_every_rank_says_why(ranks: list[dict[str, str]], case: str) -> None:
-    for rank, expected in enumerate(SAID[case]):
+def test_every_rank_raises_the_error(ranks: list[dict[str, str]], case: str) -> None:
+    for rank, expected in enumerate(EXPECTED[case]):
         assert expected in ranks[rank][case]
 
 
-def runs_out(rank: int, folder: str) -> str:
-    """The second rank has one batch less, and ends."""
-    model = parallel.wrapped(parallel.network(), broadcast_buffers=False)
+def run_out_of_batches(rank: int, folder: str) -> str:
+    """The second rank has one batch fewer and stops early."""
+    model = parallel.wrap(parallel.network(), broadcast_buffers=False)
     meter = meter_of(model, tasks=parallel.TASKS)
     batch = next(parallel.batches(rank, 2))
     meter(lambda: parallel.losses(model, batch))
@@ -124,13 +124,13 @@ def runs_out(rank: int, folder: str) -> str:
         os._exit(0)
     try:
         meter(lambda: parallel.losses(model, batch))
-        said = "nothing"
+        message = "nothing"
     except RuntimeError as error:
-        said = str(error)
-    Path(folder, "0.pickle").write_bytes(pickle.dumps(said))
+        message = str(error)
+    Path(folder, "0.pickle").write_bytes(pickle.dumps(message))
     os._exit(0)
 
 
-def test_a_rank_that_runs_out_of_batches_is_missed_with_a_sentence(tmp_path: Path) -> None:
-    said, _ = on_ranks(2, tmp_path, runs_out, str(tmp_path))
-    assert "same number of batches" in said
+def test_the_error_says_that_another_rank_ran_out_of_batches(tmp_path: Path) -> None:
+    message, _ = on_ranks(2, tmp_path, run_out_of_batches, str(tmp_path))
+    assert "same number of batches" in message

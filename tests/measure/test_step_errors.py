@@ -1,4 +1,4 @@
-"""Optimisers and embeddings that cannot be measured are refused before training, with a sentence."""
+"""Optimisers and embeddings that cannot be measured raise an error before training."""
 
 from typing import Any
 
@@ -12,20 +12,20 @@ from tagalong import AffinityMeter
 from tagalong.measure.steps import check_ownership, read_optimizers
 
 
-def test_lbfgs_is_refused() -> None:
+def test_lbfgs_is_rejected() -> None:
     encoder = nn.Linear(3, 2)
     with pytest.raises(ValueError, match=r"`optimizer` is LBFGS.*use `update='sgd'` with a learning rate `lr`"):
         AffinityMeter(encoder, LBFGS(encoder.parameters()))
 
 
-def test_sparse_adam_is_refused() -> None:
+def test_sparse_adam_is_rejected() -> None:
     encoder = nn.Linear(3, 2)
     with pytest.raises(ValueError, match=r"`optimizer` is SparseAdam.*leave the sparse embeddings out of `shared`"):
         AffinityMeter(encoder, SparseAdam(list(encoder.parameters())))
 
 
 @pytest.mark.parametrize("kind", [k for k in dense_optimizers() if "differentiable" in k.__init__.__annotations__])
-def test_differentiable_is_refused(kind: type[Optimizer]) -> None:
+def test_differentiable_is_rejected(kind: type[Optimizer]) -> None:
     encoder = nn.Linear(3, 2)
     optimizer = kind(encoder.parameters(), differentiable=True)  # type: ignore[call-arg]
     with pytest.raises(
@@ -34,22 +34,22 @@ def test_differentiable_is_refused(kind: type[Optimizer]) -> None:
         AffinityMeter(encoder, optimizer)
 
 
-def test_all_optimizers_are_judged_at_once() -> None:
+def test_one_error_lists_all_unsupported_optimizers() -> None:
     encoder = nn.Linear(3, 2)
-    refused: list[Optimizer] = [
+    unsupported: list[Optimizer] = [
         LBFGS([encoder.weight]),
         SGD([{"params": [encoder.bias], "differentiable": True}], lr=0.1),
     ]
     with pytest.raises(ValueError, match=r"(?s)^several problems:\n.*LBFGS.*\n.*differentiable=True"):
-        read_optimizers(refused)
+        read_optimizers(unsupported)
 
 
-def test_what_is_no_optimizer_is_named() -> None:
+def test_the_error_names_what_is_not_an_optimizer() -> None:
     with pytest.raises(ValueError, match=r"`optimizer` must be a torch.optim.Optimizer.*found dict"):
         read_optimizers([{}])  # type: ignore[list-item]
 
 
-def test_no_one_and_several_optimizers_are_accepted() -> None:
+def test_zero_one_and_several_optimizers_are_accepted() -> None:
     parameters = parameters_for(SGD, torch.float32)
     one, other = SGD(parameters[:1], lr=0.1), Adam(parameters[1:])
     assert read_optimizers(None) == []
@@ -57,7 +57,7 @@ def test_no_one_and_several_optimizers_are_accepted() -> None:
     assert read_optimizers(o for o in (one, other)) == [one, other]
 
 
-def test_parameter_in_two_optimizers_is_refused() -> None:
+def test_parameter_in_two_optimizers_is_rejected() -> None:
     encoder = nn.Linear(3, 2)
     optimizers = [SGD(encoder.parameters(), lr=0.1), Adam([encoder.weight])]
     with pytest.raises(
@@ -66,26 +66,26 @@ def test_parameter_in_two_optimizers_is_refused() -> None:
         AffinityMeter(encoder, optimizers)
 
 
-def test_head_in_two_optimizers_is_none_of_our_business() -> None:
+def test_a_head_may_be_in_two_optimizers() -> None:
     encoder, head = nn.Linear(3, 2), nn.Linear(2, 1)
     check_ownership(list(encoder.parameters()), [SGD([*encoder.parameters(), head.bias], lr=0.1), Adam([head.bias])])
 
 
-def test_optimizer_of_other_parameters_is_refused() -> None:
+def test_optimizer_of_other_parameters_is_rejected() -> None:
     encoder, head = nn.Linear(3, 2), nn.Linear(2, 1)
     with pytest.raises(ValueError, match="`optimizer` holds none of the shared parameters"):
         AffinityMeter(encoder, SGD(head.parameters(), lr=0.1))
 
 
 @pytest.mark.parametrize("embedding", [nn.Embedding, nn.EmbeddingBag])
-def test_sparse_embedding_inside_a_shared_module_is_refused(embedding: type[nn.Embedding]) -> None:
+def test_sparse_embedding_inside_a_shared_module_is_rejected(embedding: type[nn.Embedding]) -> None:
     encoder = nn.Sequential(embedding(5, 3, sparse=True), nn.Linear(3, 2))
     with pytest.raises(ValueError, match=r"embedding with sparse gradients \(0\).*sparse=False"):
         AffinityMeter(encoder, SGD(encoder.parameters(), lr=0.1))
 
 
 @pytest.mark.parametrize("estimator", ["lookahead", "gradient", "cosine"])
-def test_sparse_embedding_given_as_a_parameter_is_refused_at_the_first_measurement(estimator: Any) -> None:
+def test_sparse_embedding_given_as_a_parameter_is_rejected_at_the_first_measurement(estimator: Any) -> None:
     embedding, heads = nn.Embedding(5, 3, sparse=True), {t: nn.Linear(3, 1) for t in "ab"}
     meter = AffinityMeter([embedding.weight], SGD([embedding.weight], lr=0.1), estimator=estimator)
     rows = torch.tensor([0, 2, 2])
