@@ -52,6 +52,7 @@ DOORS = (  # those of 523576c that are gone are still listed: what they exported
     "tagalong.study",
     "tagalong.study.methods",
     "tagalong.study.search",
+    "tagalong.tabular",
     "tagalong.testing",
     "tagalong.truth",
     "tagalong_paper",
