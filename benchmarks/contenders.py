@@ -92,9 +92,9 @@ def _make_metered_step(setup: TrainingSetup, *, held_out: bool = False, **settin
 def make_contenders(setups: SetupFactory) -> Iterator[Contender]:
     """Yields the plain step first. Floors count a forward pass as 1/3 of a plain step, and a backward pass as 2/3."""
     n = len(setups.tasks)
-    plain, kept, usual = setups.make(), setups.make(), setups.make()
+    plain, keeping, usual = setups.make(), setups.make(), setups.make()
     yield Contender(PLAIN, partial(plain_step, plain.closure, plain.optimizer), 1.0)
-    step = partial(plain_step, kept.closure, kept.optimizer, retain_graph=True)
+    step = partial(plain_step, keeping.closure, keeping.optimizer, retain_graph=True)
     yield Contender(GRAPH_KEPT, step, timed=False)
     step = partial(usual_measured_step, usual.closure, usual.optimizer, usual.shared, LR)
     yield Contender(USUAL, step, (3 + 3 * n) / 3)

@@ -1,4 +1,4 @@
-"""How exact affinities are in float32, and with convolutions rounded to TF32, against float64 (see the README here)."""
+"""The error of affinities in float32 and with TF32 convolutions, compared with float64 (see the README)."""
 
 import argparse
 import copy
@@ -101,7 +101,7 @@ def main() -> None:
         progress(f"epoch {epoch + 1} of {options.epochs}")
         training.run_epoch()
         rows.append(compare_precisions(problem, training, options.batches))
-    where = torch.cuda.get_device_name() if options.device.startswith("cuda") else "CPU, where there is no TF32"
+    where = torch.cuda.get_device_name() if options.device.startswith("cuda") else "CPU, which has no TF32"
     recipe = f"batches of {problem.recipe.batch_size}, learning rate {problem.recipe.lr:g}"
     print(f"{where}; torch {torch.__version__}; {options.faces} faces of {options.pixels} pixels; {recipe}\n")
     print(table(COLUMNS, rows))

@@ -13,9 +13,9 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch reads it when it is imp
 import torch
 
 from contenders import GRAPH_KEPT, LR, MOMENTUM, PLAIN, USUAL, Contender, SetupFactory, make_contenders
-from gauges import measure_peak_bytes, time_step
 from markdown import progress, table
 from networks import ENCODERS, SATURATING_BATCH
+from profiling import measure_peak_bytes, time_step
 
 TOLERANCE = 1.1
 COLUMNS = (
