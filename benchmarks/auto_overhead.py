@@ -32,12 +32,12 @@ def main() -> None:
             continue
         n = len(problem.names)
         settings = {**METER, "every": every(n)}
-        affinities = [
+        found = [
             train(problem, Job(problem.names, seed), device=options.device, meter=settings).affinity
             for seed in range(options.repetitions)
         ]
-        ratio = np.median([affinity.settings["overhead"] for affinity in affinities])
-        print(f"| {name} | {n} | {every(n)} steps | {len(affinities[0].steps)} | {ratio:.1%} |", flush=True)
+        ratio = np.median([affinity.settings["overhead"] for affinity in found])
+        print(f"| {name} | {n} | {every(n)} steps | {len(found[0].steps)} | {ratio:.1%} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Takes pictures of the figures that `tagalong paper` wrote, for the documentation.
+"""Takes pictures of figures that `tagalong paper` wrote, for the documentation.
 
     python docs/images/figures.py runs/paper-faces-full docs/images/paper main-deciding partner …
 

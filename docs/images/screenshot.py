@@ -1,4 +1,4 @@
-"""Takes a picture of a report: its top, for the README, or one of its sections, for the documentation.
+"""Takes pictures of a report: its top, for the README, or one of its sections, for the documentation.
 
     python docs/images/screenshot.py docs/sample_report.html docs/images/report.png
     python docs/images/screenshot.py docs/sample_report.html docs/images/budget.png budget
