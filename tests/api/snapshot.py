@@ -52,7 +52,6 @@ DOORS = (
     "tagalong.study",
     "tagalong.study.methods",
     "tagalong.study.search",
-    "tagalong.tabular",
     "tagalong.testing",
     "tagalong.truth",
     "tagalong_paper",
