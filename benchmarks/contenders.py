@@ -1,4 +1,4 @@
-"""The training steps to compare, plain and measured, each with its own model and optimiser."""
+"""The training steps to compare, plain and measured, each with its own model and optimizer."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Contender:
 
 @dataclass
 class TrainingSetup:
-    """A network, an optimiser, and closures over two batches."""
+    """A network, an optimizer, and closures over two batches."""
 
     network: MultiTaskNetwork
     optimizer: Optimizer
@@ -69,7 +69,7 @@ class SetupFactory:
         self._batches = [random_batch(batch, tasks, device) for _ in range(2)]
 
     def make(self, *, generic: bool = False) -> TrainingSetup:
-        """Makes a setup; if `generic`, with an optimiser for which the meter has no formula."""
+        """Makes a setup; if `generic`, with an optimizer for which the meter has no formula."""
         torch.manual_seed(0)
         network = MultiTaskNetwork(self._network, self.tasks).to(self._device)
         parameters = network.parameters()

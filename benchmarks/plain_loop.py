@@ -10,7 +10,7 @@ Closure = Callable[[], dict[str, Tensor]]
 
 
 def plain_step(closure: Closure, optimizer: Optimizer, *, retain_graph: bool = False) -> None:
-    """Runs forward, the sum of losses, backward and the optimiser step."""
+    """Runs forward, the sum of losses, backward and the optimizer step."""
     total = torch.stack(list(closure().values())).sum()
     total.backward(retain_graph=retain_graph)
     optimizer.step()

@@ -55,7 +55,7 @@ def main() -> None:
         except (FileNotFoundError, ImportError, ValueError) as error:
             print(f"{name}: skipped, {error}", flush=True)
             continue
-        work = add_linearised if options.only_linearised else make_table
+        work = add_linearized if options.only_linearised else make_table
         work(name, shrink(problem, options.tasks, options.epochs), options)
 
 
@@ -94,7 +94,7 @@ def make_table(name: str, problem: Problem, options: argparse.Namespace) -> None
     print(f"{name}: {path.name}, {path.stat().st_size / 1e6:.2f} MB, {about['seconds']} s", flush=True)
 
 
-def add_linearised(name: str, problem: Problem, options: argparse.Namespace) -> None:
+def add_linearized(name: str, problem: Problem, options: argparse.Namespace) -> None:
     """Adds the linearised estimate to an existing table, without training its networks again."""
     path = options.out / f"{name}.npz"
     table = TruthTable.load(path)

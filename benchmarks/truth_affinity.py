@@ -83,7 +83,7 @@ class _JointGainTraining(Training):
         return gain
 
     def _losses_after_step(self, inputs: Tensor, targets: Mapping[str, Tensor], places: tuple[int, ...]) -> list[float]:
-        """Returns validation losses after one optimiser step on some tasks; then restores the state."""
+        """Returns validation losses after one optimizer step on some tasks; then restores the state."""
         saved = copy.deepcopy(self.network.state_dict()), copy.deepcopy(self.optimizer.state_dict())
         losses = self.losses(inputs, targets)
         self.optimizer.zero_grad()

@@ -1,6 +1,6 @@
 """Estimates the effect of short fine-tuning on every subset of tasks, from one training of all tasks together.
 
-Outputs are linearised around the trained weights, f(x) + J(x) Δ, for changes Δ along a few hundred random directions,
+Outputs are linearized around the trained weights, f(x) + J(x) Δ, for changes Δ along a few hundred random directions,
 on a few hundred rows. Fine-tuning on some tasks is then a convex problem in a few hundred variables: one damped
 Gauss–Newton step on the sum of their training losses, where stronger damping means shorter fine-tuning. Predicting the
 validation losses of every subset then costs next to nothing.
@@ -47,7 +47,7 @@ def predict_losses(problem: Problem, network: Network, seed: int, damping: float
     parts = []
     for split in (problem.train, problem.val):
         rows = torch.randperm(len(split), generator=rng)[:ROWS]
-        outputs, slopes = _linearise(network, weights, signs, split.inputs[rows])
+        outputs, slopes = _linearize(network, weights, signs, split.inputs[rows])
         parts.append({name: (outputs[name], slopes[name], split.targets[name][rows]) for name in problem.names})
     curvatures, gradients = zip(
         *(_expand_loss(problem.task(name), *parts[0][name]) for name in problem.names), strict=True
@@ -60,7 +60,7 @@ def predict_losses(problem: Problem, network: Network, seed: int, damping: float
     return logs
 
 
-def _linearise(
+def _linearize(
     network: Network, weights: dict[str, Tensor], signs: dict[str, Tensor], inputs: Tensor
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Returns outputs [rows, outputs] by task, and their derivatives by direction [rows, outputs, directions]."""

@@ -18,7 +18,7 @@ DESCRIPTIONS = {
     "static": "Scripts and styles of the page.",
     "tables": "The truth tables.",
     "py.typed": "Tells type checkers that the package is typed.",
-    "LICENSE": "Its licence.",
+    "LICENSE": "Its license.",
     ".min.js": "The drawing library, as published.",
     ".css": "The look of the page.",
     ".csv": "Data.",
