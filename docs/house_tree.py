@@ -1,4 +1,4 @@
-"""Writes the tree of src/ into CONTRIBUTING.md: a line for each package and file, from its docstring.
+"""Writes the tree of src/ into CONTRIBUTING.md: a line for each package and file, with the first line of its docstring.
 
 python docs/house_tree.py          rewrites the tree
 python docs/house_tree.py --check  writes nothing; fails if the tree is out of date
@@ -12,13 +12,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TREE = re.compile(r"(?<=<!-- tree -->\n).*(?=<!-- end of tree -->)", re.DOTALL)
-INIT = "__init__.py"
+DOOR = "__init__.py"
 # Descriptions of files and folders without a docstring, by the end of their names.
-DESCRIPTIONS = {
+KINDS = {
     "static": "Scripts and styles of the page.",
     "tables": "The truth tables.",
     "py.typed": "Tells type checkers that the package is typed.",
-    "LICENSE": "Its license.",
+    "LICENSE": "Its licence.",
     ".min.js": "The drawing library, as published.",
     ".css": "The look of the page.",
     ".csv": "Data.",
@@ -40,40 +40,40 @@ def main(page: Path = ROOT / "CONTRIBUTING.md", source: Path = ROOT / "src") -> 
 
 def with_tree(text: str, source: Path) -> str:
     """Returns the page with the tree of this source."""
-    packages = sorted(init.parent for init in source.glob(f"*/{INIT}"))
-    tree = "\n".join(line for package in packages for line in list_folder(package))
+    packages = sorted(door.parent for door in source.glob(f"*/{DOOR}"))
+    tree = "\n".join(line for package in packages for line in lines(package))
     return TREE.sub(lambda _: f"\n{tree}\n\n", text)
 
 
-def list_folder(folder: Path, depth: int = 0) -> Iterator[str]:
-    """Yields a nested list: the folder, described by its `__init__.py`, then its content in the order of `ls`."""
-    init = folder / INIT
-    yield format_item(f"**`{folder.name}/`**", describe(init if init.exists() else folder), depth)
+def lines(folder: Path, depth: int = 0) -> Iterator[str]:
+    """Yields a nested list: the folder, described by its `__init__.py`, then its files and folders by name."""
+    door = folder / DOOR
+    yield item(f"**`{folder.name}/`**", describe(door if door.exists() else folder), depth)
     for path in sorted(folder.iterdir(), key=lambda path: path.name.lower()):
         if path.is_dir() and any(map(is_source, path.rglob("*"))):
-            yield from list_folder(path, depth + 1)
-        elif is_source(path) and path.name != INIT:
-            yield format_item(f"`{path.name}`", describe(path), depth + 1)
+            yield from lines(path, depth + 1)
+        elif is_source(path) and path.name != DOOR:
+            yield item(f"`{path.name}`", describe(path), depth + 1)
 
 
 def is_source(path: Path) -> bool:
-    """Tells whether this is a source file; compiled files stay behind when a module moves."""
+    """Returns whether this is a source file, and not bytecode, which stays when a module moves."""
     return path.is_file() and path.suffix != ".pyc"
 
 
-def format_item(name: str, text: str, depth: int) -> str:
+def item(name: str, text: str, depth: int) -> str:
     return f"{'    ' * depth}- {name}{': ' * bool(text)}{text}"
 
 
 def describe(path: Path) -> str:
-    """Returns the first line of a module's docstring or of a script's comment, or the description of other files."""
+    """Returns the first line of a docstring, the comment on the first line of a script, or what kind of file it is."""
     text = path.read_text(encoding="utf-8") if path.suffix in (".py", ".js") else ""
     comment = re.match(r"// (.*)", text)
     if comment:
         return comment[1]
     if path.suffix == ".py":
         return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
-    return next((text for end, text in DESCRIPTIONS.items() if path.name.endswith(end)), "")
+    return next((kind for end, kind in KINDS.items() if path.name.endswith(end)), "")
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 from screenshot import browser_path
 
-WINDOW = {"viewport": {"width": 960, "height": 560}}
+SIZE = {"viewport": {"width": 960, "height": 560}}
 
 
 def main(folder: str, pictures: str, *names: str) -> None:
     Path(pictures).mkdir(parents=True, exist_ok=True)
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
-        tab = browser.new_page(**WINDOW, color_scheme="light")
+        tab = browser.new_page(**SIZE, color_scheme="light")
         for name in names:
             tab.goto((Path(folder) / f"{name}.html").absolute().as_uri())
             tab.wait_for_selector(".main-svg")

@@ -23,7 +23,7 @@ def main(page: str, picture: str, section: str | None = None) -> None:
         tab = browser.new_page(**(SECTION if section else TOP), color_scheme="light")
         tab.goto(Path(page).absolute().as_uri())
         tab.wait_for_selector("#heatmap .main-svg")
-        find_drawn(tab, section).screenshot(path=picture)
+        draw_plots(tab, section).screenshot(path=picture)
         browser.close()
 
 
@@ -34,8 +34,8 @@ def browser_path() -> str:
     return found
 
 
-def find_drawn(tab: Any, section: str | None) -> Any:
-    """Returns the page, or one of its sections once its plots are drawn; collapsed details are hidden."""
+def draw_plots(tab: Any, section: str | None) -> Any:
+    """Returns the page, or one of its sections after drawing its plots, without the parts that can be unfolded."""
     if section is None:
         return tab
     found = tab.locator(f"#{section}")
