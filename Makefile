@@ -2,23 +2,24 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Threads of one worker would wait for those of the other. Without bytecode, every process that a test starts compiles
-# the package anew. Workers that steal keep the tests of a file together, and so train what they share once.
-TESTING := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
+# One thread, since the threads of two workers would wait for each other. Bytecode is kept even if the environment
+# disables it, or every process that a test starts would compile the package again.
+TEST_ENV := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
 .PHONY: help demo test versions lint format bench screenshot pictures docs clean
 help:
-	@echo "make demo        everything on a health survey: measure, group, train, compare (about two minutes)"
-	@echo "make test        install into $(VENV) if needed, run all tests"
-	@echo "make versions    the same with Python 3.10, with 3.13, and with the oldest dependencies"
-	@echo "make lint        ruff, ruff format --check, mypy --strict on src, layers and doors"
-	@echo "make format      let ruff rewrite the code"
-	@echo "make bench       run the benchmarks (minutes)"
-	@echo "make screenshot  the demo's report and its pictures for README and documentation"
-	@echo "make docs        the documentation as a site in site/, without network"
+	@echo "make demo        measure, group, train and compare on a health survey (about two minutes)"
+	@echo "make test        run all tests; the first call installs everything into $(VENV)"
+	@echo "make versions    run all tests with Python 3.10, with 3.13, and with the oldest dependencies"
+	@echo "make lint        run ruff, mypy --strict on src, and the checks of imports"
+	@echo "make format      format the code with ruff"
+	@echo "make bench       run the benchmarks (takes minutes)"
+	@echo "make screenshot  run the demo, and update its report and pictures in the documentation"
+	@echo "make pictures    update only the pictures, from the existing report"
+	@echo "make docs        build the documentation in site/, without network access"
 	@echo "make clean       remove $(VENV), site and caches"
 
-# A stamp written last: an interrupted install is done again, a finished one never.
+# The stamp is written last, so an interrupted install is repeated and a finished one is not.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
@@ -27,18 +28,19 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/tagalong demo
 
+# With worksteal, a worker keeps the tests of a file together, so networks that they share are trained once.
 test: $(READY)
-	$(TESTING) $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Other versions of Python, and the oldest dependencies that pyproject.toml allows.
 versions:
 	.ci/versions
 
 lint: $(READY)
-	$(BIN)/ruff check --no-cache .  # a module that has moved leaves the order of imports of its users stale in the cache
+	$(BIN)/ruff check --no-cache .  # the cache gives stale import orders after a module has moved
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache  # layers and doors, see pyproject.toml
+	$(BIN)/lint-imports --no-cache  # layers and doors: see pyproject.toml
 
 format: $(READY)
 	$(BIN)/ruff check --no-cache --fix .
@@ -54,19 +56,18 @@ bench: $(READY)
 	$(BIN)/python benchmarks/lookahead_precision.py --faces 3000 --pixels 12 --epochs 2 --batches 8
 	$(BIN)/python benchmarks/house.py
 
-# The demo trains for a minute or so, or uses what it trained before.
+# The demo trains for about a minute, or uses the networks of an earlier run.
 screenshot: $(READY)
 	$(BIN)/tagalong demo --fast --quiet
 	$(BIN)/tagalong report runs/demo-nhanes-fast --out docs/sample_report.html
 	$(MAKE) pictures
 
-# Of the report that is there.
 pictures: $(READY)
 	$(BIN)/python docs/images/screenshot.py docs/sample_report.html docs/images/report.png
 	for part in affinity time budget worth; do \
 	  $(BIN)/python docs/images/screenshot.py docs/sample_report.html docs/images/$$part.png $$part || exit; done
 
-# Not --quiet, which would let broken links pass. What the theme says of its end is in pyproject.toml.
+# Without --quiet, which would ignore broken links. The theme's end-of-life notice is silenced; see pyproject.toml.
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 	@echo "site/index.html"

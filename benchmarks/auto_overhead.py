@@ -1,7 +1,7 @@
-"""What measuring adds to the first training of `auto`, as a ratio within that training (see the README here).
+"""How much time measuring adds to the first training of `auto` (see the README in this folder).
 
 python benchmarks/auto_overhead.py
-python benchmarks/auto_overhead.py --data DIR          # qm9 and tox21, too
+python benchmarks/auto_overhead.py --data DIR          # also qm9 and tox21
 """
 
 import argparse
@@ -16,15 +16,15 @@ from truth_problems import PROBLEMS
 
 
 def main() -> None:
-    """Prints a line for each problem whose data are there."""
+    """Prints a row for each problem whose data is available."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("problems", nargs="*", default=list(PROBLEMS), metavar="PROBLEM")
-    parser.add_argument("--data", type=Path, help="a folder with qm9/, tox21/, nhanes.tsv")
+    parser.add_argument("--data", type=Path, help="folder with qm9/, tox21/ and nhanes.tsv")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repetitions", type=int, default=3)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print("| problem | tasks | measured every | measured steps | more time |\n|---|---|---|---|---|")
+    print("| problem | tasks | measured every | measured steps | overhead |\n|---|---|---|---|---|")
     for name in options.problems:
         try:
             problem = PROBLEMS[name](options.data)

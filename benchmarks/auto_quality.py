@@ -1,10 +1,10 @@
-"""How good is `auto`? Looked up in truth tables, without training anything (see the README here).
+"""How good are the groupings that `auto` finds? Trains nothing: results come from truth tables (see the README).
 
-    python benchmarks/auto_quality.py                      # all tables that come with the package
+    python benchmarks/auto_quality.py                      # all tables shipped with the package
     python benchmarks/auto_quality.py --repetitions 20 --efforts 20,60 --tables nhanes,faces
 
-An effort is a number of trainings, or a part of those that HOA takes with as many seeds, such as HOA/4. Every
-repetition draws three seeds to search with; what is found is judged by the test losses of all other seeds.
+An effort is a number of trainings, or a fraction of those that HOA needs with the same number of seeds, such as HOA/4.
+Each repetition draws three seeds for the search; the grouping found is judged by the test losses of all other seeds.
 """
 
 import argparse
@@ -31,25 +31,25 @@ from tagalong_paper.truth import (
 )
 
 SEARCH_SEEDS = 3
-OVERHEAD = 0.1  # of the first training, for affinities
+OVERHEAD = 0.1  # cost of measuring affinities, as a fraction of one training
 ESTIMATOR, TAG = "cosine train trimmed", "lookahead sgd train mean"
 Serves = dict[str, frozenset[str]]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One way on one table with some seeds."""
+    """One method on one table, searching with some of the seeds."""
 
     table: str
     repetition: int
-    way: str
+    method: str
     effort: str
     settings: SearchSettings
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Changes on test by budget, and what it took."""
+class CaseResult:
+    """The change of test losses for each budget, and the number of trainings spent."""
 
     case: Case
     changes: dict[int, float]
@@ -57,78 +57,80 @@ class Judged:
 
 
 def main() -> None:
-    """Prints the tables."""
+    """Runs all cases and prints one table per budget."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--tables", default=",".join(truth_names()))
-    parser.add_argument("--folder", type=Path, help="of tables that did not come with the package")
+    parser.add_argument("--folder", type=Path, help="folder with tables that are not shipped with the package")
     parser.add_argument("--repetitions", type=int, default=10)
     parser.add_argument("--efforts", default="HOA/12,20,HOA/4,60,200")
     parser.add_argument("--budgets", default="2,3")
-    parser.add_argument("--hints", default=ESTIMATOR, help="the estimator that proposes; of `tagalong leaderboard`")
+    parser.add_argument(
+        "--hints", default=ESTIMATOR, help="estimator for the first proposals, as named by `tagalong leaderboard`"
+    )
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--tune", action="store_true", help="leave one table out: settings chosen on the others")
+    parser.add_argument("--tune", action="store_true", help="leave one table out, choose settings on the others")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     start = time.perf_counter()
     efforts = options.efforts.split(",")
     names = options.tables.split(",")
     cases = [
-        Case(name, repetition, way, effort, settings)
+        Case(name, repetition, method, effort, settings)
         for name, repetition in product(names, range(options.repetitions))
-        for way, effort, settings in _ways(efforts, options.tune)
+        for method, effort, settings in _list_methods(efforts, options.tune)
     ]
     global FOLDER, BUDGETS, HINTS
     FOLDER, BUDGETS, HINTS = options.folder, tuple(int(k) for k in options.budgets.split(",")), options.hints
     with get_context("fork").Pool(options.workers) as pool:
-        found = pool.map(judged, cases, chunksize=8)
+        results = pool.map(run_case, cases, chunksize=8)
     if options.tune:
-        _print_left_out(found, names)
+        _print_leave_one_out(results, names)
     else:
         for budget in BUDGETS:
-            _print(found, names, budget)
+            _print_table(results, names, budget)
     print(f"{len(cases)} cases in {time.perf_counter() - start:.0f} s")
     if options.json:
-        lines = [{"case": str(one.case), "changes": one.changes, "spent": one.spent} for one in found]
-        options.json.write_text(json.dumps(lines, indent=1))
+        rows = [{"case": str(one.case), "changes": one.changes, "spent": one.spent} for one in results]
+        options.json.write_text(json.dumps(rows, indent=1))
 
 
 FOLDER: Path | None = None
 BUDGETS: tuple[int, ...] = (2, 3)
 HINTS = ESTIMATOR
-GRID = [  # not `caution` and `sure`: those are what keeps `auto` honest where nothing is to be gained
+GRID = [  # without `caution` and `sure`, which protect against losses where there is nothing to gain
     SearchSettings(optimism=optimism, reserved=reserved)
     for optimism, reserved in product((0.7, 1.0, 1.4), (0.15, 0.25))
 ]
-COMPARED = ("auto", "auto, no affinity", "auto, shuffled affinity", "auto, early looks")
+AUTO_VARIANTS = ("auto", "auto, no affinity", "auto, shuffled affinity", "auto, early looks")
 
 
-def _ways(efforts: Iterable[str], tune: bool) -> list[tuple[str, str, SearchSettings]]:
+def _list_methods(efforts: Iterable[str], tune: bool) -> list[tuple[str, str, SearchSettings]]:
     if tune:
         return [("exhaustive", "", SearchSettings()), *(("auto", effort, one) for effort in efforts for one in GRID)]
-    return [(way, "", SearchSettings()) for way in FIXED] + [
-        (way, e, SearchSettings()) for e in efforts for way in COMPARED
-    ]
+    baselines = [(method, "", SearchSettings()) for method in BASELINES]
+    return baselines + [(method, effort, SearchSettings()) for effort in efforts for method in AUTO_VARIANTS]
 
 
-def judged(case: Case) -> Judged:
-    """Runs one case and looks its truth up."""
-    table = _table(case.table)
-    draw = np.random.default_rng([case.repetition, 8])
-    order = draw.permutation(table.seeds).tolist()
+def run_case(case: Case) -> CaseResult:
+    """Runs one case, and looks up the true test losses of what it chose."""
+    table = _load_table(case.table)
+    rng = np.random.default_rng([case.repetition, 8])
+    order = rng.permutation(table.seeds).tolist()
     seeds, others = order[:SEARCH_SEEDS], order[SEARCH_SEEDS:]
-    if case.way.startswith("auto"):
-        hints, errors, spent = _hints(table, seeds[0], case.way, draw)
-        settings = replace(case.settings, screen=table.fractions[1]) if "early" in case.way else case.settings
-        told = {"hints": hints, "errors": errors, "spent": spent}
-        found = search(TruthBackend(table), BUDGETS, _trainings(table, case.effort), seeds, settings=settings, **told)
-        serves = {budget: chosen.serves for budget, chosen in found.chosen.items()}
-        spent = found.spent
+    if case.method.startswith("auto"):
+        hints, errors, spent = _measure_hints(table, seeds[0], case.method, rng)
+        settings = replace(case.settings, screen=table.fractions[1]) if "early" in case.method else case.settings
+        effort = _count_trainings(table, case.effort)
+        measured = {"hints": hints, "errors": errors, "spent": spent}
+        result = search(TruthBackend(table), BUDGETS, effort, seeds, settings=settings, **measured)
+        serves = {budget: chosen.serves for budget, chosen in result.chosen.items()}
+        spent = result.spent
     else:
-        serves, spent = FIXED[case.way](table, seeds)
-    return Judged(case, {budget: table.change(some, others) for budget, some in serves.items()}, spent)
+        serves, spent = BASELINES[case.method](table, seeds)
+    return CaseResult(case, {budget: table.change(chosen, others) for budget, chosen in serves.items()}, spent)
 
 
-def _trainings(table: TruthTable, effort: str) -> float:
+def _count_trainings(table: TruthTable, effort: str) -> float:
     if not effort.startswith("HOA/"):
         return float(effort)
     n = len(table.tasks)
@@ -138,7 +140,7 @@ def _trainings(table: TruthTable, effort: str) -> float:
 _tables: dict[str, TruthTable] = {}
 
 
-def _table(name: str) -> TruthTable:
+def _load_table(name: str) -> TruthTable:
     if name not in _tables:
         path = None if FOLDER is None else FOLDER / f"{name}.npz"
         _tables[name] = TruthTable.load(path) if path is not None and path.exists() else load_truth(name)
@@ -148,11 +150,11 @@ def _table(name: str) -> TruthTable:
 Hints = tuple[np.ndarray | None, np.ndarray | None, float]
 
 
-def _hints(table: TruthTable, seed: int, way: str, draw: np.random.Generator) -> Hints:
-    """Affinities of one seed as fewer measurements, worth a tenth of a training, would have given; and errors."""
-    if way == "auto, no affinity":
+def _measure_hints(table: TruthTable, seed: int, method: str, rng: np.random.Generator) -> Hints:
+    """Returns affinities of one seed, noisy as if measured for a tenth of a training, with their errors and cost."""
+    if method == "auto, no affinity":
         return None, None, 0.0
-    if HINTS in table.predictions:  # of whole networks, at their full price
+    if HINTS in table.predictions:  # these predict whole networks, at their full cost
         predicted = table.predictions[HINTS]
         hints = np.nan_to_num(marginal_effects_of(predicted[seed % len(predicted)]))
         errors, fewer, spent = np.zeros_like(hints), 1.0, table.costs[HINTS]
@@ -160,15 +162,15 @@ def _hints(table: TruthTable, seed: int, way: str, draw: np.random.Generator) ->
         measured, place = table.affinities[HINTS], seed % len(table.affinities[HINTS])
         errors = np.nan_to_num(table.errors[HINTS][place])
         fewer, spent = max(1.0, table.costs[HINTS] / OVERHEAD), OVERHEAD
-        hints = measured[place] + np.sqrt(fewer - 1) * errors * draw.normal(size=errors.shape)
-    if way == "auto, shuffled affinity":
-        off = ~np.eye(len(hints), dtype=bool)
-        hints[off] = draw.permutation(hints[off])
+        hints = measured[place] + np.sqrt(fewer - 1) * errors * rng.normal(size=errors.shape)
+    if method == "auto, shuffled affinity":
+        off_diagonal = ~np.eye(len(hints), dtype=bool)
+        hints[off_diagonal] = rng.permutation(hints[off_diagonal])
     return hints, np.sqrt(fewer) * errors, spent
 
 
 def exhaustive(table: TruthTable, seeds: list[int]) -> tuple[dict[int, Serves], float]:
-    """Every subset with every seed; chosen on validation."""
+    """Trains every subset with every seed, and chooses by validation losses."""
     logs = table.val[seeds].mean(1)
     values = np.exp(logs - logs[:, -1:]).mean(0)[::-1]
     inside = table.subsets[::-1]
@@ -184,23 +186,23 @@ def exhaustive(table: TruthTable, seeds: list[int]) -> tuple[dict[int, Serves], 
 
 
 def hoa(table: TruthTable, seeds: list[int]) -> tuple[dict[int, Serves], float]:
-    """All pairs and singles with every seed."""
+    """Trains all pairs and single tasks with every seed."""
     pairs = estimate_from_pairs(table, table.val[seeds].mean((0, 1)), 1.0)
-    return _chosen(table, pairs), pairs.cost * len(seeds)
+    return _select(table, pairs), pairs.cost * len(seeds)
 
 
 def tag(table: TruthTable, seeds: list[int]) -> tuple[dict[int, Serves], float]:
-    """The paper's affinities, of one seed, measured at every other step or so."""
+    """Uses the paper's affinities of one seed, measured at about every other step."""
     measured = table.affinities[TAG]
-    return _chosen(table, Estimate(measured[seeds[0] % len(measured)], 0.0)), 1 + table.costs[TAG]
+    return _select(table, Estimate(measured[seeds[0] % len(measured)], 0.0)), 1 + table.costs[TAG]
 
 
-def _chosen(table: TruthTable, estimate: Estimate) -> dict[int, Serves]:
+def _select(table: TruthTable, estimate: Estimate) -> dict[int, Serves]:
     groups = {budget: estimate.groups(table.tasks, budget).groups for budget in BUDGETS}
-    return {k: {task: group.trains for group in some for task in group.serves} for k, some in groups.items()}
+    return {k: {task: group.trains for group in chosen for task in group.serves} for k, chosen in groups.items()}
 
 
-FIXED: dict[str, Callable[[TruthTable, list[int]], tuple[dict[int, Serves], float]]] = {
+BASELINES: dict[str, Callable[[TruthTable, list[int]], tuple[dict[int, Serves], float]]] = {
     "exhaustive": exhaustive,
     "HOA": hoa,
     "HOA, one seed": lambda table, seeds: hoa(table, seeds[:1]),
@@ -208,30 +210,30 @@ FIXED: dict[str, Callable[[TruthTable, list[int]], tuple[dict[int, Serves], floa
 }
 
 
-def _print(found: list[Judged], names: list[str], budget: int) -> None:
-    usual = [one for one in found if one.case.settings == SearchSettings()]
-    ways = list(dict.fromkeys((one.case.way, one.case.effort) for one in usual))
+def _print_table(results: list[CaseResult], names: list[str], budget: int) -> None:
+    methods = list(dict.fromkeys((one.case.method, one.case.effort) for one in results))
     print(f"\n| k = {budget} | effort | trainings | {' | '.join(names)} | mean ± | of exhaustive |")
     print(f"|---|---|---|{'---|' * (len(names) + 2)}")
-    best = np.mean(_changes(usual, names, "exhaustive", "", budget))
-    for way, effort in ways:
-        spent = np.mean([one.spent for one in usual if (one.case.way, one.case.effort) == (way, effort)])
-        changes = _changes(usual, names, way, effort, budget)
+    best = np.mean(_changes(results, names, "exhaustive", "", budget))
+    for method, effort in methods:
+        spent = np.mean([one.spent for one in results if (one.case.method, one.case.effort) == (method, effort)])
+        changes = _changes(results, names, method, effort, budget)
         error = 100 * changes.mean(0).std(ddof=1) / np.sqrt(changes.shape[1]) if changes.shape[1] > 1 else np.nan
         cells = " | ".join(f"{100 * mean:+.2f} %" for mean in changes.mean(1))
         mean = changes.mean()
-        print(f"| {way} | {effort} | {spent:.0f} | {cells} | {100 * mean:+.2f} ± {error:.2f} % | {mean / best:.0%} |")
+        row = f"{method} | {effort} | {spent:.0f} | {cells} | {100 * mean:+.2f} ± {error:.2f} % | {mean / best:.0%}"
+        print(f"| {row} |")
 
 
-def _changes(found: list[Judged], names: list[str], way: str, effort: str, budget: int) -> np.ndarray:
-    """[tables, repetitions]"""
-    wanted = [one for one in found if (one.case.way, one.case.effort) == (way, effort)]
+def _changes(results: list[CaseResult], names: list[str], method: str, effort: str, budget: int) -> np.ndarray:
+    """Returns the changes of test losses, [tables, repetitions]."""
+    wanted = [one for one in results if (one.case.method, one.case.effort) == (method, effort)]
     return np.array([[one.changes[budget] for one in wanted if one.case.table == name] for name in names])
 
 
-def _print_left_out(found: list[Judged], names: list[str]) -> None:
-    """For each table the settings that did best on the others, and what these bring where they were not chosen."""
-    tuned = [one for one in found if one.case.way == "auto"]
+def _print_leave_one_out(results: list[CaseResult], names: list[str]) -> None:
+    """Prints, for each table, the settings that did best on the other tables, and their result on this one."""
+    tuned = [one for one in results if one.case.method == "auto"]
     efforts = list(dict.fromkeys(one.case.effort for one in tuned))
 
     def values(settings: SearchSettings, effort: str, budget: int) -> np.ndarray:
@@ -243,14 +245,14 @@ def _print_left_out(found: list[Judged], names: list[str]) -> None:
     )  # [grid, columns, tables]
     print("\n| left out | chosen on the others | " + " | ".join(f"effort {e}, k = {k}" for e, k in columns) + " |")
     print(f"|---|---|{'---|' * len(columns)}")
-    judged_on = []
+    left_out = []
     for place, name in enumerate(names):
         chosen = int(np.argmin(np.delete(means, place, axis=2).mean((1, 2)))) if len(names) > 1 else 0
-        judged_on.append(means[chosen, :, place])
-        cells = " | ".join(f"{100 * value:+.2f} %" for value in judged_on[-1])
+        left_out.append(means[chosen, :, place])
+        cells = " | ".join(f"{100 * value:+.2f} %" for value in left_out[-1])
         print(f"| {name} | optimism {GRID[chosen].optimism}, reserved {GRID[chosen].reserved} | {cells} |")
-    best = [_changes(found, names, "exhaustive", "", budget).mean() for _, budget in columns]
-    shares = " | ".join(f"{value / most:.0%}" for value, most in zip(np.mean(judged_on, axis=0), best, strict=True))
+    best = [_changes(results, names, "exhaustive", "", budget).mean() for _, budget in columns]
+    shares = " | ".join(f"{value / most:.0%}" for value, most in zip(np.mean(left_out, axis=0), best, strict=True))
     print(f"| of exhaustive | | {shares} |")
 
 

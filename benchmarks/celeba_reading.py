@@ -3,10 +3,10 @@
     python benchmarks/celeba_reading.py
     python benchmarks/celeba_reading.py --images 20000 --rows 162770
 
-Faces are drawn and written as JPEG files of CelebA's size. The floor is decoding them on all cores and nothing else;
-the cache is built by `load_problem("celeba")`'s own code, which reads, decodes, resizes, writes and records. Training
-goes through `train` itself, with batches of 256 in random order and a network that looks at one pixel in a thousand, so
-that reading is what takes the time. Needs Pillow.
+Synthetic faces are written as JPEG files of CelebA's size. The floor is the time to decode them on all cores and do
+nothing else; the cache is built by the code behind `load_problem("celeba")`, which also resizes, writes and computes
+checksums. Training calls `train` with batches of 256 in random order and a network that looks at one pixel in a
+thousand, so that most of the time is spent reading. Needs Pillow.
 """
 
 from __future__ import annotations
@@ -38,113 +38,114 @@ from tagalong_paper.celeba.files import find_images
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "paper"))
 from official_celeba import file_name, write_celeba
 
-DRAWN = 1000
+DISTINCT_IMAGES = 1000
 
 
-class Glance:
+class FewPixels:
     """Makes encoders that look at few pixels."""
 
     def __call__(self) -> nn.Module:
-        return Pixels()
+        return FewPixelsEncoder()
 
 
-class Pixels(nn.Module):
+class FewPixelsEncoder(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return images[:, :, ::32, ::32].flatten(1).float() / 255
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=10_000, help="JPEG files to decode")
-    parser.add_argument("--rows", type=int, default=60_000, help="images to train on, 12 kB each")
+    parser.add_argument("--images", type=int, default=10_000, help="number of JPEG files to decode")
+    parser.add_argument("--rows", type=int, default=60_000, help="number of images to train on, 12 kB each")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1, help="of torch, when training")
+    parser.add_argument("--threads", type=int, default=1, help="number of torch threads for training")
     parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:
-        progress(f"writing {asked.images} JPEG files")
-        write_images(Path(folder), asked.images)
-        rows = decoding(Path(folder), asked.rounds)
-        progress(f"training on {asked.rows} images")
-        rows += training(Path(folder), asked.rows, asked.rounds)
-    print(f"{cores()} cores to decode, {asked.threads} to train; medians of {asked.rounds} rounds\n")
-    print(table(list(rows[0]), [[_shown(value) for value in row.values()] for row in rows]))
-    if asked.json:
-        asked.json.write_text(json.dumps({"cores": cores(), "rows": rows}, indent=1) + "\n")
+        progress(f"writing {options.images} JPEG files")
+        write_images(Path(folder), options.images)
+        rows = measure_decoding(Path(folder), options.rounds)
+        progress(f"training on {options.rows} images")
+        rows += measure_training(Path(folder), options.rows, options.rounds)
+    print(f"{cores()} cores for decoding, {options.threads} for training; medians of {options.rounds} rounds\n")
+    print(table(list(rows[0]), [[_format(value) for value in row.values()] for row in rows]))
+    if options.json:
+        options.json.write_text(json.dumps({"cores": cores(), "rows": rows}, indent=1) + "\n")
 
 
 def write_images(data: Path, images: int) -> None:
-    """Draws some, and copies them until there are as many as wanted."""
-    write_celeba(data, min(images, DRAWN))
+    """Draws up to a thousand images, and copies them until there are enough."""
+    write_celeba(data, min(images, DISTINCT_IMAGES))
     folder = data / "img_align_celeba"
-    for number in range(DRAWN, images):
-        (folder / file_name(number)).write_bytes((folder / file_name(number % DRAWN)).read_bytes())
+    for number in range(DISTINCT_IMAGES, images):
+        original = folder / file_name(number % DISTINCT_IMAGES)
+        (folder / file_name(number)).write_bytes(original.read_bytes())
 
 
-def decoding(data: Path, rounds: int) -> list[dict[str, Any]]:
-    """The floor and the cache, in turns."""
+def measure_decoding(data: Path, rounds: int) -> list[dict[str, Any]]:
+    """Times plain decoding and building the cache, taking turns."""
     files = sorted((data / "img_align_celeba").iterdir())
     measured: dict[str, list[tuple[float, float]]] = {}
     for number in range(rounds):
         progress(f"decoding, round {number + 1} of {rounds}")
-        ways: dict[str, Callable[[], object]] = {
-            "decoding alone": lambda: _on_all_cores(decoded, files),
-            "decoding and resizing": lambda: _on_all_cores(resized, files),
-            "building the cache": lambda place=number: _build(data, data / f"cache-{place}"),
+        variants: dict[str, Callable[[], object]] = {
+            "decoding alone": lambda: _run_on_all_cores(decodes, files),
+            "decoding and resizing": lambda: _run_on_all_cores(decodes_and_resizes, files),
+            "building the cache": lambda place=number: _build_cache(data, data / f"cache-{place}"),
         }
-        for what, work in ways.items():
-            measured.setdefault(what, []).append(_timed(work))
+        for what, work in variants.items():
+            measured.setdefault(what, []).append(_time(work))
     floor = [median(seconds) for seconds in zip(*measured["decoding alone"], strict=True)]
     rows = []
     for what, times in measured.items():
-        wall, busy = (median(seconds) for seconds in zip(*times, strict=True))
-        ratios = {"× floor": wall / floor[0], "× floor, CPU": busy / floor[1]}
+        wall, cpu = (median(seconds) for seconds in zip(*times, strict=True))
+        ratios = {"× floor": wall / floor[0], "× floor, CPU": cpu / floor[1]}
         rows.append({"what": what, "images": len(files), "images a second": len(files) / wall} | ratios)
     return rows
 
 
-def _timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Seconds by the clock, and of all cores."""
+def _time(work: Callable[[], object]) -> tuple[float, float]:
+    """Returns wall-clock seconds, and CPU seconds of all cores."""
 
-    def busy() -> float:
+    def cpu_seconds() -> float:
         spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         return sum(one.ru_utime + one.ru_stime for one in spent)
 
-    before, start = busy(), time.perf_counter()
+    before, start = cpu_seconds(), time.perf_counter()
     work()
-    return time.perf_counter() - start, busy() - before
+    return time.perf_counter() - start, cpu_seconds() - before
 
 
-def _on_all_cores(read: Callable[[Path], bool], files: list[Path]) -> None:
+def _run_on_all_cores(read: Callable[[Path], bool], files: list[Path]) -> None:
     with multiprocessing.get_context("fork").Pool(cores()) as pool:
         assert sum(pool.map(read, files, chunksize=512)) == len(files)
         pool.close()
         pool.join()
 
 
-def resized(file: Path) -> bool:
+def decodes_and_resizes(file: Path) -> bool:
     return len(decode(file.read_bytes(), 64)) == 3 * 64 * 64
 
 
-def decoded(file: Path) -> bool:
+def decodes(file: Path) -> bool:
     with Image.open(io.BytesIO(file.read_bytes()), formats=("JPEG",)) as image:
         image.load()
         return image.size == (178, 218)
 
 
-def _build(data: Path, folder: Path) -> None:
+def _build_cache(data: Path, folder: Path) -> None:
     images = find_images(data)
     Cache(images, sorted(images.members), 64, folder).build()
 
 
-def training(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
-    """Epochs of `train` on a file of random images, read once before so that the system holds it."""
+def measure_training(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
+    """Times epochs of `train` on a file of random images that the operating system already has in memory."""
     path, random = folder / "rows.npy", np.random.default_rng(0)
     file = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=(rows, 3, 64, 64))
     for first in range(0, rows, 4096):
-        some = file[first : first + 4096]
-        some[:] = random.integers(0, 256, some.shape, dtype=np.uint8)
+        part = file[first : first + 4096]
+        part[:] = random.integers(0, 256, part.shape, dtype=np.uint8)
     del file
     labels = torch.from_numpy(random.integers(0, 2, rows).astype(np.float32))
     inputs = MappedTensor.open(path, "random")
@@ -155,17 +156,17 @@ def training(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
     for what, images in (("training from the file", inputs), ("training from memory", inputs.clone())):
         recipe = Recipe(batch_size=256, epochs=rounds + 1, patience=None)
         split = Split(images, {"a": labels})
-        problem = Problem("reading", (Task("a"),), split, few, few, encoder=Glance(), recipe=recipe)
+        problem = Problem("reading", (Task("a"),), split, few, few, encoder=FewPixels(), recipe=recipe)
         ends = [time.perf_counter()]
         train(problem, Job(("a",)), progress=lambda epoch, ends=ends: ends.append(time.perf_counter()))
-        measured[what] = median(np.diff(ends)[1:])  # the first one builds the network and reads the file
+        measured[what] = median(np.diff(ends)[1:])  # the first epoch also builds the network and reads the file
     return [
         {"what": what, "images": rows, "images a second": rows / seconds, "× floor": None, "× floor, CPU": None}
         for what, seconds in measured.items()
     ]
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if value > 100 else f"{value:.2f}"
     return "–" if value is None else f"{value:,}" if isinstance(value, int) else value

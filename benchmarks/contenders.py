@@ -1,4 +1,4 @@
-"""Everything that is compared with a plain training step, each with a model and an optimiser of its own."""
+"""The training steps to compare, plain and measured, each with its own model and optimizer."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,13 +23,14 @@ class Contender:
     """One way to take a training step.
 
     Attributes:
-        name: As the table has it.
-        step: Takes one full training step, with the measurement that belongs to it.
-        floor: What the arithmetic alone costs, in plain steps.
+        name: Its name in the table.
+        step: Takes one full training step, including the measurement.
+        floor: The least time that its passes need, in plain steps.
         time_target: Whether it must stay near its floor.
-        rival: Whether it does what the usual loop does, and must not be slower.
-        copies: Copies of the shared parameters that it may hold above a plain step that keeps its graph.
-        timed: Whether it is timed, or only its memory measured.
+        rival: Whether it does the same as the usual loop, and must not be slower.
+        copies: The number of copies of the shared parameters that it may hold on top of a plain step that keeps its
+            graph.
+        timed: Whether to measure its time, or only its memory.
     """
 
     name: str
@@ -42,8 +43,8 @@ class Contender:
 
 
 @dataclass
-class Bench:
-    """A network, an optimiser, and closures over two batches."""
+class TrainingSetup:
+    """A network, an optimizer, and closures over two batches."""
 
     network: MultiTaskNetwork
     optimizer: Optimizer
@@ -59,63 +60,63 @@ class Bench:
         return sum(p.nbytes for p in self.shared)
 
 
-class Benches:
-    """Makes equal benches, all on the same two batches."""
+class SetupFactory:
+    """Makes identical training setups, all on the same two batches."""
 
     def __init__(self, network: str, tasks: int, batch: int, device: torch.device) -> None:
         self._network, self._device = network, device
         self.tasks = [f"task {k}" for k in range(tasks)]
         self._batches = [random_batch(batch, tasks, device) for _ in range(2)]
 
-    def make(self, *, generic: bool = False) -> Bench:
-        """One more; `generic` with an optimiser whose step the meter has no formula for."""
+    def make(self, *, generic: bool = False) -> TrainingSetup:
+        """Makes a setup; if `generic`, with an optimizer for which the meter has no formula."""
         torch.manual_seed(0)
         network = MultiTaskNetwork(self._network, self.tasks).to(self._device)
         parameters = network.parameters()
         optimizer = RMSprop(parameters, lr=LR) if generic else SGD(parameters, lr=LR, momentum=MOMENTUM)
-        return Bench(network, optimizer, *(partial(network.losses, *batch) for batch in self._batches))
+        return TrainingSetup(network, optimizer, *(partial(network.losses, *batch) for batch in self._batches))
 
 
-def metered_step(meter: AffinityMeter, bench: Bench, *, held_out: bool) -> None:
-    meter(bench.closure, bench.held_out if held_out else None)
+def metered_step(meter: AffinityMeter, setup: TrainingSetup, *, held_out: bool) -> None:
+    meter(setup.closure, setup.held_out if held_out else None)
     meter.backward()
-    bench.optimizer.step()
-    bench.optimizer.zero_grad()
+    setup.optimizer.step()
+    setup.optimizer.zero_grad()
 
 
-def _metered(bench: Bench, *, held_out: bool = False, **settings: Any) -> Callable[[], None]:
-    meter = AffinityMeter(bench.network.encoder, bench.optimizer, every=1, **settings)
-    return partial(metered_step, meter, bench, held_out=held_out)
+def _make_metered_step(setup: TrainingSetup, *, held_out: bool = False, **settings: Any) -> Callable[[], None]:
+    meter = AffinityMeter(setup.network.encoder, setup.optimizer, every=1, **settings)
+    return partial(metered_step, meter, setup, held_out=held_out)
 
 
-def contenders(benches: Benches) -> Iterator[Contender]:
-    """All of them, the plain step first. A floor counts a forward pass as 1/3 of a plain step, a backward as 2/3."""
-    n = len(benches.tasks)
-    plain, kept, usual = benches.make(), benches.make(), benches.make()
+def make_contenders(setups: SetupFactory) -> Iterator[Contender]:
+    """Yields the plain step first. Floors count a forward pass as 1/3 of a plain step, and a backward pass as 2/3."""
+    n = len(setups.tasks)
+    plain, keeping, usual = setups.make(), setups.make(), setups.make()
     yield Contender(PLAIN, partial(plain_step, plain.closure, plain.optimizer), 1.0)
-    keeping = partial(plain_step, kept.closure, kept.optimizer, retain_graph=True)
-    yield Contender(GRAPH_KEPT, keeping, timed=False)
-    measuring = partial(usual_measured_step, usual.closure, usual.optimizer, usual.shared, LR)
-    yield Contender(USUAL, measuring, (3 + 3 * n) / 3)
-    yield from _lookahead(benches, n)
-    yield from _gradient(benches, n)
+    step = partial(plain_step, keeping.closure, keeping.optimizer, retain_graph=True)
+    yield Contender(GRAPH_KEPT, step, timed=False)
+    step = partial(usual_measured_step, usual.closure, usual.optimizer, usual.shared, LR)
+    yield Contender(USUAL, step, (3 + 3 * n) / 3)
+    yield from _lookahead(setups, n)
+    yield from _gradient(setups, n)
 
 
-def _lookahead(benches: Benches, n: int) -> Iterator[Contender]:
+def _lookahead(setups: SetupFactory, n: int) -> Iterator[Contender]:
     floor, held_out_floor = (1 + 3 * n) / 3, (2 + 3 * n) / 3
-    yield Contender("lookahead", _metered(benches.make()), floor, time_target=True, rival=True, copies=3)
-    step = _metered(benches.make(), held_out=True)
+    yield Contender("lookahead", _make_metered_step(setups.make()), floor, time_target=True, rival=True, copies=3)
+    step = _make_metered_step(setups.make(), held_out=True)
     yield Contender("lookahead, held out", step, held_out_floor, time_target=True, copies=3)
-    # Three copies and RMSprop's state, which is one more.
-    yield Contender("lookahead, RMSprop", _metered(benches.make(generic=True)), floor, copies=3 + 1)
+    # Three copies, and one more for RMSprop's state.
+    yield Contender("lookahead, RMSprop", _make_metered_step(setups.make(generic=True)), floor, copies=3 + 1)
 
 
-def _gradient(benches: Benches, n: int) -> Iterator[Contender]:
+def _gradient(setups: SetupFactory, n: int) -> Iterator[Contender]:
     floor = (1 + 2 * n) / 3
-    step = _metered(benches.make(), estimator="gradient")
+    step = _make_metered_step(setups.make(), estimator="gradient")
     yield Contender("gradient", step, floor, time_target=True, rival=True, copies=n)
-    bench = benches.make()
-    room = n * bench.shared_bytes / BLOCKS
-    step = _metered(bench, estimator="gradient", gradient_memory=room)
-    # The gradients that fit into the room, and one copy that autograd hands out before they are packed.
+    setup = setups.make()
+    memory = n * setup.shared_bytes / BLOCKS
+    step = _make_metered_step(setup, estimator="gradient", gradient_memory=memory)
+    # The gradients of one block, and the copy that autograd returns before they are packed.
     yield Contender("gradient, in blocks", step, floor, copies=n / BLOCKS + 1)

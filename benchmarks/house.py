@@ -1,30 +1,31 @@
-"""Counts the house: its files, what a command passes on its way, imports past doors, cycles. The rules:
+"""Counts files, the code that a command runs through, imports past doors, and import cycles of a checkout. The rules:
 
 Files are the `.py` files under `src/`. Statements are `ast.stmt` nodes, nested ones included, without docstrings. Lines
 include blank ones. The importers of a file are the other files under `src/` with an import statement for it: at the
 top, in a function or under TYPE_CHECKING.
 
-Visits are counted by a profile hook in a separate process, once for each piece of work in `house_probe.WORK`. Functions
-are the distinct code objects of files under `src/` that are called: `def`, lambdas and generator expressions, but not
-the bodies of modules and classes, nor comprehensions, which Python 3.12 inlines. Files are those that hold such a
-function, depth is the largest number of such calls on the stack. The hook is set after the import of what is called
-(for a command, `tagalong.cli`). Other processes do not count. Where timing decides, a run may visit a function or two
-more or less.
+Visits are counted by a profile hook in a separate process, once for each workload in `house_probe.WORKLOADS`.
+Functions are the distinct code objects of files under `src/` that are called: `def`, lambdas and generator expressions,
+but not the bodies of modules and classes, nor comprehensions, which Python 3.12 inlines. Files are those that contain
+at least one of these functions; depth is the largest number of such calls on the stack. The hook is installed after
+the import of the code to run (for a command, `tagalong.cli`). Child processes are not counted. Where timing matters,
+a run may visit a function or two more or fewer.
 
 Rooms are the packages and modules directly in `tagalong`, and its `__init__`; any other package under `src/` is one
-room. An import goes past a door if it names a module *inside* another room instead of the room's `__init__`, wherever
-the statement stands; it counts once per statement and module. For clients (`tagalong_paper`, `tests`, `benchmarks`,
-`examples`, `docs`) a module or name with a leading underscore is past the door too. Public modules of `integrations`
-are doors, since each needs a package that may be missing. Any import of a client by `tagalong` counts. Code in strings
-does not.
+room. The door of a room is its `__init__`. An import goes past a door if it names a module *inside* another room,
+wherever the statement is; it counts once per statement and module. For clients (`tagalong_paper`, `tests`,
+`benchmarks`, `examples`, `docs`) a module or name with a leading underscore is past the door too. Public modules of
+`integrations` are doors, since each needs a package that may be missing. Any import of a client by `tagalong` counts.
+Code in strings does not.
 
-A cycle is a set of two or more modules that reach each other (a strongly connected component). A module reaches what it
-imports while all modules are really imported, what it imports inside functions, and what it names for `import_module`:
-if it calls that, or has a `__getattr__`, each of its strings that is the name of a module, absolute or relative to its
-package, and each module whose name begins like an f-string given to `import_module`. So a lazy `__init__` reaches the
-submodules it names. Imports under TYPE_CHECKING, the implicit import of parent packages, and entry points do not count;
-`from package import submodule` reaches the submodule alone. Imports in functions between the rooms of
-`house_imports.ALLOWED` are left out and reported separately.
+A cycle is a set of two or more modules that reach each other (a strongly connected component). A module reaches the
+modules that it imports at run time, when every module is imported once; those that it imports inside functions; and
+those that it names for `import_module`. The last are found if it calls `import_module` or has a `__getattr__`: every
+string in it that is the name of a module, absolute or relative to its package, and every module whose name starts like
+an f-string passed to `import_module`. So a lazy `__init__` reaches the submodules it names. Imports under
+TYPE_CHECKING, the implicit import of parent packages, and entry points do not count; `from package import submodule`
+reaches the submodule only. Imports inside functions between the rooms in `house_imports.ALLOWED` are left out and
+reported separately.
 """
 
 import argparse
@@ -39,8 +40,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from house_imports import ALLOWED, cycles, importers_of, past_doors, read_house, room, run_time_edges, statements
-from house_probe import WORK
+from house_imports import (
+    ALLOWED,
+    count_statements,
+    find_cycles,
+    find_importers,
+    find_past_doors,
+    read_house,
+    room,
+    run_time_edges,
+)
+from house_probe import WORKLOADS
 from markdown import progress, table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,7 +61,7 @@ NO_CONTENT = ("__init__.py", "__main__.py", "_version.py")
 
 @dataclass
 class Counts:
-    """All that is counted in a checkout; `past_doors` has the number in each part of it."""
+    """The counts of a checkout; `past_doors` counts them by top-level folder."""
 
     tree: str
     files: int
@@ -77,9 +87,9 @@ def main() -> None:
     if not options.alone:
         before = options.against
         columns.insert(0, load(before) if before.is_file() else count(before.resolve(), visits=not options.only_read))
-    print(side_by_side(columns))
+    print(format_table(columns))
     if options.list:
-        print("", *details(options.tree.resolve(), found), sep="\n")
+        print("", *list_details(options.tree.resolve(), found), sep="\n")
     if options.json:
         options.json.write_text(json.dumps(asdict(found), indent=1) + "\n")
 
@@ -87,15 +97,17 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout to count; this one by default")
-    parser.add_argument("--against", type=Path, default=BEFORE, help="another checkout, or what --json wrote for one")
-    parser.add_argument("--alone", action="store_true", help="one column, no comparison")
-    parser.add_argument("--only-read", action="store_true", help="import every module, but run nothing: no visits")
+    parser.add_argument(
+        "--against", type=Path, default=BEFORE, help="another checkout, or a file that --json wrote for one"
+    )
+    parser.add_argument("--alone", action="store_true", help="count one checkout, without a comparison")
+    parser.add_argument("--only-read", action="store_true", help="import every module, but count no visits")
     parser.add_argument("--list", action="store_true", help="also list every import past a door and every cycle")
     parser.add_argument("--json", type=Path, help="also write the counts of --tree to this file")
     options = parser.parse_args()
     for given in (options.tree, *(() if options.alone else (options.against,))):
         if not given.exists():
-            parser.error(f"there is no {given}")
+            parser.error(f"{given} does not exist")
     return options
 
 
@@ -104,7 +116,7 @@ def load(path: Path) -> Counts:
 
 
 def count(root: Path, visits: bool = True) -> Counts:
-    """Counts a checkout; see the top of this file for the rules."""
+    """Counts a checkout; the rules are at the top of this file."""
     house = read_house(root)
     sizes = {module.path: module.lines for module in house.values()}
     short = [path for path, lines in sizes.items() if lines < SHORT]
@@ -114,16 +126,16 @@ def count(root: Path, visits: bool = True) -> Counts:
     return Counts(
         tree="this tree" if root == ROOT else root.name,
         files=len(house),
-        statements=sum(statements(module.tree) for module in house.values()),
+        statements=sum(count_statements(module.tree) for module in house.values()),
         lines=sum(sizes.values()),
         short=len(short),
         short_with_content=sum(not path.endswith(NO_CONTENT) for path in short),
-        one_importer=sum(len(importers) == 1 for importers in importers_of(house).values()),
+        one_importer=sum(len(importers) == 1 for importers in find_importers(house).values()),
         median_lines=median(sizes.values()),
         largest_lines=max(sizes.values()),
-        past_doors={part: len(found) for part, found in past_doors(root, house).items()},
-        cycles=cycles(edges),
-        room_cycles=cycles((room(a), room(b)) for a, b in edges),
+        past_doors={part: len(found) for part, found in find_past_doors(root, house).items()},
+        cycles=find_cycles(edges),
+        room_cycles=find_cycles((room(a), room(b)) for a, b in edges),
         allowed=[f"{taken} ({ALLOWED[room(taken.importer.name), room(taken.module)]})" for taken in allowed],
         not_imported=ran["failed"],
         visits=count_visits(root) if visits else {},
@@ -132,14 +144,14 @@ def count(root: Path, visits: bool = True) -> Counts:
 
 def count_visits(root: Path) -> dict[str, dict[str, int]]:
     found = {}
-    for work in WORK:
-        progress(f"{root.name}: {work}")
-        found[work] = probe(root, {"what": work})
+    for workload in WORKLOADS:
+        progress(f"{root.name}: {workload}")
+        found[workload] = probe(root, {"what": workload})
     return found
 
 
-def probe(root: Path, asked: Mapping[str, Any]) -> Any:
-    """Runs `house_probe.py` with the checkout first on the path, leaving no bytecode in it."""
+def probe(root: Path, request: Mapping[str, Any]) -> Any:
+    """Runs `house_probe.py` with the checkout first on the path, without writing bytecode into it."""
     src = str(root / "src")
     path = os.pathsep.join(filter(None, (src, os.environ.get("PYTHONPATH"))))
     environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
@@ -147,25 +159,25 @@ def probe(root: Path, asked: Mapping[str, Any]) -> Any:
         answer = Path(folder, "answer.json")
         done = subprocess.run(
             [sys.executable, str(Path(__file__).with_name("house_probe.py"))],
-            input=json.dumps({**asked, "src": src, "answer": str(answer)}),
+            input=json.dumps({**request, "src": src, "answer": str(answer)}),
             env=environment,
             capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode:
-            sys.exit(f"{asked['what']} failed in {root}:\n{done.stderr}")
+            sys.exit(f"{request['what']} failed in {root}:\n{done.stderr}")
         return json.loads(answer.read_text())
 
 
-def side_by_side(columns: Sequence[Counts]) -> str:
+def format_table(columns: Sequence[Counts]) -> str:
     found = [cells(column) for column in columns]
     lines = [(name, *(column[name] for column in found)) for name in found[0]]
     return table(["", *(column.tree for column in columns)], lines)
 
 
 def cells(counts: Counts) -> dict[str, str]:
-    """The lines of the table."""
+    """Returns the label and the text of each row of the table."""
     found: dict[str, float | str] = {
         "files": counts.files,
         "statements": counts.statements,
@@ -176,10 +188,10 @@ def cells(counts: Counts) -> dict[str, str]:
         "lines of the median file": counts.median_lines,
         "lines of the largest file": counts.largest_lines,
     }
-    for work in WORK:
-        visits = counts.visits.get(work)
+    for workload in WORKLOADS:
+        visits = counts.visits.get(workload)
         shown = f"{visits['files']:,} / {visits['functions']:,} / {visits['depth']:,}" if visits else "–"
-        found[f"{work}: files / functions / depth"] = shown
+        found[f"{workload}: files / functions / depth"] = shown
     found |= {f"imports past doors, `{part}`": number for part, number in counts.past_doors.items()}
     found["cycles at run time"] = len(counts.cycles)
     found["modules in them"] = sum(map(len, counts.cycles))
@@ -189,8 +201,8 @@ def cells(counts: Counts) -> dict[str, str]:
     return {name: value if isinstance(value, str) else f"{value:,g}" for name, value in found.items()}
 
 
-def details(root: Path, counts: Counts) -> Iterator[str]:
-    for found in past_doors(root, read_house(root)).values():
+def list_details(root: Path, counts: Counts) -> Iterator[str]:
+    for found in find_past_doors(root, read_house(root)).values():
         yield from (f"past a door: {taken}" for taken in found)
     yield from (f"cycle: {' '.join(cycle)}" for cycle in counts.cycles)
     yield from (f"cycle between rooms: {' '.join(cycle)}" for cycle in counts.room_cycles)

@@ -1,4 +1,4 @@
-"""What files import from the house: who imports whom, past which doors, in which cycles (rules: `house.py`)."""
+"""Finds the imports between our modules, those that go past doors, and import cycles (see `house.py` for the rules)."""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,18 +11,18 @@ MAIN = "tagalong"
 CLIENTS = ("tests", "benchmarks", "examples", "docs")
 ALLOWED = {
     ("affinity", "group"): "`Affinity.settled` selects groups",
-    ("study", "report"): "`Study.run` ends with a page",
+    ("study", "report"): "`Study.run` writes the report at the end",
 }
 
 
 @dataclass
 class Module:
-    """A file of Python.
+    """A Python file.
 
     Attributes:
-        name: as it is imported; of files outside `src/` the path.
-        package: what relative imports in it start from.
-        path: from the root of the checkout.
+        name: the dotted name; for files outside `src/` the path.
+        package: the package that relative imports start from.
+        path: relative to the root of the checkout.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Module:
 
 @dataclass(frozen=True)
 class Import:
-    """What one import statement takes from one module.
+    """The names that one import statement imports from one module.
 
     Attributes:
-        names: taken from it; none if the module itself is imported.
+        names: the imported names; empty if the module itself is imported.
         where: "top", "function" or "typing".
     """
 
@@ -59,7 +59,7 @@ class Import:
 
 
 def read_house(root: Path) -> dict[str, Module]:
-    """The modules of all packages under `src/`, by name."""
+    """Reads the modules of all packages under `src/`, by name."""
     found = {}
     for path in sorted((root / "src").rglob("*.py")):
         parts = path.relative_to(root / "src").with_suffix("").parts
@@ -70,12 +70,12 @@ def read_house(root: Path) -> dict[str, Module]:
 
 
 def read_client(root: Path, part: str) -> list[Module]:
-    """The files of a folder outside `src/`; they import nothing by relative names."""
+    """Reads the files of a folder outside `src/`, which have no relative imports."""
     paths = [path.relative_to(root).as_posix() for path in sorted((root / part).rglob("*.py"))]
     return [Module(path, "", path, (root / path).read_text(encoding="utf-8")) for path in paths]
 
 
-def statements(tree: ast.Module) -> int:
+def count_statements(tree: ast.Module) -> int:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     nodes = list(ast.walk(tree))
     docstrings = sum(isinstance(node, documented) and ast.get_docstring(node) is not None for node in nodes)
@@ -83,7 +83,7 @@ def statements(tree: ast.Module) -> int:
 
 
 def imports(module: Module, house: Mapping[str, Module]) -> Iterator[Import]:
-    """What a file imports from the house, in the order of its text."""
+    """Yields what a file imports from our packages, in the order of its text."""
     for node, where in import_nodes(module.tree, "top"):
         taken: dict[str, list[str]] = {}
         if isinstance(node, ast.Import):
@@ -116,7 +116,10 @@ def import_nodes(node: ast.AST, where: str) -> Iterator[tuple[ast.Import | ast.I
 
 
 def exported(module: Module) -> set[str]:
-    """Names that a module binds to something else than a submodule, lazily or not: `study.plan` may be a function."""
+    """Returns the names that a module binds, lazily or not, to something other than a submodule.
+
+    For example, `study.plan` may be a function and a submodule.
+    """
     names: set[str] = set()
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -128,21 +131,21 @@ def exported(module: Module) -> set[str]:
     return names
 
 
-def named(module: Module, house: Mapping[str, Module]) -> set[str]:
-    """The modules that strings in a module name for `import_module`; none if it has nothing to do with that."""
+def named_modules(module: Module, house: Mapping[str, Module]) -> set[str]:
+    """Returns the modules that strings name for `import_module`; empty if the module imports nothing by name."""
     nodes = list(ast.walk(module.tree))
     calls = [node for node in nodes if isinstance(node, ast.Call) and node.args and is_import(node.func)]
-    if not calls and "__getattr__" not in bound(module.tree):
+    if not calls and "__getattr__" not in top_level_names(module.tree):
         return set()
-    strings = {name for node in nodes for name in absolute(text(node), module.package)}
-    strings.discard(module.package)  # rather a group of entry points
+    strings = {name for node in nodes for name in absolute_names(string_value(node), module.package)}
+    strings.discard(module.package)  # more likely a group of entry points
     for call in calls:
         first, *others = call.args
-        package = text(others[0]) if others else ""
+        package = string_value(others[0]) if others else ""
         if isinstance(first, ast.JoinedStr):
-            starts = tuple(absolute(text(first.values[0]), package or module.package))
+            starts = tuple(absolute_names(string_value(first.values[0]), package or module.package))
             strings |= {name for name in house if starts and name.startswith(starts)}
-        strings |= absolute(text(first), package or module.package)
+        strings |= absolute_names(string_value(first), package or module.package)
     return strings & house.keys() - {module.name}
 
 
@@ -150,19 +153,19 @@ def is_import(function: ast.expr) -> bool:
     return ast.unparse(function) in ("import_module", "importlib.import_module", "__import__")
 
 
-def bound(tree: ast.Module) -> set[str]:
-    """Functions and variables at the top level of a module."""
+def top_level_names(tree: ast.Module) -> set[str]:
+    """Returns the functions and variables at the top level of a module."""
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
     return functions | {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
 
 
-def text(node: ast.AST) -> str:
+def string_value(node: ast.AST) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def absolute(name: str, package: str) -> set[str]:
-    """What the name of a module may mean: as it is or within a package; nothing where it is no name but dots alone."""
+def absolute_names(name: str, package: str) -> set[str]:
+    """Returns the modules that a name may refer to, absolute or within a package; empty if it is not a dotted name."""
     found = {name}
     for relative in (name, f".{name}"):  # tables often leave the first dot to f".{table[name]}"
         if relative.startswith("."):
@@ -171,7 +174,7 @@ def absolute(name: str, package: str) -> set[str]:
     return found if name.replace(".", "").isidentifier() else set()
 
 
-def importers_of(house: Mapping[str, Module]) -> dict[str, set[str]]:
+def find_importers(house: Mapping[str, Module]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {name: set() for name in house}
     for module in house.values():
         for taken in imports(module, house):
@@ -184,7 +187,7 @@ def room(name: str) -> str:
     return inside.partition(".")[0] or package if package == MAIN else package
 
 
-def past_doors(root: Path, house: Mapping[str, Module]) -> dict[str, list[Import]]:
+def find_past_doors(root: Path, house: Mapping[str, Module]) -> dict[str, list[Import]]:
     parts = {"src": list(house.values()), **{part: read_client(root, part) for part in CLIENTS}}
     return {
         part: [taken for module in modules for taken in imports(module, house) if is_past_door(taken, house)]
@@ -207,11 +210,11 @@ def is_past_door(taken: Import, house: Mapping[str, Module]) -> bool:
 def run_time_edges(
     house: Mapping[str, Module], ran: Iterable[Sequence[str]]
 ) -> tuple[set[tuple[str, str]], list[Import]]:
-    """Which module reaches which, and the allowed imports that are left out of that."""
+    """Returns pairs of a module and one that it reaches, and the allowed imports that are not among them."""
     edges = {(importer, imported) for importer, imported in ran}
     lazy = []
     for module in house.values():
-        edges |= {(module.name, name) for name in named(module, house)}
+        edges |= {(module.name, name) for name in named_modules(module, house)}
         for taken in imports(module, house):
             if taken.where == "function" and (room(module.name), room(taken.module)) in ALLOWED:
                 lazy.append(taken)
@@ -220,8 +223,8 @@ def run_time_edges(
     return edges, [taken for taken in lazy if (taken.importer.name, taken.module) not in edges]
 
 
-def cycles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
-    """Sets of more than one that reach each other, the largest first."""
+def find_cycles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """Returns sets of two or more that reach each other, the largest first."""
     next_to: dict[str, set[str]] = {}
     for start, end in edges:
         next_to.setdefault(start, set()).update({end} - {start})

@@ -1,13 +1,13 @@
-"""What `house.py` lets run in a process of its own: it watches one piece of work, or imports every module.
+"""Runs in a separate process for `house.py`: profiles one workload, or imports every module.
 
-The checkout to be counted is first on PYTHONPATH. Reads a JSON object from standard input and writes one to the file
-that it names.
+The checkout to count must be first on PYTHONPATH. Reads a request as JSON from standard input, and writes the answer as
+JSON to the file that the request names.
 """
 
 import sys
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # this folder has a `markdown.py`, which others would take for the package of that name
+    sys.path.pop(0)  # this folder has a `markdown.py`, which would hide the package of that name
 
 import builtins
 import importlib
@@ -27,15 +27,16 @@ COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 
 
 def main() -> None:
-    asked = json.load(sys.stdin)
-    answer = import_all(asked["modules"]) if asked["what"] == "imports" else watched(asked["what"], asked["src"])
-    Path(asked["answer"]).write_text(json.dumps(answer))
+    request = json.load(sys.stdin)
+    what = request["what"]
+    answer = import_all(request["modules"]) if what == "imports" else count_visits(what, request["src"])
+    Path(request["answer"]).write_text(json.dumps(answer))
 
 
-def watched(name: str, src: str) -> dict[str, int]:
+def count_visits(name: str, src: str) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        work = WORK[name]()
+        work = WORKLOADS[name]()
         found = inspect.getfile(sys.modules["tagalong"])
         if not found.startswith(src + os.sep):
             raise RuntimeError(f"tagalong was imported from {found}, not from {src}")
@@ -47,7 +48,7 @@ def watched(name: str, src: str) -> dict[str, int]:
 
 
 class Visits:
-    """Which functions of files under a folder are called while it is entered, and how deep.
+    """A context manager that records which functions of a folder are called, and how deep.
 
     Args:
         src: the folder.
@@ -84,22 +85,22 @@ class Visits:
 
 
 def is_function(code: CodeType) -> bool:
-    """Whether it is a `def`, a lambda or a generator expression; not so: bodies of modules and classes.
+    """Tells whether this is a `def`, a lambda or a generator expression, and not the body of a module or class.
 
-    Comprehensions are none either: from Python 3.12 on they are part of the function around them.
+    Comprehensions do not count: since Python 3.12 they are part of the function around them.
     """
     return bool(code.co_flags & inspect.CO_OPTIMIZED) and code.co_name not in COMPREHENSIONS
 
 
 def run_table(*options: str) -> Callable[[], None]:
-    """`tagalong run` on a table of 200 rows with three targets; its imports are done."""
+    """Prepares `tagalong run` on a table of 200 rows with three targets, with all imports done."""
     from tagalong.cli import main as tagalong
 
-    draw = random.Random(0)
+    rng = random.Random(0)
     lines = ["a,b,c,x,y,z"]
     for _ in range(200):
-        x, y, z = (draw.gauss(0, 1) for _ in range(3))
-        lines.append(f"{x + y:.4f},{x - y + draw.gauss(0, 1):.4f},{int(z > 0)},{x:.4f},{y:.4f},{z:.4f}")
+        x, y, z = (rng.gauss(0, 1) for _ in range(3))
+        lines.append(f"{x + y:.4f},{x - y + rng.gauss(0, 1):.4f},{int(z > 0)},{x:.4f},{y:.4f},{z:.4f}")
     Path("table.csv").write_text("\n".join(lines) + "\n")
     sys.argv = ["tagalong", "run", "table.csv", "--targets", "a,b,c", "--recipe", "epochs=2", "--out", "run", *options]
 
@@ -107,31 +108,31 @@ def run_table(*options: str) -> Callable[[], None]:
         code: Any
         try:
             code = tagalong()
-        except SystemExit as left:
-            code = left.code
+        except SystemExit as exit_:
+            code = exit_.code
         if code:
-            raise RuntimeError(f"`{' '.join(sys.argv)}` ended with {code}")
+            raise RuntimeError(f"`{' '.join(sys.argv)}` exited with {code}")
 
     return work
 
 
 def run_study() -> Callable[[], object]:
-    """`Study.run` on arrays: three tasks, three methods, two seeds."""
+    """Prepares `Study.run` on arrays: three tasks, three methods, two seeds."""
     import numpy as np
 
     from tagalong import Problem, Study, Task
     from tagalong.learn import Recipe
 
-    draw = np.random.default_rng(0)
-    inputs = draw.normal(size=(200, 4))
-    targets = inputs[:, :3] + 0.3 * draw.normal(size=(200, 3))
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(200, 4))
+    targets = inputs[:, :3] + 0.3 * rng.normal(size=(200, 3))
     tasks = [Task(name, kind="regression") for name in "abc"]
     study = Study(Problem.from_arrays(inputs, targets, tasks, recipe=Recipe(epochs=2)), out="run")
     return lambda: study.run(methods=["mtl", "stl", "tag"], budgets=[2], seeds=2)
 
 
 def measured_call() -> Callable[[], object]:
-    """The second measured call of a meter: the first also checks the closure."""
+    """Prepares the second measured call of a meter; the first also checks the closure."""
     import torch
 
     from tagalong import AffinityMeter
@@ -151,7 +152,7 @@ def measured_call() -> Callable[[], object]:
 
 
 def select() -> Callable[[], object]:
-    """`select_groups` on a 9×9 array, three networks."""
+    """Prepares `select_groups` for three networks on a 9×9 array."""
     import numpy as np
 
     from tagalong import select_groups
@@ -161,7 +162,7 @@ def select() -> Callable[[], object]:
 
 
 METHODS = ("--methods", "mtl,stl,tag", "--budgets", "2", "--seeds", "2")
-WORK: Mapping[str, Callable[[], Callable[[], object]]] = {
+WORKLOADS: Mapping[str, Callable[[], Callable[[], object]]] = {
     "`tagalong run table.csv`": run_table,
     "`tagalong run table.csv --methods mtl,stl,tag`": lambda: run_table(*METHODS),
     "`Study.run`": run_study,
@@ -174,7 +175,7 @@ def import_all(modules: Sequence[str]) -> dict[str, Any]:
     """Imports the modules one after another in this process.
 
     Returns:
-        `edges`: [importer, imported] as it happened; `failed`: why a module could not be imported.
+        `edges`: pairs [importer, imported] at run time; `failed`: by module, why it could not be imported.
     """
     known = frozenset(modules)
     edges: set[tuple[str, str]] = set()
@@ -202,14 +203,14 @@ def import_all(modules: Sequence[str]) -> dict[str, Any]:
 
     builtins.__import__, importlib.import_module = recorded_import, recorded_import_module
     try:
-        failed = {module: why for module in sorted(known) if (why := _failed_import(module))}
+        failed = {module: why for module in sorted(known) if (why := _try_import(module))}
     finally:
         builtins.__import__, importlib.import_module = plain_import, plain_import_module
     return {"edges": sorted(edges), "failed": failed}
 
 
-def _failed_import(module: str) -> str:
-    """Imports a module; why it could not be, where a package that it needs is missing."""
+def _try_import(module: str) -> str:
+    """Imports a module; returns the error message if a package that it needs is missing."""
     try:
         importlib.import_module(module)
     except ImportError as error:
@@ -218,7 +219,7 @@ def _failed_import(module: str) -> str:
 
 
 def _targets(base: str, fromlist: Iterable[str], known: frozenset[str]) -> set[str]:
-    """The modules that an import statement names: a submodule rather than its package."""
+    """Returns the modules that an import statement names: the submodule if there is one, else its package."""
     found = {
         f"{base}.{name}"
         for name in fromlist

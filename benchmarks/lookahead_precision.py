@@ -1,4 +1,4 @@
-"""How exact affinities are in float32, and with convolutions rounded to TF32, against float64 (see the README here)."""
+"""The error of affinities in float32 and with TF32 convolutions, compared with float64 (see the README)."""
 
 import argparse
 import copy
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 @contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
-    """Whether convolutions may round their inputs to ten bits."""
+    """Allows or forbids TF32 convolutions, which round their inputs to ten bits."""
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = allowed
     try:
@@ -32,14 +32,14 @@ def tf32(allowed: bool) -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = before
 
 
-def lookahead(problem: Problem, network: Network, inputs: Tensor, targets: dict[str, Tensor]) -> Floats:
-    """Equation 1 as it stands: one step on each task, all losses again."""
+def compute_lookahead(problem: Problem, network: Network, inputs: Tensor, targets: dict[str, Tensor]) -> Floats:
+    """Computes equation 1 directly: one step on each task, then all losses again."""
     shared = {f"encoder.{name}": parameter for name, parameter in network.encoder.named_parameters()}
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
 
     def losses(moved: dict[str, Tensor]) -> Tensor:
-        kept = {name: buffer.clone() for name, buffer in buffers.items()}
-        outputs = functional_call(network, {**kept, **moved}, (inputs,))
+        copies = {name: buffer.clone() for name, buffer in buffers.items()}
+        outputs = functional_call(network, {**copies, **moved}, (inputs,))
         return torch.stack([mean_loss(task, outputs[task.name], targets[task.name]) for task in problem.tasks])
 
     before, rows = losses(shared), []
@@ -52,58 +52,58 @@ def lookahead(problem: Problem, network: Network, inputs: Tensor, targets: dict[
     return np.asarray(torch.stack(rows).cpu().numpy())[~np.eye(len(before), dtype=bool)]
 
 
-class Exactly(nn.Module):
-    """Images around zero, in float64."""
+class ScaleInFloat64(nn.Module):
+    """Scales images to [-1, 1] in float64."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.double() / 127.5 - 1
 
 
-def row(problem: Problem, training: Training, batches: int) -> list[str]:
-    """One line of the table, after the epochs trained so far."""
+def compare_precisions(problem: Problem, training: Training, batches: int) -> list[str]:
+    """Returns one row of the table, for the network as trained so far."""
     found: dict[str, list[Floats]] = {"float64": [], "float32": [], "TF32": []}
     single = copy.deepcopy(training.network).train()
     double = copy.deepcopy(single).double()
-    double.encoder[0] = Exactly()
+    double.encoder[0] = ScaleInFloat64()
     size = problem.recipe.batch_size
     for number in range(batches):
         inputs, targets = training.rows.batch(torch.arange(number * size, (number + 1) * size))
         precise = {task: target.double() for task, target in targets.items()}
-        found["float64"].append(lookahead(problem, double, inputs, precise))
+        found["float64"].append(compute_lookahead(problem, double, inputs, precise))
         for name, allowed in (("float32", False), ("TF32", True)):
             with tf32(allowed):
-                found[name].append(lookahead(problem, single, inputs, targets))
-    exact, plain, rounded = (np.stack(found[name]) for name in ("float64", "float32", "TF32"))
-    usual = np.abs(exact.mean(0)).mean()
-    spread = exact.std(0, ddof=1).mean()
-    off = rounded - exact
+                found[name].append(compute_lookahead(problem, single, inputs, targets))
+    float64, float32, rounded = (np.stack(found[name]) for name in ("float64", "float32", "TF32"))
+    size_of_mean = np.abs(float64.mean(0)).mean()
+    spread = float64.std(0, ddof=1).mean()
+    off = rounded - float64
     shares = (
-        *(spread, np.abs(plain - exact).mean(), np.abs(off).mean()),
+        *(spread, np.abs(float32 - float64).mean(), np.abs(off).mean()),
         *(np.abs(off.mean(0)).mean(), off.std(0, ddof=1).mean() / np.sqrt(batches) * np.sqrt(2 / np.pi)),
     )
-    return [str(training.epoch), f"{usual:.2e}", *(f"{100 * share / usual:.3g} %" for share in shares)]
+    return [str(training.epoch), f"{size_of_mean:.2e}", *(f"{100 * share / size_of_mean:.3g} %" for share in shares)]
 
 
 def main() -> None:
-    """Trains all tasks together, and looks at the same batches in three precisions after each epoch."""
+    """Trains all tasks together, and compares three precisions on the same batches after each epoch."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--faces", type=int, default=16_000)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batches", type=int, default=32)
     parser.add_argument("--pixels", type=int, default=64)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     warnings.filterwarnings("ignore", message=".*TF32.*")
-    problem = load_problem("faces", size="full", rows=chosen.faces, pixels=chosen.pixels).only(TASKS)
-    training = Training(problem, Job(TASKS, 0), chosen.device)
+    problem = load_problem("faces", size="full", rows=options.faces, pixels=options.pixels).only(TASKS)
+    training = Training(problem, Job(TASKS, 0), options.device)
     rows = []
-    for epoch in range(chosen.epochs):
-        progress(f"epoch {epoch + 1} of {chosen.epochs}")
+    for epoch in range(options.epochs):
+        progress(f"epoch {epoch + 1} of {options.epochs}")
         training.run_epoch()
-        rows.append(row(problem, training, chosen.batches))
-    where = torch.cuda.get_device_name() if chosen.device.startswith("cuda") else "CPU, where there is no TF32"
+        rows.append(compare_precisions(problem, training, options.batches))
+    where = torch.cuda.get_device_name() if options.device.startswith("cuda") else "CPU, which has no TF32"
     recipe = f"batches of {problem.recipe.batch_size}, learning rate {problem.recipe.lr:g}"
-    print(f"{where}; torch {torch.__version__}; {chosen.faces} faces of {chosen.pixels} pixels; {recipe}\n")
+    print(f"{where}; torch {torch.__version__}; {options.faces} faces of {options.pixels} pixels; {recipe}\n")
     print(table(COLUMNS, rows))
 
 

@@ -1,4 +1,4 @@
-"""How much faster many networks are trained together than one by one, in the same run (see the README here)."""
+"""How much faster networks train together than one by one, measured in the same run (see the README in this folder)."""
 
 import argparse
 import json
@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 @dataclass
 class Row:
-    """One line of the table.
+    """One row of the table.
 
     Attributes:
-        networks: How many were trained.
-        epochs: Of all of them together.
-        all_seconds: What all networks take, extrapolated where only a sample was trained.
-        faster: How many times as fast as one by one.
-        peak: Megabytes at the most, above what was held before.
+        networks: The number of trained networks.
+        epochs: The sum of their epochs.
+        all_seconds: The time for all networks, extrapolated if only a sample was trained.
+        faster: The speed-up over training one by one.
+        peak: Peak memory in megabytes, above what was allocated before.
     """
 
     way: str
@@ -57,9 +57,7 @@ def main() -> None:
         sys.exit(f"these networks cannot be batched: {reason}")
     rows, difference = compare(problem, jobs, options)
     print(table(COLUMNS, map(cells, rows)))
-    print(
-        f"\nLargest difference of a validation loss in the sample, batched against alone: {difference:.1e} of the loss."
-    )
+    print(f"\nLargest relative difference of a validation loss in the sample, together against alone: {difference:.1e}")
     if options.json:
         found = {"setting": heading(problem, options), "difference": difference, "rows": [asdict(row) for row in rows]}
         options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
@@ -68,14 +66,18 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--tasks", type=int, default=9, help="all subsets of so many tasks are trained")
-    parser.add_argument("--rows", type=int, default=3700, help="to train on; validation and test have fewer")
-    parser.add_argument("--epochs", type=int, default=30, help="at most; with a patience of 5")
-    parser.add_argument("--sample", type=int, default=16, help="networks that are also trained one by one")
+    parser.add_argument("--tasks", type=int, default=9, help="number of tasks; all their subsets are trained")
+    parser.add_argument(
+        "--rows", type=int, default=3700, help="number of training rows; validation and test have fewer"
+    )
+    parser.add_argument("--epochs", type=int, default=30, help="maximum number of epochs; the patience is 5")
+    parser.add_argument("--sample", type=int, default=16, help="number of networks that are also trained one by one")
     parser.add_argument("--quick", action="store_true", help="5 tasks, 5 epochs, a sample of 4")
-    parser.add_argument("--memory", type=int, help="megabytes for networks trained together; by default what helps")
-    parser.add_argument("--threads", type=int, help="of the CPU; by default torch's own choice")
-    parser.add_argument("--json", type=Path, help="a file to write the rows to")
+    parser.add_argument(
+        "--memory", type=int, help="megabytes for networks trained together; chosen automatically by default"
+    )
+    parser.add_argument("--threads", type=int, help="number of CPU threads; torch's default if omitted")
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
     options = parser.parse_args()
     if options.quick:
         options.tasks, options.epochs, options.sample = min(options.tasks, 5), min(options.epochs, 5), 4
@@ -83,26 +85,26 @@ def arguments() -> argparse.Namespace:
 
 
 def make_problem(options: argparse.Namespace) -> Problem:
-    """A problem of the size of `nhanes`, drawn: targets share some directions of the inputs."""
+    """Makes a synthetic problem of the size of `nhanes`, whose targets share some directions of the inputs."""
     generator = torch.Generator().manual_seed(0)
     directions = torch.randn(FEATURES, options.tasks, generator=generator) / FEATURES**0.5
     names = [f"t{place}" for place in range(options.tasks)]
 
     def split(rows: int) -> Split:
         inputs = torch.randn(rows, FEATURES, generator=generator)
-        along = inputs @ directions
-        targets = along + along.roll(1, 1).sin() + torch.randn(along.shape, generator=generator)
+        signal = inputs @ directions
+        targets = signal + signal.roll(1, 1).sin() + torch.randn(signal.shape, generator=generator)
         targets[torch.rand(targets.shape, generator=generator) < MISSING] = torch.nan
         return Split(inputs, dict(zip(names, targets.T.contiguous(), strict=True)))
 
     parts = split(options.rows), split(options.rows // 7), split(options.rows // 4)
     encoder = MLP(FEATURES, HIDDEN, DROPOUT)
     recipe = Recipe(epochs=options.epochs, patience=5)
-    return Problem("drawn", tuple(Task(name, kind="regression") for name in names), *parts, encoder, recipe=recipe)
+    return Problem("synthetic", tuple(Task(name, kind="regression") for name in names), *parts, encoder, recipe=recipe)
 
 
 def compare(problem: Problem, jobs: list[Job], options: argparse.Namespace) -> tuple[list[Row], float]:
-    """One by one before and after, so that a slow minute of the machine falls on both."""
+    """Trains one by one before and after training together, so that a slow phase of the machine affects both."""
     device = torch.device(options.device)
     sample = jobs[:: max(1, len(jobs) // options.sample)]
     warm_up(problem, jobs, device)
@@ -117,26 +119,26 @@ def compare(problem: Problem, jobs: list[Job], options: argparse.Namespace) -> t
     singles += [alone.time(lambda job=job: train(problem, job, device=device)) for job in sample[1::2]]
     per_network = alone.seconds / len(singles)
     rows = [
-        Row("one by one", len(singles), epochs(singles), alone.seconds, per_network * len(jobs), 1.0, alone.peak),
-        Row("together", len(many), epochs(many), together.seconds, together.seconds, 0.0, together.peak),
+        Row("one by one", len(singles), count_epochs(singles), alone.seconds, per_network * len(jobs), 1.0, alone.peak),
+        Row("together", len(many), count_epochs(many), together.seconds, together.seconds, 0.0, together.peak),
     ]
     rows[1].faster = rows[0].all_seconds / rows[1].all_seconds
-    found = {trained.job: trained for trained in many}
-    return rows, max(difference(single, found[single.job]) for single in singles)
+    by_job = {trained.job: trained for trained in many}
+    return rows, max(largest_difference(single, by_job[single.job]) for single in singles)
 
 
 def warm_up(problem: Problem, jobs: list[Job], device: torch.device) -> None:
-    """What is loaded and compiled at first use counts for neither."""
-    few = Recipe(epochs=1, patience=1)
-    short = Problem(problem.name, problem.tasks, *problem.splits.values(), problem.encoder, recipe=few)
+    """Trains briefly, so that what is loaded and compiled at first use is not timed."""
+    one_epoch = Recipe(epochs=1, patience=1)
+    short = Problem(problem.name, problem.tasks, *problem.splits.values(), problem.encoder, recipe=one_epoch)
     train(short, jobs[-1], device=device)
     list(train_many(short, jobs[-2:], device=device))
 
 
 class Clock:
-    """Seconds, and the most megabytes held above what there was.
+    """Measures seconds, and peak memory in megabytes above what was allocated before.
 
-    By the wall clock; with one thread of a CPU the time of this process, whatever else takes the core away.
+    Uses the wall clock; on one CPU thread the CPU time of this process, which other processes do not affect.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -144,38 +146,36 @@ class Clock:
         self.now = time.perf_counter if self.cuda or torch.get_num_threads() > 1 else time.process_time
 
     def time(self, work: Callable[[], T]) -> T:
-        before = self._held()
+        before = self._allocated()
         start = self.now()
         done = work()
         if self.cuda:
             torch.cuda.synchronize()
         self.seconds += self.now() - start
-        self.peak = max(self.peak, (self._most() - before) / 2**20)
+        self.peak = max(self.peak, (self._peak_bytes() - before) / 2**20)
         return done
 
-    def _held(self) -> int:
+    def _allocated(self) -> int:
         if self.cuda:
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
             return torch.cuda.memory_allocated()
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
-    def _most(self) -> int:
-        """On a CPU the peak of the whole process so far, so that it must rise to be seen."""
-        return (
-            torch.cuda.max_memory_allocated()
-            if self.cuda
-            else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        )
+    def _peak_bytes(self) -> int:
+        """On a CPU this is the peak of the whole process so far, so only a new peak shows."""
+        if self.cuda:
+            return torch.cuda.max_memory_allocated()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def difference(alone: Trained, together: Trained) -> float:
-    """Of validation losses in the epochs that both have; rounding may stop one of them earlier."""
+def largest_difference(alone: Trained, together: Trained) -> float:
+    """Compares validation losses in the epochs that both have, since rounding may stop one of them earlier."""
     both = min(len(alone.curve), len(together.curve))
     return float((abs(alone.curve[:both] - together.curve[:both]) / alone.curve[:both]).max())
 
 
-def epochs(trained: list[Trained]) -> int:
+def count_epochs(trained: list[Trained]) -> int:
     return sum(len(network.curve) for network in trained)
 
 

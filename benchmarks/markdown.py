@@ -1,11 +1,11 @@
-"""What a benchmark shows: a table in Markdown when it is done, and how far it is on the way."""
+"""The output of a benchmark: progress messages, and the results as a Markdown table."""
 
 import sys
 from collections.abc import Iterable, Sequence
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns of one width, so that the text reads well as it is."""
+    """Formats a Markdown table whose columns are aligned in plain text too."""
     lines = [columns, ["---"] * len(columns), *rows]
     widths = [max(len(line[k]) for line in lines) for k in range(len(columns))]
     return "\n".join(
@@ -14,5 +14,5 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def progress(message: str) -> None:
-    """A line where it does not mix with the table."""
+    """Prints a line to standard error, apart from the table."""
     print(message, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The two networks of the benchmark: hard parameter sharing, one encoder and one stacked head."""
+"""The two networks of the benchmark, with hard parameter sharing: one encoder, and all heads in one layer."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -29,7 +29,7 @@ class ResidualBlock(nn.Module):
 
 
 def celeba_encoder() -> nn.Sequential:
-    """The shared layers of the CelebA network for 64×64 images; 14,400 features."""
+    """Makes the shared layers of the CelebA network for 64×64 images; 14,400 features."""
     return nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1, bias=False),
         nn.BatchNorm2d(64),
@@ -42,7 +42,7 @@ def celeba_encoder() -> nn.Sequential:
 
 
 def resnet18_encoder() -> nn.Sequential:
-    """Stem, four stages of two blocks, global average pool; 512 features, 11 million parameters."""
+    """Makes a stem, four stages of two blocks and a global average pool; 512 features, 11 million parameters."""
     stem = [nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
     widths = [64, 64, 128, 256, 512]
     blocks = []
@@ -51,13 +51,13 @@ def resnet18_encoder() -> nn.Sequential:
     return nn.Sequential(*stem, nn.MaxPool2d(3, stride=2, padding=1), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
-# Rows of a batch with which a large GPU is the limit, not the host that launches its kernels.
-SATURATING = {"celeba": 1024, "resnet18": 2048}
+# Rows per batch that keep a large GPU busy, so that launching kernels from the host is not the limit.
+SATURATING_BATCH = {"celeba": 1024, "resnet18": 2048}
 ENCODERS = {"celeba": (celeba_encoder, 14_400), "resnet18": (resnet18_encoder, 512)}
 
 
 class MultiTaskNetwork(nn.Module):
-    """An encoder and, for every task, two logits; all heads are one Linear, so that tasks cost no tiny kernels."""
+    """An encoder and two logits per task; all heads are one Linear, so that tasks add no tiny kernels."""
 
     def __init__(self, network: str, tasks: Sequence[str]) -> None:
         super().__init__()
@@ -67,14 +67,14 @@ class MultiTaskNetwork(nn.Module):
         self.heads = nn.Linear(features, 2 * len(self.tasks))
 
     def losses(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """One scalar cross entropy per task; `labels` is rows × tasks."""
+        """Returns one scalar cross entropy per task; `labels` is rows × tasks."""
         logits = self.heads(self.encoder(images)).view(len(images), 2, len(self.tasks))
         per_task = F.cross_entropy(logits, labels, reduction="none").mean(0)
         return dict(zip(self.tasks, per_task.unbind(), strict=True))
 
 
 def random_batch(rows: int, tasks: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Noise, in pairs of equal images with opposite labels: no loss falls below log 2, however long it trains."""
+    """Returns noise in pairs of equal images with opposite labels, so that training never gets a loss below log 2."""
     row = torch.arange(rows, device=device)
     images = torch.randn(rows // 2 + 1, 3, 64, 64, device=device)
     labels = torch.randint(2, (rows // 2 + 1, tasks), device=device)

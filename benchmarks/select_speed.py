@@ -1,4 +1,4 @@
-"""How long choosing networks takes, against trying every set of groups in the same run (see the README here)."""
+"""How long `select_groups` takes, compared with trying every set of groups (see the README in this folder)."""
 
 import argparse
 import json
@@ -24,11 +24,11 @@ COLUMNS = ("n", "matrix", "k", "way", "seconds", "status", "gap", "solver", "rec
 
 @dataclass
 class Row:
-    """One line of the table.
+    """One row of the table.
 
     Attributes:
         seconds: CPU time of this process; None if it was stopped.
-        recovered: whether the served sets are the planted groups.
+        recovered: whether the sets of served tasks are the planted groups.
     """
 
     n: int
@@ -46,7 +46,7 @@ def main() -> None:
     options = arguments()
     print(f"{platform.machine()}, {os.cpu_count()} cores; Python {platform.python_version()}, numpy {np.__version__}\n")
     rows = []
-    for row in measured(options):
+    for row in make_rows(options):
         rows.append(row)
         progress(" ".join(cells(row)))
     print(table(COLUMNS, map(cells, rows)))
@@ -54,22 +54,28 @@ def main() -> None:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
 
 
-def measured(options: argparse.Namespace) -> Iterator[Row]:
+def make_rows(options: argparse.Namespace) -> Iterator[Row]:
     for k in options.nine:
-        yield from nine_tasks(k, options.stop_after)
+        yield from compare_on_nine_tasks(k, options.stop_after)
     for n in options.sizes:
         for matrix in options.matrices:
-            yield solved(n, matrix, options.time_limit)
+            yield solve(n, matrix, options.time_limit)
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES), help="numbers of tasks")
     parser.add_argument("--matrices", nargs="+", choices=list(MATRICES), default=list(MATRICES))
-    parser.add_argument("--nine", type=int, nargs="*", default=list(range(1, 10)), help="budgets with nine tasks")
-    parser.add_argument("--time-limit", type=float, help="seconds for each selection; none by default")
-    parser.add_argument("--stop-after", type=float, default=20.0, help="seconds for the usual way")
-    parser.add_argument("--quick", action="store_true", help="a few small sizes")
+    parser.add_argument(
+        "--nine",
+        type=int,
+        nargs="*",
+        default=list(range(1, 10)),
+        help="budgets to compare with the usual way, on nine tasks",
+    )
+    parser.add_argument("--time-limit", type=float, help="seconds per selection; no limit by default")
+    parser.add_argument("--stop-after", type=float, default=20.0, help="seconds after which the usual way is stopped")
+    parser.add_argument("--quick", action="store_true", help="only a few small sizes")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     options = parser.parse_args()
     if options.quick:
@@ -77,10 +83,10 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def planted(n: int, noise: float) -> tuple[Floats, NDArray[np.int64]]:
-    """As many groups as networks; tasks of one group help each other by one, plus noise."""
+def plant_groups(n: int, noise: float) -> tuple[Floats, NDArray[np.int64]]:
+    """Returns a noisy matrix in which tasks of the same group help each other by one, and the group of each task."""
     random = np.random.default_rng(n)
-    place = random.permutation(np.arange(n) % networks(n))
+    place = random.permutation(np.arange(n) % network_count(n))
     return (place[:, None] == place) + noise * random.standard_normal((n, n)), place
 
 
@@ -89,37 +95,37 @@ def low_rank(n: int) -> Floats:
     return random.standard_normal((n, 3)) @ random.standard_normal((3, n)) + 0.1 * random.standard_normal((n, n))
 
 
-def networks(n: int) -> int:
-    """One network for six tasks, ten at most."""
+def network_count(n: int) -> int:
+    """Returns one network per six tasks, and at most ten."""
     return min(max(2, round(n / 6)), 10)
 
 
 MATRICES: dict[str, Callable[[int], Floats]] = {
     "random": lambda n: np.random.default_rng(n).standard_normal((n, n)),
-    "planted": lambda n: planted(n, 0.5)[0],
-    "planted-noisy": lambda n: planted(n, 1.0)[0],
+    "planted": lambda n: plant_groups(n, 0.5)[0],
+    "planted-noisy": lambda n: plant_groups(n, 1.0)[0],
     "low-rank": low_rank,
 }
 
 
-def solved(n: int, matrix: str, limit: float | None) -> Row:
-    scores, k = MATRICES[matrix](n), networks(n)
+def solve(n: int, matrix: str, limit: float | None) -> Row:
+    scores, k = MATRICES[matrix](n), network_count(n)
     start = time.process_time()
     grouping = select_groups(scores, k, time_limit=limit)
     spent = time.process_time() - start
-    found = recovered(grouping, planted(n, 0.5)[1]) if matrix.startswith("planted") else None
+    found = is_recovered(grouping, plant_groups(n, 0.5)[1]) if matrix.startswith("planted") else None
     return Row(n, matrix, k, "select_groups", spent, grouping.status, grouping.gap, grouping.solver, found)
 
 
-def recovered(grouping: Grouping, place: NDArray[np.int64]) -> bool:
+def is_recovered(grouping: Grouping, place: NDArray[np.int64]) -> bool:
     served = {frozenset(map(int, group.serves)) for group in grouping.groups}
     return served == {frozenset(np.flatnonzero(place == group).tolist()) for group in np.unique(place)}
 
 
-def nine_tasks(k: int, stop_after: float) -> Iterator[Row]:
-    """Both ways on one random matrix; they must agree."""
+def compare_on_nine_tasks(k: int, stop_after: float) -> Iterator[Row]:
+    """Times both ways on one random matrix, and checks that they agree."""
     scores = MATRICES["random"](9)
-    select_groups(scores, k)  # tables of subsets are made once
+    select_groups(scores, k)  # the first call makes tables of subsets
     start = time.process_time()
     for _ in range(10):
         grouping = select_groups(scores, k)
@@ -135,7 +141,7 @@ def nine_tasks(k: int, stop_after: float) -> Iterator[Row]:
 
 
 def usual_way(scores: Floats, k: int, deadline: float) -> float | None:
-    """Every set of at most k groups, by recursion; each task takes the best group that trains it."""
+    """Tries every set of at most k groups, by recursion; each task takes the best group that trains it."""
     n = len(scores)
     groups = [np.array(g) for size in range(2, n + 1) for g in combinations(range(n), size)]
     values = np.full((len(groups), n), -np.inf)

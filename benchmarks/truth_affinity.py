@@ -1,6 +1,6 @@
-"""Affinities that every estimator measures while all tasks train in one network, for truth tables.
+"""Measures affinities with every estimator while all tasks train in one network, for truth tables.
 
-Estimators of one kind of step share a training, as a list of estimators does in `AffinityMeter`.
+Estimators of the same kind of step share one training, by passing a list of estimators to `AffinityMeter`.
 """
 
 import copy
@@ -24,15 +24,15 @@ METERS = {
 
 
 @dataclass
-class Measured:
-    """What a training with a meter gave.
+class Measurements:
+    """The affinities that one training with a meter measured.
 
     Attributes:
-        mean: [source, target], by estimator.
-        stderr: of these.
-        measured: steps.
-        steps: in all.
-        seconds: of it.
+        mean: affinities [source, target], by estimator.
+        stderr: their standard errors.
+        measured: the number of measured steps.
+        steps: the number of all steps.
+        seconds: the time of the training.
     """
 
     mean: dict[str, np.ndarray]
@@ -42,8 +42,8 @@ class Measured:
     seconds: float
 
 
-def measure(problem: Problem, seed: int, settings: Mapping[str, Any], every: int) -> Measured:
-    """Trains all tasks together with a meter; both means and trimmed means of every estimator."""
+def measure(problem: Problem, seed: int, settings: Mapping[str, Any], every: int) -> Measurements:
+    """Trains all tasks together with a meter; returns means and trimmed means of every estimator."""
     meter = {**settings, "every": every, "estimator": list(ESTIMATORS)}
     start = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
@@ -56,11 +56,11 @@ def measure(problem: Problem, seed: int, settings: Mapping[str, Any], every: int
         for average in ("mean", "trimmed"):
             found = affinity if average == "mean" else affinity.averaged("trimmed", 0.05)
             mean[f"{name} {average}"], stderr[f"{name} {average}"] = found.mean, found.stderr
-    return Measured(mean, stderr, len(affinity.steps), training.steps, time.perf_counter() - start)
+    return Measurements(mean, stderr, len(affinity.steps), training.steps, time.perf_counter() - start)
 
 
-class _Joint(Training):
-    """Compares at some steps, on validation rows, a step on two tasks with a step on the one alone."""
+class _JointGainTraining(Training):
+    """Compares, at some steps and on validation rows, a step on two tasks with a step on one of them."""
 
     def __init__(self, problem: Problem, seed: int, every: int) -> None:
         super().__init__(problem, Job(problem.names, seed))
@@ -68,41 +68,41 @@ class _Joint(Training):
 
     def step(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> None:
         if self.steps % self.every == 0:
-            self.gains.append(self._gain(inputs, targets))
+            self.gains.append(self._measure_gains(inputs, targets))
         super().step(inputs, targets)
 
-    def _gain(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> np.ndarray:
-        """1 − L_j(after a step on i and j) / L_j(after a step on j), [source, target]."""
+    def _measure_gains(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> np.ndarray:
+        """Returns 1 − L_j(after a step on i and j) / L_j(after a step on j), [source, target]."""
         n = len(self.tasks)
-        alone = [self._after(inputs, targets, (j,))[j] for j in range(n)]
+        alone = [self._losses_after_step(inputs, targets, (j,))[j] for j in range(n)]
         gain = np.full((n, n), np.nan)
         for j in range(n):
             for i in range(j):
-                both = self._after(inputs, targets, (i, j))
+                both = self._losses_after_step(inputs, targets, (i, j))
                 gain[i, j], gain[j, i] = 1 - both[j] / alone[j], 1 - both[i] / alone[i]
         return gain
 
-    def _after(self, inputs: Tensor, targets: Mapping[str, Tensor], some: tuple[int, ...]) -> list[float]:
-        """Validation losses after a step of the optimiser on some tasks, from where training stands."""
-        kept = copy.deepcopy(self.network.state_dict()), copy.deepcopy(self.optimizer.state_dict())
+    def _losses_after_step(self, inputs: Tensor, targets: Mapping[str, Tensor], places: tuple[int, ...]) -> list[float]:
+        """Returns validation losses after one optimizer step on some tasks; then restores the state."""
+        saved = copy.deepcopy(self.network.state_dict()), copy.deepcopy(self.optimizer.state_dict())
         losses = self.losses(inputs, targets)
         self.optimizer.zero_grad()
-        sum(losses[self.tasks[task].name] for task in some).backward()
+        sum(losses[self.tasks[task].name] for task in places).backward()
         self.optimizer.step()
         self.network.eval()
         with torch.no_grad():
             after = self.losses(self.val.inputs, self.val.targets)
         self.network.train()
-        self.network.load_state_dict(kept[0])
-        self.optimizer.load_state_dict(kept[1])
+        self.network.load_state_dict(saved[0])
+        self.optimizer.load_state_dict(saved[1])
         return [float(after[task.name]) for task in self.tasks]
 
 
-def measure_joint(problem: Problem, seed: int, every: int) -> Measured:
-    """The joint gain: own and other's step against own alone, held out."""
+def measure_joint(problem: Problem, seed: int, every: int) -> Measurements:
+    """Measures the joint gain on validation rows: a step on both tasks, compared with a step on one of them."""
     start = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
-        training = _Joint(problem, seed, every)
+        training = _JointGainTraining(problem, seed, every)
         while not training.finished:
             training.run_epoch()
     gains = np.sort(np.stack(training.gains), axis=0)
@@ -111,4 +111,4 @@ def measure_joint(problem: Problem, seed: int, every: int) -> Measured:
     stderr = gains.std(0, ddof=1) / np.sqrt(len(gains))
     mean = {"joint mean": gains.mean(0), "joint trimmed": trimmed.mean(0)}
     errors = {"joint mean": stderr, "joint trimmed": stderr}
-    return Measured(mean, errors, len(gains), training.steps, time.perf_counter() - start)
+    return Measurements(mean, errors, len(gains), training.steps, time.perf_counter() - start)

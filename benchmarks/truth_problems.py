@@ -1,4 +1,4 @@
-"""The problems of which there are truth tables."""
+"""The problems that have truth tables."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,40 +11,40 @@ from tagalong.problems import load_problem
 
 TOX21 = ("tox21.csv.gz", "tox21_morgan2_1024.npz")
 NOT_TASKS = ("mol_id", "smiles")
-LOADS = {  # tables of problems that come with the package, so that new estimators can be measured on them
+LOADS = {  # problems shipped with the package, so that new estimators can be measured on their tables
     "nhanes": {"name": "nhanes", "options": {}},
     "faces": {"name": "faces", "options": {"rows": 4000, "pixels": 16, "channels": 6}},
 }
 
 
 def nhanes(data: Path | None) -> Problem:
-    """The health survey as the demo has it; from its package, or a copy of its table."""
+    """Loads the health survey of the demo, from its package or a copy of its table."""
     table = None if data is None else data / "nhanes.tsv"
     return load_problem("nhanes", data=table if table is not None and table.exists() else None)
 
 
 def faces(data: Path | None) -> Problem:
-    """Drawn faces, a small convolutional network."""
+    """Loads synthetic faces with a small convolutional network."""
     return load_problem("faces", **LOADS["faces"]["options"])
 
 
 def qm9(width: int, rows: int = 12_000) -> Callable[[Path | None], Problem]:
-    """Small molecules, two hidden layers of this width."""
+    """Returns a loader of small molecules, with two hidden layers of this width."""
     recipe = Recipe(lr=3e-3, batch_size=512, epochs=60, patience=8)
 
-    def made(data: Path | None) -> Problem:
+    def load(data: Path | None) -> Problem:
         folder = None if data is None else data / "qm9"
         return load_problem("qm9", rows=rows, hidden=(width, width), data=folder, recipe=recipe)
 
-    return made
+    return load
 
 
 def tox21(data: Path | None) -> Problem:
-    """Twelve assays of toxicity from fingerprints of molecules; a fifth of the labels is missing."""
+    """Loads twelve toxicity assays with molecular fingerprints as inputs; a fifth of the labels is missing."""
     if data is None or not all((data / "tox21" / name).exists() for name in TOX21):
         raise FileNotFoundError(f"tox21 needs --data with tox21/{' and tox21/'.join(TOX21)}")
     table, packed = (data / "tox21" / name for name in TOX21)
-    columns = read_columns(table, "`data`")
+    columns = read_columns(table, "data")
     with np.load(packed) as bits:
         inputs, valid = np.unpackbits(bits["bits"], axis=1).astype(np.float32), bits["valid"]
     tasks = [name for name in columns if name not in NOT_TASKS]
@@ -55,7 +55,7 @@ def tox21(data: Path | None) -> Problem:
         name="tox21",
         encoder=MLP(inputs.shape[1], (64,)),
         recipe=Recipe(lr=1e-3, batch_size=512, epochs=30, patience=4, weight_decay=0.1),
-        groups=np.asarray(columns["smiles"])[valid],  # some molecules are there twice
+        groups=np.asarray(columns["smiles"])[valid],  # some molecules occur twice
         split=(0.6, 0.2, 0.2),
     )
 
@@ -69,7 +69,7 @@ PROBLEMS: dict[str, Callable[[Path | None], Problem]] = {
 }
 
 
-def smaller(problem: Problem, tasks: int | None, epochs: int | None) -> Problem:
-    """The first tasks alone, or fewer epochs, for a try."""
+def shrink(problem: Problem, tasks: int | None, epochs: int | None) -> Problem:
+    """Keeps only the first tasks, or fewer epochs, for a quick trial."""
     chosen = problem if tasks is None else problem.only(problem.names[:tasks])
     return chosen if epochs is None else replace(chosen, recipe=replace(chosen.recipe, epochs=epochs))

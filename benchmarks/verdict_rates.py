@@ -1,11 +1,11 @@
-"""How often the verdict is right: problems where grouping brings nothing, and where it must (see the README here).
+"""How often is the verdict right, on problems where grouping cannot help and where it must (see the README)?
 
-Every repetition draws new data, trains every subset of four tasks with three seeds, lets the methods decide, and asks
-for the verdict. Three worlds:
+Each repetition draws new data, trains every subset of four tasks with three seeds, lets the methods decide, and
+reads the verdict. There are three worlds:
 
 - noise: the targets have nothing to do with the inputs, so no grouping can be better than another.
-- twins: all tasks are the same function with noise of their own, so that training together is right.
-- conflict: two pairs of tasks want different directions from an encoder of one linear unit.
+- twins: all tasks are the same function with independent noise, so training together is right.
+- conflict: two pairs of tasks need different directions from an encoder with a single linear unit.
 """
 
 import argparse
@@ -29,17 +29,17 @@ METHODS, BUDGETS, SEEDS = ("mtl", "stl", "hoa", "optimal"), (2, 3), 3
 
 @dataclass
 class Rate:
-    """How often something was said to be worth it.
+    """How many verdicts found a grouping worth it.
 
     Attributes:
-        world: which kind of problem.
-        repetitions: of new data.
-        worth_it: how many verdicts said so.
-        low: of the 95 % interval of the rate (Clopper and Pearson).
-        high: its other end.
-        seeds_only: how many would have said so without the noise of test rows and the choice among groupings.
-        change: the mean change of the candidate on test.
-        fresh: the same on many fresh rows, which is the truth for these networks.
+        world: the kind of problem.
+        repetitions: the number of data sets.
+        worth_it: the number of verdicts that a grouping is worth it.
+        low: the lower end of the 95 % interval of the rate (Clopper and Pearson).
+        high: its upper end.
+        seeds_only: the same number if verdicts ignored the noise of test rows and the choice among groupings.
+        change: the mean change of the candidate's test losses.
+        fresh: the same on many fresh rows, which is the true change for these networks.
     """
 
     world: str
@@ -53,30 +53,30 @@ class Rate:
 
 
 def make_problem(world: str, seed: int, rows: tuple[int, int, int], fresh: int) -> tuple[Problem, Split]:
-    """New data of a world, and as many fresh rows as wanted."""
-    draw = torch.Generator().manual_seed(seed)
+    """Draws the data of a world, and some fresh rows."""
+    rng = torch.Generator().manual_seed(seed)
     units, noise = WORLDS[world]
-    directions = torch.linalg.qr(torch.randn(FEATURES, 4, generator=draw)).Q
+    directions = torch.linalg.qr(torch.randn(FEATURES, 4, generator=rng)).Q
     used = {"noise": None, "twins": [0, 0, 0, 0], "conflict": [0, 0, 1, 1]}[world]
 
-    def some(count: int) -> Split:
-        inputs = torch.randn(count, FEATURES, generator=draw)
-        targets = noise * torch.randn(count, 4, generator=draw)
+    def draw(count: int) -> Split:
+        inputs = torch.randn(count, FEATURES, generator=rng)
+        targets = noise * torch.randn(count, 4, generator=rng)
         targets += 0 if used is None else inputs @ directions[:, used]
         return Split(inputs, {name: targets[:, column].contiguous() for column, name in enumerate(NAMES)})
 
     tasks = tuple(Task(name, kind="regression", error="loss") for name in NAMES)
     recipe = Recipe(optimizer="adam", lr=0.05, weight_decay=0.0, batch_size=100, epochs=15, patience=5)
     encoder = MLP(FEATURES, (units,)) if units > 1 else partial(torch.nn.Linear, FEATURES, units)
-    problem = Problem(world, tasks, *(some(count) for count in rows), encoder, recipe=recipe)
-    return problem, some(fresh)
+    problem = Problem(world, tasks, *(draw(count) for count in rows), encoder, recipe=recipe)
+    return problem, draw(fresh)
 
 
-def judged(problem: Problem, fresh: Split) -> tuple[Verdict, Verdict, float]:
-    """The verdict, that of seeds alone, and the true change of the candidate."""
+def judge(problem: Problem, fresh: Split) -> tuple[Verdict, Verdict, float]:
+    """Returns the verdict, the verdict from seeds only, and the true change of the candidate."""
     external = ExternalStudy(NAMES)
     external.plan(methods=METHODS, budgets=BUDGETS, seeds=SEEDS)
-    subsets = [some for size in range(1, 5) for some in itertools.combinations(NAMES, size)]
+    subsets = [subset for size in range(1, 5) for subset in itertools.combinations(NAMES, size)]
     jobs = [Job(subset, seed) for seed in range(SEEDS) for subset in subsets]
     truth: dict[tuple[frozenset[str], int], dict[str, float]] = {}
     for trained in train_many(problem, jobs):
@@ -85,7 +85,7 @@ def judged(problem: Problem, fresh: Split) -> tuple[Verdict, Verdict, float]:
         external.tell(job.tasks, job.seed, val=val, test=test, rows=rows, steps=trained.steps)
         truth[frozenset(job.tasks), job.seed] = _fresh_losses(problem, trained, fresh)
     results = external.results()
-    return results.verdict(), _seeds_only(results), _true_change(results, truth)
+    return results.verdict(), _judge_by_seeds(results), _true_change(results, truth)
 
 
 def _losses(trained: Trained) -> list[dict[str, float]]:
@@ -106,8 +106,8 @@ def _fresh_losses(problem: Problem, trained: Trained, fresh: Split) -> dict[str,
     return {task: float((out[:, 0] - fresh.targets[task]).square().mean()) for task, out in outputs.items()}
 
 
-def _seeds_only(results: Results) -> Verdict:
-    """What Student's t over the seeds alone would say of the same candidate."""
+def _judge_by_seeds(results: Results) -> Verdict:
+    """Returns the verdict on the same candidate from Student's t over seeds only."""
     label = results.verdict().candidate
     records = [*results.records_of(("mtl", None)), *results.records_of(label)]
     return Results(records, problem=results.problem).verdict()
@@ -124,18 +124,19 @@ def _true_change(results: Results, truth: dict[tuple[frozenset[str], int], dict[
     return sum(changes) / len(changes)
 
 
-def rate(world: str, repetitions: int, rows: tuple[int, int, int], fresh: int = 5000) -> Rate:
-    """Verdicts on so many problems of a world."""
-    found = [judged(*make_problem(world, seed, rows, fresh)) for seed in range(repetitions)]
-    worth_it = sum(verdict.worth_it for verdict, _, _ in found)
+def measure_rate(world: str, repetitions: int, rows: tuple[int, int, int], fresh: int = 5000) -> Rate:
+    """Counts the verdicts on a number of problems of one world."""
+    verdicts = [judge(*make_problem(world, seed, rows, fresh)) for seed in range(repetitions)]
+    worth_it = sum(verdict.worth_it for verdict, _, _ in verdicts)
     low, high = exact_interval(worth_it, repetitions)
-    change = sum(verdict.estimate for verdict, _, _ in found) / repetitions
-    seeds_only = sum(verdict.worth_it for _, verdict, _ in found)
-    return Rate(world, repetitions, worth_it, low, high, seeds_only, change, sum(x for _, _, x in found) / repetitions)
+    change = sum(verdict.estimate for verdict, _, _ in verdicts) / repetitions
+    seeds_only = sum(verdict.worth_it for _, verdict, _ in verdicts)
+    fresh_change = sum(true_change for _, _, true_change in verdicts) / repetitions
+    return Rate(world, repetitions, worth_it, low, high, seeds_only, change, fresh_change)
 
 
 def exact_interval(successes: int, trials: int) -> tuple[float, float]:
-    """The 95 % interval of a rate (Clopper and Pearson)."""
+    """Returns the 95 % interval of a rate (Clopper and Pearson)."""
     from scipy.special import betaincinv
 
     low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, 0.025))
@@ -144,11 +145,11 @@ def exact_interval(successes: int, trials: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints a row for each world."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--repetitions", type=int, default=200)
     parser.add_argument("--worlds", default=",".join(WORLDS))
-    parser.add_argument("--rows", default="300,200,300", help="of train, validation and test")
+    parser.add_argument("--rows", default="300,200,300", help="numbers of train, validation and test rows")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = tuple(int(count) for count in options.rows.split(","))
@@ -157,7 +158,7 @@ def main() -> None:
     rates = []
     for world in options.worlds.split(","):
         start = time.perf_counter()
-        one = rate(world, options.repetitions, rows)
+        one = measure_rate(world, options.repetitions, rows)
         rates.append(one)
         share = f"{one.worth_it / one.repetitions:.1%} | {one.low:.1%} to {one.high:.1%}"
         seeds_only = f"{one.seeds_only / one.repetitions:.1%}"

@@ -48,7 +48,7 @@ def count(root: Path, *options: str) -> dict[str, Any]:
 
 
 def doors(imports: ModuleType, root: Path) -> dict[str, list[str]]:
-    found = imports.past_doors(root, imports.read_house(root))
+    found = imports.find_past_doors(root, imports.read_house(root))
     return {
         part: [f"{taken.importer.path}: {taken.module}" for taken in taken_there] for part, taken_there in found.items()
     }
@@ -56,14 +56,14 @@ def doors(imports: ModuleType, root: Path) -> dict[str, list[str]]:
 
 def cycles(imports: ModuleType, root: Path) -> list[list[str]]:
     edges, _ = imports.run_time_edges(imports.read_house(root), [])
-    found: list[list[str]] = imports.cycles(edges)
+    found: list[list[str]] = imports.find_cycles(edges)
     return found
 
 
 def test_statements_are_counted_without_docstrings(imports: ModuleType) -> None:
     text = '"""Top."""\nx = 1\ndef f():\n    """Inner."""\n    if x:\n        return 2\n'
     text += 'class C:\n    "Own."\n    "no docstring"\n'
-    assert imports.statements(imports.Module("m", "", "m.py", text).tree) == 6
+    assert imports.count_statements(imports.Module("m", "", "m.py", text).tree) == 6
 
 
 def test_files_lines_and_importers_are_counted(tmp_path: Path) -> None:
@@ -193,10 +193,10 @@ def test_allowed_lazy_imports_are_reported_apart(imports: ModuleType, tmp_path: 
     }
     house = imports.read_house(write_checkout(tmp_path, files))
     edges, allowed = imports.run_time_edges(house, [])
-    assert imports.cycles(edges) == []
+    assert imports.find_cycles(edges) == []
     assert [str(taken) for taken in allowed] == ["src/tagalong/affinity/__init__.py:2: tagalong.group select"]
     edges, allowed = imports.run_time_edges(house, [("tagalong.affinity", "tagalong.group")])  # it really happened
-    assert imports.cycles(edges) == [["tagalong.affinity", "tagalong.group"]]
+    assert imports.find_cycles(edges) == [["tagalong.affinity", "tagalong.group"]]
     assert allowed == []
 
 

@@ -1,2 +1,2 @@
-# A script without doctests. It needs griffe; where that is not installed, the tests skip.
+# A script without doctests. It needs griffe; if that is not installed, the tests are skipped.
 collect_ignore = ["snapshot.py"]

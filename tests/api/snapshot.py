@@ -1,10 +1,10 @@
 """The public API as text: what each door exports, one line per function, class and member.
 
-    python tests/api/snapshot.py           print the snapshot of this tree, as JSON
-    python tests/api/snapshot.py --diff    show what was added, renamed, removed or changed since the stored one
+    python tests/api/snapshot.py           prints the snapshot of this tree, as JSON
+    python tests/api/snapshot.py --diff    shows what was added, renamed, removed or changed since the stored one
 
 An object is identified by the door that exports it, never by the module that defines it: code may move freely behind
-a door. The tree is read with griffe and not imported, so optional packages need not be installed.
+a door. Griffe reads the source without importing it, so optional packages do not have to be installed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from compare import SAME, STORED, Snapshot, compare, read_changes, read_snapshot
 
 SOURCE = Path(__file__).parents[2] / "src"
 
-# The packages and modules whose names are public. Add new doors here. Doors that are gone stay until a new
-# snapshot replaces the stored one.
-DOORS = (  # those of 523576c that are gone are still listed: what they exported must be accounted for
+# The packages and modules whose names are public. Add new doors here. Keep removed ones until a new snapshot replaces
+# the stored one, since changes.yaml must account for what they exported.
+DOORS = (
     "tagalong",
     "tagalong.affinity",
     "tagalong.cli",
@@ -64,8 +64,8 @@ DOORS = (  # those of 523576c that are gone are still listed: what they exported
     "tagalong_paper.truth",
 )
 
-# Special methods are public (`meter(closure)`, `len(table)`), except these, which only Python itself calls.
-_UNSEEN = {"__getstate__", "__init_subclass__", "__post_init__", "__reduce__", "__setstate__"}
+# Special methods are public (`meter(closure)`, `len(table)`), except those that only Python itself calls.
+_HIDDEN = {"__getstate__", "__init_subclass__", "__post_init__", "__reduce__", "__setstate__"}
 _MARKS = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}
 
 
@@ -94,7 +94,7 @@ def take_snapshot(doors: Sequence[str] = DOORS, source: Path = SOURCE) -> Snapsh
 class _Tree:
     """The source as griffe reads it, with imports followed the way Python follows them.
 
-    Griffe itself forgets `from .plan import plan` where a submodule has the name of the function that it holds.
+    Griffe itself drops `from .plan import plan`, since the submodule and its function have the same name.
     """
 
     def __init__(self, doors: Sequence[str], source: Path) -> None:
@@ -122,26 +122,26 @@ class _Tree:
         return found
 
     def home(self, path: str) -> str:
-        """Where an object is defined: as far as its imports can be followed."""
+        """Returns where an object is defined, as far as imports can be followed."""
         parent, _, name = path.rpartition(".")
         module = self.module(parent)
         imported = module.imports.get(name) if module is not None else None
         return path if imported in (None, path) else self.home(imported)
 
     def find(self, path: str) -> Any:
-        """The object that is defined there; None if that is not in this tree."""
+        """Returns the object defined at this path; None if it is not in this tree."""
         parent, _, name = path.rpartition(".")
         module = self.module(parent)
         return module.members.get(name) if module is not None else None
 
     def bases(self, cls: Any) -> Iterator[tuple[str, Any]]:
-        """Bases by the name of their class, each with the class itself where it is in this tree."""
+        """Yields the name of each base class, with the class itself if it is in this tree."""
         for base in cls.bases:
             named = base.left if isinstance(base, griffe.ExprSubscript) else base
             yield str(named).rpartition(".")[2], self.find(self.home(getattr(named, "canonical_path", str(named))))
 
     def public_bases(self, cls: Any) -> Iterator[str]:
-        """Bases that users know; in place of one that no door exports, its own bases count."""
+        """Yields the names of public bases; a private base is replaced by its own bases."""
         for name, base in self.bases(cls):
             if base is not None and base.path not in self.public:
                 yield from self.public_bases(base)
@@ -149,7 +149,7 @@ class _Tree:
                 yield name
 
     def members(self, cls: Any) -> dict[str, str]:
-        """Public members, inherited ones included as far as their classes are in this tree."""
+        """Returns the public members, including those inherited from classes in this tree."""
         found: dict[str, str] = {}
         for _, base in reversed(list(self.bases(cls))):
             found |= {} if base is None else self.members(base)
@@ -184,14 +184,15 @@ class _Tree:
         return ", ".join([*words, "/"] if before is griffe.ParameterKind.positional_only else words)
 
     def value(self, default: Any) -> str:
-        """A default as text; a constant by what it holds, since its name is an implementation detail."""
-        held = self.find(self.home(default.canonical_path)) if isinstance(default, griffe.ExprName) else None
-        is_constant = held is not None and not held.is_alias and held.is_attribute and held.value is not None
-        return self.value(held.value) if is_constant else str(default)
+        """Returns a default as text; a constant by its value, since its name is an implementation detail."""
+        constant = self.find(self.home(default.canonical_path)) if isinstance(default, griffe.ExprName) else None
+        if constant is None or constant.is_alias or not constant.is_attribute or constant.value is None:
+            return str(default)
+        return self.value(constant.value)
 
 
 def _exports(module: Any) -> set[str]:
-    """What `__all__` lists; without it what is defined here or imported as `name as name`."""
+    """Returns the names in `__all__`; without it, names defined here or imported as `name as name`."""
     if module.exports is not None:
         return {str(name) for name in module.exports}
     own = {name for name, member in module.members.items() if not member.is_alias and not member.is_module}
@@ -203,12 +204,12 @@ def _exports(module: Any) -> set[str]:
 
 def _is_public_member(name: str, member: Any) -> bool:
     special = name.startswith("__") and name.endswith("__")
-    return (special and member.is_function and name not in _UNSEEN) or not name.startswith("_")
+    return (special and member.is_function and name not in _HIDDEN) or not name.startswith("_")
 
 
 def _describe(tree: _Tree, name: str, target: str) -> Iterator[tuple[str, str]]:
     found = tree.find(target)
-    if found is None:  # from another package, or one of several names assigned at once, which griffe overlooks
+    if found is None:  # from another package, or from a multiple assignment, which griffe misses
         yield name, "attribute" if tree.module(target.rpartition(".")[0]) else f"imported from {target}"
     elif found.is_class:
         bases = list(dict.fromkeys(tree.public_bases(found)))
@@ -222,7 +223,7 @@ def _describe(tree: _Tree, name: str, target: str) -> Iterator[tuple[str, str]]:
 
 
 def _assigned(cls: Any) -> set[str]:
-    """Attributes that methods set on `self`; griffe overlooks `self.a, self.b = a, b`."""
+    """Returns the attributes that methods set on `self`; griffe misses `self.a, self.b = a, b`."""
     stored = [node for node in ast.walk(ast.parse(textwrap.dedent(cls.source))) if isinstance(node, ast.Attribute)]
     return {
         node.attr
@@ -232,16 +233,16 @@ def _assigned(cls: Any) -> set[str]:
 
 
 def _fields(cls: Any) -> str:
-    """The signature of a named tuple."""
+    """Returns the signature of a named tuple."""
     own = [member for member in cls.members.values() if not member.is_alias and member.is_attribute]
     fields = [member for member in own if member.annotation is not None and "property" not in member.labels]
     return f"def({', '.join(f.name if f.value is None else f'{f.name}={f.value}' for f in fields)})"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The public API of this tree, as JSON.")
-    parser.add_argument("--source", type=Path, default=SOURCE, help="the folder of the packages (default: src)")
-    parser.add_argument("--diff", action="store_true", help="show the differences from the stored snapshot instead")
+    parser = argparse.ArgumentParser(description="Prints the public API of this tree as JSON.")
+    parser.add_argument("--source", type=Path, default=SOURCE, help="folder that contains the packages (default: src)")
+    parser.add_argument("--diff", action="store_true", help="show differences from the stored snapshot instead")
     options = parser.parse_args()
     present = take_snapshot(source=options.source)
     if options.diff:

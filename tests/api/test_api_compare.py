@@ -1,4 +1,4 @@
-"""The comparison of public APIs itself, on small made-up packages."""
+"""Tests the comparison of public APIs itself, on small made-up packages."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +57,7 @@ def take(tmp_path_factory: pytest.TempPathFactory) -> Take:
 
 @pytest.fixture
 def since(take: Take) -> Callable[..., Difference]:
-    """What is different after some files were replaced."""
+    """Returns a function that compares the snapshots before and after replacing some files."""
 
     def difference(files: Files, **listed: dict[str, str]) -> Difference:
         return compare(take(SHOP), take(SHOP | files), Changes(**listed))
@@ -74,7 +74,7 @@ def edited(file: str, old: str, new: str) -> Files:
 
 
 def moved_to_market() -> Files:
-    """The apples leave the shop for a package of their own."""
+    """Moves the apples from the shop to a separate package."""
     return {
         "shop/__init__.py": INIT,
         "shop/fruit/__init__.py": "",
@@ -118,7 +118,7 @@ def test_exports_are_found_and_mere_imports_are_not(door: str, take: Take) -> No
 
 
 def test_a_submodule_does_not_hide_the_function_of_its_name(take: Take) -> None:
-    """Griffe keeps one of the two."""
+    """Griffe itself keeps only one of the two."""
     files = {"shop/__init__.py": "from .pay import pay as pay\n", "shop/pay.py": "def pay(price): ...\n"}
     assert take(files) == {"shop.pay": "def(price)"}
 
@@ -161,7 +161,7 @@ def test_code_that_moves_behind_its_door_changes_nothing(since: Since) -> None:
     files = {"shop/_all.py": base + weighed, "shop/_basket.py": "", "shop/_pay.py": ""}
     door = SHOP["shop/__init__.py"].replace("._basket", "._all").replace("._pay", "._all")
     found = since(files | {"shop/__init__.py": door})
-    assert str(found) == "The public API is that of api_523576c.json."
+    assert str(found) == "The public API is the same as in api_523576c.json."
 
 
 BREAKING = {
@@ -172,8 +172,8 @@ BREAKING = {
     "a property": (edited("shop/_basket.py", "weight", "_weight"), "shop.Basket.weight is gone"),
     "an attribute": (edited("shop/_basket.py", "self.size", "self._size"), "shop.Basket.size is gone"),
     "a parameter renamed": (edited("shop/_basket.py", "what, count", "what, number"), "shop.Basket.add is changed"),
-    "a parameter more": (edited("shop/_basket.py", "what, count", "what, why, count"), "shop.Basket.add is changed"),
-    "a parameter less": (edited("shop/_basket.py", ", count=1", ""), "shop.Basket.add is changed"),
+    "one more parameter": (edited("shop/_basket.py", "what, count", "what, why, count"), "shop.Basket.add is changed"),
+    "one parameter less": (edited("shop/_basket.py", ", count=1", ""), "shop.Basket.add is changed"),
     "order": (edited("shop/_basket.py", "what, count=1", "count=1, what=2"), "shop.Basket.add is changed"),
     "keyword only": (edited("shop/_basket.py", "what, count", "what, *, count"), "shop.Basket.add is changed"),
     "a default": (edited("shop/_pay.py", "tip=0", "tip=1"), "shop.pay is changed"),
@@ -188,15 +188,15 @@ BREAKING = {
 }
 
 
-@pytest.mark.parametrize(("files", "said"), BREAKING.values(), ids=BREAKING.keys())
-def test_what_could_break_a_users_code_fails_until_it_is_listed(files: Files, said: str, since: Since) -> None:
+@pytest.mark.parametrize(("files", "message"), BREAKING.values(), ids=BREAKING.keys())
+def test_a_breaking_change_fails_until_it_is_listed(files: Files, message: str, since: Since) -> None:
     found = since(files)
-    assert [line.split("\n")[0] for line in found.unlisted] == [said]
-    assert said in found.complaint
-    assert "list it in" in found.complaint
-    name, _, what = said.partition(" is ")
+    assert [line.split("\n")[0] for line in found.unlisted] == [message]
+    assert message in found.failure_message
+    assert "list it in" in found.failure_message
+    name, _, what = message.partition(" is ")
     listed = since(files, **{"removed" if what == "gone" else "changed": {name: "it was wrong"}})
-    assert not listed.complaint
+    assert not listed.failure_message
     assert f"{name}: it was wrong" in str(listed)
 
 
@@ -210,21 +210,21 @@ HARMLESS = {
 }
 
 
-@pytest.mark.parametrize(("files", "more", "said"), HARMLESS.values(), ids=HARMLESS.keys())
-def test_additions_are_shown_and_do_not_fail(files: Files, more: str, said: str, since: Since) -> None:
+@pytest.mark.parametrize(("files", "more", "message"), HARMLESS.values(), ids=HARMLESS.keys())
+def test_additions_are_shown_and_do_not_fail(files: Files, more: str, message: str, since: Since) -> None:
     found = since(files | {"shop/__init__.py": SHOP["shop/__init__.py"] + more})
-    assert not found.complaint
-    assert said in str(found)
+    assert not found.failure_message
+    assert message in str(found)
 
 
 STALE = {
-    "never was": ({}, {"removed": {"shop.melon": "rotten"}}, "has no such name"),
+    "never was": ({}, {"removed": {"shop.melon": "rotten"}}, "does not contain this name"),
     "still there": ({}, {"removed": {"shop.pay": "free now"}}, "shop.pay is still there"),
     "a member still there": ({}, {"removed": {"shop.fruit": "moved"}}, "shop.fruit.Apple is still there"),
     "not renamed": ({}, {"renamed": {"shop.pay": "shop.buy"}}, "shop.pay is still there"),
-    "renamed from nothing": ({}, {"renamed": {"shop.melon": "shop.pay"}}, "has no such name"),
+    "renamed from nothing": ({}, {"renamed": {"shop.melon": "shop.pay"}}, "does not contain this name"),
     "changed nothing": ({}, {"changed": {"shop.pay": "dearer"}}, "existing calls still work"),
-    "changed what never was": ({}, {"changed": {"shop.melon": "dearer"}}, "has no such name"),
+    "changed what never was": ({}, {"changed": {"shop.melon": "dearer"}}, "does not contain this name"),
     "renamed to nothing": (BREAKING["a name"][0], {"renamed": {"shop.pay": "shop.buy"}}, "exports shop.buy"),
     "removed and renamed": (
         BREAKING["a method"][0],
@@ -234,43 +234,43 @@ STALE = {
 }
 
 
-@pytest.mark.parametrize(("files", "listed", "said"), STALE.values(), ids=STALE.keys())
+@pytest.mark.parametrize(("files", "listed", "message"), STALE.values(), ids=STALE.keys())
 def test_an_entry_that_is_not_true_fails(
-    files: Files, listed: dict[str, dict[str, str]], said: str, since: Since
+    files: Files, listed: dict[str, dict[str, str]], message: str, since: Since
 ) -> None:
     found = since(files, **listed)
     assert len(found.stale) == 1
-    assert said in found.complaint
-    assert "correct or delete" in found.complaint
+    assert message in found.failure_message
+    assert "correct or delete" in found.failure_message
 
 
-def test_a_package_moves_with_all_that_it_holds_by_one_entry(since: Since) -> None:
+def test_one_entry_moves_a_package_with_its_content(since: Since) -> None:
     removed = {"shop.Apple": "apples are not the shop's any more"}
     found = since(moved_to_market(), renamed={"shop.fruit": "market.fruit"}, removed=removed)
-    assert not found.complaint
+    assert not found.failure_message
     assert not found.added
     assert "shop.fruit -> market.fruit" in str(found)
 
 
-def test_a_name_that_moved_unlisted_is_found_again(since: Since) -> None:
-    assert "did it become market.fruit.Apple? Then list it under `renamed`" in since(moved_to_market()).complaint
+def test_an_unlisted_move_is_reported_with_the_new_place(since: Since) -> None:
+    assert "did it become market.fruit.Apple? Then list it under `renamed`" in since(moved_to_market()).failure_message
 
 
-def test_what_a_moved_package_lost_must_be_listed_too(since: Since) -> None:
+def test_names_missing_from_a_moved_package_must_be_listed(since: Since) -> None:
     files = moved_to_market() | {"market/fruit/_apple.py": "class Apple:\n    def bite(self): ...\n"}
     renamed, second = {"shop.fruit": "market.fruit"}, {"shop.Apple": "not the shop's any more"}
     lost = since(files, renamed=renamed, removed=second)
-    assert "its new name in changes.yaml, market.fruit.Apple.eat, does not exist" in lost.complaint
-    assert not since(files, renamed=renamed, removed=second | {"shop.fruit.Apple.eat": "never called"}).complaint
+    assert "its new name in changes.yaml, market.fruit.Apple.eat, does not exist" in lost.failure_message
+    assert not since(files, renamed=renamed, removed=second | {"shop.fruit.Apple.eat": "never called"}).failure_message
     member = renamed | {"shop.fruit.Apple.eat": "market.fruit.Apple.bite"}
     changed = {"shop.fruit.Apple.eat": "it takes the whole apple"}
-    assert not since(files, renamed=member, removed=second, changed=changed).complaint
+    assert not since(files, renamed=member, removed=second, changed=changed).failure_message
 
 
-def test_a_renamed_base_is_no_change_of_the_class(take: Take) -> None:
+def test_renaming_a_base_does_not_count_as_a_change_of_the_class(take: Take) -> None:
     old, new = ({"shop/__init__.py": f"class {name}: ...\nclass Pear({name}): ...\n"} for name in ("Fruit", "Produce"))
     changes = Changes(renamed={"shop.Fruit": "shop.Produce"})
-    assert not compare(take(old), take(new), changes).complaint
+    assert not compare(take(old), take(new), changes).failure_message
 
 
 def test_an_object_with_two_names_is_compared_once(since: Since) -> None:
@@ -279,15 +279,15 @@ def test_an_object_with_two_names_is_compared_once(since: Since) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("removed:\n  shop.pay:\n", "`removed: shop.pay` needs a reason"),
         ("renamed:\n  shop.pay: 3\n", "`renamed: shop.pay` needs the new name"),
-        ("added:\n  shop.buy: why\n", "may hold renamed, removed and changed, found added"),
+        ("added:\n  shop.buy: why\n", "may contain renamed, removed and changed, found added"),
     ],
 )
-def test_a_list_without_reasons_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_list_of_changes_is_rejected(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "changes.yaml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         read_changes(file)

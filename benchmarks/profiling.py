@@ -1,4 +1,4 @@
-"""How long a step takes and how much memory it needs at its peak, on CPU and CUDA."""
+"""Measures the time of a training step and its peak memory, on the CPU and on CUDA."""
 
 import json
 import tempfile
@@ -12,10 +12,10 @@ from torch.profiler import ProfilerActivity, profile
 Step = Callable[[], object]
 
 
-def seconds(step: Step, repeats: int, device: torch.device) -> float:
-    """Seconds per step over `repeats` steps in a row: CUDA events, or the CPU time of this process.
+def time_step(step: Step, repeats: int, device: torch.device) -> float:
+    """Returns seconds per step over `repeats` steps in a row, from CUDA events or the CPU time of this process.
 
-    CPU time, because other processes that take the core away for a while would count otherwise.
+    CPU time does not depend on other processes that share the core.
     """
     if device.type != "cuda":
         start = time.process_time()
@@ -32,10 +32,10 @@ def seconds(step: Step, repeats: int, device: torch.device) -> float:
     return float(first.elapsed_time(last)) / 1000 / repeats
 
 
-def peak_bytes(step: Step, device: torch.device) -> int:
-    """The most that one step has allocated at once, above what was there before it."""
+def measure_peak_bytes(step: Step, device: torch.device) -> int:
+    """Returns the peak memory of one step, above what was allocated before it."""
     if device.type != "cuda":
-        return _peak_bytes_on_cpu(step)
+        return _measure_peak_bytes_on_cpu(step)
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
@@ -44,8 +44,8 @@ def peak_bytes(step: Step, device: torch.device) -> int:
     return torch.cuda.max_memory_allocated(device) - before
 
 
-def _peak_bytes_on_cpu(step: Step) -> int:
-    """From the profiler's list of every allocation and release of the CPU allocator."""
+def _measure_peak_bytes_on_cpu(step: Step) -> int:
+    """Adds up every allocation and release of the CPU allocator that the profiler lists."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         step()
     with tempfile.TemporaryDirectory() as folder:
@@ -53,8 +53,8 @@ def _peak_bytes_on_cpu(step: Step) -> int:
         profiler.export_chrome_trace(str(trace))
         events = json.loads(trace.read_text())["traceEvents"]
     changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event["name"] == "[memory]")
-    held = peak = 0
+    allocated = peak = 0
     for _, change in changes:
-        held += change
-        peak = max(peak, held)
+        allocated += change
+        peak = max(peak, allocated)
     return peak
