@@ -1,8 +1,8 @@
-"""Pictures of figures that `tagalong paper` wrote, for the documentation.
+"""Takes pictures of figures that `tagalong paper` wrote, for the documentation.
 
     python docs/images/figures.py runs/paper-faces-full docs/images/paper main-deciding partner …
 
-Needs the package playwright and a Chromium.
+Needs the package playwright and Chromium.
 """
 
 import sys

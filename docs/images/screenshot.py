@@ -1,9 +1,9 @@
-"""Pictures of a report: its top, for the README; or one of its sections, for the documentation.
+"""Takes pictures of a report: its top, for the README, or one of its sections, for the documentation.
 
     python docs/images/screenshot.py docs/sample_report.html docs/images/report.png
     python docs/images/screenshot.py docs/sample_report.html docs/images/budget.png budget
 
-Needs the package playwright and a Chromium.
+Needs the package playwright and Chromium.
 """
 
 import shutil
