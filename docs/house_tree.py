@@ -1,4 +1,4 @@
-"""Writes the tree of src/ into CONTRIBUTING.md: a line for each package and file, from what it says about itself.
+"""Writes the tree of src/ into CONTRIBUTING.md: a line for each package and file, with the first line of its docstring.
 
 python docs/house_tree.py          rewrites the tree
 python docs/house_tree.py --check  writes nothing; fails if the tree is out of date
@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TREE = re.compile(r"(?<=<!-- tree -->\n).*(?=<!-- end of tree -->)", re.DOTALL)
 DOOR = "__init__.py"
-# What is said about files and folders that cannot say it themselves, by the end of their names.
+# Descriptions of files and folders without a docstring, by the end of their names.
 KINDS = {
     "static": "Scripts and styles of the page.",
     "tables": "The truth tables.",
@@ -39,25 +39,25 @@ def main(page: Path = ROOT / "CONTRIBUTING.md", source: Path = ROOT / "src") -> 
 
 
 def with_tree(text: str, source: Path) -> str:
-    """The page with the tree of this source."""
+    """Returns the page with the tree of this source."""
     packages = sorted(door.parent for door in source.glob(f"*/{DOOR}"))
     tree = "\n".join(line for package in packages for line in lines(package))
     return TREE.sub(lambda _: f"\n{tree}\n\n", text)
 
 
 def lines(folder: Path, depth: int = 0) -> Iterator[str]:
-    """A nested list: the folder, then its files and folders as `ls` sorts them; doors speak for their folders."""
+    """Yields a nested list: the folder, described by its `__init__.py`, then its files and folders by name."""
     door = folder / DOOR
-    yield item(f"**`{folder.name}/`**", said(door if door.exists() else folder), depth)
+    yield item(f"**`{folder.name}/`**", describe(door if door.exists() else folder), depth)
     for path in sorted(folder.iterdir(), key=lambda path: path.name.lower()):
         if path.is_dir() and any(map(is_source, path.rglob("*"))):
             yield from lines(path, depth + 1)
         elif is_source(path) and path.name != DOOR:
-            yield item(f"`{path.name}`", said(path), depth + 1)
+            yield item(f"`{path.name}`", describe(path), depth + 1)
 
 
 def is_source(path: Path) -> bool:
-    """Not what Python compiled, which stays behind when a module moves."""
+    """Returns whether this is a source file, and not bytecode, which stays when a module moves."""
     return path.is_file() and path.suffix != ".pyc"
 
 
@@ -65,8 +65,8 @@ def item(name: str, text: str, depth: int) -> str:
     return f"{'    ' * depth}- {name}{': ' * bool(text)}{text}"
 
 
-def said(path: Path) -> str:
-    """The first line of a module's docstring, the comment on the first line of a script, or what kind of file it is."""
+def describe(path: Path) -> str:
+    """Returns the first line of a docstring, the comment on the first line of a script, or what kind of file it is."""
     text = path.read_text(encoding="utf-8") if path.suffix in (".py", ".js") else ""
     comment = re.match(r"// (.*)", text)
     if comment:

@@ -11,19 +11,19 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 from screenshot import browser_path
 
-SHOWN = {"viewport": {"width": 960, "height": 560}}
+SIZE = {"viewport": {"width": 960, "height": 560}}
 
 
 def main(folder: str, pictures: str, *names: str) -> None:
     Path(pictures).mkdir(parents=True, exist_ok=True)
     with sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
-        shown = started.new_page(**SHOWN, color_scheme="light")
+        browser = driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
+        tab = browser.new_page(**SIZE, color_scheme="light")
         for name in names:
-            shown.goto((Path(folder) / f"{name}.html").absolute().as_uri())
-            shown.wait_for_selector(".main-svg")
-            shown.locator(".js-plotly-plot").screenshot(path=str(Path(pictures) / f"{name}.png"))
-        started.close()
+            tab.goto((Path(folder) / f"{name}.html").absolute().as_uri())
+            tab.wait_for_selector(".main-svg")
+            tab.locator(".js-plotly-plot").screenshot(path=str(Path(pictures) / f"{name}.png"))
+        browser.close()
 
 
 if __name__ == "__main__":

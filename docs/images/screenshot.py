@@ -19,12 +19,12 @@ SECTION = {"viewport": {"width": 780, "height": 1200}, "device_scale_factor": 1.
 
 def main(page: str, picture: str, section: str | None = None) -> None:
     with sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
-        shown = started.new_page(**(SECTION if section else TOP), color_scheme="light")
-        shown.goto(Path(page).absolute().as_uri())
-        shown.wait_for_selector("#heatmap .main-svg")
-        drawn(shown, section).screenshot(path=picture)
-        started.close()
+        browser = driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
+        tab = browser.new_page(**(SECTION if section else TOP), color_scheme="light")
+        tab.goto(Path(page).absolute().as_uri())
+        tab.wait_for_selector("#heatmap .main-svg")
+        draw_plots(tab, section).screenshot(path=picture)
+        browser.close()
 
 
 def browser_path() -> str:
@@ -34,15 +34,15 @@ def browser_path() -> str:
     return found
 
 
-def drawn(shown: Any, section: str | None) -> Any:
-    """The page, or a section of it when its plots have been drawn; what only unfolds is left out."""
+def draw_plots(tab: Any, section: str | None) -> Any:
+    """Returns the page, or one of its sections after drawing its plots, without the parts that can be unfolded."""
     if section is None:
-        return shown
-    found = shown.locator(f"#{section}")
+        return tab
+    found = tab.locator(f"#{section}")
     for plot in found.locator(".plot").all():
         plot.scroll_into_view_if_needed()
         plot.locator(".main-svg").first.wait_for()
-    shown.add_style_tag(
+    tab.add_style_tag(
         content="section { padding: 1rem } details, :has(> #methods), :has(> #methods) ~ * { display: none }"
     )
     return found
