@@ -29,6 +29,13 @@ def _ctrl_c() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def _own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts every test with what ships with the package, whatever the examples of docstrings have registered."""
+    for registry in plugins.Registry.instances:
+        monkeypatch.setattr(registry, "entries", dict(registry.shipped))
+
+
 @pytest.fixture
 def own_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is forgotten after it, and what others were warned about is said again."""

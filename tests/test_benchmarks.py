@@ -140,3 +140,12 @@ def test_celeba_reading_compares_the_cache_with_decoding_alone(tmp_path: Path) -
     assert cache["× floor, CPU"] > 0
     assert [row["what"] for row in training] == ["training from the file", "training from memory"]
     assert all(row["images a second"] > 0 for row in training)
+
+
+def test_plain_english_draws_the_same_sentences_and_names_for_a_seed() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "plain_english.py"), "--number", "6", "--seed", "3"]
+    first, second = (subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2))
+    assert first == second
+    assert first.count("src/tagalong") >= 10  # four sentences and six names of twelve come from the code
+    assert "sentences:" in first
+    assert "names:" in first

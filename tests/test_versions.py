@@ -13,7 +13,7 @@ from tagalong.learn import MLP, Recipe
 from tagalong.study import Verdict
 
 ROOT = Path(__file__).parent.parent
-NOT_SHOWN = {"docs", "dev", "integrations"}  # extras that are for developers, or made of other extras
+NOT_SHOWN = {"docs", "test", "dev", "integrations"}  # extras that are for developers, or made of other extras
 
 
 def run(code: str) -> str:

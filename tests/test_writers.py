@@ -17,6 +17,7 @@ ALLOWED = {
     "tagalong/study/executors.py: TemporaryDirectory": "holds the problem for as long as the workers run",
     "tagalong/study/run_folder.py: logging.FileHandler": "a log grows line by line",
     "tagalong/study/store.py: sqlite3.connect": "a database, which has transactions of its own",
+    "tagalong/tabular.py: _with_index(_read_parquet(content, place)).to_csv": "returns the text",
     "tagalong/testing/method_checks.py: TemporaryDirectory": "the folder of a check",
     "tagalong_paper/celeba/cache.py: np.lib.format.open_memmap": "filled piece by piece; renamed when it is complete",
     "tagalong_paper/celeba/cache.py: self._record.open": "lists finished pieces, line by line, with their checksums",

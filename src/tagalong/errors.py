@@ -61,7 +61,7 @@ class InvalidInput(ValueError):
         joined.problems = tuple(one for problem in problems for one in problem.problems)
         return joined
 
-    def rename(self, names: Mapping[str, str]) -> None:
+    def show_as(self, names: Mapping[str, str]) -> None:
         """Shows some arguments under other names, such as the file that was passed as `path`; earlier names stay."""
         for problem in self.problems:
             problem._names = {**names, **problem._names}

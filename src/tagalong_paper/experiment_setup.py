@@ -99,7 +99,7 @@ class ExperimentSetup:
         if self.printed_dataset is not None and self.printed_dataset != self.problem.name:
             return [f"{start} on CelebA; the data differ, so only the pattern can be compared"]
         if self.printed_dataset and self.is_small:
-            return [f"{start} at full size; at small size, ours mean nothing"]
+            return [f"{start} at full size; results at small size are not comparable"]
         return []
 
     @contextmanager

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tagalong.files import json_safe, write_atomic, write_document
+from tagalong.files import document_text, json_safe, write_atomic, write_document
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 SCRIPT = "plotly.min.js"
+FORMAT, VERSION = "tagalong-experiment", 1
 Answer = Literal["yes", "within noise", "no", "not tested"]
 
 
@@ -140,11 +141,15 @@ class Report:
             **json_safe(self.numbers),
         }
 
+    def to_json(self) -> str:
+        """Returns the JSON text that `save` writes."""
+        return document_text(FORMAT, VERSION, self.to_document())
+
     def save(self, out: Path) -> list[Path]:
         """Writes `NAME.json` and the figures as HTML, which share one copy of plotly's script; returns the files."""
         out.mkdir(parents=True, exist_ok=True)
         files = [out / f"{self.name}.json"]
-        write_document(files[0], "tagalong-experiment", 1, self.to_document())
+        write_document(files[0], FORMAT, VERSION, self.to_document())
         if self.figures:
             _write_script(out)
         for name, figure in self.figures.items():

@@ -84,7 +84,7 @@ def test_it_says_where_everything_lies(shown: Seen) -> None:
     assert shown.lines[-4:] == [
         "run: results, groupings, affinities and the recommended networks",
         "the report: run/report.html",
-        "predict with them: tagalong predict run NEW.csv",
+        "to predict with them: tagalong predict run NEW.csv",
         "",
     ]
 

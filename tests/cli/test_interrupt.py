@@ -130,7 +130,7 @@ def test_ctrl_c_is_as_usual_afterwards(tagalong: Terminal, hard: str, presses: l
         ),
         (
             "paper over-time --out out",
-            "tagalong_paper.ExperimentSetup.backend",
+            "tagalong_paper.ExperimentSetup.open_backend",
             "finished networks are kept in out, run the same",
         ),
         (

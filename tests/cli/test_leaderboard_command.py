@@ -22,4 +22,4 @@ def test_an_unknown_table_is_refused(tagalong: Terminal) -> None:
 def test_no_seeds_are_refused(tagalong: Terminal) -> None:
     shown = tagalong("leaderboard", "--tables", "nhanes", "--seeds", "0")
     assert shown.status == 2
-    assert "seeds must be at least 1, found 0" in shown.err
+    assert "--seeds must be a positive integer, found 0" in shown.err

@@ -128,7 +128,7 @@ def test_one_error_lists_all_invalid_options(tagalong: Terminal) -> None:
         (["--out", "file/run"], "--out must be a folder, found the file file"),
         (["--out", "locked/run"], "--out must be a writable folder, found locked, which is read-only"),
         (["--device", "meta"], "--device must be available, found 'meta'"),
-        (["--executor", "cloud"], "--executor must be one of"),
+        (["--executor", "cloud"], "--executor must be a known executor"),
         (["--methods", "mtl,tag"], "--methods must be among 'mtl', 'uw', 'gradnorm', found 'tag'"),
         (["--methods", " ,"], "--methods must be among 'mtl', 'uw', 'gradnorm', found none"),
     ],

@@ -113,7 +113,7 @@ def test_help_lists_plugins_and_imports_none(games: Path) -> None:
         assert said in rows
     assert "quiet  From games 1.0." in rows
     assert "absent  From broken 1.0." in rows
-    assert "• tagalong paper: all experiments, in a line each\n" in out.replace("  ", "").replace(" \n", "\n")
+    assert "• tagalong paper: list all experiments\n" in out.replace("  ", "").replace(" \n", "\n")
     assert "• tagalong roll: six sides" in out
     assert "many of them" not in out
 
@@ -140,7 +140,7 @@ def test_ctrl_c_ends_a_plugin_with_a_sentence(games: Path) -> None:
         ("number", "of games_module:number cannot be loaded: it must be a function or a typer app, found int"),
         (
             "twice",
-            "of games_module:twice cannot be loaded: Cannot specify multiple Annotated Typer arguments for 'what'",
+            "of games_module:twice cannot be loaded: Cannot specify multiple 'Annotated' Typer arguments for 'what'",
         ),
     ],
 )

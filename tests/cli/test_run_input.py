@@ -52,7 +52,11 @@ TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
     "infinite": (with_column("x", ["inf", *range(1, ROWS)]), [], "column 'x' must be finite, found inf in 1 rows"),
     "one row": (first(1), [], "table.csv must have at least 10 rows for three parts, found 1"),
     "no row": (first(0), [], "table.csv must have rows below its header, found none"),
-    "no features": (dict, ["--ignore", "x,y"], "--features must name a column, found none left"),
+    "no features": (
+        dict,
+        ["--ignore", "x,y"],
+        "--features must name a column, found none; --targets and --ignore leave none",
+    ),
     "two groups": (
         with_column("who", [0, 1] * (ROWS // 2)),
         ["--group-column", "who"],

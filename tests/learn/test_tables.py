@@ -224,7 +224,7 @@ def test_columns_that_are_not_there_or_have_two_roles_are_named(frame) -> None:
     ]
     assert refused(frame, targets="ill") == ["`targets` must be a list of names, found the string 'ill'; write ['ill']"]
     assert refused(frame[["pressure", "ill"]], targets=["pressure", "ill"]) == [
-        "`features` must name a column, found none left by `targets` and `ignore`"
+        "`features` must name a column, found none; `targets` and `ignore` leave none"
     ]
 
 

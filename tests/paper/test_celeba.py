@@ -87,7 +87,7 @@ def test_any_attributes_can_be_learnt(data: Path, full: Problem) -> None:
     assert celeba(data, attributes=FORTY).names == tuple(FORTY)
     assert celeba(data, attributes=["Young"]).fingerprint != full.fingerprint
     few = load_setup("celeba", options={"data": data, "attributes": "Young,Goatee"}, out=data / "setup")
-    assert few.printed is None
+    assert few.printed_dataset is None
 
 
 def test_some_rows_are_drawn_from_each_part_by_seed(data: Path, full: Problem) -> None:
@@ -146,10 +146,10 @@ def test_the_paper_s_main_experiment_runs_on_the_command_line(
     assert main(["paper", "main", *wanted]) == 0
     out, err = capsys.readouterr()
     assert f"decoding images: {IMAGES} of {IMAGES} images" in err
-    assert "celeba, small: 210 rows to learn from, 30 for validation, 60 for test" in out
+    assert "celeba, small: 210 rows for training, 30 for validation, 60 for test" in out
     assert "a2 Black_Hair, a5 Goatee, a7 No_Beard" in out
-    assert "other data" not in out
-    assert "columns headed printed are the paper's, at full size; at small size ours mean nothing" in out
+    assert "the data differ" not in out
+    assert "hold the paper's numbers at full size; results at small size are not comparable" in out
     assert main(["paper", "main", *wanted, "--json"]) == 0
     again, err = capsys.readouterr()
     assert err == ""

@@ -7,12 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from study_small import small_problem
 
 from kill_at import FileOperations, but_times
 from tagalong.learn import MLP, Job, Task
-from tagalong.study import Chunk, Results, Store, Study, TrainingBackend, executors, make_executor, train_chunk
+from tagalong.study import Chunk, Store, Study, TrainingBackend, executors, make_executor, train_chunk
 from tagalong.study.executors import Serial, device_name
 
 JOBS = [Job(tasks, seed) for seed in (0, 1) for tasks in (("a",), ("b",), ("a", "b"))] + [Job(("a", "b"), 0, "uw")]
@@ -68,44 +67,50 @@ def test_a_dead_process_is_reported_and_the_rest_is_kept(tmp_path):
     assert len(trained_by(make_executor("processes:1"), tmp_path / "run.sqlite", problem, JOBS[:2])) == 2
 
 
-class DiesOnceAtAnOperation(MLP):
-    """Kills the first worker process that makes an encoder, at its n-th file operation in a folder."""
+class RecordedOperations(FileOperations):
+    """Keeps the number of operations in a file."""
 
-    def __init__(self, mark: Path, folder: Path, nth: int | None = None) -> None:
+    def __init__(self, record: Path, folder: Path, nth: int | None) -> None:
+        super().__init__(folder, nth)
+        self._record = record
+
+    def count(self) -> None:
+        super().count()
+        wrote_inside = self._wrote_inside
+        self._record.write_text(str(self.number))
+        self._wrote_inside = wrote_inside
+
+
+class DiesOnceAtAnOperation(MLP):
+    """Kills the first worker process that makes an encoder, at its n-th file operation in a folder; None: never."""
+
+    def __init__(self, record: Path, folder: Path, nth: int | None) -> None:
         super().__init__(4, hidden=(5,))
-        self.mark, self.folder, self.nth, self.home = mark, folder, nth, os.getpid()
+        self.record, self.folder, self.nth, self.home = record, folder, nth, os.getpid()
 
     def __call__(self, width: float = 1.0):
         if os.getpid() != self.home:
             executors.CHECKPOINT_SECONDS = 0.0  # written after every epoch
-            if not self.mark.exists():
-                self.mark.touch()
-                FileOperations(self.folder, self.nth)
+            if not self.record.exists():
+                self.record.touch()
+                RecordedOperations(self.record, self.folder, self.nth)
         return super().__call__(width)
 
 
-def count_operations(problem, out: Path, total) -> None:
-    torch.set_num_threads(1)  # as in a worker
-    executors.CHECKPOINT_SECONDS = 0.0
-    operations = FileOperations(out / "partial")
-    Study(problem, out, device="cpu").run(["mtl", "uw"], [2], 2)
-    total.value = operations.number
+def study_that_dies(out: Path, nth: int | None) -> Study:
+    encoder = DiesOnceAtAnOperation(out.with_suffix(".operations"), out / "partial", nth)
+    return Study(replace(small_problem(), encoder=encoder), out, device="cpu", executor="processes:1")
 
 
 @pytest.mark.usefixtures("forked_workers")
-def test_after_a_process_was_killed_at_a_file_operation_the_study_goes_on_to_the_same_results(processes, tmp_path):
+def test_after_a_process_was_killed_at_a_file_operation_the_study_continues_to_the_same_results(tmp_path):
     pytest.importorskip("cloudpickle")
-    out, total = tmp_path / "out", processes.Value("i")
-    clean = processes.Process(target=count_operations, args=(small_problem(), tmp_path / "clean", total))
-    clean.start()
-    clean.join(timeout=100)
-    assert clean.exitcode == 0
-    nth = random.Random(0).randint(1, total.value)
-    problem = replace(small_problem(), encoder=DiesOnceAtAnOperation(tmp_path / "mark", out / "partial", nth))
-    study = Study(problem, out, device="cpu", executor="processes:1")
+    clean = study_that_dies(tmp_path / "clean", nth=None).run(["mtl", "uw"], [2], 2)
+    operations = int((tmp_path / "clean.operations").read_text())
+    study = study_that_dies(tmp_path / "out", random.Random(0).randint(1, operations))
     with pytest.raises(RuntimeError, match="a worker process died; finished networks are kept, so run the study again"):
         study.run(["mtl", "uw"], [2], 2)
-    assert but_times(study.run(["mtl", "uw"], [2], 2)) == but_times(Results.load(tmp_path / "clean"))
+    assert but_times(study.run(["mtl", "uw"], [2], 2)) == but_times(clean)
 
 
 class SaysWhatItHears(MLP):

@@ -6,11 +6,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from verdict_records import APART, TOGETHER, records, results, together
 
+from tagalong.group import Group
 from tagalong.learn import MLP, Problem, Split, Task
 from tagalong.study import Cost, ProblemInfo, Record, Results, Score
 from tagalong.study.latency import measure_latency
@@ -245,3 +247,10 @@ def test_latency_times_one_row_and_a_batch_and_leaves_the_mode() -> None:
     assert measured.rows == 5
     assert measured.one > 0
     assert measured.batch > 0
+
+
+def test_scores_are_saved_as_loss_and_error_alone() -> None:
+    scores = {"a": Score(0.5, 0.1, np.zeros(3, dtype=np.float32)), "b": Score(0.25, 0.2)}
+    mtl = Record("mtl", None, seed=0, groups=(Group(["a", "b"], ["a", "b"]),), val=scores, test=scores)
+    document = Results([mtl], problem=ProblemInfo.named(["a", "b"])).to_document()
+    assert document["records"][0]["test"] == {"a": {"loss": 0.5, "error": 0.1}, "b": {"loss": 0.25, "error": 0.2}}

@@ -38,7 +38,7 @@ def test_one_network_per_task_is_no_grouping() -> None:
     said = verdict(records("stl", None, [-0.1, -0.12, -0.11], [-0.09, -0.1, -0.11]))
     assert said.worth_it
     assert str(said).startswith("Verdict: Training each task alone is worth it: the 2 networks of stl ")
-    assert headline(said) == "None of them: each alone, in two networks."
+    assert headline(said) == "None of them: train each task alone, in two networks."
 
 
 def test_the_choice_is_validations_and_never_tests() -> None:

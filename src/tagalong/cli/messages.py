@@ -81,11 +81,11 @@ def name_arguments(**names: str) -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        error.rename(names)
+        error.show_as(names)
         raise
     except ValueError as error:
         invalid = InvalidInput("", str(error))
-        invalid.rename(names)
+        invalid.show_as(names)
         raise invalid from error
 
 

@@ -175,7 +175,7 @@ def find_roles(columns: Columns, request: ColumnRequest) -> tuple[Roles, list[In
     )
     problems = task_name_problems(request.targets, "targets") + missing + _two_role_problems(request)
     if not features and not missing:
-        problems.append(InvalidInput("features", "must name a column", "none left by `targets` and `ignore`"))
+        problems.append(InvalidInput("features", "must name a column", "none", "`targets` and `ignore` leave none"))
     return roles, problems + _number_problems(columns, roles.numbers)
 
 

@@ -120,7 +120,7 @@ class Backend(ABC):
         self._diverged: set[Job] = set()
 
     @abstractmethod
-    def _results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
+    def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
         """Returns the results of these networks at least, diverged ones included."""
 
     @abstractmethod
@@ -160,7 +160,7 @@ class Backend(ABC):
         """
         wanted = list(dict.fromkeys(jobs))
         self._requested.update(wanted)
-        known = self._results(wanted, what)
+        known = self.find_results(wanted, what)
         lost = [job for job in wanted if known[job].diverged]
         if lost and not diverged:
             raise Diverged(f"{what}: {describe_jobs(lost)} diverged; lower `recipe.lr`")
@@ -263,7 +263,7 @@ class TrainingBackend(Backend):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
+    def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
         missing = self.missing(jobs)
         if missing:
             logger.info("%s: training %d of %d networks", what, len(missing), len(jobs))

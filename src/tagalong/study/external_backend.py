@@ -59,7 +59,7 @@ class ExternalBackend(Backend):
             raise InvalidInput("methods", expected, f"one with the rule {rule!r} and the width {width:g}")
         return super().job(tasks, seed)
 
-    def _results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
+    def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
         self.requests += jobs
         if missing := [job for job in jobs if job not in self._known]:
             raise MissingNetworks(missing)

@@ -315,7 +315,9 @@ def _record_document(record: Record) -> dict[str, Any]:
     document = {name: getattr(record, name) for name in PLAIN}
     document["groups"] = _groups_document(record.groups)
     for part in ("val", "test"):
-        document[part] = {task: asdict(outcome) for task, outcome in getattr(record, part).items()}
+        document[part] = {
+            task: {"loss": score.loss, "error": score.error} for task, score in getattr(record, part).items()
+        }
     document |= {"deciding": asdict(record.deciding), "training": asdict(record.training)}
     return document | {"networks": list(record.networks)}
 

@@ -90,7 +90,7 @@ def legend(summaries: Iterable[MethodSummary], width: int = WIDTH, left_out: Seq
         sentences.append("Money: to decide and to train, at the price per hour of the run.")
     if any(summary.diverged for summary in summaries):
         sentences.append(
-            "Diverged: a network had no finite validation loss, with one seed or more; a lower lr may help."
+            "Diverged: with at least one seed, a network had no finite validation loss; a lower lr may help."
         )
     if not all(summary.honest for summary in summaries):
         sentences.append("* chose by looking at test data: a bound, not a method.")

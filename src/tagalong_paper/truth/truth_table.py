@@ -208,7 +208,7 @@ class TruthBackend(Backend):
         super().__init__(table.tasks)
         self.table, self._estimators = table, estimators
 
-    def _results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
+    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
         return {job: self._result(job) for job in jobs}
 
     def _result(self, job: Job) -> NetworkResult:

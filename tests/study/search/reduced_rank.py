@@ -51,7 +51,7 @@ class World(Backend):
         self.inputs = [draw.normal(size=(count, features)) for count in self.rows]
         self.targets = [some @ signal + 0.5 * draw.normal(size=(len(some), n)) for some in self.inputs]
 
-    def _results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
+    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
         return {job: self._result(job) for job in jobs}
 
     def _result(self, job: Job) -> NetworkResult:

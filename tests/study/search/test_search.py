@@ -21,9 +21,9 @@ class Counting(World):
         super().__init__(*world, **options)
         self.trained: list[Trial] = []
 
-    def _results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
+    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
         self.trained += map(trial_of, jobs)
-        return super()._results(jobs, what)
+        return super().find_results(jobs, what)
 
 
 def trial_of(job: Job) -> Trial:
@@ -114,8 +114,8 @@ class Wild(Counting):
         super().__init__(*world)
         self.early = early
 
-    def _results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
-        results = super()._results(jobs, what)
+    def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
+        results = super().find_results(jobs, what)
         return {job: diverged(one) if self.is_lost(trial_of(job)) else one for job, one in results.items()}
 
     def is_lost(self, trial: Trial) -> bool:
@@ -154,8 +154,8 @@ def test_what_diverged_is_paid_for_tried_no_more_and_never_chosen(
 
 def test_the_search_finds_what_is_left_where_all_else_diverges() -> None:
     class OnlyTogether(Counting):
-        def _results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
-            results = super()._results(jobs, what)
+        def find_results(self, jobs: Sequence[Job], what: str) -> dict[Job, NetworkResult]:
+            results = super().find_results(jobs, what)
             return {job: one if job.tasks == self.tasks else diverged(one) for job, one in results.items()}
 
     backend = OnlyTogether("conflict", 0, tasks=("a", "b", "c"))

@@ -1,0 +1,118 @@
+"""
+Draws thirty sentences and thirty names from the code and the documentation, for a reader to judge.
+
+$ python benchmarks/plain_english.py
+$ python benchmarks/plain_english.py --seed 7 --number 10
+
+Sentences are messages, docstrings and documentation, a third each; names are identifiers and, one in five, files.
+"""
+
+import argparse
+import ast
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", *sorted(ROOT.glob("docs/*.md"))]
+MESSAGES = re.compile(r"(Error|Invalid\w*|Option|Argument|make_option|warning|info|print_line|_text|_problem)$")
+SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\[])")
+MOST_FILES = 5  # one name in this many is that of a file
+
+
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    for file in sorted((ROOT / "src").rglob("*.py")):
+        yield file.relative_to(ROOT).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
+
+
+def docstrings() -> Iterator[str]:
+    """Yields the sentences and the argument descriptions of every docstring."""
+    for path, tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
+                prose = re.sub(r"\n *Examples?:\n(.|\n)*", "", text)
+                for paragraph in re.split(r"\n\s*\n|\n(?= *\w+: )", prose):
+                    for sentence in SENTENCE.split(" ".join(paragraph.split())):
+                        if len(sentence.split()) > 3:
+                            yield f"{path}: {sentence}"
+
+
+def messages() -> Iterator[str]:
+    """Yields the texts of errors, warnings, help and output."""
+    for path, tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and MESSAGES.search(ast.unparse(node.func)):
+                given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                texts = [text_of(value) for value in given]
+                words = " | ".join(text for text in texts if text)
+                if len(words.split()) > 3:
+                    yield f"{path}: {words}"
+
+
+def text_of(node: ast.expr) -> str:
+    """Returns a literal text, with {…} for what is filled in."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(part.value if isinstance(part, ast.Constant) else "{…}" for part in node.values)
+    return ""
+
+
+def documentation() -> Iterator[str]:
+    """Yields the sentences of the pages, without code, tables and headings."""
+    for page in PAGES:
+        path = ROOT / page
+        prose = re.sub(r"^( *)```(.|\n)*?^\1```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        prose = re.sub(r"^( {4,}.*|\||#|<|!).*$", "", prose, flags=re.MULTILINE)
+        for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", prose):
+            for sentence in SENTENCE.split(" ".join(paragraph.split())):
+                if len(sentence.split()) > 4:
+                    yield f"{path.relative_to(ROOT).as_posix()}: {sentence}"
+
+
+def identifiers() -> Iterator[str]:
+    """Yields functions, classes, arguments and constants, each once per file."""
+    for path, tree in trees():
+        names: set[str] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                names.add(f"{'class' if isinstance(node, ast.ClassDef) else 'def'} {node.name}")
+            elif isinstance(node, ast.arg) and len(node.arg) > 1:
+                names.add(f"argument {node.arg}")
+            elif isinstance(node, ast.Assign):
+                names |= {f"constant {t.id}" for t in node.targets if isinstance(t, ast.Name) and t.id.isupper()}
+        yield from (f"{path}: {name}" for name in sorted(names) if "__" not in name and not name.endswith(" self"))
+
+
+def files() -> Iterator[str]:
+    """Yields the files of the package."""
+    yield from (path for path, _ in trees() if not path.endswith("__.py"))
+
+
+def draw(number: int, seed: int) -> dict[str, list[str]]:
+    generator = random.Random(seed)
+
+    def some(found: Iterator[str], count: int) -> list[str]:
+        return generator.sample(sorted(set(found)), count)
+
+    third = number // 3
+    texts = [*some(messages(), third), *some(docstrings(), third), *some(documentation(), number - 2 * third)]
+    names = [*some(identifiers(), number - number // MOST_FILES), *some(files(), number // MOST_FILES)]
+    return {"sentences": texts, "names": names}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
+    parser.add_argument("--number", type=int, default=30, help="how many of each (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw (default: %(default)s)")
+    args = parser.parse_args()
+    for heading, drawn in draw(args.number, args.seed).items():
+        print(f"{heading}:")
+        for place, text in enumerate(drawn, 1):
+            print(f"{place:3}. {text}")
+        print()
+
+
+if __name__ == "__main__":
+    main()
