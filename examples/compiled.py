@@ -1,13 +1,13 @@
 """
-A model compiled by torch.compile.
+Use the meter with a model compiled by torch.compile.
 
 $ python examples/compiled.py
 
-Two things differ from the usual loop: what is compiled cannot be watched, so the meter is told the model, and a
-compiled graph is asked, before its first call, to keep what a second gradient needs.
+Two things differ from the usual loop. The meter cannot observe compiled modules, so pass it the model. And before the
+first call, torch.compile must be told to keep the buffers that a second gradient needs.
 """
 
-# ruff: noqa: B023 - the meter calls a closure at once, before the loop moves on
+# ruff: noqa: B023 - the meter calls the closure immediately, within the same iteration
 import argparse
 
 import torch
@@ -18,13 +18,13 @@ from tagalong import AffinityMeter
 
 parser = argparse.ArgumentParser(description="The meter with torch.compile.")
 parser.add_argument("--steps", type=int, default=200)
-parser.add_argument("--backend", default="aot_eager", help="inductor is faster, once it has compiled")
+parser.add_argument("--backend", default="aot_eager", help="inductor is faster, but takes time to compile")
 args = parser.parse_args()
 torch.manual_seed(0)
 functorch_config.donated_buffer = False  # before the first call
 
 # -----------------------------------------------------------------------------
-# data: two sums of the same columns, one of others
+# data: two tasks depend on the same columns, the third on others
 x = torch.randn(2048, 16)
 y = {"sum": x[:, :8].sum(1), "negated": -x[:, :8].sum(1), "other": x[:, 8:].sum(1)}
 

@@ -1,12 +1,12 @@
 """
-Data parallelism: every rank has other rows, and all have one affinity.
+Use the meter with DistributedDataParallel: every rank has its own rows, and all ranks get the same affinity.
 
 $ torchrun --nproc-per-node 2 examples/data_parallel.py
 
-The closure calls the wrapped model. It returns the number of labels beside each loss, since ranks have different ones.
+The closure calls the wrapped model. It returns the number of labels with each loss, because it differs between ranks.
 """
 
-# ruff: noqa: B023 - the meter calls a closure at once, before the loop moves on
+# ruff: noqa: B023 - the meter calls the closure immediately, within the same iteration
 import argparse
 
 import torch
@@ -23,12 +23,12 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 
 # -----------------------------------------------------------------------------
-# data: the same for all; a third of the labels of "tides" are missing
-draw = torch.Generator().manual_seed(0)
-x = torch.randn(2048, 12, generator=draw)
+# data: the same on all ranks; a third of the labels of "tides" are missing
+generator = torch.Generator().manual_seed(0)
+x = torch.randn(2048, 12, generator=generator)
 moon, rain = x[:, :6].sum(1).tanh(), x[:, 6:].sum(1).tanh()
 y = {"tides": moon.clone(), "currents": -moon, "floods": rain}
-y["tides"][torch.rand(2048, generator=draw) < 1 / 3] = float("nan")
+y["tides"][torch.rand(2048, generator=generator) < 1 / 3] = float("nan")
 
 
 class Model(nn.Module):
@@ -48,16 +48,16 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
 
 def task_losses(rows: torch.Tensor) -> dict[str, tuple[torch.Tensor, int]]:
-    found = {}
+    losses = {}
     for task, out in model(x[rows]).items():
         known = ~y[task][rows].isnan()
-        found[task] = (out - y[task][rows])[known].pow(2).mean(), int(known.sum())
-    return found
+        losses[task] = (out - y[task][rows])[known].pow(2).mean(), int(known.sum())
+    return losses
 
 
 # -----------------------------------------------------------------------------
 meter = AffinityMeter(shared=model.module.encoder, optimizer=optimizer, every=5)
-torch.manual_seed(rank)  # other rows on every rank
+torch.manual_seed(rank)  # so that ranks draw different rows
 for _ in range(args.steps):
     rows = torch.randint(2048, (64,))
     losses = meter(lambda: task_losses(rows))
@@ -65,7 +65,7 @@ for _ in range(args.steps):
     optimizer.step()
     optimizer.zero_grad()
 
-dist.barrier()  # nobody leaves while another rank still needs it
+dist.barrier()  # no rank exits while another still needs it
 affinity = meter.affinity()  # the same on every rank
 dist.destroy_process_group()
 if rank == 0:

@@ -1,13 +1,13 @@
 """
-Mixed precision with float16 and a GradScaler, and clipping.
+Use the meter with float16 mixed precision, a GradScaler and gradient clipping.
 
 $ python examples/grad_scaler.py
 
-The meter gets the loop's scaler: single task gradients are small, and in float16 would underflow without it. What the
-scaler cannot keep finite is skipped and counted.
+Pass the scaler of the loop to the meter: without it, the small gradients of single tasks would underflow in float16.
+Measurements with non-finite gradients are skipped and counted.
 """
 
-# ruff: noqa: B023 - the meter calls a closure at once, before the loop moves on
+# ruff: noqa: B023 - the meter calls the closure immediately, within the same iteration
 import argparse
 
 import torch
@@ -23,7 +23,7 @@ torch.manual_seed(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
 
 # -----------------------------------------------------------------------------
-# data: a tone; its pitch, how loud it is, and whether it is a high one
+# data: a tone; the tasks are its pitch, its volume, and whether it is high
 time = torch.linspace(0, 1, 64)
 pitch, volume = 2 + 6 * torch.rand(2048), torch.rand(2048) + 0.5
 x = (volume[:, None] * torch.sin(2 * torch.pi * pitch[:, None] * time)).to(device)
@@ -48,7 +48,7 @@ def task_losses(rows: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 # -----------------------------------------------------------------------------
-# the usual four lines of a scaler; `unscale_` before clipping
+# training with the usual lines for a scaler; call `unscale_` before clipping
 meter = AffinityMeter(shared=encoder, optimizer=optimizer, every=5, scaler=scaler)
 for _ in range(args.steps):
     rows = torch.randint(2048, (64,), device=device)

@@ -1,13 +1,13 @@
 """
-The meter in a loop with bfloat16 autocast, gradient accumulation and clipping.
+Use the meter with bfloat16 autocast, gradient accumulation and clipping.
 
 $ python examples/gradient_accumulation_and_amp.py
 
-It is called once per micro-batch. Every measured micro-batch is looked at by itself: what `.grad` has gathered so far
-stays untouched and takes no part. `meter.backward` uses the task gradients of a measured call again for training.
+Call the meter once per micro-batch. A measurement only uses the gradients of its own micro-batch: it neither reads nor
+changes what `.grad` has accumulated so far. `meter.backward` reuses the task gradients of a measured call for training.
 """
 
-# ruff: noqa: B023 - the meter calls a closure at once, before the loop moves on
+# ruff: noqa: B023 - the meter calls the closure immediately, within the same iteration
 import argparse
 
 import torch
@@ -23,17 +23,17 @@ args = parser.parse_args()
 torch.manual_seed(0)
 
 # -----------------------------------------------------------------------------
-# data: small images with a bright square; where it is, how large, and whether it is in the left half
+# data: small images with a bright square; the tasks are its position, its size, and whether it is in the left half
 left, top, size = torch.randint(8, (2048,)), torch.randint(8, (2048,)), torch.randint(3, 8, (2048,))
-at = torch.arange(16)
-inside_x = (at >= left[:, None]) & (at < (left + size)[:, None])
-inside_y = (at >= top[:, None]) & (at < (top + size)[:, None])
+pixel = torch.arange(16)
+inside_x = (pixel >= left[:, None]) & (pixel < (left + size)[:, None])
+inside_y = (pixel >= top[:, None]) & (pixel < (top + size)[:, None])
 images = (inside_y[:, :, None] & inside_x[:, None, :]).float()[:, None] + 0.3 * torch.randn(2048, 1, 16, 16)
 centre = left + size / 2
 y = {"across": centre / 8 - 1, "size": size / 5 - 1, "is_left": (centre < 6).float()}
 
 # -----------------------------------------------------------------------------
-# model: BatchNorm's running statistics do not notice the measurements
+# model: measuring does not change BatchNorm's running statistics
 encoder = nn.Sequential(
     nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
     nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
@@ -52,7 +52,7 @@ def task_losses(rows: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 # -----------------------------------------------------------------------------
-# every third micro-batch is measured: not a divisor of 4, so that all places in the accumulation have their turn
+# measure every third micro-batch: 3 does not divide 4, so all positions within the accumulation are measured
 share = dict.fromkeys(y, 1 / args.micro)
 meter = AffinityMeter(shared=encoder, optimizer=optimizer, every=3, weights=share)
 for step in range(args.steps):

@@ -1,14 +1,14 @@
 """
-Does a step on one task help another on rows it has not seen?
+Measure whether a step on one task helps another on held-out rows.
 
 $ python examples/held_out.py
 
-The step is the one that AdamW, with its present moments, would take on one task's training batch; the losses before
-and after it come from a validation batch. Compare the two matrices: the first includes the luck of the batch, as the
-self-affinity of pure chance shows.
+The step is the one that AdamW, with its current state, would take on the training batch of one task. The losses before
+and after it come from a validation batch. Compare the two matrices: on the training loss, even the task that is pure
+noise has a positive self-affinity, because the step fits the noise of the batch.
 """
 
-# ruff: noqa: B023 - the meter calls a closure at once, before the loop moves on
+# ruff: noqa: B023 - the meter calls the closure immediately, within the same iteration
 import argparse
 
 import torch
@@ -23,14 +23,14 @@ args = parser.parse_args()
 torch.manual_seed(0)
 
 # -----------------------------------------------------------------------------
-# data: two tasks with one hidden cause, one with another, and one that is pure chance
+# data: two tasks with the same hidden cause, one with another cause, and one that is pure noise
 x = torch.randn(3000, 20)
 cause, other = x[:, :5].sum(1).sin(), x[:, 5:10].sum(1).sin()
-y = {"twin_a": cause, "twin_b": -2 * cause, "loner": other, "chance": torch.randn(3000)}
+y = {"twin_a": cause, "twin_b": -2 * cause, "other": other, "noise": torch.randn(3000)}
 train, valid = torch.arange(2000), torch.arange(2000, 3000)
 
 # -----------------------------------------------------------------------------
-# model: dropout too, whose masks are the same before and after a looked-ahead step
+# model: dropout masks are the same before and after the measured step
 encoder = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 32), nn.ReLU())
 heads = nn.ModuleDict({task: nn.Linear(32, 1) for task in y})
 optimizer = torch.optim.AdamW([*encoder.parameters(), *heads.parameters()], lr=3e-3)
@@ -42,12 +42,12 @@ def task_losses(rows: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def held_out_losses(rows: torch.Tensor) -> dict[str, torch.Tensor]:
-    encoder.eval()  # the meter puts the mode back
+    encoder.eval()  # the meter restores the mode
     return task_losses(rows)
 
 
 # -----------------------------------------------------------------------------
-# two meters in one loop: onto the training loss, and onto the held-out loss
+# two meters in one loop: one for the training loss, one for the held-out loss
 onto_train = AffinityMeter(shared=encoder, optimizer=optimizer, every=5)
 onto_valid = AffinityMeter(shared=encoder, optimizer=optimizer, every=5)
 for _ in range(args.steps):

@@ -3,10 +3,10 @@ Measure affinity inside an ordinary training loop, with several losses and missi
 
 $ python examples/measure_in_a_loop.py --out runs/loop
 
-Prints who helps whom and writes affinity.json and two figures into the folder.
+It prints which task helps which, and writes affinity.json and two figures into the folder.
 """
 
-# ruff: noqa: B023 - the meter calls a closure at once, before the loop moves on
+# ruff: noqa: B023 - the meter calls the closure immediately, within the same iteration
 import argparse
 from pathlib import Path
 
@@ -24,8 +24,8 @@ args = parser.parse_args()
 torch.manual_seed(0)
 
 # -----------------------------------------------------------------------------
-# data: a made-up machine, so that we know the answer. Vibration and hum follow its wear, power follows its load;
-# whether it fails depends on both. A third of the labels of power are missing.
+# data: a made-up machine, so that we know the answer. Vibration and hum depend on its wear, power depends on its load,
+# and whether it fails depends on both. A third of the labels of power are missing.
 x = torch.randn(4096, 24)
 wear, load = x[:, :8].mean(1) * 3, x[:, 8:16].mean(1) * 3
 y = {
@@ -44,7 +44,7 @@ optimizer = torch.optim.SGD([*encoder.parameters(), *heads.parameters()], lr=0.0
 
 
 def task_losses(rows: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The loss of every task that these rows have a label for."""
+    """Returns the loss of every task for which these rows have labels."""
     features, losses = encoder(x[rows]), {}
     for task, labels in y.items():
         known = ~labels[rows].isnan()
@@ -56,7 +56,7 @@ def task_losses(rows: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 # -----------------------------------------------------------------------------
-# training, with the meter's two lines
+# training; the meter needs two lines
 meter = AffinityMeter(shared=encoder, optimizer=optimizer, every=5, tasks=list(y))
 print(meter.check(lambda: task_losses(torch.arange(64))), end="\n\n")
 for step in range(args.steps):
@@ -69,7 +69,7 @@ for step in range(args.steps):
         print(f"step {step}: " + ", ".join(f"{task} {loss.item():.3f}" for task, loss in losses.items()))
 
 # -----------------------------------------------------------------------------
-# what came out
+# results
 affinity = meter.affinity()
 print("", affinity, "", affinity.spread(), sep="\n")
 args.out.mkdir(parents=True, exist_ok=True)

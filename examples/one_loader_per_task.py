@@ -1,13 +1,13 @@
 """
-Every batch belongs to one task: three data sets, three loaders, one encoder.
+Use the meter if every task has its own data: three data sets, three loaders, one encoder.
 
 $ python examples/one_loader_per_task.py
 
-A step on one task's batch is looked at through the losses of the other tasks on batches of their own, so a measurement
-takes one batch of each. The training itself goes on with one batch of one task per step.
+Training uses one batch of one task per step. A measurement needs the losses of all tasks, each on a batch of its own,
+so it takes one batch from each loader.
 """
 
-# ruff: noqa: B023 - the meter calls a closure at once, before the loop moves on
+# ruff: noqa: B023 - the meter calls the closure immediately, within the same iteration
 import argparse
 from itertools import cycle
 
@@ -24,17 +24,17 @@ args = parser.parse_args()
 torch.manual_seed(0)
 
 # -----------------------------------------------------------------------------
-# data: three surveys of other people each, who were asked other things; two of them depend on the same answers
+# data: three surveys with different people; the labels of two of them depend on the same inputs
 tasks = {"income": slice(0, 6), "rent": slice(0, 6), "sleep": slice(6, 12)}
 
 
-def survey(answers: slice) -> DataLoader:
+def make_loader(inputs: slice) -> DataLoader:
     x = torch.randn(1000, 12)
-    y = x[:, answers].sum(1).tanh() + 0.1 * torch.randn(1000)
+    y = x[:, inputs].sum(1).tanh() + 0.1 * torch.randn(1000)
     return DataLoader(TensorDataset(x, y), batch_size=32, shuffle=True)
 
 
-loaders = {task: cycle(survey(answers)) for task, answers in tasks.items()}
+loaders = {task: cycle(make_loader(inputs)) for task, inputs in tasks.items()}
 
 # -----------------------------------------------------------------------------
 # model

@@ -1,13 +1,13 @@
 """
-Measure with the meter while training with an aggregator of TorchJD: PCGrad, which cuts off where tasks disagree.
+Measure affinities while training with an aggregator of TorchJD: PCGrad, which projects away conflicting gradients.
 
 $ python examples/torchjd_aggregator.py
 
-The aggregator's weights depend on the inner products of the task gradients only. `meter.gram()` has them, at a measured
-call from the same gradients that the affinities came from, so nothing is computed twice.
+The weights of the aggregator only depend on the inner products of the task gradients. `meter.gram()` returns them. At a
+measured call, they come from the same gradients as the affinities, so nothing is computed twice.
 """
 
-# ruff: noqa: B023 - the meter calls a closure at once, before the loop moves on
+# ruff: noqa: B023 - the meter calls the closure immediately, within the same iteration
 import argparse
 
 import torch
@@ -16,13 +16,13 @@ from torchjd.aggregation import PCGradWeighting
 
 from tagalong import AffinityMeter
 
-parser = argparse.ArgumentParser(description="The meter beside an aggregator of TorchJD.")
+parser = argparse.ArgumentParser(description="The meter with an aggregator of TorchJD.")
 parser.add_argument("--steps", type=int, default=300)
 args = parser.parse_args()
 torch.manual_seed(0)
 
 # -----------------------------------------------------------------------------
-# data: a bridge; two readings of its load, and one of the weather
+# data: a bridge; two tasks measure its load, the third the weather
 x = torch.randn(2048, 12)
 load, weather = x[:, :6].sum(1).tanh(), x[:, 6:].sum(1).tanh()
 y = {"strain": load, "sag": 2 * load + 0.1 * weather, "wind": weather}

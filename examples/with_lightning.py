@@ -1,11 +1,11 @@
 """
-Lightning: one callback.
+Use the meter with Lightning: add one callback.
 
 $ pip install 'tagalong[lightning]'
 $ python examples/with_lightning.py
 
-The callback measures before training steps, writes affinity.json at the end and keeps the groups it selects. The
-training itself stays bit for bit the same.
+The callback measures before training steps and logs what it measures. At the end of training, it writes affinity.json
+and chooses groups. The training itself stays the same, bit for bit.
 """
 
 import argparse
@@ -52,11 +52,10 @@ class Model(LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=3e-3)
 
 
-affinities = AffinityCallback(task_losses="task_losses", shared="encoder", every=5, budget=2)
+callback = AffinityCallback(task_losses="task_losses", shared="encoder", every=5, budget=2)
 trainer = Trainer(
-    accelerator="cpu", max_steps=args.steps, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-    callbacks=[affinities],
+    accelerator="cpu", max_steps=args.steps, callbacks=[callback], logger=False,
+    enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
 )  # fmt: skip
 trainer.fit(Model(), DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True))
-print(affinities.meter.affinity())
-print(affinities.grouping)
+print(callback.meter.affinity(), callback.grouping, sep="\n\n")

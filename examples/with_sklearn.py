@@ -1,11 +1,11 @@
 """
-scikit-learn: a study behind fit and predict, in a pipeline, with missing labels.
+Run a study with the fit and predict of scikit-learn, in a pipeline, with missing labels.
 
 $ pip install 'tagalong[sklearn]'
 $ python examples/with_sklearn.py
 
-Two thermometers and two hygrometers, each with gaps. Is one network for all four the best? `fit` tries one, four and
-two groups, and keeps what its verdict recommends.
+The tasks are two thermometers and two hygrometers with missing readings. Is one network for all four the best? `fit`
+tries one network, four networks and two groups, and keeps what the verdict recommends.
 """
 
 import argparse
@@ -17,12 +17,12 @@ from sklearn.preprocessing import QuantileTransformer
 
 from tagalong.integrations.sklearn import GroupedMultiTaskRegressor
 
-parser = argparse.ArgumentParser(description="Grouped multi-task networks with scikit-learn's manners.")
-parser.add_argument("--steps", type=int, default=200, help="of training, at most")
+parser = argparse.ArgumentParser(description="Grouped multi-task networks as a scikit-learn estimator.")
+parser.add_argument("--steps", type=int, default=200, help="maximum number of training steps")
 args = parser.parse_args()
 
 # -----------------------------------------------------------------------------
-# data: 12 sensors, two of every kind of instrument, a tenth of the labels missing
+# data: 12 inputs, two instruments of each kind, a tenth of the labels missing
 rng = np.random.default_rng(0)
 X = rng.normal(size=(800, 12))
 heat, water = np.tanh(X[:, :6] @ rng.normal(size=6)), np.tanh(X[:, 6:] @ rng.normal(size=6))
@@ -31,7 +31,7 @@ Y[rng.random(Y.shape) < 0.1] = np.nan
 X, new_X, Y, new_Y = train_test_split(X, Y, test_size=0.25, random_state=0)
 
 # -----------------------------------------------------------------------------
-# small networks, so that tasks have to fight for room
+# the networks are small, so that tasks compete for capacity
 model = make_pipeline(
     QuantileTransformer(n_quantiles=100, output_distribution="normal"),
     GroupedMultiTaskRegressor(

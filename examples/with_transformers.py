@@ -1,11 +1,11 @@
 """
-Hugging Face: a small transformer encoder with three heads, two classifications and a regression.
+Use the meter with the Hugging Face Trainer: a small encoder, two classification tasks and a regression task.
 
 $ pip install 'tagalong[transformers]'
 $ python examples/with_transformers.py
 
-Random weights, no download. `AffinityTrainer` is the Trainer with a meter; `AffinityMixin` does the same for a Trainer
-of your own.
+The weights are random, so nothing is downloaded. `AffinityTrainer` is the Trainer with a meter; `AffinityMixin` adds a
+meter to your own Trainer.
 """
 
 import argparse
@@ -18,13 +18,13 @@ from transformers import BertConfig, BertModel, TrainingArguments
 
 from tagalong.integrations.transformers import AffinityTrainer
 
-parser = argparse.ArgumentParser(description="The Trainer of Hugging Face with a meter.")
+parser = argparse.ArgumentParser(description="The Hugging Face Trainer with a meter.")
 parser.add_argument("--steps", type=int, default=100)
 args = parser.parse_args()
 torch.manual_seed(0)
 
 # -----------------------------------------------------------------------------
-# data: sentences of made-up words; is it about animals, does it mention a cat (word 3), how long is it
+# data: sentences of made-up words; the tasks: is it about animals, does it mention a cat (word 3), how long is it
 words = torch.randint(1, 40, (512, 12))
 lengths = torch.randint(4, 13, (512,))
 words[torch.arange(12) >= lengths[:, None]] = 0
@@ -40,7 +40,7 @@ rows = [
 
 
 # -----------------------------------------------------------------------------
-# model: losses by task, and their sum as the Trainer wants it
+# model: returns the losses by task, and their sum as `loss`, which the Trainer uses
 class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -57,8 +57,8 @@ class Model(nn.Module):
 
 
 def task_losses(model: nn.Module, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    found = model(**inputs)
-    return {task: found[task] for task in labels}
+    outputs = model(**inputs)
+    return {task: outputs[task] for task in labels}
 
 
 trainer = AffinityTrainer(

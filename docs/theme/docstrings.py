@@ -1,4 +1,4 @@
-"""What the reader of docstrings must be helped with: "Example:", as Google's guide has it, and `A, B = 1, 2`."""
+"""Extensions of griffe, which reads the docstrings: sections named "Example:", and constants like `A, B = 1, 2`."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from griffe import Attribute, Extension, Module, Object
 
 
 class OneExample(Extension):
-    """It knows "Examples:" alone."""
+    """Renames sections "Example:", which griffe does not know, to "Examples:"."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.docstring is not None:
@@ -17,7 +17,7 @@ class OneExample(Extension):
 
 
 class SeveralConstants(Extension):
-    """It does not see constants that are assigned several at a time; doors export some of them."""
+    """Finds constants that are assigned several at a time, some of which packages export; griffe misses them."""
 
     def on_module_members(self, *, node: Any, mod: Module, **_: Any) -> None:
         for statement in getattr(node, "body", ()):

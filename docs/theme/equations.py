@@ -1,4 +1,4 @@
-"""Equations as MathML, made while the site is built: browsers draw it without a script or a font to fetch."""
+"""Converts equations to MathML while the site is built: browsers draw it without loading a script or a font."""
 
 import html
 import re

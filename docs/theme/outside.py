@@ -1,4 +1,4 @@
-"""Pages made from files outside of docs/: examples, changes, how to contribute; and links to those files."""
+"""Adds pages for files outside docs/ (examples, changelog, contributing guide) and rewrites links to these files."""
 
 import ast
 import re
@@ -25,30 +25,30 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links out of docs/ are right in the repository; in the site they lead to the pages made from those files."""
+    """Turns links to files outside docs/, which work in the repository, into links to the pages made from them."""
     for outside, page in PAGES.items():
         markdown = re.sub(rf"\]\({outside}\)", f"]({page})", markdown)
     return markdown
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Names of tests are too long for the cells of a table; they show when pointed at."""
+    """Shows "yes" instead of the name of a test, which is too long for a table; a tooltip shows the name."""
     return re.sub(r"<td><code>([\w/]+\.py::\w+)</code></td>", r'<td><abbr title="tests/\1">yes</abbr></td>', content)
 
 
 def contributing() -> str:
-    """As it is, except for links, which start at the root of the repository."""
+    """Returns the contributing guide with links relative to docs/ instead of the root of the repository."""
     return (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("](docs/", "](")
 
 
 def examples() -> str:
-    """Every script of examples/, under what it says of itself."""
-    page = ["# Examples", "Scripts that run in seconds. The tests run them, too."]
+    """Returns a page with the docstring and the code of every script in examples/."""
+    page = ["# Examples", "Scripts that run in seconds. The tests run them as well."]
     for script in sorted((ROOT / "examples").glob("*.py")):
         code = script.read_text(encoding="utf-8")
-        said = re.sub(
+        description = re.sub(
             r"^(\$ .*)$", r"```console\n\1\n```", ast.get_docstring(ast.parse(code)) or "", flags=re.MULTILINE
         )
         rest = re.sub(r"^# ruff: .*\n", "", code.split('"""', 2)[2], flags=re.MULTILINE)
-        page += [f"## {script.name}", said, f"```python\n{rest.strip()}\n```"]
+        page += [f"## {script.name}", description, f"```python\n{rest.strip()}\n```"]
     return "\n\n".join(page)
