@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from forked_script import run_script
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -29,8 +31,7 @@ def test_measure_cost_compares_all_contenders(tmp_path: Path) -> None:
 def test_many_networks_compares_batched_with_serial_training(tmp_path: Path) -> None:
     out = tmp_path / "many.json"
     sizes = ["--device", "cpu", "--tasks", "3", "--rows", "200", "--epochs", "2", "--sample", "2", "--threads", "1"]
-    command = [sys.executable, str(ROOT / "benchmarks" / "many_networks.py"), *sizes, "--json", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_script(ROOT / "benchmarks" / "many_networks.py", *sizes, "--json", str(out))
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     alone, together = found["rows"]
@@ -43,8 +44,7 @@ def test_many_networks_compares_batched_with_serial_training(tmp_path: Path) -> 
 def test_select_speed_agrees_with_the_baseline(tmp_path: Path) -> None:
     out = tmp_path / "speed.json"
     sizes = ["--quick", "--sizes", "12", "--matrices", "planted", "random"]
-    command = [sys.executable, str(ROOT / "benchmarks" / "select_speed.py"), *sizes, "--json", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_script(ROOT / "benchmarks" / "select_speed.py", *sizes, "--json", str(out))
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text())
     assert [(row["n"], row["way"]) for row in rows if row["k"] == 1] == [(9, "select_groups"), (9, "usual way")]
@@ -58,8 +58,7 @@ def test_report_speed_opens_the_page(tmp_path: Path) -> None:
         pytest.skip("needs a browser: apt-get install chromium")
     out = tmp_path / "speed.json"
     sizes = ["--tasks", "4", "--steps", "30", "--rounds", "1", "--json", str(out)]
-    command = [sys.executable, str(ROOT / "benchmarks" / "report_speed.py"), *sizes]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_script(ROOT / "benchmarks" / "report_speed.py", *sizes)
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     assert found["megabytes"] < 10
@@ -67,8 +66,7 @@ def test_report_speed_opens_the_page(tmp_path: Path) -> None:
 
 
 def _run(script: str, *arguments: str) -> str:
-    command = [sys.executable, str(ROOT / "benchmarks" / script), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_script(ROOT / "benchmarks" / script, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -143,8 +141,7 @@ def test_celeba_reading_compares_the_cache_with_decoding_alone(tmp_path: Path) -
 
 
 def test_plain_english_draws_the_same_sentences_and_names_for_a_seed() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "plain_english.py"), "--number", "6", "--seed", "3"]
-    first, second = (subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2))
+    first, second = (_run("plain_english.py", "--number", "6", "--seed", "3") for _ in range(2))
     assert first == second
     assert first.count("src/tagalong") >= 10  # four sentences and six names of twelve come from the code
     assert "sentences:" in first

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from forked_script import run_script
 from tagalong import Affinity
 
 ROOT = Path(__file__).parent.parent
@@ -25,10 +26,12 @@ def run(example: Path, folder: Path, *arguments: str) -> str:
     for package in OPTIONAL.findall(text):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"needs {package}")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    launcher = [*TORCHRUN, _write_runner(folder)] if "torchrun" in text else []
-    command = [sys.executable, "-W", "error", *launcher, str(example), "--steps", "60", *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if "torchrun" not in text:
+        done = run_script(example, "--steps", "60", *arguments, folder=folder)
+    else:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-W", "error", *TORCHRUN, _write_runner(folder), str(example), "--steps", "60"]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
