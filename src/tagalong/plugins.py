@@ -15,7 +15,7 @@ from functools import lru_cache
 from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
 from typing import Any, Generic, Literal, TypeVar, get_args
 
-from tagalong.errors import InvalidInput, closest
+from tagalong.errors import InvalidInput, did_you_mean
 
 Kind = Literal["commands", "problems", "methods", "estimators"]
 T = TypeVar("T")
@@ -267,7 +267,7 @@ def unknown_name(argument: str, noun: str, name: object, known: Iterable[str]) -
         >>> print(unknown_name("executor", "executor", "seriel", ["serial", "processes", "ray"]))
         `executor` must be a known executor, found 'seriel'; did you mean 'serial'?
     """
-    return InvalidInput(argument, f"must be a known {noun}", repr(name), closest(str(name), known))
+    return InvalidInput(argument, f"must be a known {noun}", repr(name), did_you_mean(str(name), known))
 
 
 def warn_once(message: str) -> None:

@@ -116,7 +116,7 @@ def test_options_are_checked(options: Any, message: str) -> None:
         (3, r"^`budgets` must be a list of numbers, such as \[2, 3\], found 3$"),
         (None, "^`budgets` must be a list of numbers, .*found None$"),
         ("23", "^`budgets` must be a list of numbers, .*found '23'"),
-        ([2, 9], "^`budget` must be from 1 to the number of tasks, 3, found 9$"),
+        ([2, 9], "^`budget` must be at most 3, the number of tasks, found 9$"),
     ],
 )
 def test_several_budgets_are_checked(budgets: Any, message: str) -> None:

@@ -71,7 +71,7 @@ def compare(problem: Problem, out: Path, affinities: list[str], **request: Any) 
 def known_elsewhere(results: Results) -> Results:
     """Results without what nobody tells: how long measuring and a forward pass take, and where networks are stored."""
     records = [replace(record, latency=None, networks=(), deciding=_timeless(record)) for record in results.records]
-    return Results(records, problem=ProblemInfo.named(results.problem.tasks), noise=results.noise)
+    return Results(records, problem=ProblemInfo.from_tasks(results.problem.tasks), noise=results.noise)
 
 
 def _timeless(record: Record) -> Cost:

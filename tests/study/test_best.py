@@ -248,7 +248,7 @@ def records(val: list[float]) -> list[Record]:
 
 
 def test_the_seed_is_the_one_that_did_best_on_validation() -> None:
-    assert recommended_record(Results(records([1.0, 0.5, 2.0]), problem=ProblemInfo.named(["a", "b"]))).seed == 1
+    assert recommended_record(Results(records([1.0, 0.5, 2.0]), problem=ProblemInfo.from_tasks(["a", "b"]))).seed == 1
 
 
 def test_the_recommended_networks_are_kept(problem: Problem, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tagalong.errors import InvalidInput, named, raise_problems
+from tagalong.errors import InvalidInput, as_names, raise_problems
 from tagalong.files import damage_reported, write_atomic
 from tagalong.rendering import terminal_width
 
@@ -72,7 +72,7 @@ class Affinity:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        tasks = named(self.tasks)
+        tasks = as_names(self.tasks)
         check, n, length = FieldChecker(tasks), len(tasks), np.size(self.steps)
         skipped = {why: check.counts(f"skipped[{why!r}]", counts) for why, counts in self.skipped.items()}
         checked: dict[str, Any] = {

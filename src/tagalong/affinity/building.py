@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from tagalong.errors import InvalidInput, named, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, as_names, raise_problems, task_name_problems
 
 from .averaging import Average, Floats, Ints, averages
 from .bootstrap import standard_errors
@@ -30,7 +30,7 @@ def fields_of_history(
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns the fields of an affinity with the averages and errors of a history."""
-    names = named(tasks)
+    names = as_names(tasks)
     check, n = FieldChecker(names), len(names)
     average = Average.of(settings or {})
     length = _length("history", history)
@@ -63,7 +63,7 @@ def fields_of_matrix(
 ) -> dict[str, Any]:
     """Returns the fields of an affinity with given averages and no history."""
     n = _length("matrix", matrix)
-    names = tuple(map(str, range(n))) if tasks is None else named(tasks)
+    names = tuple(map(str, range(n))) if tasks is None else as_names(tasks)
     check = FieldChecker(names)
     if axis not in ("source", "target"):
         check.add("axis", 'must say what the rows are, "source" or "target"', repr(axis))
@@ -91,7 +91,7 @@ def fields_of_steps(affinity: Affinity, rows: NDArray[Any]) -> dict[str, Any]:
 
 def fields_of_tasks(affinity: Affinity, tasks: Iterable[str]) -> dict[str, Any]:
     """Returns the fields of an affinity of these tasks, in this order."""
-    names = named(tasks)
+    names = as_names(tasks)
     unknown = [task for task in names if task not in affinity.tasks]
     if unknown:
         known = ", ".join(map(repr, affinity.tasks))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.disclaimer import disclaimer
-from tagalong.errors import InvalidInput, counted, raise_problems
+from tagalong.errors import InvalidInput, pluralize, raise_problems
 from tagalong.files import DocumentError, pack_arrays, read_document, unpack_arrays, write_atomic, write_document
 from tagalong.tabular import DECIMAL_COMMA_HINT, ParsedTable, TableError, TableRow, is_number, read_table
 
@@ -91,7 +91,7 @@ def _header_problems(
 def _row_problems(table: ParsedTable, rows: tuple[str, ...], columns: tuple[str, ...]) -> list[InvalidInput]:
     problems: list[InvalidInput] = []
     if len(rows) != len(columns):
-        expected = f"must have {counted(len(columns), 'row')}, one per column"
+        expected = f"must have {pluralize(len(columns), 'row')}, one per column"
         problems.append(AffinityFileError(table.place, expected, str(len(rows))))
     known = ", ".join(map(repr, columns))
     for row in table.rows:

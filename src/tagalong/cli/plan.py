@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tagalong.errors import InvalidInput, counted
+from tagalong.errors import InvalidInput, pluralize
 
 from . import options
 from .arguments import check_folder, parse_integer_budgets, parse_names
@@ -70,7 +70,7 @@ def plan(
     console = screen()
     print_line(
         console,
-        f"{counted(len(made.networks), 'network')} to train, for {', '.join(made.methods)}; fill in {path}, then",
+        f"{pluralize(len(made.networks), 'network')} to train, for {', '.join(made.methods)}; fill in {path}, then",
     )
     print_line(console, f"tagalong verdict {path}")
 

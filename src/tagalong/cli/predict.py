@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tagalong.errors import counted
+from tagalong.errors import pluralize
 
 from . import options
 from .messages import name_arguments
@@ -61,7 +61,7 @@ def predict(
     elif out is None:
         sys.stdout.write(text)
     elif not quiet:
-        print(f"{counted(text.count(chr(10)) - 1, 'row')} in {out}")
+        print(f"{pluralize(text.count(chr(10)) - 1, 'row')} in {out}")
 
 
 def _rows(path: Path) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from tagalong.affinity import Affinity, square_matrix
-from tagalong.errors import InvalidInput, counted, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, pluralize, raise_problems, task_name_problems
 from tagalong.tabular import (
     DECIMAL_COMMA_HINT,
     ParsedTable,
@@ -108,14 +108,14 @@ class ScoreTable:
         return replace(self, tasks=names, scores=_select_tasks(self.scores, names))
 
     def __str__(self) -> str:
-        tasks = counted(len(self.tasks), "task")
+        tasks = pluralize(len(self.tasks), "task")
         if self.kind == "candidates":
-            return f"{counted(len(self.scores), 'network')} with their costs for {tasks}"
+            return f"{pluralize(len(self.scores), 'network')} with their costs for {tasks}"
         if self.kind == "results":
-            return f"results of {counted(len(self.scores), 'group')} of {tasks}"
+            return f"results of {pluralize(len(self.scores), 'group')} of {tasks}"
         way = "row helps column" if self.axis == "source" else "column helps row"
         steps = len(self.scores.steps)
-        over = f" over {counted(steps, 'measured step')}" if steps else ""
+        over = f" over {pluralize(steps, 'measured step')}" if steps else ""
         return f"{'affinity' if self.kind == 'affinity' else 'square table'} of {tasks}{over}, {way}"
 
 

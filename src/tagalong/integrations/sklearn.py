@@ -6,7 +6,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +15,14 @@ import torch
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, collect, missing_package, raise_problems, task_name_problems
+from tagalong.errors import (
+    InvalidInput,
+    collect,
+    is_positive_integer,
+    missing_package,
+    raise_problems,
+    task_name_problems,
+)
 from tagalong.learn import MLP, Problem, Recipe, Task, is_missing
 from tagalong.study import Best, Results, Study
 
@@ -271,7 +277,7 @@ def _problems(estimator: Any) -> list[InvalidInput]:
         expected = f"must be one of {', '.join(map(repr, choices))}"
         problems.append(InvalidInput("choose", expected, repr(estimator.choose)))
     sizes = _listed(estimator.hidden_sizes)
-    if not sizes or not all(isinstance(size, Integral) and int(size) > 0 for size in sizes):
+    if not sizes or not all(is_positive_integer(size) for size in sizes):
         problems.append(
             InvalidInput("hidden_sizes", "must be a list of positive integers", repr(estimator.hidden_sizes))
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from tagalong.errors import InvalidInput, counted, named, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, as_names, pluralize, raise_problems, task_name_problems
 from tagalong.tabular import TableSource
 
 from .arrays import fields_from_arrays
@@ -271,7 +271,9 @@ class Problem:
         rows = ", ".join(f"{len(split):,} {part}" for part, split in self.splits.items())
         train = self.train
         inputs = f"inputs of shape {tuple(train.inputs.shape[1:])}" if isinstance(train, Split) else "read from files"
-        return f"Problem {self.name!r}\n{counted(len(self.tasks), 'task')}: {', '.join(tasks)}\nrows: {rows}; {inputs}"
+        return (
+            f"Problem {self.name!r}\n{pluralize(len(self.tasks), 'task')}: {', '.join(tasks)}\nrows: {rows}; {inputs}"
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -292,7 +294,7 @@ class Problem:
 
     def only(self, names: Iterable[str]) -> Problem:
         """Returns the problem with only these tasks, in this order."""
-        wanted = named(names)
+        wanted = as_names(names)
         return replace(
             self,
             tasks=tuple(self.task(name) for name in wanted),

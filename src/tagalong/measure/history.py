@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, named, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, as_names, raise_problems, task_name_problems
 
 from .estimators import Estimator
 
@@ -273,7 +273,7 @@ class HostCopy:
 
 
 def task_names(tasks: Sequence[str]) -> tuple[str, ...]:
-    names = named(tasks)
+    names = as_names(tasks)
     raise_problems(task_name_problems(names))
     return names
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,14 +13,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
-from tagalong.errors import InvalidInput, raise_problems
+from tagalong.errors import InvalidInput, is_number, is_positive, raise_problems
 
 from .closure import Closure, Stage
 from .distributed import Replicas
 from .estimators import Estimator, Quantity
 from .gradients import sparse_gradients
 from .isolation import Replayer, compiled
-from .schedules import is_number
 from .steps import Steps, check_ownership, optimizer_steps, read_optimizers, sgd_steps
 
 Shared = nn.Module | Tensor | Iterable[Tensor | nn.Module]
@@ -143,7 +143,7 @@ def _argument_problems(
         isinstance(modules, list | tuple) and all(isinstance(m, nn.Module) for m in modules)
     ):
         yield InvalidInput("model", "must be a Module or a list of Modules", type(model).__name__)
-    if lr is not None and not (is_number(lr) and 0 < lr < float("inf")):
+    if lr is not None and not is_positive(lr):
         yield InvalidInput("lr", "must be a positive number", repr(lr))
     if not isinstance(per_lr, bool):
         yield InvalidInput("per_lr", "must be True or False", repr(per_lr))
@@ -151,13 +151,13 @@ def _argument_problems(
         if not isinstance(weights, Mapping):
             expected = "must be a mapping from tasks to numbers, or a function that returns one"
             yield InvalidInput("weights", expected, type(weights).__name__)
-        elif bad := [t for t, w in weights.items() if not isinstance(w, Tensor) and not (is_number(w) and w == w)]:
+        elif bad := [t for t, w in weights.items() if not isinstance(w, Tensor) and not is_number(w)]:
             yield InvalidInput("weights", "must be numbers", ", ".join(f"{weights[t]!r} for {t!r}" for t in bad))
     if scaler is not None and not hasattr(scaler, "get_scale"):
         yield InvalidInput("scaler", "must be a torch.amp.GradScaler", type(scaler).__name__)
     if process_group != "auto" and isinstance(process_group, str):
         yield InvalidInput("process_group", "must be 'auto', a process group or None", repr(process_group))
-    if not (is_number(gradient_memory) and gradient_memory > 0):
+    if not is_positive(gradient_memory) and gradient_memory != math.inf:
         yield InvalidInput("gradient_memory", "must be a positive number of bytes", repr(gradient_memory))
 
 

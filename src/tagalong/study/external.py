@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, named, raise_problems
+from tagalong.errors import InvalidInput, as_names, raise_problems
 from tagalong.files import pack_arrays, read_document, unpack_arrays, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import Job
@@ -62,8 +62,8 @@ class ExternalStudy:
     """
 
     def __init__(self, tasks: Sequence[str], out: str | os.PathLike[str] | None = None) -> None:
-        self.tasks, self.out = named(tasks), None if out is None else Path(out)
-        ProblemInfo.named(self.tasks)  # raises an error for invalid names
+        self.tasks, self.out = as_names(tasks), None if out is None else Path(out)
+        ProblemInfo.from_tasks(self.tasks)  # raises an error for invalid names
         if self.out is not None and (self.out / "run.sqlite").exists():
             expected = "must not be the folder of a run, whose results would be lost"
             raise InvalidInput("out", expected, str(self.out), "use a new one")
@@ -153,8 +153,8 @@ class ExternalStudy:
             ValueError: results of some networks are missing.
         """
         if self._run is None and not (self.out is not None and has_plan(self.out)):
-            raise ValueError("there are no results yet; `ask` and `tell` first")
-        results = self._open.results(ProblemInfo.named(self.tasks), self.out)
+            raise InvalidInput("", "there are no results yet", hint="call ask and tell first")
+        results = self._open.results(ProblemInfo.from_tasks(self.tasks), self.out)
         if self.out is not None:
             results.save(self.out / "results.json")
             draw_page(self.out)
@@ -258,7 +258,8 @@ class ExternalRun:
             names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
             more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
             missing = f"{', '.join(names[:MOST_NAMED])}{more}"
-            raise ValueError(f"results of {len(names)} networks are missing: {missing}; train them and add theirs")
+            expected = f"results of {len(names)} networks are missing: {missing}"
+            raise InvalidInput("", expected, hint="train them and add their results")
         backend, study = self._backend, self.request.study
         decisions = decide_all(backend, study)
         records = records_of(backend, decisions, study.seeds)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tagalong.errors import InvalidInput, listed, raise_problems
+from tagalong.errors import InvalidInput, as_tuple, raise_problems
 from tagalong.group import Group
 from tagalong.learn import Job
 from tagalong.tabular import ParsedTable, TableError, TableRow, is_missing_word, is_number, read_table
@@ -44,7 +44,7 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
     Raises:
         InvalidInput: the table is incomplete; lists everything that is missing or wrong.
     """
-    sizes = None if budgets is None else listed(budgets, "budgets", "numbers of networks", "[2, 3]")
+    sizes = None if budgets is None else as_tuple(budgets, "budgets", "numbers of networks", "[2, 3]")
     file = Path(path)
     rows, columns = _read_rows(file)
     networks = _group_by_network(rows, file)
@@ -54,7 +54,7 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
         job = Job(tuple(task for task in run.request.tasks if task in by_task), seed)
         losses = _parts(by_task, "val"), _parts(by_task, "test")
         run.add(check_result(job, *losses, _rows(by_task, file), **_costs(by_task)))
-    return run.results(ProblemInfo.named(run.request.tasks, file.stem))
+    return run.results(ProblemInfo.from_tasks(run.request.tasks, file.stem))
 
 
 def tasks_in_csv(path: str | Path) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from tagalong.affinity import Affinity
 from tagalong.disclaimer import disclaimer
+from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError, read_document, write_document
 from tagalong.group import Grouping, select_groups_by_budget
 
@@ -76,7 +77,7 @@ def read_run(folder: str | Path) -> Run:
     """
     folder = Path(folder)
     if not (folder / "results.json").exists():
-        raise ValueError(f"{folder} is not the folder of a finished run: there is no results.json in it")
+        raise InvalidInput("", f"{folder} is not the folder of a finished run: it contains no results.json")
     results = Results.load(folder)
     affinities = _affinities(folder)
     first = next(iter(affinities), None)

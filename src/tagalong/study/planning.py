@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, collect, listed, name_problems, named, raise_problems
+from tagalong.errors import InvalidInput, as_names, as_tuple, collect, raise_problems, task_name_problems
 from tagalong.files import write_atomic
 from tagalong.group import Group
 from tagalong.learn import Job
@@ -163,9 +163,9 @@ def check_plan(
     given = collect(problems, _affinities, affinity)
     names = collect(problems, _tasks, given or (), tasks)
     wanted = ("stl", *(_grouping_methods(given or ()) or ("tag",))) if methods is None else methods
-    chosen = collect(problems, listed, wanted, "methods", "names", "['stl', 'tag']") or ()
+    chosen = collect(problems, as_tuple, wanted, "methods", "names", "['stl', 'tag']") or ()
     if given is not None and names is not None:
-        problems += [InvalidInput("", text) for text in name_problems(names)]
+        problems += task_name_problems(names)
         options = _with_hints(options, chosen, given)
         affinities = _by_method(chosen, given, names, problems)
         for method in chosen:
@@ -268,7 +268,7 @@ def _tasks(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> tuple
     if tasks is None and len({frozenset(affinity.tasks) for affinity in affinities}) > 1:
         found = " and ".join(", ".join(affinity.tasks) for affinity in affinities)
         raise InvalidInput("affinity", "must hold affinities between the same tasks", found)
-    return named(tasks if tasks is not None else affinities[0].tasks if affinities else ())
+    return as_names(tasks if tasks is not None else affinities[0].tasks if affinities else ())
 
 
 def _training_problems(name: str, options: Options | None) -> list[InvalidInput]:

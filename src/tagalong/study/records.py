@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tagalong.errors import InvalidInput, name_problems, named, raise_problems
+from tagalong.errors import as_names, raise_problems, task_name_problems
 from tagalong.group import Group
 from tagalong.score import Score
 
@@ -116,7 +116,7 @@ class ProblemInfo:
         notes: what a report should say about the data.
 
     Example:
-        >>> ProblemInfo.named(["age", "ill"]).tasks
+        >>> ProblemInfo.from_tasks(["age", "ill"]).tasks
         ('age', 'ill')
     """
 
@@ -147,10 +147,10 @@ class ProblemInfo:
         )
 
     @staticmethod
-    def named(tasks: Sequence[str], name: str = "own training script") -> ProblemInfo:
+    def from_tasks(tasks: Sequence[str], name: str = "own training script") -> ProblemInfo:
         """Returns a problem about which only the tasks are known."""
-        names = named(tasks)
-        raise_problems([InvalidInput("", text) for text in name_problems(names)])
+        names = as_names(tasks)
+        raise_problems(task_name_problems(names))
         return ProblemInfo(name, names)
 
     def to_document(self) -> dict[str, Any]:

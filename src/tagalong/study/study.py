@@ -135,7 +135,7 @@ class Study:
             ValueError: there are none yet, or they are of other data.
         """
         if not (self.out / "results.json").exists():
-            raise ValueError(f"there are no results in {self.out} yet; `run` the study")
+            raise InvalidInput("", f"there are no results in {self.out} yet", hint="run the study first")
         check_folder(self.out, self.problem.fingerprint)
         results = Results.load(self.out)
         if results.problem.fingerprint not in ("", self.problem.fingerprint):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tagalong.errors import InvalidInput, counted
+from tagalong.errors import InvalidInput, pluralize
 from tagalong.files import json_safe
 from tagalong.group import Group
 from tagalong.rendering import wrap
@@ -131,7 +131,7 @@ def _costs(verdict: Verdict) -> str:
 
 def _interval(verdict: Verdict) -> str:
     """Returns the confidence interval and the number of seeds behind it, as text."""
-    seeds = counted(verdict.seeds, "seed")
+    seeds = pluralize(verdict.seeds, "seed")
     if verdict.low is None or verdict.high is None:
         return f"({seeds})"
     return f"({100 * verdict.confidence:g} % interval {percent(verdict.low)} to {percent(verdict.high)}, {seeds})"

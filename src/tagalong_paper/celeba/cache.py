@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from filelock import FileLock
 
-from tagalong.errors import InvalidInput, require
+from tagalong.errors import InvalidInput, require_package
 from tagalong.files import make_folder, move_into_place, write_atomic
 from tagalong.progress import NoProgress, Progress
 
@@ -63,7 +63,7 @@ class Cache:
         """
         if self.path.exists():
             return
-        require("the problem 'celeba'", "PIL", "tagalong[images]")
+        require_package("the problem 'celeba'", "PIL", "tagalong[images]")
         self._check_folder()
         with hold_lock(self.path.with_suffix(".lock")):
             if not self.path.exists():

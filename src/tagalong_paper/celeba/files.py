@@ -13,7 +13,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, closest, collect, counted, raise_problems
+from tagalong.errors import InvalidInput, collect, did_you_mean, pluralize, raise_problems
 
 FOLDER, ARCHIVE = "img_align_celeba", "img_align_celeba.zip"
 ATTRIBUTES_LIST, PARTITION_LIST = "list_attr_celeba.txt", "list_eval_partition.txt"
@@ -209,7 +209,7 @@ class LineProblems:
         """One for each kind."""
         problems = []
         for expected, ((number, found), *others) in self._kinds.items():
-            more = f" (and {counted(len(others), 'more line')} like this)" if others else ""
+            more = f" (and {pluralize(len(others), 'more line')} like this)" if others else ""
             place = f"`data`: {self._path}, line {number}"
             problems.append(InvalidInput(place, f"must have {expected}", f"{found[:40]}{more}"))
         return problems
@@ -225,7 +225,7 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
 def _check_attributes(path: Path, header: Sequence[str], wanted: Sequence[str]) -> None:
     unknown = [name for name in wanted if name not in header]
     expected = f"must be some of {path.name}"
-    raise_problems([InvalidInput("attributes", expected, repr(name), closest(name, header)) for name in unknown])
+    raise_problems([InvalidInput("attributes", expected, repr(name), did_you_mean(name, header)) for name in unknown])
 
 
 def _check_count(path: Path, count: int, names: Sequence[str]) -> None:

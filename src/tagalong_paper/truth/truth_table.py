@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, closest
+from tagalong.errors import InvalidInput, did_you_mean
 from tagalong.files import damage_reported, document_text, pack_arrays, parse_document, unpack_arrays, write_atomic
 from tagalong.learn import Job
 from tagalong.study import Backend, Cost, NetworkResult, Score
@@ -181,7 +181,7 @@ def load_truth(name: str) -> TruthTable:
         ('systolic', 'diastolic')
     """
     if name not in truth_names():
-        raise ValueError(f"`name` must be a truth table, found {name!r}; {closest(name, truth_names())}")
+        raise InvalidInput("name", "must be a truth table", repr(name), did_you_mean(name, truth_names()))
     with as_file(files(__package__).joinpath(FOLDER, f"{name}.npz")) as path:
         return TruthTable.load(path)
 
