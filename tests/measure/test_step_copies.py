@@ -11,7 +11,7 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import OneCycleLR, StepLR
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from tagalong.measure.step_rules import Piece
+from tagalong.measure.step_rules import ParameterSlice
 from tagalong.measure.steps import Steps, optimizer_steps
 
 
@@ -177,7 +177,7 @@ def test_interrupted_step_can_be_undone() -> None:
     saved = [p.detach().clone() for p in parameters]
     origin = [s.clone() for s in saved]
     steps: Steps = optimizer_steps(parameters, [optimizer])
-    pieces = [Piece(i) for i in range(len(parameters))]
+    pieces = [ParameterSlice(i) for i in range(len(parameters))]
     with pytest.raises(KeyboardInterrupt):
         steps.add([p.data for p in parameters], pieces, random_like(parameters), origin)
     assert_identical(origin, saved)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .closure import TaskLosses, raise_all, reach
+from .closure import TaskLosses, loss_graph, raise_all
 from .gradients import Capture, TaskGradients, gradient_matrices, plan_blocks
 from .setup import Setup, check_weights
 from .steps import Steps
@@ -94,7 +94,7 @@ class TrainingGradient:
     ) -> None:
         """The gradients of all leaves but the shared parameters, in one pass that stops above these."""
         shared = {id(p) for p in self._setup.parameters}
-        heads = [leaf for key, leaf in reach(losses.values()).leaves.items() if key not in shared]
+        heads = [leaf for key, leaf in loss_graph(losses.values()).leaves.items() if key not in shared]
         if heads:
             seeds = [torch.ones_like(x) * factors[t] * (1.0 if scale is None else scale) for t, x in losses.items()]
             seeds = [seed.detach().to(x) for seed, x in zip(seeds, losses.values(), strict=True)]

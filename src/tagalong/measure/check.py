@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tagalong.rendering import TextTable
 
 from .clock import Stopwatch
-from .closure import Stage, raise_all
+from .closure import ReplayableClosure, raise_all
 from .distributed import Replicas, agree_on_tasks, is_learning_static_graph
 from .gradients import rows_bytes
 from .history import unconnected_pairs
@@ -71,12 +71,16 @@ def dry_step(
     """Measures one step without recording it, and restores everything."""
     if is_learning_static_graph(wrapper):
         raise_all(["a static graph is being learnt in its first two steps; check after them."])
-    main, held, replicas = setup.stage(closure, Replayer(), verify=True, wrapper=wrapper), None, setup.replicas(wrapper)
+    main, held, replicas = (
+        setup.replayable(closure, Replayer(), verify=True, wrapper=wrapper),
+        None,
+        setup.replicas(wrapper),
+    )
     with without_caches():
         try:
             main.run()
             if held_out is not None:
-                held = setup.stage(held_out, Replayer(), verify=True, held_out=True, wrapper=wrapper)
+                held = setup.replayable(held_out, Replayer(), verify=True, held_out=True, wrapper=wrapper)
                 held.run()
             names = agree_on_tasks(tasks, main, replicas)
             measure = partial(_measure, setup, names, main, held, schedule, replicas)
@@ -92,8 +96,8 @@ def dry_step(
 def _measure(
     setup: Setup,
     tasks: Sequence[str],
-    main: Stage,
-    held: Stage | None,
+    main: ReplayableClosure,
+    held: ReplayableClosure | None,
     schedule: Schedule,
     replicas: Replicas,
     *,
@@ -117,7 +121,7 @@ def _measure(
 
 
 def _ratio(
-    setup: Setup, main: Stage, closure: Callable[[], Any], measure: Callable[[], object], repeats: int = 3
+    setup: Setup, main: ReplayableClosure, closure: Callable[[], Any], measure: Callable[[], object], repeats: int = 3
 ) -> float:
     """Time of a measurement divided by that of a plain step; the best of a few, since timings are noisy."""
     plain, measuring = [], []
@@ -143,7 +147,7 @@ def _summary(
     setup: Setup,
     tasks: Sequence[str],
     touched: dict[str, set[int]],
-    main: Stage,
+    main: ReplayableClosure,
     ratio: float,
     schedule: Schedule,
     held_out: bool,

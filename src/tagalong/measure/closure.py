@@ -44,7 +44,7 @@ def raise_all(problems: Sequence[str]) -> None:
         raise ClosureError(problems)
 
 
-class Stage:
+class ReplayableClosure:
     """A closure that is run once and can be replayed; keeps the state of modules and generators before and after.
 
     Args:
@@ -244,32 +244,32 @@ def sign_problems(values: Sequence[float], tasks: Sequence[str], what: str = "cl
         )
 
 
-def structure_problems(stage: Stage, setup: Setup, tasks: Sequence[str]) -> Iterable[str]:
+def structure_problems(replayable: ReplayableClosure, setup: Setup, tasks: Sequence[str]) -> Iterable[str]:
     """Problems that show in the graph of the losses and in the modules that computed them."""
-    what, found = stage.what, reach(stage.losses.losses.values(), stage.began)
+    what, found = replayable.what, loss_graph(replayable.losses.losses.values(), replayable.began)
     shared = {id(p) for p in setup.trainable()}
     if len(tasks) < 2:
         yield (
             f"there is only one task, {list(tasks)}; affinity is between tasks: return the loss of each by name, not "
             "their sum, or name all tasks with `tasks=[...]` if a batch holds only some."
         )
-    if not setup.models and (found.compiled or stage.compiled):
+    if not setup.models and (found.compiled or replayable.compiled):
         yield (
             f"the {what} calls compiled code, whose modules cannot be watched; pass `model=` with all modules that "
             "the closure calls."
         )
-    if stage.lazy:
+    if replayable.lazy:
         yield (
-            f"the {what} calls lazy modules that have no shape yet ({', '.join(stage.lazy)}); run the model once "
+            f"the {what} calls lazy modules that have no shape yet ({', '.join(replayable.lazy)}); run the model once "
             "before measuring."
         )
-    elif stage.written:
+    elif replayable.written:
         yield (
-            f"the {what} writes {', '.join(stage.written)}, which is not undone when it is run again; write "
+            f"the {what} writes {', '.join(replayable.written)}, which is not undone when it is run again; write "
             "parameters after the optimiser's step, register other tensors as buffers, and use torch.autograd.grad "
             "inside the closure instead of .backward()."
         )
-    if found.cudnn_rnn and any(_inner_dropout(module) for module in stage.modules()):
+    if found.cudnn_rnn and any(_inner_dropout(module) for module in replayable.modules()):
         yield (
             f"the {what} uses dropout inside a recurrent network of cuDNN, whose random state cannot be put back; "
             "use single layers with nn.Dropout between them, or torch.backends.cudnn.flags(enabled=False)."
@@ -279,7 +279,7 @@ def structure_problems(stage: Stage, setup: Setup, tasks: Sequence[str]) -> Iter
             f"the {what} uses reentrant checkpointing, which hides the shared parameters from task gradients; "
             "call torch.utils.checkpoint.checkpoint(..., use_reentrant=False)."
         )
-    elif shared & found.earlier.keys() and not any(isinstance(m, nn.DataParallel) for m in stage.modules()):
+    elif shared & found.earlier.keys() and not any(isinstance(m, nn.DataParallel) for m in replayable.modules()):
         # (The threads of DataParallel number their nodes on their own.)
         yield (
             f"the {what} goes on from what was computed of the shared parameters before it ran, which running it again "
@@ -293,14 +293,14 @@ def _inner_dropout(module: nn.Module) -> bool:
     return isinstance(module, nn.RNNBase) and module.training and module.dropout > 0 and module.num_layers > 1
 
 
-def repeat_problems(stage: Stage, tasks: Sequence[str]) -> Iterable[str]:
+def repeat_problems(replayable: ReplayableClosure, tasks: Sequence[str]) -> Iterable[str]:
     """Whether the closure, run once more unchanged, gives the same losses."""
-    first, again = stage.losses.losses, stage.replay().losses
+    first, again = replayable.losses.losses, replayable.replay().losses
     differ = [task for task in tasks if not _same(first.get(task), again.get(task))]
     if differ:
         yield (
-            f"the {stage.what} cannot be repeated: run again with the same weights, buffers and random state it gave "
-            f"other losses of {differ}. It must use the same batch each time (fetch it outside the closure), and no "
+            f"the {replayable.what} cannot be repeated: run again with the same weights, buffers and random state it "
+            f"gave other losses of {differ}. It must use the same batch each time (fetch it outside the closure), and no "
             "generator of its own, counter or cache that the first run moved."
         )
 
@@ -314,15 +314,15 @@ def _same(first: Tensor | None, again: Tensor | None) -> bool:
 
 
 @dataclass
-class Reach:
-    """The leaves that some losses depend on, and what in their graph prevents a replay.
+class LossGraph:
+    """The leaves of the graph of some losses, and what in the graph prevents a replay.
 
     Attributes:
         leaves: By id.
         reentrant: Whether a reentrant checkpoint hides more of them.
         compiled: Whether torch.compile made part of the graph.
         cudnn_rnn: Whether a recurrent network of cuDNN did.
-        earlier: Those of the leaves that are reached through what was computed before the closure ran.
+        earlier: The leaves that are reached through what was computed before the closure ran.
         latest: The largest number of a node.
     """
 
@@ -334,7 +334,7 @@ class Reach:
     latest: int = 0
 
 
-def reach(losses: Iterable[Tensor], began: int = 0) -> Reach:
+def loss_graph(losses: Iterable[Tensor], began: int = 0) -> LossGraph:
     """Walks the graph of `losses` back to its leaves.
 
     Args:
@@ -344,8 +344,8 @@ def reach(losses: Iterable[Tensor], began: int = 0) -> Reach:
     return _walk({loss.grad_fn for loss in losses if loss.grad_fn is not None}, began)
 
 
-def _walk(seen: set[Node], began: int) -> Reach:
-    found = Reach()
+def _walk(seen: set[Node], began: int) -> LossGraph:
+    found = LossGraph()
     waiting = list(seen)
     earlier: set[Node] = set()
     while waiting:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .closure import Stage, TaskLosses, raise_all
+from .closure import ReplayableClosure, TaskLosses, raise_all
 from .history import task_names
 
 T = TypeVar("T")
@@ -181,7 +181,7 @@ class AgreedLosses:
     values: list[float]
 
 
-def agree_on_tasks(given: tuple[str, ...] | None, main: Stage, replicas: Replicas) -> tuple[str, ...]:
+def agree_on_tasks(given: tuple[str, ...] | None, main: ReplayableClosure, replicas: Replicas) -> tuple[str, ...]:
     """Returns the names of all tasks: those given, or else those that the closure of any rank returned."""
     here = [name for name in main.returned if isinstance(name, str)] if isinstance(main.returned, Mapping) else []
     if replicas.alone:

@@ -12,7 +12,7 @@ from tagalong.errors import InvalidInput
 
 from .distributed import Replicas
 from .isolation import copies
-from .step_rules import Piece, split
+from .step_rules import ParameterSlice, split
 from .steps import Steps
 
 
@@ -192,7 +192,7 @@ class Capture:
 def gradient_matrices(
     gradients: TaskGradients,
     tasks: Sequence[str],
-    blocks: Sequence[Block],
+    blocks: Sequence[ParameterBlock],
     parameters: Sequence[Tensor],
     *,
     whole: bool,
@@ -218,13 +218,13 @@ def gradient_matrices(
 
 
 @dataclass(frozen=True)
-class Block:
+class ParameterBlock:
     """Some pieces of the shared parameters, of one device, that are worked on together.
 
     Weights with more than one dimension come first: they are the leading `kernels` numbers of a row.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ParameterSlice, ...]
     sizes: tuple[int, ...]
     kernels: int
     device: torch.device
@@ -244,7 +244,9 @@ class Block:
         return [part.view(like.shape) for part, like in zip(parts, self.of(parameters), strict=True)]
 
 
-def plan_blocks(parameters: Sequence[Tensor], rows: int, limit: float, steps: Steps) -> tuple[list[Block], bool]:
+def plan_blocks(
+    parameters: Sequence[Tensor], rows: int, limit: float, steps: Steps
+) -> tuple[list[ParameterBlock], bool]:
     """Cuts the shared parameters into blocks whose `rows` gradients fit into `limit` bytes.
 
     Tensors are cut too where the step is computed number by number; otherwise a block holds one tensor at least.
@@ -265,7 +267,7 @@ def plan_blocks(parameters: Sequence[Tensor], rows: int, limit: float, steps: St
         )
     longest = room if steps.elementwise else max(p.numel() for p in parameters)
     order = sorted(range(len(parameters)), key=lambda i: (str(parameters[i].device), parameters[i].dim() < 2))
-    blocks: list[list[Piece]] = [[]]
+    blocks: list[list[ParameterSlice]] = [[]]
     size = 0
     for piece in (piece for index in order for piece in split(index, parameters[index], longest)):
         number = piece.of(parameters[piece.index]).numel()
@@ -278,10 +280,10 @@ def plan_blocks(parameters: Sequence[Tensor], rows: int, limit: float, steps: St
     return [_block(pieces, parameters, dtype) for pieces in blocks], held
 
 
-def _block(pieces: Sequence[Piece], parameters: Sequence[Tensor], dtype: torch.dtype) -> Block:
+def _block(pieces: Sequence[ParameterSlice], parameters: Sequence[Tensor], dtype: torch.dtype) -> ParameterBlock:
     sizes = tuple(piece.of(parameters[piece.index]).numel() for piece in pieces)
     kernels = sum(size for piece, size in zip(pieces, sizes, strict=True) if parameters[piece.index].dim() > 1)
-    return Block(tuple(pieces), sizes, kernels, parameters[pieces[0].index].device, dtype)
+    return ParameterBlock(tuple(pieces), sizes, kernels, parameters[pieces[0].index].device, dtype)
 
 
 def fits(parameters: Sequence[Tensor], rows: int, limit: float) -> bool:

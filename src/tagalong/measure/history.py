@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-class Ledger:
+class MeterHistory:
     """The records of all estimators, and what is known about the tasks.
 
     The last reading stays on the device until it is needed or the next one comes, so that training does not wait for

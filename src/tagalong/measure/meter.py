@@ -19,7 +19,7 @@ from tagalong.plugins import unknown_name
 from .backward import TaskGram, TrainingGradient
 from .check import Check, dry_step
 from .clock import Stopwatch, TrainingClock
-from .closure import Stage, raise_all
+from .closure import ReplayableClosure, raise_all
 from .distributed import (
     UNEVEN_BATCHES,
     Replicas,
@@ -30,7 +30,7 @@ from .distributed import (
     tracks_unused_parameters,
 )
 from .estimators import Cosine, Estimator, resolve_estimators
-from .history import Ledger, Reading, task_names
+from .history import MeterHistory, Reading, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Measurement
 from .schedules import Schedule, as_schedule
@@ -226,7 +226,7 @@ class AffinityMeter:
 
     def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check:
         """Tries one step and reports what would be measured and what it would cost; leaves no trace at all."""
-        return dry_step(self._setup, self._ledger.tasks, closure, held_out, self._schedule, self._wrapper())
+        return dry_step(self._setup, self._history.tasks, closure, held_out, self._schedule, self._wrapper())
 
     def reset(self) -> None:
         """Forgets everything measured so far and starts over, with the settings of the constructor.
@@ -245,7 +245,7 @@ class AffinityMeter:
             (0, 0, None)
         """
         self._schedule = copy.deepcopy(self._unused_schedule)
-        self._ledger = Ledger(self._given_tasks)
+        self._history = MeterHistory(self._given_tasks)
         self._clock = TrainingClock()
         self._calls = self._readings = 0
         self._held_out: bool | None = None
@@ -254,7 +254,7 @@ class AffinityMeter:
     @property
     def tasks(self) -> tuple[str, ...] | None:
         """Task names; None before the first measured call, unless given."""
-        return self._ledger.tasks
+        return self._history.tasks
 
     @property
     def calls(self) -> int:
@@ -264,7 +264,7 @@ class AffinityMeter:
     @property
     def measured(self) -> int:
         """The number of calls at which something was measured."""
-        return self._ledger.measured
+        return self._history.measured
 
     @property
     def overhead(self) -> float:
@@ -274,7 +274,7 @@ class AffinityMeter:
     @property
     def unconnected(self) -> list[tuple[str, str]]:
         """Pairs of tasks that have no shared parameter in common, so that a step on one cannot help the other."""
-        return self._ledger.unconnected
+        return self._history.unconnected
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything needed to resume measuring; safe for ``torch.load(weights_only=True)``."""
@@ -283,7 +283,7 @@ class AffinityMeter:
             "settings": self._quantities(),
             "calls": self._calls,
             "held_out": self._held_out,
-            "ledger": self._ledger.state_dict(),
+            "ledger": self._history.state_dict(),
             "schedule": self._schedule.state_dict(),
             "clock": self._clock.state_dict(),
         }
@@ -300,7 +300,7 @@ class AffinityMeter:
                 str(state["settings"]),
                 "with other settings, the affinities before and after would be different quantities",
             )
-        self._ledger.load_state_dict(state["ledger"])
+        self._history.load_state_dict(state["ledger"])
         self._calls, self._held_out = int(state["calls"]), state["held_out"]
         self._schedule.load_state_dict(state["schedule"])
         self._clock.load_state_dict(state["clock"])
@@ -352,13 +352,13 @@ class AffinityMeter:
     ) -> T:
         """Runs the closure and measures; keeps the state that this run left, or with `measure_only` the one before."""
         verify, wrapper = self._must_verify(), self._search.found
-        main = self._setup.stage(closure, self._replayer, verify=verify, wrapper=wrapper)
+        main = self._setup.replayable(closure, self._replayer, verify=verify, wrapper=wrapper)
         main.run()
         watch = Stopwatch(self._setup.parameters[0].device)
         held, replicas = None, self._setup.replicas(wrapper)
         try:
             if held_out is not None:
-                held = self._setup.stage(held_out, self._replayer, verify=verify, held_out=True, wrapper=wrapper)
+                held = self._setup.replayable(held_out, self._replayer, verify=verify, held_out=True, wrapper=wrapper)
                 held.run()
             measurement = self._measurement(main, held, verify, call, replicas)
             reading = measurement.run()
@@ -378,19 +378,21 @@ class AffinityMeter:
             self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain))
         return main.returned  # type: ignore[no-any-return]
 
-    def _measurement(self, main: Stage, held: Stage | None, verify: bool, call: int, replicas: Replicas) -> Measurement:
-        tasks = agree_on_tasks(self._ledger.tasks, main, replicas) if verify else self._ledger.tasks or ()
-        if self._ledger.tasks is None and tasks and not main.losses.problems:
-            self._ledger.tasks = task_names(tasks)
+    def _measurement(
+        self, main: ReplayableClosure, held: ReplayableClosure | None, verify: bool, call: int, replicas: Replicas
+    ) -> Measurement:
+        tasks = agree_on_tasks(self._history.tasks, main, replicas) if verify else self._history.tasks or ()
+        if self._history.tasks is None and tasks and not main.losses.problems:
+            self._history.tasks = task_names(tasks)
         return Measurement(
             self._setup,
             tasks,
             main,
             held,
-            choose=lambda present: self._schedule.choose(present, self._ledger.source_counts, self._seed),
+            choose=lambda present: self._schedule.choose(present, self._history.source_counts, self._seed),
             replicas=replicas,
             call=call,
-            known=self._ledger.touched,
+            known=self._history.touched,
             verify=verify,
             # A wrapper sends gradients around while a real backward pass makes them.
             keep_training_gradient=self._training.wanted and self._search.found is None,
@@ -398,20 +400,20 @@ class AffinityMeter:
         )
 
     def _post(self, call: int, reading: Reading, measurement: Measurement) -> None:
-        self._ledger.settle()  # the reading before this one has long been there
-        self._ledger.post(call, reading)
+        self._history.settle()  # the reading before this one has long been there
+        self._history.post(call, reading)
         self._gram.found = measurement.gram
         # Whether a scaled gradient overflowed decides what `backward` may use, so that is read at once.
         if not (reading.finite and reading.overflowed()):
             self._training.capture = measurement.capture
 
     def _send_to_log(self, call: int) -> None:
-        if self._log is None or self._ledger.tasks is None:
+        if self._log is None or self._history.tasks is None:
             return
-        self._ledger.settle()  # loggers want steps in order, so this one cannot wait for the next reading
+        self._history.settle()  # loggers want steps in order, so this one cannot wait for the next reading
         metrics: dict[str, float] = {}
-        for name, values in self._ledger.latest.items():
-            metrics |= named_values(name, self._ledger.tasks, values)
+        for name, values in self._history.latest.items():
+            metrics |= named_values(name, self._history.tasks, values)
         if metrics:
             self._log(metrics, call)
 
@@ -425,7 +427,7 @@ class AffinityMeter:
                 f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, "
                 "and see `every`"
             )
-        return self._ledger.affinity(name, self._settings(name), last=last)
+        return self._history.affinity(name, self._settings(name), last=last)
 
     def _settings(self, name: str) -> dict[str, Any]:
         steps = next(e for e in self._setup.estimators if e.name == name).of_steps

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from tagalong.errors import InvalidInput, is_number, is_positive, raise_problems
 
-from .closure import Closure, Stage
+from .closure import Closure, ReplayableClosure
 from .distributed import Replicas
 from .estimators import Estimator, Quantity
 from .gradients import sparse_gradients
@@ -82,7 +82,7 @@ class Setup:
         given = self.weights() if callable(self.weights) else self.weights
         return check_weights(given, tasks)
 
-    def stage(
+    def replayable(
         self,
         closure: Closure,
         replayer: Replayer,
@@ -90,10 +90,10 @@ class Setup:
         verify: bool,
         held_out: bool = False,
         wrapper: nn.Module | None = None,
-    ) -> Stage:
+    ) -> ReplayableClosure:
         what, graph = ("held-out closure", self.target_gradients) if held_out else ("closure", True)
         models = [*self.models, wrapper] if self.models and wrapper is not None else self.models
-        return Stage(closure, models, replayer, what, graph=graph, verify=verify)
+        return ReplayableClosure(closure, models, replayer, what, graph=graph, verify=verify)
 
     def replicas(self, wrapper: DistributedDataParallel | None) -> Replicas:
         found = None if wrapper is None else wrapper.process_group

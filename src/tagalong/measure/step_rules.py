@@ -17,7 +17,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 
 @dataclass(frozen=True)
-class Piece:
+class ParameterSlice:
     """Rows `start` to `stop` of the shared parameter number `index`; all of it where `stop` is None."""
 
     index: int
@@ -28,14 +28,14 @@ class Piece:
         return tensor if self.stop is None else tensor[self.start : self.stop]
 
 
-def split(index: int, tensor: Tensor, limit: int) -> Iterator[Piece]:
+def split(index: int, tensor: Tensor, limit: int) -> Iterator[ParameterSlice]:
     """Cuts one tensor into pieces of at most `limit` numbers (one row at least)."""
     if tensor.numel() <= limit or tensor.dim() == 0:
-        yield Piece(index)
+        yield ParameterSlice(index)
         return
     rows = max(1, limit * tensor.shape[0] // tensor.numel())
     for start in range(0, tensor.shape[0], rows):
-        yield Piece(index, start, min(start + rows, tensor.shape[0]))
+        yield ParameterSlice(index, start, min(start + rows, tensor.shape[0]))
 
 
 class StepRule(ABC):
@@ -62,13 +62,17 @@ class StepRule(ABC):
         """Bytes of state that a step copies."""
         return 0
 
-    def slope(self, piece: Piece) -> float | None:
+    def slope(self, piece: ParameterSlice) -> float | None:
         """The factor c where the step on a gradient is the step on zero plus c·g, or None."""
         return None
 
     @abstractmethod
     def add(
-        self, out: Sequence[Tensor], pieces: Sequence[Piece], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+        self,
+        out: Sequence[Tensor],
+        pieces: Sequence[ParameterSlice],
+        gradients: Sequence[Tensor],
+        origin: Sequence[Tensor],
     ) -> None:
         """Adds to `out` the step on `gradients`, taken from `origin` (the present values of these pieces).
 
@@ -87,11 +91,15 @@ class PlainSgd(StepRule):
     def idle(self) -> bool:
         return True
 
-    def slope(self, piece: Piece) -> float | None:
+    def slope(self, piece: ParameterSlice) -> float | None:
         return -self._lr
 
     def add(
-        self, out: Sequence[Tensor], pieces: Sequence[Piece], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+        self,
+        out: Sequence[Tensor],
+        pieces: Sequence[ParameterSlice],
+        gradients: Sequence[Tensor],
+        origin: Sequence[Tensor],
     ) -> None:
         torch._foreach_add_(list(out), list(gradients), alpha=-self._lr)
 
@@ -118,7 +126,7 @@ class SgdRule(StepRule):
     def idle(self) -> bool:
         return not self._momentum and not self._decay
 
-    def slope(self, piece: Piece) -> float | None:
+    def slope(self, piece: ParameterSlice) -> float | None:
         on_d, _ = self._factors(known=piece.index in self._buffers)
         return -self._lr * on_d * self._sign
 
@@ -130,7 +138,11 @@ class SgdRule(StepRule):
         return fresh, self._momentum
 
     def add(
-        self, out: Sequence[Tensor], pieces: Sequence[Piece], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+        self,
+        out: Sequence[Tensor],
+        pieces: Sequence[ParameterSlice],
+        gradients: Sequence[Tensor],
+        origin: Sequence[Tensor],
     ) -> None:
         known = [piece.index in self._buffers for piece in pieces]
         for seen in sorted({*known}):
@@ -166,7 +178,11 @@ class AdamRule(StepRule):
         self._steps = _read_steps(states)
 
     def add(
-        self, out: Sequence[Tensor], pieces: Sequence[Piece], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+        self,
+        out: Sequence[Tensor],
+        pieces: Sequence[ParameterSlice],
+        gradients: Sequence[Tensor],
+        origin: Sequence[Tensor],
     ) -> None:
         for positions, rows in chunks(gradients, CHUNK):
             here = [pieces[p] for p in positions]
@@ -175,7 +191,12 @@ class AdamRule(StepRule):
             )
 
     def _add(
-        self, out: list[Tensor], pieces: list[Piece], gradients: list[Tensor], origin: list[Tensor], rows: list[slice]
+        self,
+        out: list[Tensor],
+        pieces: list[ParameterSlice],
+        gradients: list[Tensor],
+        origin: list[Tensor],
+        rows: list[slice],
     ) -> None:
         if self._sign < 0:
             gradients = list(torch._foreach_neg(gradients))
@@ -195,7 +216,7 @@ class AdamRule(StepRule):
         torch._foreach_add_(out, moment)
 
     def _denominator(
-        self, pieces: list[Piece], gradients: list[Tensor], rows: list[slice], counts: list[float]
+        self, pieces: list[ParameterSlice], gradients: list[Tensor], rows: list[slice], counts: list[float]
     ) -> list[Tensor]:
         square = list(torch._foreach_mul(gradients, gradients))
         torch._foreach_mul_(square, 1.0 - self._beta2)
@@ -211,10 +232,10 @@ class AdamRule(StepRule):
         torch._foreach_add_(square, self._eps)
         return square
 
-    def _has(self, piece: Piece, name: str) -> bool:
+    def _has(self, piece: ParameterSlice, name: str) -> bool:
         return self._states.get(piece.index, {}).get(name) is not None
 
-    def _state(self, name: str, pieces: list[Piece], rows: list[slice], known: list[int]) -> list[Tensor]:
+    def _state(self, name: str, pieces: list[ParameterSlice], rows: list[slice], known: list[int]) -> list[Tensor]:
         """State tensors cut to the piece, then to the rows of the chunk inside the piece."""
         states = [pieces[k].of(self._states[pieces[k].index][name]) for k in known]
         return cut(states, range(len(states)), [rows[k] for k in known])
@@ -283,7 +304,11 @@ class GenericRule(StepRule):
         return sum(v.nbytes for state in states for v in state.values() if isinstance(v, Tensor))
 
     def add(
-        self, out: Sequence[Tensor], pieces: Sequence[Piece], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+        self,
+        out: Sequence[Tensor],
+        pieces: Sequence[ParameterSlice],
+        gradients: Sequence[Tensor],
+        origin: Sequence[Tensor],
     ) -> None:
         theta = [self._parameters[piece.index].data for piece in pieces]
         in_place = [o.data_ptr() == t.data_ptr() for o, t in zip(out, theta, strict=True)]

@@ -11,7 +11,7 @@ from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer, SparseAdam
 
 from tagalong.errors import InvalidInput, raise_problems
 
-from .step_rules import AdamRule, GenericRule, Piece, PlainSgd, SgdRule, StepRule
+from .step_rules import AdamRule, GenericRule, ParameterSlice, PlainSgd, SgdRule, StepRule
 
 _EXACT_DTYPES = (torch.float32, torch.float64)  # fused kernels compute in another precision for the others
 _WRAPPERS = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
@@ -44,7 +44,7 @@ class Steps:
         """What copies of optimisers' state take."""
         return sum(rule.state_bytes for rule in self._rules)
 
-    def slope(self, pieces: Sequence[Piece]) -> float | None:
+    def slope(self, pieces: Sequence[ParameterSlice]) -> float | None:
         """The factor c where the step on a gradient is the step on zero plus c·g, the same for all `pieces`."""
         rule_of = {index: rule for rule, indices in self._rules.items() for index in indices}
         found = {rule_of[p.index].slope(p) if p.index in rule_of else None for p in pieces}
@@ -59,7 +59,11 @@ class Steps:
         return self._rates[0]
 
     def add(
-        self, out: Sequence[Tensor], pieces: Sequence[Piece], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+        self,
+        out: Sequence[Tensor],
+        pieces: Sequence[ParameterSlice],
+        gradients: Sequence[Tensor],
+        origin: Sequence[Tensor],
     ) -> None:
         """Adds to `out` (the parameters' values, or zeros) the step on `gradients` taken from `origin`."""
         for rule, indices in self._rules.items():

@@ -19,7 +19,7 @@ from torch import Tensor
 HERE = Path(__file__).resolve().parent
 
 
-class Networks:
+class ExportedNetworks:
     """The exported networks, and what their outputs mean."""
 
     def __init__(self, folder: str | Path = HERE, device: str = "cpu") -> None:
@@ -52,9 +52,9 @@ def meaning(task: dict[str, Any], outputs: Tensor) -> Tensor:
     return outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs
 
 
-def load(folder: str | Path = HERE, device: str = "cpu") -> Networks:
+def load(folder: str | Path = HERE, device: str = "cpu") -> ExportedNetworks:
     """The networks, ready to predict."""
-    return Networks(folder, device)
+    return ExportedNetworks(folder, device)
 
 
 def state_dicts(folder: str | Path = HERE) -> list[dict[str, Tensor]]:

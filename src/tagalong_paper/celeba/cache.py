@@ -27,7 +27,7 @@ from tagalong.progress import NoProgress, Progress
 from .files import Images, first_few
 
 if TYPE_CHECKING:
-    from .decode import DecodedPiece, Piece
+    from .decode import DecodedPiece, ImagePiece
 
 FORMAT = 1  # of the decoded images; another way of resizing would need another number
 IMAGES_AT_ONCE = 512  # in a piece: half a second of one core
@@ -94,16 +94,16 @@ class Cache:
             progress.done()
         self._finish(damaged)
 
-    def _pieces(self, start: int) -> list[Piece]:
-        from .decode import Piece  # imports Pillow, which is optional
+    def _pieces(self, start: int) -> list[ImagePiece]:
+        from .decode import ImagePiece  # imports Pillow, which is optional
 
         return [
-            Piece(tuple(self._images.members[name] for name in names), start + first * self._image_bytes)
+            ImagePiece(tuple(self._images.members[name] for name in names), start + first * self._image_bytes)
             for first in range(0, len(self._names), IMAGES_AT_ONCE)
             if (names := self._names[first : first + IMAGES_AT_ONCE])
         ]
 
-    def _decode_pieces(self, pieces: Sequence[Piece], progress: Progress) -> dict[str, str]:
+    def _decode_pieces(self, pieces: Sequence[ImagePiece], progress: Progress) -> dict[str, str]:
         """Decodes and records pieces; returns the images that are damaged, and why."""
         damaged: dict[str, str] = {}
         outcomes = decode_all(pieces, self._images.source, self._part, self._pixels)
@@ -126,7 +126,7 @@ class Cache:
         offset: int = np.lib.format.open_memmap(self._part, mode="w+", dtype=np.uint8, shape=shape).offset
         return offset
 
-    def _finished(self, pieces: Sequence[Piece]) -> set[int]:
+    def _finished(self, pieces: Sequence[ImagePiece]) -> set[int]:
         """Returns the offsets of the pieces that are recorded and whose bytes have the recorded checksum."""
         text = self._record.read_text() if self._record.exists() else ""
         recorded = {int(offset): int(checksum) for offset, checksum in RECORDED.findall(text)}
@@ -166,8 +166,8 @@ class Cache:
 
 
 def decode_all(
-    pieces: Sequence[Piece], source: Path, target: Path, pixels: int
-) -> Generator[tuple[Piece, DecodedPiece]]:
+    pieces: Sequence[ImagePiece], source: Path, target: Path, pixels: int
+) -> Generator[tuple[ImagePiece, DecodedPiece]]:
     """Decodes pieces on all cores; yields each with its outcome as soon as it is finished, in any order.
 
     Args:

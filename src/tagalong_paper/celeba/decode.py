@@ -19,7 +19,7 @@ from PIL import Image, UnidentifiedImageError
 ALIGNED = (178, 218)  # width and height of CelebA's aligned images
 
 
-class Piece(NamedTuple):
+class ImagePiece(NamedTuple):
     """Images that one worker decodes into adjacent rows of a file.
 
     Attributes:
@@ -56,7 +56,7 @@ def _exit_with_parent() -> None:
         os._exit(1)
 
 
-def decode_piece(piece: Piece, source: Path, target: Path, pixels: int) -> DecodedPiece:
+def decode_piece(piece: ImagePiece, source: Path, target: Path, pixels: int) -> DecodedPiece:
     """Decodes the images of a piece into its rows of a file.
 
     Args:

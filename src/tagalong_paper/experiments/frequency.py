@@ -14,7 +14,7 @@ from tagalong.study import TrainingBackend
 from ..affinities import EQUATION_1, measure_every_step, off_diagonal, pool_seeds
 from ..claims import claim_all_lower, judge_lower, pearson, summarize
 from ..figures import bars
-from ..measurement_cost import PAPER_COST, SCHEDULES, Schedule, speed_up
+from ..measurement_cost import PAPER_COST, SCHEDULES, MeasuringSchedule, speed_up
 from ..metrics import error_per_row, grouping_totals, metric_noun, random_totals, train_all_subsets
 from ..printed import SPEED
 from ..report import Answer, Cell, Claim, Report, ReportTable, Value
@@ -61,7 +61,7 @@ def run(setup: ExperimentSetup) -> Report:
     )  # fmt: skip
 
 
-def scheduled(affinity: Affinity, schedule: Schedule) -> Affinity:
+def scheduled(affinity: Affinity, schedule: MeasuringSchedule) -> Affinity:
     """Returns what a schedule would have measured, given the history of every step.
 
     Example:
@@ -74,7 +74,7 @@ def scheduled(affinity: Affinity, schedule: Schedule) -> Affinity:
     return affinity.between(first, max(last, first + 1)).every(schedule.every)
 
 
-def _pool_schedule(full: dict[int, Affinity], schedule: Schedule) -> Affinity:
+def _pool_schedule(full: dict[int, Affinity], schedule: MeasuringSchedule) -> Affinity:
     return pool_seeds({seed: scheduled(affinity, schedule) for seed, affinity in full.items()})
 
 
