@@ -56,8 +56,8 @@ def test_what_a_training_taught_is_its_change_against_all_together() -> None:
         {"spent": 3.1, "best": {"2": -0.1}, "trained": [one("a", a=0.5), one("b", b=8.0)]},
     ]
     told = {"measuring": 0.1, "steps": steps, "chosen": {"2": {}}}
-    assert [lesson.change for lesson in SearchLog(told).lessons] == [None, pytest.approx(-0.5), pytest.approx(1.0)]
-    assert [lesson.spent for lesson in SearchLog(told).lessons] == pytest.approx([1.1, 2.1, 3.1])
+    assert [one.change for one in SearchLog(told).trainings] == [None, pytest.approx(-0.5), pytest.approx(1.0)]
+    assert [one.spent for one in SearchLog(told).trainings] == pytest.approx([1.1, 2.1, 3.1])
     assert SearchLog(told).curve == {2: [(1.1, 0.0), (3.1, -0.1)]}
 
 
@@ -114,9 +114,9 @@ def test_a_time_is_as_many_trainings_as_it_is_worth(problem: Problem, tmp_path: 
 
 
 def test_the_measured_share_of_the_first_training_is_a_tenth_for_nine_tasks() -> None:
-    from tagalong.study.methods.auto import every
+    from tagalong.study.methods.auto import measuring_interval
 
-    assert 2 * 9 / 3 / every(9) <= 0.1
+    assert 2 * 9 / 3 / measuring_interval(9) <= 0.1
     assert Auto().order > 0
 
 

@@ -218,7 +218,7 @@ def test_what_cannot_be_exported_leaves_weights_and_a_note(tmp_path: Path) -> No
     trained = train(problem, Job(("age",)))
     notes = Best.build(problem, [group], [trained.state or {}], 0).export(tmp_path)
     assert len(notes) == 1
-    assert notes[0].startswith("network 1 (age): torch.export could not take it")
+    assert notes[0].startswith("network 1 (age): torch.export failed")
     assert (tmp_path / "network-1.pt").exists()
     assert not (tmp_path / "network-1.pt2").exists()
 

@@ -70,7 +70,7 @@ def test_diverged_networks_are_kept_as_such_and_not_trained_again(
             assert {math.isnan(outcome.loss) for outcome in row.test.values()} == {row.diverged}
             assert (store.weights(row.key) is None) == row.diverged, job
         assert backend.cost(jobs).networks == len(jobs) == store.spent().networks
-        assert store.bare([row.key for row in rows.values()]) == []
+        assert store.pruned([row.key for row in rows.values()]) == []
     said = "all subsets: wild with seed 0; a, wild with seed 0; b, wild with seed 0; a, b, wild with seed 0 diverged"
     assert [record.message for record in caplog.records if "diverged" in record.message] == [
         f"{said}, which counts as worse than any other result"
@@ -90,7 +90,7 @@ def test_dropped_weights_come_back_where_others_of_the_batch_diverged(tmp_path: 
         key = rows[Job(("a", "b"))].key
         before = store.weights(key)
         store.prune()
-        assert store.bare([row.key for row in rows.values()])
+        assert store.pruned([row.key for row in rows.values()])
         for name, tensor in backend.weights(key).items():
             assert torch.equal(tensor, before[name]), name
 
@@ -131,7 +131,7 @@ def test_the_page_of_a_run_says_what_diverged(tmp_path: Path) -> None:
     assert "Diverged: a network had no finite validation loss" in table
     cell = '<td data-sort="">diverged</td>'
     assert cell in table
-    tried = [one for one in results.search_log.lessons if one.diverged]
+    tried = [one for one in results.search_log.trainings if one.diverged]
     assert taught.count("<td>diverged</td>") == len(tried) > 0
     assert "NaN" not in page.partition("<script")[0]
 
@@ -149,13 +149,13 @@ def test_auto_pays_for_what_diverges_tells_it_and_never_chooses_it(tmp_path: Pat
     problem = diverging_problem()
     results = Study(problem, tmp_path).run(["auto"], budgets=[2, 3], seeds=2, effort=13)
     told = results.settings["decisions"]["auto"]
-    tried = SearchLog(told).lessons
+    tried = SearchLog(told).trainings
     lost = [one for one in tried if one.diverged]
     assert {one.tasks for one in lost} <= set(LOST)
     assert len({one.tasks for one in lost}) == len(lost) > 0, "one divergence is enough to know"
     assert all(one.change is None for one in lost)
     assert told["spent"] == pytest.approx(told["measuring"] + len(tried))
-    assert f"of which {len(lost)} diverged" in " ".join(str(results).split())
+    assert f"({len(lost)} diverged)" in " ".join(str(results).split())
     groups = {group.trains for record in results.records for group in record.groups}
     assert not {tuple(sorted(trains)) for trains in groups} & set(LOST)
     assert results.verdict().candidate == ("auto", 2)
@@ -165,7 +165,7 @@ def test_auto_pays_for_what_diverges_tells_it_and_never_chooses_it(tmp_path: Pat
 def test_an_early_look_that_diverges_is_one_too(tmp_path: Path) -> None:
     study = Study(diverging_problem(), tmp_path)
     results = study.run(["auto"], budgets=[2], seeds=2, effort=12, options={"auto": {"screen": 0.5}})
-    looks = [one for one in results.search_log.lessons if one.fraction < 1]
+    looks = [one for one in results.search_log.trainings if one.fraction < 1]
     assert {one.tasks for one in looks if one.diverged} & set(LOST)
     assert not {one.tasks for one in looks if not one.diverged} & set(LOST)
 

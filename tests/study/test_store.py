@@ -77,10 +77,10 @@ def test_prune_drops_large_parts_of_networks_nobody_recommends_and_keeps_rows(tm
         assert store.weights(KEYS.of(one)) is not None
         assert store.weights(KEYS.of(two)) is None
         assert store.losses(KEYS.of(two)) is None
-        assert store.bare([KEYS.of(one), KEYS.of(two)]) == [KEYS.of(two)]
+        assert store.pruned([KEYS.of(one), KEYS.of(two)]) == [KEYS.of(two)]
         assert len(store) == 2
         store.restore(KEYS.of(two), pack(fake(two)))
-        assert store.bare([KEYS.of(two)]) == []
+        assert store.pruned([KEYS.of(two)]) == []
         assert store.batch(KEYS.of(two)) == [one, two], "trained together, in this order"
 
 
@@ -95,7 +95,7 @@ def test_weights_larger_than_a_row_may_be_are_cut_into_pieces(tmp_path, monkeypa
         store.keep(keys[:1])
         assert store.prune() == 1
         assert [key for (key,) in store._connection.execute(pieces)] == keys[:1]
-        assert store.bare(keys) == keys[1:]
+        assert store.pruned(keys) == keys[1:]
         store.restore(keys[1], pack(dropped))
         for key, trained in zip(keys, (kept, dropped), strict=True):
             weights = store.weights(key)

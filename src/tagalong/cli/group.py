@@ -75,7 +75,7 @@ def group(
     _check_combination(budget, budgets, compare, bool(explain or together), out)
     table = read_table(file, axis.value)
     costs = arguments.parse_cost(cost, table.tasks)
-    table = _restricted(table, arguments.parse_names(tasks), average and average.value)
+    table = _restrict(table, arguments.parse_names(tasks), average and average.value)
     rules: dict[str, Any] = {
         "objective": objective.value,
         "allow_single": allow_single,
@@ -107,7 +107,7 @@ def group(
 def _check_combination(
     budget: float | None, budgets: str | None, compare: Path | None, detail: bool, out: Path | None
 ) -> None:
-    """Refuses options that contradict each other, before anything is read."""
+    """Rejects options that contradict each other, before anything is read."""
     if budget is not None and budgets is not None:
         raise InvalidInput("`budget` and `budgets`", "cannot be used together", hint="pass one of them")
     if budget is None and budgets is None and compare is None:
@@ -119,7 +119,7 @@ def _check_combination(
         raise InvalidInput("out", f"must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}", repr(str(out)))
 
 
-def _restricted(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
+def _restrict(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
     """Returns the scores of some tasks, under another average."""
     part = table if tasks is None else table.only(tasks)
     if average is None:
@@ -166,7 +166,7 @@ def _budgets(
 
 
 def _check_tasks(names: Sequence[str], table: ScoreTable) -> None:
-    """Refuses to explain unknown tasks."""
+    """Raises an error for unknown tasks to explain."""
     unknown = [name for name in names if name not in (*table.tasks, "all")]
     if unknown:
         known = ", ".join(map(repr, table.tasks))

@@ -22,13 +22,13 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
     Args:
         path: a table of two columns, the group (`age+ill`, or a number of tasks) and its cost, with or without a
             header; or JSON `{group: cost}`.
-        tasks: the names there are.
+        tasks: the names of all tasks.
 
     Returns:
         A mapping for the `cost` of `select_groups`.
 
     Raises:
-        TableError: with every problem found.
+        TableError: the file is invalid; lists every problem.
 
     Example:
         >>> import pathlib, tempfile

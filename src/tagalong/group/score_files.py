@@ -39,18 +39,18 @@ EXPECTED = (
 
 
 def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] = "source") -> ScoreTable:
-    """Reads a table of scores for `select_groups`; what it is shows in its content, not in its name.
+    """Reads a table of scores for `select_groups`; its kind is recognized by its content.
 
     Args:
         path: a square table with names in the first line and the first column (CSV or Parquet, as
-            `SelectionProblem.from_table` reads them), an affinity saved by tagalong, JSON as `{tasks, matrix}` or
+            `Problem.from_table` reads them), an affinity saved by tagalong, JSON as `{tasks, matrix}` or
             `{source: {target: value}}`; or results of groups: a table with a column `group` and one column per task
             (or the columns `task` and `value`), JSON as a list of `{trains, values}`. A column or key `cost` makes
             them candidates.
-        axis: what the rows of a square table are; "target" if each holds what is good for one task.
+        axis: what the rows of a square table are; "target" if each row holds the scores onto one task.
 
     Raises:
-        InvalidInput: the file is missing, damaged or of another kind; with every problem found.
+        InvalidInput: the file is missing, damaged or of another kind; lists every problem.
 
     Example:
         >>> import pathlib, tempfile
@@ -76,14 +76,14 @@ def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] =
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """What `select_groups` takes, with the kind of table it came from.
+    """Scores for `select_groups`, with the kind of table that they come from.
 
     Attributes:
         kind: "affinity" (saved by tagalong), "square" (a plain square table), "results" (of groups) or
             "candidates" (results with costs).
-        tasks: names, as the file orders them.
-        scores: for `select_groups`.
-        axis: what the rows of a square table were.
+        tasks: the names of the tasks, in the order of the file.
+        scores: the scores, as `select_groups` takes them.
+        axis: what the rows of a square table are.
     """
 
     kind: Literal["affinity", "square", "results", "candidates"]
@@ -93,7 +93,7 @@ class ScoreTable:
 
     @property
     def has_singles(self) -> bool:
-        """Whether the diagonal of a square table holds anything: single-task results, if the rest are pairs."""
+        """Whether a square table has a diagonal: single-task results, if the rest are pairs."""
         return isinstance(self.scores, Affinity) and bool(np.isfinite(np.diag(self.scores.mean)).any())
 
     def only(self, tasks: Iterable[str]) -> ScoreTable:
@@ -133,7 +133,7 @@ def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
 
 
 def _names_groups(table: ParsedTable) -> bool:
-    """Whether a column names groups. A square table may have a task called "group": its rows are named alike."""
+    """Whether a column names groups; a square table may have a task called "group", and then a row of that name."""
     header = table.header.cells
     names = {row.cells[0] for row in table.rows}
     return any(cell.lower() in GROUP for cell in header) and names != set(header[1:])
@@ -156,7 +156,7 @@ def _read_results(table: ParsedTable) -> ScoreTable:
 
 
 class _ResultReader:
-    """Reads the rows of a table of results, and collects what is wrong with them."""
+    """Reads the rows of a table of results, and collects their problems."""
 
     def __init__(self, table: ParsedTable, group: int, cost: int | None) -> None:
         self.table, self.group, self.cost = table, group, cost
@@ -164,7 +164,7 @@ class _ResultReader:
         self.problems: list[InvalidInput] = []
 
     def read_wide(self) -> list[Candidate]:
-        """Reads one column per task; cells are empty where the group has no result for it."""
+        """Reads one column per task; a cell is empty if the group has no result for the task."""
         columns = [at for at in range(len(self.header)) if at not in (self.group, self.cost)]
         known = {self.header[at] for at in columns}
         candidates = []
@@ -296,7 +296,7 @@ def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis
 
 
 def _read_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: str) -> ScoreTable:
-    """Reads rows by name, or results by group, where each key joins the names inside."""
+    """Reads rows by name, or results by group, if each key joins the names inside."""
     inside = {name for row in document.values() for name in row}
     groups = {key: group_names(key, inside) for key in document}
     if not inside >= set(document) and all(set(row) <= (groups[key] or set()) for key, row in document.items()):
@@ -312,7 +312,7 @@ def _read_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: 
 
 
 def _without_marks(error: ValueError) -> str:
-    """The message without backticks: it is about keys of the file, not about arguments."""
+    """Returns the message without backticks: it is about keys of the file, not about arguments."""
     return str(error).replace("`", "")
 
 
@@ -332,7 +332,7 @@ def _make_square(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
 
 
 def _make_table(place: str, candidates: list[Candidate], has_costs: bool) -> ScoreTable:
-    """Makes a table of results, or of candidates where networks have costs; only then may a group be repeated."""
+    """Makes a table of results, or of candidates if networks have costs; only then may a group be repeated."""
     tasks = tuple(dict.fromkeys(task for candidate in candidates for task in sorted(candidate.trains)))
     if has_costs:
         return ScoreTable("candidates", tasks, candidates)
@@ -350,7 +350,7 @@ def is_json(text: str) -> bool:
 
 
 def parse_json(text: str, path: Path) -> Any:
-    """Parses a document; refuses a key that is given twice, which JSON readers would drop silently."""
+    """Parses a JSON document; rejects repeated keys, which the JSON parser would drop silently."""
 
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = [repr(key) for key, times in Counter(key for key, _ in pairs).items() if times > 1]
@@ -368,12 +368,12 @@ def parse_json(text: str, path: Path) -> Any:
 
 
 def group_names(cell: str, known: Collection[str] | None = None) -> frozenset[str] | None:
-    """Returns the names in a cell, None if they make no sense.
+    """Returns the names in a cell; None if it cannot be split into names.
 
     Args:
-        cell: names joined by a sign, such as "age+ill"; perhaps in brackets.
-        known: the names that exist, which may contain such a sign themselves; without them the first sign found
-            splits the cell.
+        cell: names joined by a sign, such as "age+ill", with or without brackets.
+        known: the names of all tasks, which may contain a joining sign; without them, the first sign found splits the
+            cell.
 
     Example:
         >>> sorted(group_names("age+ill", {"age", "ill"})), sorted(group_names("{age, ill}"))

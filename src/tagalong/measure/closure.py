@@ -300,8 +300,8 @@ def repeat_problems(replayable: ReplayableClosure, tasks: Sequence[str]) -> Iter
     if differ:
         yield (
             f"the {replayable.what} cannot be repeated: run again with the same weights, buffers and random state it "
-            f"gave other losses of {differ}. It must use the same batch each time (fetch it outside the closure), and no "
-            "generator of its own, counter or cache that the first run moved."
+            f"gave other losses of {differ}. It must use the same batch each time (fetch it outside the closure), and "
+            "no generator of its own, counter or cache that the first run moved."
         )
 
 

@@ -300,7 +300,7 @@ class _SelectionSearch:
         near = {group & ~unit if group & unit else group | unit for group in sets for unit in self.problem.links}
         new = near - self.known - {0}
         self.known |= new
-        self.problem = self.problem.with_networks(networks.joined(self.problem.more(new)))
+        self.problem = self.problem.with_networks(networks.join(self.problem.more(new)))
         assert self.problem.networks is not None
         self.cost, before = self.problem.networks.cost, len(self.values_by_unit)
         added = self.problem.networks.only(np.arange(len(self.cost)) >= before)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tagalong.rendering import Html, tag
-from tagalong.study import Lesson, MethodSummary, Results, Run, SearchLog
+from tagalong.study import LoggedTraining, MethodSummary, Results, Run, SearchLog
 
 from ..result_figures import change_error, known_costs
 from ..style import signed
@@ -168,13 +168,13 @@ def _table(decision: Mapping[str, Any]) -> Html:
         "table",
         tag("caption", "Changes of the validation loss, averaged over the network's tasks", class_="quiet"),
         tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names))),
-        tag("tbody", *(_lesson_row(one, budgets) for one in SearchLog(decision).lessons)),
+        tag("tbody", *(_training_row(one, budgets) for one in SearchLog(decision).trainings)),
         id="lessons",
     )
     return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Table of all trainings")
 
 
-def _lesson_row(one: Lesson, budgets: list[int]) -> Html:
+def _training_row(one: LoggedTraining, budgets: list[int]) -> Html:
     part = "" if one.fraction == 1 else f" (the first {one.fraction:.3g} of a training)"
     change = "diverged" if one.diverged else "" if one.change is None else f"{signed(one.change)} %"
     best = [f"{signed(one.best[budget])} %" for budget in budgets]
