@@ -1,4 +1,4 @@
-"""Everything that is compared with a plain training step, each with a model and an optimiser of its own."""
+"""Everything that is compared with a plain training step, each with a model and an optimizer of its own."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Contender:
 
 @dataclass
 class Bench:
-    """A network, an optimiser, and closures over two batches."""
+    """A network, an optimizer, and closures over two batches."""
 
     network: MultiTaskNetwork
     optimizer: Optimizer
@@ -68,7 +68,7 @@ class Benches:
         self._batches = [random_batch(batch, tasks, device) for _ in range(2)]
 
     def make(self, *, generic: bool = False) -> Bench:
-        """One more; `generic` with an optimiser whose step the meter has no formula for."""
+        """One more; `generic` with an optimizer whose step the meter has no formula for."""
         torch.manual_seed(0)
         network = MultiTaskNetwork(self._network, self.tasks).to(self._device)
         parameters = network.parameters()

@@ -83,7 +83,7 @@ class _Joint(Training):
         return gain
 
     def _after(self, inputs: Tensor, targets: Mapping[str, Tensor], some: tuple[int, ...]) -> list[float]:
-        """Validation losses after a step of the optimiser on some tasks, from where training stands."""
+        """Validation losses after a step of the optimizer on some tasks, from where training stands."""
         kept = copy.deepcopy(self.network.state_dict()), copy.deepcopy(self.optimizer.state_dict())
         losses = self.losses(inputs, targets)
         self.optimizer.zero_grad()

@@ -38,7 +38,7 @@ def test_tables_are_escaped_and_need_no_script(shown: object) -> None:
     assert 'scope="row"' in html
 
 
-def test_sure_affinities_have_a_colour_and_unsure_ones_none() -> None:
+def test_sure_affinities_have_a_color_and_unsure_ones_none() -> None:
     cells = re.findall(r"<td[^>]*>[^<]*</td>", affinity()._repr_html_())
     assert "33, 102, 172" in cells[1]
     assert "178, 24, 43" in cells[2]

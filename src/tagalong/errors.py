@@ -67,7 +67,7 @@ class InvalidInput(ValueError):
             problem._names = {**names, **problem._names}
 
     def render(self, spelling: Spelling = in_python) -> str:
-        """Returns the message, with references to arguments spelt by a function."""
+        """Returns the message, with references to arguments spelled by a function."""
         lines = [problem._sentence(spelling) for problem in self.problems]
         return lines[0] if len(lines) == 1 else "\n".join([SEVERAL, *lines])
 
@@ -87,7 +87,7 @@ class InvalidInput(ValueError):
 
 
 def render_references(text: str, spelling: Spelling) -> str:
-    """Returns a text with its references to arguments, marked by backticks, spelt by a function.
+    """Returns a text with its references to arguments, marked by backticks, spelled by a function.
 
     Example:
         >>> render_references("pass `cost` or `max_size=3`", lambda reference: f"<{reference}>")

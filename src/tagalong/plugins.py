@@ -176,11 +176,11 @@ class Registry(Generic[T]):
         separator: a character that joins names to combinations, so that no name may contain it.
 
     Example:
-        >>> colours: Registry[str] = Registry("methods", lambda name, made: str(made), {"red": "#f00"})
-        >>> colours.register("blue", "#00f")
-        >>> colours.names()[:2], colours.find("blue")
+        >>> colors: Registry[str] = Registry("methods", lambda name, made: str(made), {"red": "#f00"})
+        >>> colors.register("blue", "#00f")
+        >>> colors.names()[:2], colors.find("blue")
         (['red', 'blue'], '#00f')
-        >>> colours.find("bleu")
+        >>> colors.find("bleu")
         Traceback (most recent call last):
         tagalong.errors.InvalidInput: `name` must be a known method, found 'bleu'; did you mean 'blue'?
     """

@@ -108,7 +108,7 @@ def test_blocks_are_at_least_one_step_and_at_most_a_quarter() -> None:
     assert lengths == [10, 1]
 
 
-def test_resamples_draw_neighbours_in_a_circle() -> None:
+def test_resamples_draw_neighbors_in_a_circle() -> None:
     weights = block_weights(steps=12, length=4, n=200, seed=0)
     assert (weights.sum(axis=1) == 12).all()
     assert np.corrcoef(weights[:, 0], weights[:, 11])[0, 1] > 0.4  # the last step is followed by the first

@@ -127,7 +127,7 @@ def test_help_does_not_wait_for_solvers_and_figures(command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_what_every_command_can_do_is_spelt_the_same(tagalong: Terminal) -> None:
+def test_what_every_command_can_do_is_spelled_the_same(tagalong: Terminal) -> None:
     for command in ("demo", "problems", "run", "report", "predict", "group", "plan", "verdict", "paper main"):
         shown = tagalong(*command.split(), "--help").out
         assert "--json" in shown, command

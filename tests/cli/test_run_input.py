@@ -64,7 +64,7 @@ TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
 
 
 @pytest.mark.parametrize("case", TABLES)
-def test_a_table_that_cannot_be_learnt_from_is_refused(tagalong: Terminal, case: str) -> None:
+def test_a_table_that_cannot_be_learned_from_is_refused(tagalong: Terminal, case: str) -> None:
     change, more, words = TABLES[case]
     write("table.csv", change(columns()))
     targets = [] if "--targets" in more else ["--targets", "age,ill"]

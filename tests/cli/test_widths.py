@@ -37,7 +37,7 @@ COMMANDS = [
     "paper theory",
 ]
 STYLE = re.compile(r"\x1b\[[\d;]*m")
-COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")
+COLOR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")
 
 
 class Tty(io.StringIO):
@@ -105,11 +105,11 @@ def test_elsewhere_there_are_no_control_characters(
     assert all(sign.isprintable() or sign == "\n" for sign in ran.out + ran.err)
 
 
-def test_no_color_means_no_colours(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert COLOUR.search(shown("--help"))
+def test_no_color_means_no_colors(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert COLOR.search(shown("--help"))
     monkeypatch.setenv("NO_COLOR", "1")
     for command in ("report one two", "paper selection", "group one/affinity.json --budget 2", "--help"):
-        assert not COLOUR.search(shown(command))
+        assert not COLOR.search(shown(command))
 
 
 def test_more_columns_are_shown_where_there_is_room(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """What is known of the published matrices: their optima, and the groupings that the paper prints.
 
-The matrices themselves are in `tagalong_paper`. Optima were computed in exact rational arithmetic by a programme over
+The matrices themselves are in `tagalong_paper`. Optima were computed in exact rational arithmetic by a program over
 served sets; for CelebA up to k = 4 and for Taskonomy also by trying every set of k groups. The printed groupings are
 those of the paper's tables of two, three and four splits.
 """

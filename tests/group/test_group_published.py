@@ -40,7 +40,7 @@ def test_published_matrices_give_their_known_optima(problem: str) -> None:
 
 
 @pytest.mark.parametrize("problem", MATRICES)
-def test_the_linear_programme_finds_and_certifies_them_too(problem: str) -> None:
+def test_the_linear_program_finds_and_certifies_them_too(problem: str) -> None:
     scores, chosen = affinity(problem), options(problem)
     for budget in (2, 3, 4):
         grouping = select_groups(scores, budget, solver="lp", **chosen)

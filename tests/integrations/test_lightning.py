@@ -50,7 +50,7 @@ class Automatic(pl.LightningModule):
 
 
 class Manual(Automatic):
-    """Two optimisers, of which one holds nothing that is shared."""
+    """Two optimizers, of which one holds nothing that is shared."""
 
     automatic_optimization = False
 

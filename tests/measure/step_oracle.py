@@ -1,4 +1,4 @@
-"""What the true optimiser does, and every dense optimiser of torch with its variants."""
+"""What the true optimizer does, and every dense optimizer of torch with its variants."""
 
 import copy
 import inspect
@@ -19,13 +19,13 @@ FLAGS = ("maximize", "amsgrad", "centered", "nesterov", "decoupled_weight_decay"
 
 
 def dense_optimizers() -> list[type[Optimizer]]:
-    """Read from the module, so that an optimiser which torch adds is not forgotten."""
+    """Read from the module, so that an optimizer which torch adds is not forgotten."""
     found = {c for c in vars(torch.optim).values() if inspect.isclass(c) and issubclass(c, Optimizer)}
     return sorted(found - {Optimizer, LBFGS, SparseAdam}, key=lambda c: c.__name__)
 
 
 def variants(kind: type[Optimizer]) -> Iterator[dict[str, Any]]:
-    """Settings of one optimiser: each by itself, some together, over all implementations."""
+    """Settings of one optimizer: each by itself, some together, over all implementations."""
     options = inspect.signature(kind).parameters
     yield {"lr": 0.05}
     for name, number in NUMBERS.items():
@@ -80,7 +80,7 @@ def train(parameters: Sequence[nn.Parameter], optimizers: Sequence[Optimizer], s
 def true_step(
     parameters: Sequence[nn.Parameter], optimizers: Sequence[Optimizer], gradients: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Where the optimisers themselves take the parameters; everything else they hold has no gradient."""
+    """Where the optimizers themselves take the parameters; everything else they hold has no gradient."""
     copies, doubles = copy.deepcopy((list(parameters), list(optimizers)))
     for optimizer in doubles:
         optimizer._warned_capturable_if_run_uncaptured = True  # which a deepcopy forgets

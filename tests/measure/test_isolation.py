@@ -77,7 +77,7 @@ def test_weights_written_through_data_are_refused(how: str) -> None:
     model, closure = regression()
     weight = model.heads["a"].weight
 
-    def normalising() -> dict[str, Tensor]:
+    def normalizing() -> dict[str, Tensor]:
         if how == "copy":
             weight.data.copy_(weight.data * 0.9)
         else:
@@ -85,7 +85,7 @@ def test_weights_written_through_data_are_refused(how: str) -> None:
         return closure()
 
     with pytest.raises(ClosureError, match=r"writes .*weight, which is not undone"):
-        AffinityMeter(model.encoder, lr=0.1, model=model)(normalising)
+        AffinityMeter(model.encoder, lr=0.1, model=model)(normalizing)
 
 
 def test_parameters_outside_of_the_given_model_are_warned_of() -> None:
@@ -145,7 +145,7 @@ def test_a_thread_that_goes_on_from_the_closure_is_no_forward_pass_begun_outside
     assert meter.measured == 1
 
 
-def test_cached_parametrisations_are_computed_anew_in_replays() -> None:
+def test_cached_parametrizations_are_computed_anew_in_replays() -> None:
     def affinity(around: Callable[[], Any]) -> np.ndarray:
         torch.manual_seed(0)
         encoder = parametrizations.orthogonal(nn.Linear(4, 4)).double()

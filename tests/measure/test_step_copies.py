@@ -1,4 +1,4 @@
-"""The optimiser that is run on copies: whatever class it is of, the original notices nothing."""
+"""The optimizer that is run on copies: whatever class it is of, the original notices nothing."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -40,7 +40,7 @@ class ClippedDescent(Optimizer):
 
 
 class Wrapper(Optimizer):
-    """Shares groups and state with the optimiser inside."""
+    """Shares groups and state with the optimizer inside."""
 
     def __init__(self, inner: Optimizer) -> None:
         self.inner = inner
@@ -138,7 +138,7 @@ def test_scheduled_optimizer_steps_with_the_present_rate(kind: type[Optimizer], 
 
 
 def test_steps_do_not_count_as_steps_for_a_scheduler() -> None:
-    """A scheduler warns when it moves before the optimiser has; a looked-ahead step must not silence it."""
+    """A scheduler warns when it moves before the optimizer has; a looked-ahead step must not silence it."""
     parameters = parameters_for(SGD, torch.float64)
     optimizer = SGD(parameters, lr=0.1, momentum=0.9)
     scheduler = OneCycleLR(optimizer, max_lr=0.1, total_steps=4)
@@ -171,7 +171,7 @@ def test_step_hooks_do_not_fire(make: Any) -> None:
 
 
 def test_interrupted_step_can_be_undone() -> None:
-    """The copy from which the meter restores must not be what the optimiser was moving."""
+    """The copy from which the meter restores must not be what the optimizer was moving."""
     parameters = parameters_for(SGD, torch.float64)
     optimizer = Interrupted(parameters, lr=0.1)
     saved = [p.detach().clone() for p in parameters]

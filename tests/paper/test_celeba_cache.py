@@ -309,7 +309,7 @@ def test_a_full_disk_is_noticed_before(data: Path, monkeypatch: pytest.MonkeyPat
 def test_a_decoder_that_dies_is_reported(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = r"decoded images are kept in .*tagalong-cache, the same command goes on from there"
+    kept = r"decoded images are kept in .*tagalong-cache, run the same command to continue"
     lines = ["import os, signal", "def decode_piece(*arguments):", "    os.kill(os.getpid(), signal.SIGKILL)"]
     (tmp_path / "dying_decoder.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)

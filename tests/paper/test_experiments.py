@@ -208,14 +208,14 @@ def test_measuring_every_step_has_correlation_and_speed_up_one(report: Reports) 
     assert frequency._measurement_cost({"every 1": 3.0, "never": 1.0}) == 2
 
 
-def test_speed_ups_are_timed_except_for_windows_and_modelled_for_all(report: Reports) -> None:
+def test_speed_ups_are_timed_except_for_windows_and_modeled_for_all(report: Reports) -> None:
     found = report("frequency")
     timed = found.tables[0].column("speed-up")
     assert [cell is None for cell in timed] == ["%" in name for name in SCHEDULES]
     cost = found.numbers["measurement_in_plain_steps"]
-    modelled = means(found, "Quality and speed", "model")
-    assert modelled == pytest.approx([speed_up(schedule, cost) for schedule in SCHEDULES.values()])
-    assert [cell.mean for cell in timed[1:6] if isinstance(cell, Value)] != pytest.approx(modelled[1:6], rel=1e-12)
+    modeled = means(found, "Quality and speed", "model")
+    assert modeled == pytest.approx([speed_up(schedule, cost) for schedule in SCHEDULES.values()])
+    assert [cell.mean for cell in timed[1:6] if isinstance(cell, Value)] != pytest.approx(modeled[1:6], rel=1e-12)
 
 
 def test_only_columns_headed_printed_hold_numbers_of_the_paper(

@@ -347,7 +347,7 @@ def no_text(data: Path) -> None:
 
 
 def no_domains(data: Path) -> None:
-    (data / "rgb").rename(data / "colours")
+    (data / "rgb").rename(data / "colors")
 
 
 BAD = [

@@ -145,7 +145,7 @@ def test_a_task_without_labels_in_a_half_is_compared_by_the_other(problem: Probl
     assert {group.serves for group in groups} == {frozenset("ab"), frozenset("cd")}
 
 
-def test_a_task_that_is_learnt_without_any_loss_can_be_compared() -> None:
+def test_a_task_that_is_learned_without_any_loss_can_be_compared() -> None:
     job = Job(("a", "b"), 0)
     outcomes = {"a": Score(0.0, 0.0), "b": Score(2.0, 2.0)}
     row = NetworkResult(job, outcomes, outcomes, 8, 1.0, 1, 0, {"a": (0.0, 0.0), "b": (1.0, 3.0)})

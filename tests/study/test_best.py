@@ -223,7 +223,7 @@ def test_what_cannot_be_exported_leaves_weights_and_a_note(tmp_path: Path) -> No
     assert not (tmp_path / "network-1.pt2").exists()
 
 
-def test_raw_rows_are_prepared_as_those_that_were_learnt_from(tmp_path: Path) -> None:
+def test_raw_rows_are_prepared_as_those_that_were_learned_from(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     raw = 1000 + 50 * rng.normal(size=(200, 3))
     targets = {"age": raw[:, 0], "ill": np.where(raw[:, 1] > 1000, "yes", "no")}
@@ -292,7 +292,7 @@ def test_a_damaged_folder_is_said(best: Best, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("norm", ["weight_norm", "spectral_norm"])
-def test_parametrised_layers_can_be_kept(tmp_path: Path, norm: str) -> None:
+def test_parametrized_layers_can_be_kept(tmp_path: Path, norm: str) -> None:
     problem = make_problem()
     normed = getattr(nn.utils.parametrizations, norm)
     problem = replace(

@@ -128,7 +128,7 @@ def test_the_page_of_a_run_says_what_diverged(tmp_path: Path) -> None:
     results = Study(diverging_problem(), tmp_path).run(["stl", "auto"], budgets=[2], seeds=2, effort=12)
     page = write_report(tmp_path).read_text(encoding="utf-8")
     table, _, taught = page.partition('id="lessons"')
-    assert "Diverged: a network had no finite validation loss" in table
+    assert "Diverged: with at least one seed, a network had no finite validation loss" in table
     cell = '<td data-sort="">diverged</td>'
     assert cell in table
     tried = [one for one in results.search_log.trainings if one.diverged]

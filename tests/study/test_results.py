@@ -115,7 +115,7 @@ def test_the_legend_explains_only_the_columns_that_are_there() -> None:
         assert f"{word}: " not in text
 
 
-def test_the_file_holds_the_table_for_other_programmes() -> None:
+def test_the_file_holds_the_table_for_other_programs() -> None:
     document = results(found(), settings={"price_per_hour": 36.0}).to_document()
     tag = next(line for line in document["table"] if line["method"] == "tag")
     assert tag["money"] == pytest.approx(36.0 * 11 / 3600)

@@ -27,7 +27,7 @@ QUOTED = set('",;\t|\r\n')  # a name with one of these is quoted, so that no rea
 
 
 class AffinityFileError(DocumentError):
-    """A file that should hold an affinity does not, or holds a damaged one."""
+    """A file does not contain an affinity, or is damaged."""
 
 
 def csv_text(affinity: Affinity) -> str:
@@ -46,7 +46,7 @@ def _quote(name: str) -> str:
 def read_csv(path: Path, axis: str) -> tuple[Floats, tuple[str, ...]]:
     """Reads a square table; returns its matrix and names, both in the order of the rows."""
     if not path.exists():
-        raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path))
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
     try:
         return square_matrix(read_table(path), axis)
     except TableError as error:
@@ -149,7 +149,7 @@ def write_json(affinity: Affinity, path: Path) -> None:
             write_atomic(path.with_name(archive), content)
         write_document(path, FORMAT, VERSION, document)
         _remove_stale_archives(path, archive)
-        if _has_archive(path):  # else two processes saved at once, and one removed the archive of the other
+        if _has_archive(path):  # otherwise another process saved at the same time and removed the archive
             return
 
 

@@ -131,7 +131,7 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
         hidden_sizes: of the layers that the tasks of a network share.
         optimizer: "sgd", "adam" or "adamw".
         lr: its learning rate.
-        weight_decay: as the optimiser understands it.
+        weight_decay: as the optimizer understands it.
         batch_size: rows of a step.
         epochs: the maximum number of epochs.
         patience: the number of epochs without improvement of the validation loss after which training stops.

@@ -24,7 +24,7 @@ MIN_SHARED_FRACTION = 0.02
 
 
 def check_data(problem: Problem) -> None:
-    """Raises an error if parts have no rows, inputs are not finite, or tasks cannot be learnt from their labels.
+    """Raises an error if parts have no rows, inputs are not finite, or tasks cannot be learned from their labels.
 
     Of rows that are read from files only the number is checked: reading all of them would take longer than an epoch.
 
@@ -75,7 +75,7 @@ def _too_large_problem(task: Task, part: str, labels: Tensor) -> InvalidInput:
     rows = int((labels.abs() > LARGEST_LABEL).reshape(len(labels), -1).any(1).sum())
     return InvalidInput(
         f"`{part}`: labels of {task.name!r}",
-        f"must not exceed {LARGEST_LABEL:g} in absolute value (after standardising, if they are)",
+        f"must not exceed {LARGEST_LABEL:g} in absolute value (after standardizing, if they are)",
         f"{pluralize(rows, 'row')} with larger ones",
         "if they mark missing labels, use NaN instead",
     )

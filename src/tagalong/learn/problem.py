@@ -39,7 +39,7 @@ class Problem:
         head: makes the head of a task from the task and the number of features; None: the head of the task itself, one
             linear layer by default.
         recipe: how to train networks.
-        scales: the (mean, standard deviation) that the targets of each regression task were standardised with.
+        scales: the (mean, standard deviation) that the targets of each regression task were standardized with.
         table: how raw rows become inputs, if the problem was made from arrays or a table.
         notes: remarks on the data, shown in reports.
 
@@ -152,7 +152,7 @@ class Problem:
 
         Missing cells are empty, NA, N/A, #N/A, <NA>, NaN, null, "?" or "."; a missing label is left out of its task. A
         feature column of numbers with missing values is filled with the median of the train rows and gets a second
-        input that says where; numbers are standardised. A categorical column becomes one input per level (the 50 most
+        input that says where; numbers are standardized. A categorical column becomes one input per level (the 50 most
         frequent of the train rows) and one for all else. Columns without a name are left out.
 
         Args:
@@ -160,9 +160,9 @@ class Problem:
                 with a byte order mark, or Latin-1; perhaps compressed by gzip, or zip with one file) or of a Parquet
                 file (needs `pip install 'tagalong[parquet]'`); a DataFrame, whose index is not used; a mapping from
                 names to columns; or a list of mappings, one for each row.
-            targets: the columns to be learnt, by name (their kind is guessed, see `kinds`) or as `Task`.
+            targets: the columns to be learned, by name (their kind is guessed, see `kinds`) or as `Task`.
             features: the columns to learn from; None: all that have no other role.
-            ignore: columns that are not learnt from.
+            ignore: columns that are not learned from.
             categorical: feature columns that are one-hot.
             kinds: of targets given by name: "binary", "multiclass" or "regression". By default two values are binary,
                 text and few whole numbers are classes, everything else is regression.
@@ -228,9 +228,9 @@ class Problem:
 
         Args:
             path: the file; whatever `Problem.from_table` takes will do.
-            targets: the columns to be learnt, by name or as `Task`.
+            targets: the columns to be learned, by name or as `Task`.
             features: the columns to learn from; None: all that have no other role.
-            ignore: columns that are not learnt from.
+            ignore: columns that are not learned from.
             categorical: feature columns that are one-hot.
             kinds: of targets given by name: "binary", "multiclass" or "regression".
             errors: of targets given by name: see `Task.error`.

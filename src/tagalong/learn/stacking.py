@@ -32,7 +32,7 @@ class Stack:
 
     Attributes:
         network: the layers, on the device and in the mode (training or evaluation) of the stack.
-        parameters: stacked parameters [networks, …] by name; leaves that an optimiser can train.
+        parameters: stacked parameters [networks, …] by name; leaves that an optimizer can train.
         buffers: stacked buffers [networks, …] by name.
     """
 

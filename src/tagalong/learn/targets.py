@@ -49,7 +49,7 @@ def read_target(wanted: Task | str, raw: Any, kind: Kind | None = None) -> Targe
         kind: of a task given by name.
 
     Raises:
-        InvalidInput: the labels do not fit the kind, or cannot be learnt.
+        InvalidInput: the labels do not fit the kind, or cannot be learned.
     """
     name = wanted if isinstance(wanted, str) else wanted.name
     argument = f"`targets`: {name!r}"

@@ -266,7 +266,7 @@ def structure_problems(replayable: ReplayableClosure, setup: Setup, tasks: Seque
     elif replayable.written:
         yield (
             f"the {what} writes {', '.join(replayable.written)}, which is not undone when it is run again; write "
-            "parameters after the optimiser's step, register other tensors as buffers, and use torch.autograd.grad "
+            "parameters after the optimizer's step, register other tensors as buffers, and use torch.autograd.grad "
             "inside the closure instead of .backward()."
         )
     if found.cudnn_rnn and any(_inner_dropout(module) for module in replayable.modules()):
@@ -282,8 +282,8 @@ def structure_problems(replayable: ReplayableClosure, setup: Setup, tasks: Seque
     elif shared & found.earlier.keys() and not any(isinstance(m, nn.DataParallel) for m in replayable.modules()):
         # (The threads of DataParallel number their nodes on their own.)
         yield (
-            f"the {what} goes on from what was computed of the shared parameters before it ran, which running it again "
-            "does not compute anew; put the whole forward pass of the shared layers into the closure."
+            f"the {what} continues from what was computed of the shared parameters before it ran, which a replay does "
+            "not compute again; put the whole forward pass of the shared layers into the closure."
         )
     elif what == "closure" and found.leaves and not shared & found.leaves.keys():
         yield UNREACHED

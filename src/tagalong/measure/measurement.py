@@ -26,11 +26,11 @@ from .distributed import (
     LocalLosses,
     Replicas,
     agree_on_losses,
-    has_synchronised_norms,
+    has_synchronized_norms,
     raise_on_all_ranks,
 )
 from .estimators import Observed
-from .gradients import Capture, TaskGradients, fits
+from .gradients import GradientSum, TaskGradients, fits
 from .history import HostCopy, Reading
 from .observation import StepContext, observe
 from .setup import Setup
@@ -38,24 +38,24 @@ from .step_rules import ParameterSlice
 
 
 class Measurement:
-    """Measures one step; made anew for each.
+    """Measures one step; each step has an instance of its own.
 
     Args:
         setup: The meter's settings.
         tasks: All task names.
         main: The user's closure, which has run.
-        held_out: The closure whose losses are looked at instead, which has run too.
-        choose: Which of the present source tasks to measure.
+        held_out: The closure of the target losses if it is another one, which has run too.
+        choose: Returns the source tasks to measure, given those that are present.
         replicas: The ranks that measure together.
-        call: How often the meter was called before.
-        known: Tasks of which it is known what parameters they touch.
-        verify: Whether to look for everything that can be wrong with the closures.
+        call: The number of calls of the meter before this one.
+        known: Tasks for which the parameters that they depend on are known.
+        verify: Whether to check the closures for everything that can be wrong with them.
         keep_training_gradient: Whether to keep the sum of the task gradients.
-        keep_gram: Whether to keep their inner products, where they fit into memory.
+        keep_gram: Whether to keep their inner products, if they fit into memory.
 
     Attributes:
-        capture: That sum, after `run`.
-        gram: Those inner products, with the tasks they are of.
+        capture: The sum of the task gradients, after `run`.
+        gram: The inner products of the task gradients, with the tasks.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Measurement:
         differentiable = held_out is None or setup.target_gradients
         self._keep_gram = keep_gram and replicas.alone and differentiable and self._fit(len(self._tasks))
         self.gram: tuple[Sequence[str], Tensor] | None = None
-        self.capture = Capture() if keep_training_gradient and replicas.alone else None
+        self.capture = GradientSum() if keep_training_gradient and replicas.alone else None
 
     def run(self) -> Reading | None:
         """Returns the affinities of this step, or None if there is no loss to measure."""
@@ -113,7 +113,7 @@ class Measurement:
     def _agree_on_losses(
         self, replayables: Sequence[ReplayableClosure]
     ) -> tuple[list[AgreedLosses], TaskGradients | None]:
-        """Returns the losses averaged over ranks, and gradients, the first of which may already be computed."""
+        """Returns the losses averaged over ranks, and the gradients if a first one has been started already."""
         values = [replayable.losses.values(self._tasks) for replayable in replayables]
         arriving = [HostCopy(found) for found in values]
         own = self._launched() if self._may_launch() else None
@@ -145,9 +145,9 @@ class Measurement:
         )
 
     def _touched(self, context: StepContext) -> dict[str, set[int]]:
-        """What each task depends on, by numbers among all shared parameters: the trainable ones may change.
+        """Returns the shared parameters that each task depends on, by number; which ones are trainable may change.
 
-        A rank without a label of a task does not see what it touches, so ranks tell each other, but only when there
+        A rank without labels of a task does not see what the task depends on, so ranks exchange this, but only if there
         may be something new.
         """
         number = {id(p): k for k, p in enumerate(self._setup.parameters)}
@@ -172,7 +172,7 @@ class Measurement:
         return fits(self._parameters, rows, self._setup.gradient_memory)
 
     def _launched(self) -> TaskGradients:
-        """Gradients of the closure's losses, that of the first source under way."""
+        """Returns the gradients of the closure's losses, after starting that of the first source."""
         own = self._own_gradients(None)
         given = [t for t in self._tasks if t in self._main.losses.losses]
         streamed = not self._setup.target_gradients and not self._keep_gram
@@ -216,7 +216,7 @@ class Measurement:
         )
 
     def _own_targets(self) -> bool:
-        """Whether n² slopes can be summed over ranks in place of n held-out gradients; cosines need their norms."""
+        """Whether to sum n² slopes over ranks instead of n held-out gradients; cosines need the gradients' norms."""
         return self._held_out is not None and not self._replicas.alone and self._setup.needs <= {"after", "slopes"}
 
     def _own_gradients(self, agreed: AgreedLosses | None) -> TaskGradients:
@@ -232,13 +232,13 @@ class Measurement:
             if agreed is None or self._replicas.alone
             else dict(zip(self._tasks, agreed.share, strict=True)),
             replicas=self._replicas,
-            conversing=not self._replicas.alone and has_synchronised_norms(replayable.modules()),
+            conversing=not self._replicas.alone and has_synchronized_norms(replayable.modules()),
             guard=replayable.settled,
             **options,
         )
 
     def _warn_if_beyond_models(self) -> None:
-        """With `model` nothing is watched, so what lies outside of it is not protected."""
+        """Warns if losses depend on modules outside of `model`, which are not protected."""
         if not self._setup.models:
             return
         known = {id(p) for model in self._setup.models for p in model.parameters()}
@@ -271,7 +271,7 @@ def _warn_if_unseen(context: StepContext, after: Tensor) -> None:
 
 
 def _any_step(context: StepContext) -> bool:
-    """Whether a step on any source is anything but zero."""
+    """Whether a step on some source is not zero."""
     pieces = [ParameterSlice(i) for i in range(len(context.parameters))]
     for task in context.sources:
         step, origin = ([make(p.data) for p in context.parameters] for make in (torch.zeros_like, torch.clone))
@@ -282,5 +282,5 @@ def _any_step(context: StepContext) -> bool:
 
 
 def _own_part(values: Tensor, share: Tensor, replicas: Replicas) -> Tensor:
-    """This rank's part of the mean over ranks; alone, the losses themselves."""
+    """Returns this rank's part of the mean over ranks; with one rank, the losses themselves."""
     return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)

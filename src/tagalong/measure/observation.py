@@ -1,4 +1,4 @@
-"""What one measured step sees: losses after a step on each task, and inner products of gradients and steps."""
+"""The quantities of a measured step: losses after a step on each task, and inner products of gradients and steps."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .steps import Steps
 
 @dataclass
 class StepContext:
-    """Everything a measured step works with.
+    """The inputs of a measured step.
 
     Attributes:
         parameters: The trainable shared parameters, θ.
-        steps: How an optimiser would move them.
-        sources: Tasks whose steps are looked at.
-        targets: Tasks onto which the affinity is measured.
-        gradients: Of the closure's losses (sources).
-        target_gradients: Of the losses that are looked at: the same, or the held-out closure's.
-        look: Replays the closure that is looked at and returns the targets' losses.
+        steps: How the optimizer would move them.
+        sources: The source tasks, on which steps are taken.
+        targets: The target tasks, onto which the affinity is measured.
+        gradients: The gradients of the closure's losses (sources).
+        target_gradients: The gradients of the target losses: the same, or those of the held-out closure.
+        look: Replays the closure of the targets and returns their losses.
         before: The targets' losses at θ.
-        null: Whether the step on a zero gradient is looked at too, as a last source.
-        gradient_memory: Bytes for gradients held together.
-        own_targets: Whether the targets' gradients, and with them slopes, are this rank's part of the sum only.
+        null: Whether the step on a zero gradient is measured too, as a last source.
+        gradient_memory: Bytes for gradients that are kept in memory together.
+        own_targets: Whether the targets' gradients, and so the slopes, are only this rank's part of the sum.
     """
 
     parameters: Sequence[Tensor]
@@ -51,7 +51,7 @@ class StepContext:
 
 
 def observe(context: StepContext, needs: frozenset[Quantity]) -> Observed:
-    """Computes the quantities in `needs`; the parameters are as before when it returns, or raises."""
+    """Computes the quantities in `needs`; parameters are restored, also if an error is raised."""
     seen = Observed(context.before)
     held: list[tuple[ParameterBlock, _Rows]] = []
     if needs - {"after"}:
@@ -72,7 +72,7 @@ class _Rows:
 def _first_order(
     context: StepContext, needs: frozenset[Quantity], seen: Observed
 ) -> list[tuple[ParameterBlock, _Rows]]:
-    """Everything that needs inner products of gradients; returns the gradients if all were held together."""
+    """Computes all inner products of gradients; returns the gradients if all fit into memory together."""
     rows = (
         len(context.sources) + len(context.targets) if context.held_out else len({*context.sources, *context.targets})
     )
@@ -80,7 +80,7 @@ def _first_order(
     sums = _InnerProducts(context, needs)
     together = _gradient_rows(context, blocks, whole=True) if held else []
     for k, block in enumerate(blocks):
-        # Where they do not fit together, each block's are found on the spot and let go before the next.
+        # If they do not fit, the gradients of each block are computed and freed before the next.
         sums.add(block, together[k] if held else _gradient_rows(context, [block], whole=False)[0])
     sums.write(seen)
     return list(zip(blocks, together, strict=True)) if held else []
@@ -104,18 +104,18 @@ class _InnerProducts:
     """Sums over blocks of inner products between gradients and steps."""
 
     def __init__(self, context: StepContext, needs: frozenset[Quantity]) -> None:
-        self._scene = context
+        self._context = context
         self._needs = needs
         self._slopes: Tensor | float = 0.0
         self._gram: Tensor | float = 0.0
         self._grams: dict[str, list[Tensor]] = {}
 
     def add(self, block: ParameterBlock, rows: _Rows) -> None:
-        home = self._scene.before
+        home = self._context.before
         if "slopes" in self._needs:
-            self._slopes = self._slopes + _slopes(self._scene, block, rows).to(home)
+            self._slopes = self._slopes + _slopes(self._context, block, rows).to(home)
         if "gram" in self._needs:
-            own = rows.sources if self._scene.held_out else rows.targets
+            own = rows.sources if self._context.held_out else rows.targets
             self._gram = self._gram + (own @ own.T).to(home.device)
         for quantity, width in (("inner", block.size), ("kernel_inner", block.kernels)):
             if quantity in self._needs:
@@ -132,23 +132,23 @@ class _InnerProducts:
             seen.gram = self._gram
         for quantity, parts in self._grams.items():
             found = _cosines(*parts)
-            if self._scene.null:  # keeps the rows of all quantities aligned; estimators of cosines ignore it
+            if self._context.null:  # keeps the rows of all quantities aligned; cosine estimators ignore it
                 found = torch.cat([found, torch.zeros_like(found[:1])])
             setattr(seen, quantity, found)
 
 
 def _cosines(inner: Tensor, source_squares: Tensor, target_squares: Tensor) -> Tensor:
-    """Inner products over norms; NaN (skipped and counted) where a gradient is zero."""
+    """Divides inner products by norms; NaN (skipped and counted) if a gradient is zero."""
     return inner / torch.outer(source_squares.sqrt(), target_squares.sqrt())
 
 
 def _slopes(context: StepContext, block: ParameterBlock, rows: _Rows) -> Tensor:
-    """⟨g_j, −Δθ_i⟩ on one block."""
+    """Returns ⟨g_j, −Δθ_i⟩ on one block."""
     factor = context.steps.slope(block.pieces)
     if factor is None:
         gradients = _block_gradients(context, block, rows)
         return -torch.stack([rows.targets @ step for step in _steps(context, block, gradients)])
-    # Δθ_i = Δθ(0) + c w_i g_i, so that one product of matrices does it.
+    # Δθ_i = Δθ(0) + c w_i g_i, so that one product of matrices suffices.
     gram = rows.sources @ rows.targets.T
     weights = [context.gradients.weight(task) for task in context.sources]
     scaled = torch.stack([row * weight * -factor for row, weight in zip(gram, weights, strict=True)])
@@ -160,9 +160,9 @@ def _slopes(context: StepContext, block: ParameterBlock, rows: _Rows) -> Tensor:
 
 
 def _steps(context: StepContext, block: ParameterBlock, gradients: Iterator[list[Tensor]]) -> Iterator[Tensor]:
-    """The step on each gradient, flat; each is overwritten by the next."""
+    """Yields the step on each gradient as a flat tensor, which the next one overwrites."""
     parameters = block.of([p.data for p in context.parameters])
-    # A rule that runs the optimiser itself works on `origin` and needs a copy; the others only read it.
+    # A rule that runs the optimizer itself works on `origin` and needs a copy; the others only read it.
     origin = parameters if context.steps.elementwise else [p.clone() for p in parameters]
     step = torch.zeros(block.size, dtype=block.dtype, device=block.device)
     out = block.views(step, context.parameters)
@@ -195,7 +195,7 @@ def _weighted(gradient: list[Tensor], weight: float | Tensor) -> list[Tensor]:
 
 
 def _lookahead(context: StepContext, held: Sequence[tuple[ParameterBlock, _Rows]]) -> Tensor:
-    """L_j(θ + Δθ_i): steps the parameters in place, looks, and puts them back from a copy."""
+    """Returns L_j(θ + Δθ_i): steps the parameters in place, replays the closure, and restores them from a copy."""
     values = [p.data for p in context.parameters]
     saved = copies(values)
     pieces = [ParameterSlice(i) for i in range(len(values))]

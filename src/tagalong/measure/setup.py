@@ -49,7 +49,7 @@ class Setup:
 
     @property
     def target_gradients(self) -> bool:
-        """Whether the losses that are looked at are differentiated, too."""
+        """Whether the target losses are differentiated too."""
         return self.needs != {"after"}
 
     @property
@@ -64,7 +64,7 @@ class Setup:
         return [p for p in self.parameters if p.requires_grad]
 
     def steps(self, parameters: Sequence[Tensor]) -> Steps:
-        """The steps of this moment: optimisers' settings and state change from step to step."""
+        """Returns the steps for the present settings and state of the optimizers."""
         if not self.of_steps:
             return Steps({}, [])
         if self.update == "sgd":
@@ -72,11 +72,11 @@ class Setup:
         return optimizer_steps(parameters, self.optimizers)
 
     def scale(self) -> float:
-        # get_scale, not scale(): the latter would initialise the scaler, which is the training loop's to do.
+        # get_scale, not scale(): the latter would initialize the scaler, which is up to the training loop.
         return 1.0 if self.scaler is None else float(self.scaler.get_scale())
 
     def task_weights(self, tasks: Iterable[str]) -> dict[str, float | Tensor]:
-        """The loss weights of this moment."""
+        """Returns the present loss weights."""
         if self.weights is None:
             return {}
         given = self.weights() if callable(self.weights) else self.weights
@@ -120,7 +120,7 @@ def make_setup(
     lr: float | None,
     **rest: Any,
 ) -> Setup:
-    """Checks the arguments against each other, before any training."""
+    """Returns the settings after checking the arguments against each other, before any training."""
     raise_problems(list(_argument_problems(model=model, lr=lr, **rest)))
     models = [] if model is None else [model] if isinstance(model, nn.Module) else list(model)
     if not models and isinstance(shared, nn.Module) and compiled(shared.modules()):

@@ -1,4 +1,4 @@
-"""How far one task's gradient would move the shared parameters: SGD, Adam, and any dense optimiser on copies."""
+"""How far one task's gradient would move the shared parameters: SGD, Adam, and any dense optimizer on copies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 @dataclass(frozen=True)
 class ParameterSlice:
-    """Rows `start` to `stop` of the shared parameter number `index`; all of it where `stop` is None."""
+    """Rows `start` to `stop` of the shared parameter number `index`; all of it if `stop` is None."""
 
     index: int
     start: int = 0
@@ -29,7 +29,7 @@ class ParameterSlice:
 
 
 def split(index: int, tensor: Tensor, limit: int) -> Iterator[ParameterSlice]:
-    """Cuts one tensor into pieces of at most `limit` numbers (one row at least)."""
+    """Splits a tensor into slices of at most `limit` numbers (at least one row)."""
     if tensor.numel() <= limit or tensor.dim() == 0:
         yield ParameterSlice(index)
         return
@@ -41,7 +41,7 @@ def split(index: int, tensor: Tensor, limit: int) -> Iterator[ParameterSlice]:
 class StepRule(ABC):
     """The step Δθ that some of the shared parameters would take on one task's gradient.
 
-    Made anew for every measured step: settings and state are read when it is made, and only then.
+    A rule is made for a single measured step: it reads settings and state only when it is made.
 
     Attributes:
         elementwise: Whether each number's step depends on that number's own history alone, so that the step
@@ -63,7 +63,7 @@ class StepRule(ABC):
         return 0
 
     def slope(self, piece: ParameterSlice) -> float | None:
-        """The factor c where the step on a gradient is the step on zero plus c·g, or None."""
+        """Returns c if the step on a gradient g is the step on zero plus c·g, else None."""
         return None
 
     @abstractmethod
@@ -76,8 +76,8 @@ class StepRule(ABC):
     ) -> None:
         """Adds to `out` the step on `gradients`, taken from `origin` (the present values of these pieces).
 
-        `out` may hold the parameters themselves (then it holds the looked-ahead values afterwards) or zeros
-        (then the step). Only `out` is written.
+        `out` may hold the parameters themselves (then it holds the parameters after the step) or zeros (then the
+        step). Only `out` is written.
         """
 
 
@@ -131,7 +131,7 @@ class SgdRule(StepRule):
         return -self._lr * on_d * self._sign
 
     def _factors(self, known: bool) -> tuple[float, float]:
-        """How much of d and of m is in the direction."""
+        """Returns the coefficients of d and m in the direction."""
         fresh = 1.0 - self._dampening if known else 1.0
         if self._nesterov:
             return 1.0 + self._momentum * fresh, self._momentum**2
@@ -236,13 +236,13 @@ class AdamRule(StepRule):
         return self._states.get(piece.index, {}).get(name) is not None
 
     def _state(self, name: str, pieces: list[ParameterSlice], rows: list[slice], known: list[int]) -> list[Tensor]:
-        """State tensors cut to the piece, then to the rows of the chunk inside the piece."""
+        """Returns the state tensors of the slices, restricted to the rows of the chunk."""
         states = [pieces[k].of(self._states[pieces[k].index][name]) for k in known]
         return cut(states, range(len(states)), [rows[k] for k in known])
 
 
 def _read_steps(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    """Step counts by parameter; those that live on a device are read in one transfer."""
+    """Returns step counts by parameter; those on a device are read in one transfer."""
     counts = {index: state["step"] for index, state in states.items() if "step" in state}
     if not counts:
         return {}
@@ -253,7 +253,7 @@ def _read_steps(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
 
 
 def chunks(tensors: Sequence[Tensor], limit: int) -> Iterator[tuple[list[int], list[slice]]]:
-    """Groups tensors, cut along the first dimension where large, into chunks of about `limit` numbers.
+    """Groups tensors into chunks of about `limit` numbers; large ones are split along the first dimension.
 
     Yields:
         Positions in `tensors` and, for each, the rows (or ``...`` for a scalar) that belong to the chunk.
@@ -278,15 +278,15 @@ def cut(tensors: Sequence[Tensor], positions: Iterable[int], rows: Iterable[slic
     return [tensors[p] if r.stop is None else tensors[p][r] for p, r in zip(positions, rows, strict=True)]
 
 
-# Schedulers replace `step`, and a GradScaler leaves the other two for fused kernels: none belongs to the copy.
+# Schedulers replace `step`, and a GradScaler sets the other two for fused kernels: none belongs to the copy.
 _PATCHES = frozenset({"step", "grad_scale", "found_inf"})
 
 
 class GenericRule(StepRule):
-    """Runs the real optimiser class on copies of the parameters' state, for every task anew.
+    """Runs the real optimizer class on copies of the parameters' state, separately for every task.
 
-    The optimiser steps `out` itself where that holds the parameters. Where `out` collects the step alone, it steps
-    `origin`, which holds θ again afterwards.
+    The optimizer steps `out` itself if that holds the parameters. If `out` collects only the step, the optimizer steps
+    `origin`, which is restored to θ afterwards.
     """
 
     elementwise = False
@@ -295,7 +295,7 @@ class GenericRule(StepRule):
         self._optimizer = optimizer
         self._parameters = parameters
         self._own = type(optimizer).__module__.startswith("torch.optim")
-        # Optimisers of others may mix tensors (a global norm, say), so their step is taken on all at once.
+        # Other optimizers may mix tensors (by a global norm, for example), so they step all of them at once.
         self.separable = self._own
 
     @property
@@ -327,7 +327,7 @@ class GenericRule(StepRule):
                 "step is not known; use update='sgd'."
             ) from error
         for values, stand_in in zip(moving, stand_ins, strict=True):
-            if stand_in.data_ptr() != values.data_ptr():  # an optimiser that sets `p.data` instead of writing it
+            if stand_in.data_ptr() != values.data_ptr():  # the optimizer has replaced `p.data`
                 values.copy_(stand_in.data)
         for target, here, start, old in zip(out, in_place, origin, theta, strict=True):
             if not here:
@@ -336,11 +336,11 @@ class GenericRule(StepRule):
 
 
 def copy_over(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Optimizer:
-    """A copy of the optimiser, settings and state, that holds `stand_ins` (by the id of whom they stand for) only.
+    """Copies an optimizer with its settings and state, for `stand_ins` (by the id of the parameter they replace) only.
 
-    Made like an unpickled one: the class's own `__init__` may demand arguments we do not know. Whatever else the
-    instance holds is copied too, and wherever it mentions a parameter or the optimiser itself the copy mentions
-    the stand-in, so that nothing reaches the original.
+    The copy is made like an unpickled one, since the class's `__init__` may require arguments that we do not know. All
+    other attributes are copied too, with references to parameters and to the optimizer replaced by those of the copy,
+    so that nothing reaches the original.
     """
     clone: Optimizer = object.__new__(type(optimizer))
     groups: list[dict[str, Any]] = []
@@ -364,13 +364,13 @@ def copy_over(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Optimize
 
 
 def _rebuilt(name: str) -> bool:
-    """Whether an attribute is made anew: settings and state, patches, and hooks, which are not of this step."""
+    """Whether an attribute is not copied: settings and state, which are rebuilt, patches, and hooks."""
     return name in _PATCHES or name in ("param_groups", "state") or (name.startswith("_optimizer_") and "hooks" in name)
 
 
 @contextmanager
 def without_global_hooks() -> Iterator[None]:
-    """Silences the step hooks that users register for all optimisers: no real step is taken here."""
+    """Disables the step hooks that users register for all optimizers, since no real step is taken here."""
     registries: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
     kept = [dict(registry) for registry in registries]
     for registry in registries:

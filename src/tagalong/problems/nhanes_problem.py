@@ -1,7 +1,7 @@
 """NHANES, a health survey: predicts blood pressure, blood fats, sugar and metals from questionnaires and examinations.
 
 The data are the CDC's National Health and Nutrition Examination Survey 2017-2018 (public domain), from the package
-`nhanes`. Blood metals and HbA1c are learnt as natural logarithms, since they are skewed and compared by ratios.
+`nhanes`. Blood metals and HbA1c are learned as natural logarithms, since they are skewed and compared by ratios.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def nhanes(
         name="nhanes",
         seed=seed,
     )
-    notes = (*problem.notes, "hba1c and metals are learnt as natural logarithms")
+    notes = (*problem.notes, "hba1c and metals are learned as natural logarithms")
     inputs, _ = problem.train.batch(torch.tensor([0]))
     return replace(problem, encoder=MLP(inputs.shape[1], HIDDEN[size]), notes=notes)
 

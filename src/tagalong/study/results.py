@@ -19,7 +19,7 @@ from tagalong.score import Score
 from .frame import make_frame
 from .records import TOGETHER, Cost, Label, ProblemInfo, Record
 from .search_log import SearchLog
-from .summary import MethodSummary, TaskChange, summarise, task_change
+from .summary import MethodSummary, TaskChange, summarize, task_change
 from .text import (
     HEADINGS,
     NARROWEST,
@@ -97,7 +97,7 @@ class Results:
         return problems
 
     def table(self) -> list[MethodSummary]:
-        """Summarises each method and budget as means over seeds; `to_frame` has every seed and task.
+        """Summarizes each method and budget as means over seeds; `to_frame` has every seed and task.
 
         Methods are in the order in which the study ran them, smaller budgets first.
 
@@ -111,7 +111,7 @@ class Results:
             >>> [(row.method, row.budget, row.total, row.error["ill"]) for row in results.table()]
             [('mtl', None, 0.75, 0.2)]
         """
-        return summarise(self.records, self.settings.get("price_per_hour"))
+        return summarize(self.records, self.settings.get("price_per_hour"))
 
     def to_frame(self) -> Any:
         """Returns a pandas DataFrame with one row per method, budget, seed and task.

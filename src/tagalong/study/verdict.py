@@ -13,7 +13,7 @@ from tagalong.group import Group
 from tagalong.rendering import wrap
 
 from .records import TOGETHER, Label, Record, by_label
-from .summary import changes, mean, stderr, summarise
+from .summary import changes, mean, stderr, summarize
 from .text import WIDTH, label_text, networks_list, percent
 from .uncertainty import CONFIDENCE, interval_half_width
 
@@ -217,7 +217,7 @@ def _judge(
     estimate, seeds = mean(paired), len(paired)
     half = None if seeds < 2 else interval_half_width(paired, tried, row_stderr or 0.0)
     worth_it = validation < 0 and half is not None and estimate + half < -at_least
-    summary = summarise([*mine, *together])[0]
+    summary = summarize([*mine, *together])[0]
     return Verdict(
         worth_it=worth_it,
         provisional=tuple(_reasons_to_wait(seeds, row_stderr)),

@@ -238,7 +238,7 @@ class _Run:
         found |= {f"gradient of {n}": p.grad if p.grad is None else p.grad.clone() for n, p in model.named_parameters()}
         for name, p in model.named_parameters():
             state = optimizer.state.get(p, {}).items()
-            found |= {f"optimiser state {k} of {name}": v.clone() if isinstance(v, Tensor) else v for k, v in state}
+            found |= {f"optimizer state {k} of {name}": v.clone() if isinstance(v, Tensor) else v for k, v in state}
         found |= {f"mode of {name or 'the network'}": m.training for name, m in model.named_modules()}
         legacy = np.random.get_state()  # noqa: NPY002
         found |= {"torch's random numbers": torch.get_rng_state(), "Python's random numbers": random.getstate()}

@@ -1,4 +1,4 @@
-"""Decodes JPEG files, in worker processes; imports no torch, which would take longer than many images."""
+"""Decodes JPEG files in worker processes; does not import torch, which would take longer than many images."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DecodedPiece(NamedTuple):
     """The outcome of decoding a piece.
 
     Attributes:
-        checksum: of the bytes that were written.
+        checksum: the checksum of the bytes that were written.
         damaged: members that could not be decoded, and why. If there are any, nothing was written.
     """
 
@@ -97,13 +97,13 @@ def _try_to_decode(member: str, read: Callable[[str], bytes], pixels: int) -> by
 def decode(data: bytes, pixels: int) -> bytes:
     """Decodes a JPEG file and resizes it to [3, pixels, pixels] bytes: red, green, blue.
 
-    Each pixel is interpolated between the four that are nearest to its centre, without averaging over what it covers,
-    as TensorFlow resizes by default; rounded down.
+    Each pixel is interpolated between the four nearest to its center, without antialiasing, as TensorFlow resizes by
+    default; values are rounded down.
     """
     with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
         if image.size != ALIGNED:
             raise ValueError(f"{image.width}×{image.height} pixels, not {ALIGNED[0]}×{ALIGNED[1]}")
         scale = (image.width / pixels, 0, 0, 0, image.height / pixels, 0)
-        coloured = image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
-        small = coloured.transform((pixels, pixels), Image.Transform.AFFINE, scale, Image.Resampling.BILINEAR)
+        rgb = image if image.mode == "RGB" else image.convert("RGB")  # convert always copies
+        small = rgb.transform((pixels, pixels), Image.Transform.AFFINE, scale, Image.Resampling.BILINEAR)
     return b"".join(band.tobytes() for band in small.split())

@@ -36,7 +36,7 @@ class Images:
     members: Mapping[str, str]
 
     def sizes(self, names: Sequence[str]) -> list[int]:
-        """Returns the sizes of these files in bytes, unpacked."""
+        """Returns the uncompressed sizes of these files in bytes."""
         if self.source.is_dir():
             return [os.stat(self.source / self.members[name]).st_size for name in names]
         with zipfile.ZipFile(self.source) as archive:
@@ -115,7 +115,7 @@ def _members(folder: Path, prefix: str) -> dict[str, str]:
 
 
 def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDArray[np.bool_]]:
-    """Returns the names of the images, and [image, attribute] whether an image has each wanted attribute.
+    """Returns the names of the images, and whether each has each wanted attribute, [images, attributes].
 
     Raises:
         InvalidInput: lists what is wrong with the file, or attributes that it does not have.
@@ -201,12 +201,12 @@ class LineProblems:
         self._kinds: dict[str, list[tuple[int, str]]] = {}
 
     def add(self, number: int, expected: str, found: str) -> None:
-        """Adds a line that should have had something else."""
+        """Adds a problem of a line."""
         self._kinds.setdefault(expected, []).append((number, found))
 
     @property
     def problems(self) -> list[InvalidInput]:
-        """One for each kind."""
+        """Returns one problem for each kind."""
         problems = []
         for expected, ((number, found), *others) in self._kinds.items():
             more = f" (and {pluralize(len(others), 'more line')} like this)" if others else ""

@@ -113,9 +113,9 @@ def _schedule_table(
     for name, schedule in SCHEDULES.items():
         timed = Value(times["every 1"] / times[name]) if name in times else None
         printed = (*SPEED[name], speed_up(schedule, PAPER_COST))
-        gained, faster, modelled = (Value(number) if comparable else None for number in printed)
+        gained, faster, modeled = (Value(number) if comparable else None for number in printed)
         row: list[Cell] = [name, summarize(gains[name]), gained, Value(alike[name], digits=3)]
-        rows.append([*row, timed, faster, Value(speed_up(schedule, cost)), modelled])
+        rows.append([*row, timed, faster, Value(speed_up(schedule, cost)), modeled])
     less = f"less {metric_noun(setup.chosen)}"
     faster_by = ("speed-up", "printed speed-up", "model", "printed, model")
     columns = ("measured", f"{less}, %", f"printed {less}", "Pearson", *faster_by)

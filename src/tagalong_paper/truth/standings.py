@@ -74,7 +74,7 @@ def leaderboard(
         progress: receives a message about each measurement.
 
     Raises:
-        ValueError: there is no such table, no seed, or a single value where a list is needed.
+        ValueError: a table is unknown, there is no seed, or a single value is passed where a list is needed.
     """
     if not is_positive_integer(seeds):
         raise InvalidInput("seeds", "must be a positive integer", repr(seeds))

@@ -65,7 +65,7 @@ def methods_table(results: Results) -> Html:
     body = [_method_row(line, columns, (line.method, line.budget) == best) for line in lines]
     names = {name for name, _, _ in columns}
     costs = (
-        " Costs are optimiser steps, as a multiple of training one network for all tasks; the cost of deciding covers "
+        " Costs are optimizer steps, as a multiple of training one network for all tasks; the cost of deciding covers "
         "all budgets."
     )
     size = " Size is the number of parameters, as a multiple of that network's."

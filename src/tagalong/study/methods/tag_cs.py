@@ -57,7 +57,7 @@ class Measured(Method):
             return [InvalidInput("`options`: `update`", "must be 'sgd', 'optimizer' or None", repr(update))]
         settings = {name: value for name, value in self.meter.items() if name != "held_out"}
         try:
-            # Without an optimiser, which takes seconds to import and is made by the trainer.
+            # Without an optimizer, which takes seconds to import and is made by the trainer.
             shared = [torch.nn.Parameter(torch.zeros(1))]  # a layer would draw from the user's random numbers
             AffinityMeter(shared, **{**settings, "update": "sgd", "lr": settings.get("lr") or 0.1})
             select_groups([[0.0] * len(tasks) for _ in tasks], len(tasks), **self.select | _links(self.select, tasks))
