@@ -140,8 +140,8 @@ def test_what_every_command_can_do_is_spelled_the_same(tagalong: Terminal) -> No
 
 
 def test_choices_are_those_of_the_library() -> None:
-    assert [choice.value for choice in group_options.Solver] == list(SOLVERS)
-    assert [choice.value for choice in group_options.Average] == list(AVERAGES)
+    assert [choice.value for choice in group_options.SolverChoice] == list(SOLVERS)
+    assert [choice.value for choice in group_options.AverageChoice] == list(AVERAGES)
 
 
 def test_messages_name_every_argument_as_its_option() -> None:

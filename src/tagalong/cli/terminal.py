@@ -174,7 +174,7 @@ def short_count(number: int) -> str:
     """Formats a count in a few characters.
 
     Example:
-        >>> short_count(950), short_count(12_345), shortened(3_456_789)
+        >>> short_count(950), short_count(12_345), short_count(3_456_789)
         ('950', '12k', '3.5M')
     """
     size, letter = next(((size, letter) for size, letter in ((1e6, "M"), (1e3, "k")) if number >= size), (1, ""))

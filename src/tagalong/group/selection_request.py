@@ -91,7 +91,7 @@ class SelectionRequest:
         return {frozenset(key) if isinstance(key, tuple) else key: cost for key, cost in self.cost.items()}
 
     def check(self, scores: Scores) -> None:
-        """Refuses invalid options."""
+        """Raises an error that lists all invalid options."""
         value_problems = self._value_problems(scores) if self._knows_singles else []
         problems = [
             *self._budget_problems(scores),
@@ -217,7 +217,7 @@ class SelectionRequest:
 
 
 def read_links(links: Any) -> Any:
-    """Returns links as tuples of tuples, so that they can be read twice; anything else is left to be refused."""
+    """Returns links as tuples of tuples, so that they can be read twice; anything else is rejected by `check`."""
     if isinstance(links, str) or not isinstance(links, Iterable):
         return links
     return tuple(link if isinstance(link, str) or not isinstance(link, Iterable) else tuple(link) for link in links)

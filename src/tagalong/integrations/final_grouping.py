@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 def check_budget(budget: int | None) -> int | None:
-    """The budget, if it is a positive integer or None; refused before training starts, not after it."""
+    """Returns the budget, a positive integer or None; rejects others before training starts, not after it."""
     if budget is not None and not is_positive_integer(budget):
         raise InvalidInput("budget", "must be a positive integer or None", repr(budget))
     return budget

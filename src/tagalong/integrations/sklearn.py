@@ -138,7 +138,7 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
         validation_fraction: of the rows, that decide when to stop and which grouping is the best.
         test_fraction: of the rows, that judge it.
         options: by method, for example `{"tag": {"every": 1}}`.
-        out: a folder for the record of the study, which goes on where it was stopped if `random_state` is the same;
+        out: a folder for the record of the study, which continues where it stopped if `random_state` is the same;
             None: kept in memory only.
         executor: see `Study`.
         device: see `Study`.
@@ -146,7 +146,7 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
 
     Attributes:
         groups_: the networks: what each trains and serves.
-        affinity_: who helps whom, as measured; None if no method measured.
+        affinity_: the measured affinity; None if no method measured one.
         results_: of the study, with table and verdict.
         best_: the networks themselves; `best_.export(folder)` writes them for use without this package.
         task_names_: the columns of `y`.

@@ -62,7 +62,7 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
         tasks: its tasks, in its order.
 
     Raises:
-        InvalidInput: there is no such rule, or it does not fit this number of tasks.
+        InvalidInput: the rule is unknown, or does not fit this number of tasks.
         ImportError: the rule needs a package that is not installed.
     """
     if rule == "plain":

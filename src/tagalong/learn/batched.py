@@ -145,7 +145,7 @@ def _train_chunk(
 
 
 class BatchedTraining:
-    """The training of several networks together; each row of the stack is one network, some of which have stopped.
+    """The training of several networks together; each row of the stack is a network, which may have stopped already.
 
     Args:
         problem: the problem.

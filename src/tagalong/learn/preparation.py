@@ -159,7 +159,7 @@ def read_inputs(inputs: Any, whole: bool = False, argument: str = "inputs") -> T
 
     Args:
         inputs: [rows, …]: a tensor, an array, a DataFrame, nested lists.
-        whole: keep whole numbers as they are.
+        whole: whether to keep integers as they are.
         argument: what to call the inputs in errors.
 
     Raises:
@@ -374,7 +374,7 @@ class CategoryColumn:
 
 
 def as_levels(column: Column) -> list[str | None]:
-    """Returns categories as text: whole numbers without a point, whether a file wrote 1 or 1.0.
+    """Returns categories as text: integers without a decimal point, whether a file wrote 1 or 1.0.
 
     Each cell is read by itself: it is the same level whatever the rest of the column holds.
 

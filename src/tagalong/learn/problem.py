@@ -165,7 +165,7 @@ class Problem:
             ignore: columns that are not learned from.
             categorical: feature columns that are one-hot.
             kinds: of targets given by name: "binary", "multiclass" or "regression". By default two values are binary,
-                text and few whole numbers are classes, everything else is regression.
+                text and few integers are classes, everything else is regression.
             errors: of targets given by name: see `Task.error`.
             split_column: holds train, val or test for each row.
             group_column: rows with the same value are never in two parts of the split.

@@ -61,7 +61,7 @@ class ReplayableClosure:
         losses: The same, read.
         written: Names of what the closure wrote and nothing puts back.
         lazy: Names of parameters that had no shape before.
-        began: The number that autograd gave its last node before the first run.
+        began: The sequence number of autograd's last node before the first run.
     """
 
     returned: Any

@@ -125,7 +125,7 @@ class TaskGradients:
             if "donated" not in str(error):
                 raise
             raise RuntimeError(
-                "torch.compile gave away buffers that a second gradient needs; put "
+                "torch.compile donated buffers that a second gradient needs; put "
                 "`torch._functorch.config.donated_buffer = False` before the first call of the compiled model"
             ) from error
 

@@ -13,7 +13,7 @@ from tagalong.errors import InvalidInput, is_integer, is_positive, is_positive_i
 
 
 class Schedule(ABC):
-    """Decides at which calls of the meter a measurement is due, and of which source tasks.
+    """Decides at which calls of the meter to measure, and which source tasks.
 
     Attributes:
         clocked: Whether `timed` must be called after every measurement.

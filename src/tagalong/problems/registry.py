@@ -119,7 +119,7 @@ class ProblemSpec:
             **options: options of the problem.
 
         Raises:
-            ValueError: the problem has no such option.
+            ValueError: the problem does not have this option.
         """
         make = self.function or getattr(importlib.import_module(self.module), self.name)
         allowed = inspect.signature(make).parameters

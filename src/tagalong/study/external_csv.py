@@ -35,11 +35,11 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
 
     Args:
         path: a CSV or Parquet file (see `Problem.from_table`) with the columns network, seed, task, val_loss,
-            test_loss, and if you like val_error, test_error, test_rows (an npy file with the loss of every test row,
+            test_loss, and optionally val_error, test_error, test_rows (an npy file with the loss of every test row,
             which makes the verdict's interval complete), steps, seconds and parameters (of the network). A plan's
             columns `serves` and `decides` say which methods use a network; without them the best groups among the
             networks are chosen on validation.
-        budgets: for a table without a plan, how many networks there may be; by default 2, 3 and 4.
+        budgets: numbers of networks, for a table without a plan; by default 2, 3 and 4.
 
     Raises:
         InvalidInput: the table is incomplete; lists everything that is missing or wrong.
@@ -155,7 +155,7 @@ def _rows(by_task: Mapping[str, Cells], file: Path) -> dict[str, Any] | None:
 
 
 def _costs(by_task: Mapping[str, Cells]) -> dict[str, Any]:
-    """Of the network: whichever of its rows has them."""
+    """Returns the costs of a network, from whichever of its rows has them."""
     found: dict[str, Any] = {}
     for column, kind in (("steps", int), ("seconds", float), ("parameters", int)):
         given = [line[column] for line in by_task.values() if line.get(column)]

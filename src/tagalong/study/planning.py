@@ -215,7 +215,7 @@ def explore(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
 
 
 def _jobs(backend: ExternalBackend, decision: Decision) -> list[Job]:
-    """The networks that a decision needs."""
+    """Returns the networks that a decision needs."""
     return [
         backend.job(group.trains, seed) for (_, seed), choice in decision.choices.items() for group in choice.groups
     ]
@@ -243,7 +243,7 @@ class PlannedGroups(Method):
 
 
 def _with_hints(options: Options | None, methods: Sequence[Any], affinities: Sequence[Affinity]) -> Options | None:
-    """`auto` cannot measure affinities where networks are trained elsewhere; it has hints if cosines are given."""
+    """Returns the options with `affinity` of `auto` off unless cosines are given, since it cannot measure them here."""
     if "auto" not in methods or "cs" in _grouping_methods(affinities):
         return options
     given = dict(options or {})
@@ -251,7 +251,7 @@ def _with_hints(options: Options | None, methods: Sequence[Any], affinities: Seq
 
 
 def _grouping_methods(affinities: Sequence[Affinity]) -> tuple[str, ...]:
-    """The methods whose groups these affinities decide."""
+    """Returns the methods that group by these affinities."""
     found = {method_of_estimator(affinity.settings.get("estimator")) for affinity in affinities}
     return tuple(method for method in ESTIMATORS if method in found)
 
@@ -272,12 +272,12 @@ def _tasks(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> tuple
 
 
 def _training_problems(name: str, options: Options | None) -> list[InvalidInput]:
-    """Why the networks of a method cannot be trained elsewhere."""
+    """Returns the reasons why the networks of a method cannot be trained elsewhere."""
     try:
         method = make_method(name, options)
         effort = read_effort(method.effort) if isinstance(method, Auto) else None
     except (TypeError, ValueError):
-        return []  # `check_request` says why
+        return []  # `check_request` reports the reason
     hint = "use Study, which trains them"
     if method.rule != "plain" or type(method).width is not Method.width:
         expected = "must need only plain networks, since they are trained elsewhere"
@@ -294,7 +294,7 @@ def _training_problems(name: str, options: Options | None) -> list[InvalidInput]
 def _by_method(
     methods: Sequence[str], affinities: Sequence[Affinity], tasks: Sequence[str], problems: list[InvalidInput]
 ) -> dict[str, Affinity]:
-    """The affinities of `tag` and `cs`, where they are needed; `auto` takes hints from that of `cs`."""
+    """Returns the affinities of `tag` and `cs`, if they are needed; `auto` starts from that of `cs`."""
     required = [method for method in ESTIMATORS if method in methods]
     if required and not affinities:
         expected = f"must be given for {', '.join(map(repr, required))}"

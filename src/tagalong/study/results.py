@@ -259,8 +259,8 @@ class Results:
     @property
     def search_log(self) -> SearchLog | None:
         """How `auto` searched for its groups; None if it was not among the methods, or had nothing to decide."""
-        told = self.settings.get("decisions", {}).get("auto")
-        return SearchLog(told) if told and told.get("steps") else None
+        about = self.settings.get("decisions", {}).get("auto")
+        return SearchLog(about) if about and about.get("steps") else None
 
     def to_text(self, width: int | None = None) -> str:
         """Returns a table of all methods, one of all tasks for the best grouping, and the verdict.

@@ -171,7 +171,7 @@ class Study:
             return keep_best(results, self.problem, backend.weights, backend.width, label)
 
     def _request(self, *arguments: Any, **named: Any) -> StudyRequest:
-        """Returns what to compare, see `check_request`; refuses what cannot be run in this folder."""
+        """Returns the checked request, see `check_request`; rejects one that cannot be run in this folder."""
         request = check_request(self.problem.names, *arguments, problem=self.problem, **named)
         check_folder(self.out, self.problem.fingerprint)
         return request

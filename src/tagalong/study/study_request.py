@@ -1,4 +1,4 @@
-"""What a study is to compare; invalid requests are refused before any training, with every problem at once."""
+"""The request of a study: what to compare; checked before any training, with every problem at once."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class StudyRequest:
 
     Attributes:
         methods: to compare; `mtl` comes first if it was left out, since everything is compared with it.
-        budgets: how many networks there may be.
-        seeds: of the networks.
+        budgets: numbers of networks.
+        seeds: the seeds of the networks.
         price_per_hour: price of an hour of compute; adds a cost column.
-        confirming: seeds that no choice has seen, for the verdict alone.
+        confirming: fresh seeds for the verdict, which no choice uses.
     """
 
     methods: tuple[Method, ...]
@@ -34,7 +34,7 @@ class StudyRequest:
     confirming: tuple[int, ...] = ()
 
     def to_document(self, options: Options | None) -> dict[str, Any]:
-        """Returns the request as JSON can hold it."""
+        """Returns the request as a JSON document."""
         return {
             "methods": [method.name for method in self.methods],
             "budgets": list(self.budgets),
@@ -67,8 +67,8 @@ def check_request(
         options: as for `Study.run`.
         price_per_hour: as for `Study.run`.
         confirm: as for `Study.run`.
-        problem: data and architecture; None where networks are not trained here.
-        problems: that were found already.
+        problem: data and architecture; None if networks are not trained here.
+        problems: problems that were found already.
     """
     found = list(problems)
     if problem is not None:

@@ -272,7 +272,7 @@ def _figure(setup: ExperimentSetup, results: Results, found: dict[Label, list[fl
         title="Deciding and training" if training else "Deciding",
         cost=f"{cost}, in trainings of MTL",
         error=f"total {metric_label(setup.chosen)}",
-        note=f"{setup.problem.name}, {setup.size}; beside each point its groups; equal costs stand side by side",
+        note=f"{setup.problem.name}, {setup.size}; labels are groups; equal costs are side by side",
     )
 
 

@@ -47,7 +47,7 @@ class Optimal(Method):
 
     Args:
         max_size: the largest subsets to train, in addition to the network of all tasks; all by default.
-        max_tasks: with more tasks than this the method refuses, since it trains 2^n − 1 networks per seed.
+        max_tasks: the largest number of tasks that is accepted, since 2^n − 1 networks per seed are trained.
     """
 
     name = "optimal"

@@ -1,4 +1,4 @@
-"""What groups drawn at random bring on average: `random`."""
+"""The method `random`: the expected result of groups drawn at random."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Random(Method):
     """The expected result of groups drawn at random.
 
     The paper reports an "expected value from randomly selecting task groupings" and does not define it. Here every
-    partition into exactly k groups is equally likely. The expectation is exact where other methods of the same run
-    request the networks of all possible groups (`optimal` does), else the mean over drawn partitions.
+    partition into exactly k groups is equally likely. The expectation is exact if other methods of the same run request
+    the networks of all possible groups (as `optimal` does), else it is the mean over drawn partitions.
 
     Args:
-        samples: partitions to draw for each seed and budget.
-        exact: True trains what is missing for the exact expectation, False always draws; None: exact if nothing
-            needs to be trained for it. What earlier runs left does not count, so that a run repeated is the same.
+        samples: number of partitions to draw for each seed and budget.
+        exact: True trains missing networks for the exact expectation, False always draws; None is exact if no network
+            has to be trained for it. Networks of earlier runs do not count, so that a repeated run is the same.
         overlap: True draws covers that may overlap instead: k different groups, each task in any number of them,
             all such covers equally likely, and each task served by any group that trains it.
     """
