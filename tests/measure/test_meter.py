@@ -12,7 +12,7 @@ from small import TwoLayers, regression
 from torch import Tensor, nn
 
 from tagalong import AffinityMeter
-from tagalong.measure import AutoSchedule, Cosine, Estimator, Observed, RoundRobin, estimator_names, register_estimator
+from tagalong.measure import Auto, Cosine, Estimator, Observed, RoundRobin, estimator_names, register_estimator
 
 
 def measured(model: TwoLayers, closure: Any, **options: Any) -> AffinityMeter:
@@ -365,7 +365,7 @@ def test_a_meter_can_be_copied_and_goes_its_own_way() -> None:
 
 def test_meters_do_not_share_a_schedule_that_remembers() -> None:
     model, closure = regression()
-    schedule = AutoSchedule(max_overhead=1e9)
+    schedule = Auto(max_overhead=1e9)
     meters = [AffinityMeter(model.encoder, lr=0.1, every=schedule) for _ in range(2)]
     for meter in meters:
         meter(closure)

@@ -11,7 +11,7 @@ from small import regression
 from torch import Tensor
 
 from tagalong import AffinityMeter
-from tagalong.measure import About, AutoSchedule, RoundRobin, Window
+from tagalong.measure import About, Auto, RoundRobin, Window
 
 SCHEDULES: dict[str, Callable[[], Any]] = {
     "every": lambda: 2,
@@ -69,7 +69,7 @@ def test_reset_keeps_the_tasks_of_the_constructor_and_finds_others_again() -> No
 
 
 def test_the_state_of_a_reset_meter_is_that_of_a_new_one() -> None:
-    meter, closure = make(every=AutoSchedule(max_overhead=0.5))
+    meter, closure = make(every=Auto(max_overhead=0.5))
     new = copy.deepcopy(meter.state_dict())
     run(meter, closure, 12)
     used = copy.deepcopy(meter.state_dict())

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from small import regression
 
 from tagalong import AffinityMeter
-from tagalong.measure import About, AutoSchedule, Every, RoundRobin, Window
+from tagalong.measure import About, Auto, Every, RoundRobin, Window
 
 
 def measured_calls(every: object, calls: int, **options: object) -> list[int]:
@@ -38,7 +38,7 @@ def test_about_m_measurements_are_spread_evenly(measurements: int, steps: int) -
 
 
 def test_auto_keeps_to_the_allowed_share_of_time() -> None:
-    schedule = AutoSchedule(max_overhead=0.1)
+    schedule = Auto(max_overhead=0.1)
     spent = plain = 0.0
     due = []
     for call in range(10_000):
@@ -102,7 +102,7 @@ def test_nonsense_schedules_are_refused() -> None:
     with pytest.raises(ValueError, match="`measurements`"):
         About(0, 10)
     with pytest.raises(ValueError, match="`max_overhead`"):
-        AutoSchedule(0.0)
+        Auto(0.0)
     with pytest.raises(ValueError, match="`sources`"):
         RoundRobin(1, 0)
     assert Every(3).interval == 3

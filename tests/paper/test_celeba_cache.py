@@ -162,7 +162,7 @@ def test_stopped_half_way_it_says_what_is_kept(whole: Path, tmp_path: Path) -> N
                 raise KeyboardInterrupt
 
     cache = tmp_path / "cache"
-    with pytest.raises(KeyboardInterrupt, match=r"decoded images are kept in .*cache, the same command goes on"):
+    with pytest.raises(KeyboardInterrupt, match=r"decoded images are kept in .*cache, run the same command"):
         celeba(whole, cache=cache, pixels=PIXELS, progress=Stopped())
     assert only(cache, ".done").read_text()
     celeba(whole, cache=cache, pixels=PIXELS)

@@ -184,7 +184,7 @@ def test_a_sparser_schedule_is_what_a_meter_with_it_measures(setup: ExperimentSe
         job = backend.job(setup.chosen.names, 0)
     metered = train(setup.chosen, job, meter={"estimator": "lookahead", "update": "sgd", "every": 5}).affinity
     assert metered is not None
-    read = frequency.scheduled(full, SCHEDULES["every 5"])
+    read = frequency.apply_schedule(full, SCHEDULES["every 5"])
     assert read.steps.tolist() == metered.steps.tolist()
     np.testing.assert_array_equal(read.history, metered.history)
 
@@ -193,7 +193,7 @@ def test_windows_are_quarters_of_the_training(setup: ExperimentSetup) -> None:
     with setup.open_backend() as backend:
         full = measure_every_step(backend, [0])[0]
     steps = len(full.steps)
-    parts = {name: frequency.scheduled(full, SCHEDULES[name]).steps for name in SCHEDULES if "%" in name}
+    parts = {name: frequency.apply_schedule(full, SCHEDULES[name]).steps for name in SCHEDULES if "%" in name}
     assert parts["first 25 %"].tolist() == list(range(round(steps / 4)))
     assert parts["last 25 %"][-1] == steps - 1
     assert parts["middle 25 %"][0] == round(0.375 * steps)

@@ -12,7 +12,7 @@ from tagalong.learn import Job, Problem, Recipe, Task, train, train_many
 from tagalong.study import Chunk, NetworkResult, Score, SearchLog, Store, Study
 from tagalong.study.executors import Advance, Serial
 from tagalong.study.keys import Keys
-from tagalong.study.methods import Auto
+from tagalong.study.methods import AutoMethod
 from tagalong.study.search import mean_half_loss
 
 
@@ -117,7 +117,7 @@ def test_the_measured_share_of_the_first_training_is_a_tenth_for_nine_tasks() ->
     from tagalong.study.methods.auto import measuring_interval
 
     assert 2 * 9 / 3 / measuring_interval(9) <= 0.1
-    assert Auto().order > 0
+    assert AutoMethod().order > 0
 
 
 def test_an_early_look_is_the_start_of_the_whole_training(problem: Problem) -> None:

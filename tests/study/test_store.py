@@ -122,7 +122,7 @@ def test_affinities_come_back_bit_for_bit(tmp_path):
     job = Job(("a", "b"), 0)
     packed = pack(fake(job, affinity=affinity))
     with Store(tmp_path / "run.sqlite") as store:
-        key = KEYS.measured(job, {"every": 1})
+        key = KEYS.of_affinity(job, {"every": 1})
         assert store.affinity(key) is None
         store.add_affinity(key, KEYS.of(job), {"every": 1}, packed)
         store.add_affinity(key, KEYS.of(job), {"every": 1}, packed)

@@ -16,7 +16,7 @@ from tagalong.errors import InvalidInput, as_names, raise_problems
 from tagalong.files import damage_reported, write_atomic
 from tagalong.rendering import terminal_width
 
-from .averaging import TRIM, Average, Floats, Ints, averages, levelled
+from .averaging import TRIM, Average, Floats, Ints, averages, level_history
 from .bootstrap import RESAMPLES, resamples, standard_errors
 from .building import (
     FieldChecker,
@@ -262,7 +262,7 @@ class Affinity:
         """
         self._need_history("levelled")
         return Affinity.from_history(
-            levelled(self.history, self.null), self.tasks, self.steps, skipped=self.skipped, settings=self.settings
+            level_history(self.history, self.null), self.tasks, self.steps, skipped=self.skipped, settings=self.settings
         )
 
     def between(self, first: int, last: int) -> Affinity:

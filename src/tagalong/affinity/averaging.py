@@ -57,7 +57,7 @@ def averages(history: Floats, null: Floats, average: Average) -> Floats:
 def _average(aligned: TargetHistory, average: Average) -> Floats:
     if average.name == "mean":
         return aligned.means()
-    ordered = np.sort(centred(aligned), axis=0)
+    ordered = np.sort(center(aligned), axis=0)
     counts = aligned.counts()
     cut = average.cut(counts)
     rank = np.arange(len(ordered))[:, None]
@@ -65,7 +65,7 @@ def _average(aligned: TargetHistory, average: Average) -> Floats:
     return ratio(np.where(kept, ordered, 0.0).sum(axis=0), counts - 2 * cut)
 
 
-def centred(aligned: TargetHistory) -> Floats:
+def center(aligned: TargetHistory) -> Floats:
     """Subtracts from each value the part of its step that is common to all sources; NaN if nothing was measured.
 
     The common part can be many times larger than the differences between sources. Trimming and medians are not linear,
@@ -133,7 +133,7 @@ def history_onto(history: Floats, null: Floats, target: int) -> TargetHistory:
     return TargetHistory(measured.values + level_gap(measured) * raw, present, relative, others)
 
 
-def levelled(history: Floats, null: Floats) -> Floats:
+def level_history(history: Floats, null: Floats) -> Floats:
     """Returns the whole history, with raw steps shifted to the level of relative ones."""
     targets = (history_onto(history, null, j) for j in range(history.shape[1]))
     return np.stack([np.where(target.present, target.values, np.nan) for target in targets], axis=2)

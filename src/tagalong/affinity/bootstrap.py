@@ -6,7 +6,7 @@ from math import isqrt
 
 import numpy as np
 
-from .averaging import Average, Floats, TargetHistory, centred, history_onto, ratio, shift_influence, step_levels
+from .averaging import Average, Floats, TargetHistory, center, history_onto, ratio, shift_influence, step_levels
 
 RESAMPLES = 200  # standard errors are then accurate to five percent
 BATCH = 50  # resamples computed at once, so that their weights stay in the processor's cache
@@ -36,7 +36,7 @@ def _averages(aligned: TargetHistory, average: Average, weights: Floats) -> Floa
     if average.name == "mean":
         return _weighted_means(aligned, weights)
     # Levels are part of every average but not of what is cut, so they are resampled separately.
-    return _cut_means(centred(aligned), average, weights) + weights @ _level_influence(aligned)
+    return _cut_means(center(aligned), average, weights) + weights @ _level_influence(aligned)
 
 
 def _weighted_means(aligned: TargetHistory, weights: Floats) -> Floats:

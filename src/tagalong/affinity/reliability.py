@@ -145,7 +145,7 @@ def settle(affinity: Affinity, budget: int, fractions: Sequence[float]) -> Settl
     if len(shares) < 2 or not 0 < shares[0] <= shares[-1] <= 1:
         raise InvalidInput("fractions", "must be two or more shares in (0, 1]", repr(list(fractions)))
     ends = [ceil(share * len(affinity.steps)) for share in shares]
-    groups = [_served(affinity, end, budget) for end in ends]
+    groups = [_served_sets(affinity, end, budget) for end in ends]
     same = 1
     while same < len(groups) and groups[-same - 1] == groups[-1]:
         same += 1
@@ -154,7 +154,7 @@ def settle(affinity: Affinity, budget: int, fractions: Sequence[float]) -> Settl
     return Settled(settled, since, dict(zip(shares, groups, strict=True)))
 
 
-def _served(affinity: Affinity, steps: int, budget: int) -> Served:
+def _served_sets(affinity: Affinity, steps: int, budget: int) -> Served:
     from tagalong.group import select_groups  # only here: an affinity is data, and loads without the solvers
 
     matrix = averages(affinity.history[:steps], affinity.null[:steps], Average.of(affinity.settings))

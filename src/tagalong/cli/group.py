@@ -214,7 +214,7 @@ def _to_json(answer: _Answer, several: bool, explain: Sequence[str]) -> str:
         names = grouping.tasks if "all" in explain else explain
         whole["explanations"] = {task: grouping.explain(task) for task in names}
     if answer.comparison is not None:
-        whole["comparison"] = _compared(answer.comparison)
+        whole["comparison"] = _comparison_document(answer.comparison)
     return json.dumps(whole, indent=1, allow_nan=False)
 
 
@@ -243,7 +243,7 @@ def _save(answer: _Answer, path: Path, several: bool) -> None:
     write_atomic(path, text.rstrip("\n") + "\n")
 
 
-def _compared(comparison: Comparison) -> dict[str, Any]:
+def _comparison_document(comparison: Comparison) -> dict[str, Any]:
     mine, best = comparison.spent
     return {
         "mine": comparison.mine.to_document(),
@@ -283,7 +283,7 @@ class _Display:
 
     def _networks(self, grouping: Grouping) -> None:
         self._line(grouping.summary, blank=not self.quiet)
-        self._put(_network_table(grouping, self.costs))
+        self._print_table(_network_table(grouping, self.costs))
 
     def _budgets(self) -> None:
         resampled = any(grouping.resampled for grouping in self.answer.groupings)
@@ -296,7 +296,7 @@ class _Display:
             row += [f"{grouping.value:.6g}", _proof(grouping)]
             row += [] if not resampled else ["-" if stable is None else f"{stable:.0%}"]
             made.add_row(*row, "\n".join(_short(group, self.costs) for group in grouping.groups))
-        self._put(made)
+        self._print_table(made)
 
     def _tasks(self, grouping: Grouping) -> None:
         if len(grouping.tasks) > MOST_ROWS:
@@ -311,7 +311,7 @@ class _Display:
             elsewhere = f"{others[0].score:.4g}" if others else "-"
             row = [printable(task), str(grouping.groups.index(group) + 1), f"{grouping.per_task[task]:.4g}", elsewhere]
             made.add_row(*row, *([f"{same[task]:.0%}"] if same else []))
-        self._put(made)
+        self._print_table(made)
 
     def _remarks(self, grouping: Grouping) -> None:
         for number, remark in enumerate(grouping.remarks):
@@ -331,7 +331,7 @@ class _Display:
         made = TextTable("tasks", "served together", numbers=("served together",), names=("tasks",))
         for share, i, j in sorted(pairs, key=lambda pair: (-pair[0], pair[1:])):
             made.add_row(f"{printable(found.tasks[i])}, {printable(found.tasks[j])}", f"{share:.0%}")
-        self._put(made)
+        self._print_table(made)
 
     def _comparison(self, found: Comparison) -> None:
         mine, best = found.spent
@@ -340,19 +340,19 @@ class _Display:
         self._line(f"{self.answer.compared} {found}; {units}: {mine:g}{over}, the best: {best:g}", blank=True)
         if self.quiet:
             return
-        self._put(_network_table(found.mine, self.costs))
+        self._print_table(_network_table(found.mine, self.costs))
         made = TextTable("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
         for task in self.answer.table.tasks:
             scores = found.mine.per_task[task], found.best.per_task[task], found.per_task[task]
             made.add_row(printable(task), *(f"{score:.4g}" for score in scores))
-        self._put(made)
+        self._print_table(made)
 
     def _line(self, text: str, blank: bool = False) -> None:
         if blank:
             self.console.print()
         print_line(self.console, text)
 
-    def _put(self, made: TextTable) -> None:
+    def _print_table(self, made: TextTable) -> None:
         if not self.quiet:
             self.console.print()
         print_table(self.console, made)

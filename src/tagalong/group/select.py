@@ -318,7 +318,7 @@ def _with_stability(
     for matrix in affinity.only(scores.tasks).bootstrap(number, request.seed):
         if request.stop is not None and request.stop():
             break
-        scaled = build_problem(_resampled(scores, matrix), quick)
+        scaled = build_problem(_resample_scores(scores, matrix), quick)
         options = quick if scaled.problem.networks is None else replace(quick, solver="auto")
         _, solutions = _solve(scaled, options, Limits(seed=request.seed, kicks=3, stop=request.stop))
         for found, solution in zip(others, solutions, strict=True):
@@ -331,7 +331,7 @@ def _with_stability(
     ]
 
 
-def _resampled(scores: Scores, matrix: Floats) -> Scores:
+def _resample_scores(scores: Scores, matrix: Floats) -> Scores:
     """Returns the scores of a resample; pairs that it does not contain keep their average."""
     assert scores.matrix is not None
     return replace(scores, matrix=np.where(np.isfinite(matrix), matrix, scores.matrix))

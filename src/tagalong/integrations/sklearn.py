@@ -271,12 +271,12 @@ def _problems(estimator: Any) -> list[InvalidInput]:
     if not (val > 0 and test > 0 and val + test < 1):
         expected = "and `test_fraction` must be positive and leave rows to learn from"
         problems.append(InvalidInput("validation_fraction", expected, f"{val!r} and {test!r}"))
-    methods = [str(getattr(method, "name", method)) for method in _listed(estimator.methods)]
+    methods = [str(getattr(method, "name", method)) for method in _as_list(estimator.methods)]
     choices = dict.fromkeys([VERDICT, "mtl", *(name for name in methods if name != "random")])  # which has no groups
     if estimator.choose not in choices:
         expected = f"must be one of {', '.join(map(repr, choices))}"
         problems.append(InvalidInput("choose", expected, repr(estimator.choose)))
-    sizes = _listed(estimator.hidden_sizes)
+    sizes = _as_list(estimator.hidden_sizes)
     if not sizes or not all(is_positive_integer(size) for size in sizes):
         problems.append(
             InvalidInput("hidden_sizes", "must be a list of positive integers", repr(estimator.hidden_sizes))
@@ -296,7 +296,7 @@ def _problem(
         torch.tensor(inputs),
         targets,
         tasks,
-        encoder=MLP(inputs.shape[1], _listed(estimator.hidden_sizes)),
+        encoder=MLP(inputs.shape[1], _as_list(estimator.hidden_sizes)),
         recipe=recipe,
         split=(1 - val - test, val, test),
         seed=seed,
@@ -322,7 +322,7 @@ def _choice(results: Results, choose: str) -> tuple[str | None, int | None]:
     return best.label
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     """Returns the entries of a list; an empty list for anything else."""
     return [] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
 

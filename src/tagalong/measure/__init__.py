@@ -13,7 +13,7 @@ from .estimators import make_estimator as make_estimator
 from .estimators import register_estimator as register_estimator
 from .meter import AffinityMeter as AffinityMeter
 from .schedules import About as About
-from .schedules import AutoSchedule as AutoSchedule
+from .schedules import Auto as Auto
 from .schedules import Every as Every
 from .schedules import RoundRobin as RoundRobin
 from .schedules import Schedule as Schedule

@@ -36,7 +36,7 @@ class TrainingGradient:
         if self.losses is None:
             raise RuntimeError("`backward` needs the losses of a call of the meter, once each: call the meter first")
         losses = self._finite_losses()
-        given = self._given() if weights is None else weights
+        given = self._current_weights() if weights is None else weights
         factors = dict.fromkeys(losses, 1.0) if given is None else given
         check_weights(factors, losses)
         capture = self.capture if weights is None and not self._hooked() else None
@@ -57,7 +57,7 @@ class TrainingGradient:
             return read.losses  # measured, so known to be finite
         return _present(read)
 
-    def _given(self) -> Mapping[str, float | Tensor] | None:
+    def _current_weights(self) -> Mapping[str, float | Tensor] | None:
         given = self._setup.weights
         return given() if callable(given) else given
 

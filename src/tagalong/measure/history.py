@@ -216,13 +216,15 @@ class Reading:
         values[self._pairs()] = estimate
         bad = self.tried() & ~np.isfinite(values)
         values[bad] = np.nan
-        return Entry(estimator.name, values, np.where(np.isfinite(null), null, np.nan), self._skips(bad, estimator))
+        return Entry(
+            estimator.name, values, np.where(np.isfinite(null), null, np.nan), self._skip_reasons(bad, estimator)
+        )
 
     def _pairs(self) -> tuple[NDArray[np.intp], ...]:
         rows, columns = ([self.tasks.index(t) for t in names] for names in (self.sources, self.targets))
         return np.ix_(rows, columns)
 
-    def _skips(self, bad: Mask, estimator: Estimator) -> dict[str, Mask]:
+    def _skip_reasons(self, bad: Mask, estimator: Estimator) -> dict[str, Mask]:
         """Why pairs have no value at this step; sources whose turn it was not are no skips."""
         own, before = self.own[:, None], self.before[None, :]
         missing = np.isnan(own) | np.isnan(before)

@@ -167,7 +167,7 @@ def _steps(context: StepContext, block: ParameterBlock, gradients: Iterator[list
     step = torch.zeros(block.size, dtype=block.dtype, device=block.device)
     out = block.views(step, context.parameters)
     for gradient in gradients:
-        moved = [torch.zeros_like(p) for p in parameters] if _mixed(block, parameters) else out
+        moved = [torch.zeros_like(p) for p in parameters] if _has_mixed_dtypes(block, parameters) else out
         step.zero_()
         context.steps.add(
             moved, block.pieces, [g.to(p.dtype) for g, p in zip(gradient, parameters, strict=True)], origin
@@ -177,18 +177,18 @@ def _steps(context: StepContext, block: ParameterBlock, gradients: Iterator[list
         yield step
 
 
-def _mixed(block: ParameterBlock, parameters: Sequence[Tensor]) -> bool:
+def _has_mixed_dtypes(block: ParameterBlock, parameters: Sequence[Tensor]) -> bool:
     return any(p.dtype != block.dtype for p in parameters)
 
 
 def _block_gradients(context: StepContext, block: ParameterBlock, rows: _Rows) -> Iterator[list[Tensor]]:
     for row, task in enumerate(context.sources):
-        yield _weighted(block.views(rows.sources[row], context.parameters), context.gradients.weight(task))
+        yield _scale_gradient(block.views(rows.sources[row], context.parameters), context.gradients.weight(task))
     if context.null:
         yield [torch.zeros_like(p) for p in block.of(context.parameters)]
 
 
-def _weighted(gradient: list[Tensor], weight: float | Tensor) -> list[Tensor]:
+def _scale_gradient(gradient: list[Tensor], weight: float | Tensor) -> list[Tensor]:
     if isinstance(weight, Tensor) or weight != 1.0:
         return [g * weight for g in gradient]
     return gradient
@@ -221,4 +221,4 @@ def _source_gradient(context: StepContext, row: int, held: Sequence[tuple[Parame
         views = block.views(rows.sources[row], context.parameters)
         gradient.update({piece.index: view for piece, view in zip(block.pieces, views, strict=True)})
     ordered = [gradient[i].to(p.dtype) for i, p in enumerate(context.parameters)]
-    return _weighted(ordered, context.gradients.weight(task))
+    return _scale_gradient(ordered, context.gradients.weight(task))

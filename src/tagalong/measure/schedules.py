@@ -126,7 +126,7 @@ class About(Schedule):
         return min(1.0, self.measurements / self.steps)
 
 
-class AutoSchedule(Schedule):
+class Auto(Schedule):
     """Measures as often as `max_overhead` allows.
 
     The first call is measured, so that a closure that cannot be measured fails at once; its time does not count,
@@ -213,7 +213,7 @@ def as_schedule(every: int | str | Schedule, max_overhead: float) -> Schedule:
     if isinstance(every, Schedule):
         return copy.deepcopy(every)
     if isinstance(every, str) and every == "auto":
-        return AutoSchedule(max_overhead)
+        return Auto(max_overhead)
     if is_integer(every):
         return Every(int(every))
     raise InvalidInput("every", "must be a positive integer, 'auto' or a schedule", repr(every))

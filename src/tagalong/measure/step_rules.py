@@ -358,12 +358,12 @@ def copy_over(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Optimize
             state[key] = copy.deepcopy(value, memo)
         elif value and id(key) in stand_ins:
             state[stand_ins[id(key)]] = copy.deepcopy(value, memo)
-    rest = {k: copy.deepcopy(v, memo) for k, v in vars(optimizer).items() if not _rebuilt(k)}
+    rest = {k: copy.deepcopy(v, memo) for k, v in vars(optimizer).items() if not _is_rebuilt(k)}
     Optimizer.__setstate__(clone, {**rest, "param_groups": groups, "state": state})
     return clone
 
 
-def _rebuilt(name: str) -> bool:
+def _is_rebuilt(name: str) -> bool:
     """Whether an attribute is not copied: settings and state, which are rebuilt, patches, and hooks."""
     return name in _PATCHES or name in ("param_groups", "state") or (name.startswith("_optimizer_") and "hooks" in name)
 

@@ -84,7 +84,7 @@ def sgd_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], lr:
         return Steps({PlainSgd(lr): range(len(parameters))}, [lr])
     rules: dict[StepRule, list[int]] = {}
     rates: list[float] = []
-    for optimizer, group, indices in _owned(parameters, optimizers):
+    for optimizer, group, indices in _owned_groups(parameters, optimizers):
         if not _rates(group):
             name = type(optimizer).__name__
             raise InvalidInput("optimizer", f"({name}) has no learning rate", hint="pass `lr` for `update='sgd'`")
@@ -102,7 +102,7 @@ def optimizer_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer
     rules: dict[StepRule, list[int]] = {}
     rates: list[float] = []
     whole: dict[int, tuple[Optimizer, dict[int, Tensor]]] = {}
-    for optimizer, group, indices in _owned(parameters, optimizers):
+    for optimizer, group, indices in _owned_groups(parameters, optimizers):
         rates += _rates(group)
         shortcut = None if generic else _shortcut(optimizer, group, {i: parameters[i] for i in indices})
         if shortcut is not None:
@@ -131,7 +131,7 @@ def _rates(group: Mapping[str, Any]) -> list[float]:
     return [] if group.get("lr") is None else [float(group["lr"])]
 
 
-def _owned(
+def _owned_groups(
     parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]
 ) -> list[tuple[Optimizer, Mapping[str, Any], list[int]]]:
     index_of = {id(p): i for i, p in enumerate(parameters)}

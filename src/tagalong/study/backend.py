@@ -292,7 +292,7 @@ class TrainingBackend(Backend):
             Diverged: training diverges with every seed.
         """
         jobs = {seed: self.job(self.problem.names, seed) for seed in seeds}
-        keys = {seed: self.keys.measured(job, settings) for seed, job in jobs.items()}
+        keys = {seed: self.keys.of_affinity(job, settings) for seed, job in jobs.items()}
         missing = [jobs[seed] for seed in seeds if self.store.affinity(keys[seed]) is None]
         untrained = self.missing(missing)
         missing = [job for job in missing if job in untrained or not self._known[job].diverged]
@@ -351,7 +351,7 @@ class TrainingBackend(Backend):
         pruned = set(self.store.pruned(keys))
         batches = dict.fromkeys(tuple(self.store.batch(key)) for key in sorted(pruned))
         chunks = [self._chunk(batch) for batch in batches]
-        for _, packed in self._finished(chunks, "networks whose weights were not kept"):
+        for _, packed in self._run_chunks(chunks, "networks whose weights were not kept"):
             for network in packed:
                 if (key := self.keys.of(network.job)) in pruned:
                     self.store.restore(key, network)
@@ -359,23 +359,23 @@ class TrainingBackend(Backend):
     def tidy(self) -> None:
         """Removes checkpoints of trainings that are finished by now."""
         for path in () if self._partial is None else list(self._partial.glob("*")):
-            if self.store.finished(path.name.lstrip(".")[:SHORT]):
+            if self.store.has_key_starting_with(path.name.lstrip(".")[:SHORT]):
                 path.unlink(missing_ok=True)
 
     def _train(self, jobs: Sequence[Job], what: str) -> None:
         """Trains and stores these networks."""
         size = BATCH.get(self.keys.device, LARGE_BATCH) if self._batched else 1
         chunks = [self._chunk(some) for some in slices(jobs, size)]
-        for _, packed in self._finished(chunks, what):
+        for _, packed in self._run_chunks(chunks, what):
             self._add(packed)
 
     def _measure(self, jobs: Sequence[Job], settings: Mapping[str, Any], what: str) -> None:
         """Trains networks with a meter; stores the affinities, and the networks if they are missing."""
-        chunks = [Chunk((job,), dict(settings), self._checkpoint(self.keys.measured(job, settings))) for job in jobs]
-        for chunk, packed in self._finished(chunks, what):
+        chunks = [Chunk((job,), dict(settings), self._checkpoint(self.keys.of_affinity(job, settings))) for job in jobs]
+        for chunk, packed in self._run_chunks(chunks, what):
             (job,), (network,) = chunk.jobs, packed
             if network.affinity is not None:  # None if training diverged
-                self.store.add_affinity(self.keys.measured(job, settings), self.keys.of(job), settings, network)
+                self.store.add_affinity(self.keys.of_affinity(job, settings), self.keys.of(job), settings, network)
             self._add([replace(network, seconds=network.seconds / (1 + (network.overhead or 0.0)))])  # plainly trained
 
     @cached_property
@@ -394,7 +394,7 @@ class TrainingBackend(Backend):
     def _add(self, packed: Iterable[NetworkResult]) -> None:
         self.store.add({self.keys.of(n.job): (self.keys.definition(n.job), n) for n in packed})
 
-    def _finished(self, chunks: Sequence[Chunk], what: str) -> Iterable[tuple[Chunk, list[NetworkResult]]]:
+    def _run_chunks(self, chunks: Sequence[Chunk], what: str) -> Iterable[tuple[Chunk, list[NetworkResult]]]:
         if not chunks:
             return
         if not self._started:

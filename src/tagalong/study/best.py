@@ -293,7 +293,7 @@ def _best(document: dict[str, Any], folder: Path) -> Best:
     return Best(
         groups=tuple(Group(entry["trains"], entry["serves"]) for entry in document["groups"]),
         networks=tuple(_module(folder, number) for number in range(len(document["groups"]))),
-        tasks=tuple(_served(entry) for entry in document["tasks"]),
+        tasks=tuple(_read_served_task(entry) for entry in document["tasks"]),
         seed=document["seed"],
         table=_table(document["table"]),
         example=torch.load(folder / EXAMPLE, weights_only=True),
@@ -347,7 +347,7 @@ def _module(folder: Path, number: int) -> Network:
     return network.eval()
 
 
-def _served(entry: dict[str, Any]) -> ServedTask:
+def _read_served_task(entry: dict[str, Any]) -> ServedTask:
     scale = entry["scale"]
     return ServedTask(entry["name"], entry["kind"], None if scale is None else tuple(scale), tuple(entry["labels"]))
 

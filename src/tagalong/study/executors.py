@@ -146,7 +146,7 @@ def _after_epochs(problem: Problem, steps: Advance | None) -> Callable[[int], No
 
 def _train_one(problem: Problem, chunk: Chunk, device: str, progress: Callable[[int], None] | None) -> NetworkResult:
     (job,) = chunk.jobs
-    begin = partial(_trained, problem, job, device=device, meter=chunk.meter, progress=progress)
+    begin = partial(_train_or_diverge, problem, job, device=device, meter=chunk.meter, progress=progress)
     try:
         trained = begin(checkpoint=chunk.checkpoint, checkpoint_every=CHECKPOINT_SECONDS)
     except FileNotFoundError:
@@ -157,7 +157,7 @@ def _train_one(problem: Problem, chunk: Chunk, device: str, progress: Callable[[
     return pack(trained, problem.val.groups)
 
 
-def _trained(problem: Problem, job: Job, **more: Any) -> Trained:
+def _train_or_diverge(problem: Problem, job: Job, **more: Any) -> Trained:
     try:
         return train(problem, job, **more)
     except Diverged as error:

@@ -61,7 +61,7 @@ class Keys:
             self._known[job] = _digest(self.definition(job))
         return self._known[job]
 
-    def measured(self, job: Job, settings: Mapping[str, Any]) -> str:
+    def of_affinity(self, job: Job, settings: Mapping[str, Any]) -> str:
         """Returns the key of the affinity that a meter with these settings measures while this network trains."""
         return _digest({"network": self.of(job), "meter": dict(settings)})
 

@@ -18,7 +18,7 @@ from tagalong.learn import Job
 
 from .backend import Backend
 from .external_backend import COSINES, ExternalBackend, MissingNetworks, method_of_estimator
-from .methods import Auto, Choice, Decision, Method, make_method, read_effort
+from .methods import AutoMethod, Choice, Decision, Method, make_method, read_effort
 from .records import Label
 from .relative_losses import Subset
 from .study_request import Options, StudyRequest, check_request
@@ -275,17 +275,17 @@ def _training_problems(name: str, options: Options | None) -> list[InvalidInput]
     """Returns the reasons why the networks of a method cannot be trained elsewhere."""
     try:
         method = make_method(name, options)
-        effort = read_effort(method.effort) if isinstance(method, Auto) else None
+        effort = read_effort(method.effort) if isinstance(method, AutoMethod) else None
     except (TypeError, ValueError):
         return []  # `check_request` reports the reason
     hint = "use Study, which trains them"
     if method.rule != "plain" or type(method).width is not Method.width:
         expected = "must need only plain networks, since they are trained elsewhere"
         return [InvalidInput("methods", expected, repr(name), hint)]
-    if isinstance(method, Auto) and method.screen is not None:
+    if isinstance(method, AutoMethod) and method.screen is not None:
         expected = "must be None, since networks are trained elsewhere, to the end"
         return [InvalidInput("`options`: `screen`", expected, repr(method.screen), hint)]
-    if isinstance(method, Auto) and effort is not None and effort.trainings is None:
+    if isinstance(method, AutoMethod) and effort is not None and effort.trainings is None:
         expected = "must be a number of trainings, since networks are trained elsewhere"
         return [InvalidInput("effort", expected, repr(method.effort))]
     return []

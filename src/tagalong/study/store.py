@@ -196,7 +196,7 @@ class Store:
         sums = "count(*), coalesce(sum(steps), 0), coalesce(sum(seconds), 0.0)"
         (networks,) = self._connection.execute(f"SELECT {sums} FROM networks").fetchall()
         measured = self._connection.execute("SELECT steps, seconds, settings FROM affinities").fetchall()
-        return sum((_metered(*row) for row in measured), Cost(*networks))
+        return sum((_measurement_cost(*row) for row in measured), Cost(*networks))
 
     def batch(self, key: str) -> list[Job]:
         """Returns the jobs that were trained as one computation with this network, in order."""
@@ -275,7 +275,7 @@ class Store:
                 (*values, result.affinity),
             )
 
-    def finished(self, start: str) -> bool:
+    def has_key_starting_with(self, start: str) -> bool:
         """Whether the store has a network or a measurement whose key starts with `start`."""
         query = "SELECT key FROM (SELECT key FROM networks UNION ALL SELECT key FROM affinities) WHERE key GLOB ?"
         return self._connection.execute(query, (f"{start}*",)).fetchone() is not None
@@ -365,7 +365,7 @@ def _drop_pieces(connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM pieces WHERE key NOT IN (SELECT key FROM networks WHERE weights IS NOT NULL)")
 
 
-def _metered(steps: int, seconds: float, settings: str) -> Cost:
+def _measurement_cost(steps: int, seconds: float, settings: str) -> Cost:
     """Returns the cost of a measurement: of the whole training, or only of measuring if the network is in the store."""
     about = json.loads(settings)
     overhead = about.get("overhead", 0.0)

@@ -61,12 +61,12 @@ def run(setup: ExperimentSetup) -> Report:
     )  # fmt: skip
 
 
-def scheduled(affinity: Affinity, schedule: MeasuringSchedule) -> Affinity:
+def apply_schedule(affinity: Affinity, schedule: MeasuringSchedule) -> Affinity:
     """Returns what a schedule would have measured, given the history of every step.
 
     Example:
         >>> affinity = Affinity.from_history(np.zeros((20, 2, 2)), ["a", "b"])
-        >>> scheduled(affinity, SCHEDULES["middle 25 %"]).steps.tolist()
+        >>> apply_schedule(affinity, SCHEDULES["middle 25 %"]).steps.tolist()
         [8, 9, 10, 11]
     """
     steps = int(affinity.steps[-1]) + 1
@@ -75,7 +75,7 @@ def scheduled(affinity: Affinity, schedule: MeasuringSchedule) -> Affinity:
 
 
 def _pool_schedule(full: dict[int, Affinity], schedule: MeasuringSchedule) -> Affinity:
-    return pool_seeds({seed: scheduled(affinity, schedule) for seed, affinity in full.items()})
+    return pool_seeds({seed: apply_schedule(affinity, schedule) for seed, affinity in full.items()})
 
 
 def _gains(setup: ExperimentSetup, backend: TrainingBackend, found: dict[str, Affinity], usual: np.ndarray) -> Gains:

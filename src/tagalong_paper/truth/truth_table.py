@@ -100,13 +100,13 @@ class TruthTable:
     def save(self, path: str | Path) -> None:
         """Writes the table, rounded, as a small npz file."""
         inside = self.subsets
-        arrays: dict[str, Any] = {name: _packed(getattr(self, name)[..., inside]) for name in ("val", "test", "early")}
+        arrays: dict[str, Any] = {name: _pack(getattr(self, name)[..., inside]) for name in ("val", "test", "early")}
         arrays["epochs"] = self.epochs.astype(np.uint16)
         for name in self.affinities:
             arrays[f"affinity {name}"] = self.affinities[name].astype(np.float32)
             arrays[f"stderr {name}"] = self.errors[name].astype(np.float16)
         for name, logs in self.predictions.items():
-            arrays[f"predicted {name}"] = _packed(logs[..., inside])
+            arrays[f"predicted {name}"] = _pack(logs[..., inside])
         document = {
             "tasks": self.tasks,
             "fractions": self.fractions,
@@ -125,7 +125,7 @@ class TruthTable:
         document = parse_document(text, str(path), FORMAT, (VERSION,), hint=HINT)
         tasks = tuple(document["tasks"])
         inside = subset_members(len(tasks))
-        losses = {name: _unpacked(arrays[name], inside) for name in ("val", "test", "early")}
+        losses = {name: _unpack(arrays[name], inside) for name in ("val", "test", "early")}
         named, predicted = (
             [name.removeprefix(kind) for name in arrays if name.startswith(kind)]
             for kind in ("affinity ", "predicted ")
@@ -137,7 +137,7 @@ class TruthTable:
             epochs=arrays["epochs"].astype(np.int64),
             affinities={name: arrays[f"affinity {name}"].astype(np.float64) for name in named},
             errors={name: arrays[f"stderr {name}"].astype(np.float64) for name in named},
-            predictions={name: _unpacked(arrays[f"predicted {name}"], inside) for name in predicted},
+            predictions={name: _unpack(arrays[f"predicted {name}"], inside) for name in predicted},
             costs=document["costs"],
             about=document["about"],
         )
@@ -153,11 +153,11 @@ def subset_members(tasks: int) -> NDArray[np.bool_]:
     return (np.arange(1, 2**tasks)[:, None] >> np.arange(tasks) & 1).astype(bool)
 
 
-def _packed(logs: Array) -> NDArray[np.int16]:
+def _pack(logs: Array) -> NDArray[np.int16]:
     return np.clip(np.round(logs / UNIT), -32_767, 32_767).astype(np.int16)
 
 
-def _unpacked(packed: NDArray[np.int16], inside: NDArray[np.bool_]) -> Array:
+def _unpack(packed: NDArray[np.int16], inside: NDArray[np.bool_]) -> Array:
     logs = np.full((*packed.shape[:-1], *inside.shape), np.nan)
     logs[..., inside] = packed * UNIT
     return logs

@@ -1,6 +1,6 @@
 """Ways of deciding which networks there should be."""
 
-from .auto import Auto as Auto
+from .auto import AutoMethod as AutoMethod
 from .auto import read_effort as read_effort
 from .hoa_optimal import Hoa as Hoa
 from .hoa_optimal import Optimal as Optimal

@@ -31,7 +31,7 @@ MOST_OVERHEAD = 0.1  # of the first training, for measuring
 FRACTIONS = (0.125, 0.25, 0.5)
 
 
-class Auto(Method):
+class AutoMethod(Method):
     """Trains a few networks that affinities and earlier results suggest, and recommends what validation confirms.
 
     Args:
@@ -66,7 +66,7 @@ class Auto(Method):
             return Decision.pooled({budget: Choice(everything(backend.tasks)) for budget in budgets}, seeds)
         self.begin(backend, seeds)
         together = backend.cost([backend.job(backend.tasks, seeds[0])])
-        affinity, extra = self._measured(backend, seeds[0], together)
+        affinity, extra = self._measure(backend, seeds[0], together)
         measuring = extra.steps / max(together.steps, 1)
         effort = read_effort(self.effort).in_trainings(together.seconds)
         hints, errors = (None, None) if affinity is None else (affinity.mean, affinity.stderr)
@@ -84,7 +84,7 @@ class Auto(Method):
         }
         return Decision.pooled(choices, seeds, dict.fromkeys(seeds, shared), affinity, about)
 
-    def _measured(self, backend: Backend, seed: int, together: Cost) -> tuple[Affinity | None, Cost]:
+    def _measure(self, backend: Backend, seed: int, together: Cost) -> tuple[Affinity | None, Cost]:
         """Returns the affinity of the first seed, and what measuring added to the cost of its training."""
         if not self.affinity:
             return None, Cost()

@@ -11,7 +11,7 @@ from typing import Any
 from tagalong.errors import InvalidInput
 from tagalong.plugins import Registry, unknown_name
 
-from .auto import Auto
+from .auto import AutoMethod
 from .hoa_optimal import Hoa, Optimal, Oracle
 from .method import RULES, Method, rule_problem
 from .mtl_stl import Combined, Mtl, Ruled, Stl, Wide
@@ -28,7 +28,7 @@ SHIPPED: dict[str, Factory] = {
     "hoa": Hoa,
     "optimal": Optimal,
     "oracle": Oracle,
-    "auto": Auto,
+    "auto": AutoMethod,
     **{rule: partial(Ruled, rule) for rule in RULES},
 }
 LARGER = re.compile(r"mtl-(wide|big)(\d+(?:\.\d+)?)")
@@ -85,18 +85,18 @@ def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = Non
     """
     given = {} if options is None else options
     if factory := _methods.get(name):
-        return _made(name, factory, given.get(name, {}))
+        return _make(name, factory, given.get(name, {}))
     if larger := LARGER.fullmatch(name):
-        return _made(name, partial(Wide, float(larger[2]), larger[1]), given.get(name, {}))
+        return _make(name, partial(Wide, float(larger[2]), larger[1]), given.get(name, {}))
     groups, plus, rule = name.rpartition("+")
     if plus and (factory := _methods.get(groups)):
-        return Combined(_made(groups, factory, {**given.get(groups, {}), **given.get(name, {})}), rule)
+        return Combined(_make(groups, factory, {**given.get(groups, {}), **given.get(name, {})}), rule)
     if not plus and rule_problem(name) is None:
-        return _made(name, partial(Ruled, name), given.get(name, {}))
+        return _make(name, partial(Ruled, name), given.get(name, {}))
     raise unknown_name("methods", "method", name, _known_names())
 
 
-def _made(name: str, factory: Factory, options: Mapping[str, Any]) -> Method:
+def _make(name: str, factory: Factory, options: Mapping[str, Any]) -> Method:
     parameters = inspect.signature(factory).parameters
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         unknown = [option for option in options if option not in parameters]
