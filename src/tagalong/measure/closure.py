@@ -48,18 +48,18 @@ class ReplayableClosure:
     """A closure that is run once and can be replayed; keeps the state of modules and generators before and after.
 
     Args:
-        closure: What to run.
-        models: Modules whose state is protected; found by watching if there are none.
-        replayer: Runs it again.
-        what: What error messages call it.
+        closure: The user's closure.
+        models: Modules whose state is protected; if there are none, the modules that the closure uses are found.
+        replayer: Runs the closure again.
+        what: The name of the closure in messages.
         graph: Whether its losses will be differentiated; if not, no activations are kept.
-        verify: Whether to find out what it writes.
+        verify: Whether to detect what it writes.
 
     Attributes:
-        what: What error messages call it.
-        returned: What the closure returned, untouched.
-        losses: The same, read.
-        written: Names of what the closure wrote and nothing puts back.
+        what: The name of the closure in messages.
+        returned: The return value of the closure, unchanged.
+        losses: The losses in it.
+        written: Names of what the closure wrote and what is not restored.
         lazy: Names of parameters that had no shape before.
         began: The sequence number of autograd's last node before the first run.
     """

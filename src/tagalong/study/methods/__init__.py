@@ -17,6 +17,6 @@ from .random_groups import Random as Random
 from .registry import make_method as make_method
 from .registry import method_names as method_names
 from .registry import register_method as register_method
+from .tag_cs import AffinityMethod as AffinityMethod
 from .tag_cs import Cs as Cs
-from .tag_cs import Measured as Measured
 from .tag_cs import Tag as Tag

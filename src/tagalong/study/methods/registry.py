@@ -1,4 +1,4 @@
-"""Methods by name: ours, those of users, and those of other packages."""
+"""Methods by name: built-in ones, those that users register, and those of other packages."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ LARGER = re.compile(r"mtl-(wide|big)(\d+(?:\.\d+)?)")
 
 
 def register_method(name: str, method: Factory) -> None:
-    """Makes a method known by its name.
+    """Registers a method under a name.
 
     Args:
-        name: what users write; without "+".
-        method: makes the method from the keyword options that users may give, usually the class itself. Other
-            packages can declare one in the entry point group "tagalong.methods" instead.
+        name: the name that users write; without "+".
+        method: makes the method from keyword options, usually the class itself. Other packages can declare one in the
+            entry point group "tagalong.methods" instead.
 
     Raises:
         InvalidInput: the name or the method cannot be used.
@@ -63,7 +63,7 @@ def register_method(name: str, method: Factory) -> None:
 
 
 def method_names() -> list[str]:
-    """The names of all methods, those of other packages included; combinations such as "tag+pcgrad" come on top."""
+    """Returns the names of all methods, including those of other packages, but not combinations like "tag+pcgrad"."""
     return _methods.names()
 
 
@@ -73,11 +73,11 @@ def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = Non
     Args:
         name: one of `method_names()`, a rule of `tagalong.learn`, a combination "method+rule", "mtl-wide2" (twice the
             channels) or "mtl-big2" (about twice the parameters).
-        options: by method name, what its factory takes.
+        options: the keyword options of each method, by its name.
 
     Raises:
         InvalidInput: no method has this name, or it does not take an option.
-        PluginError: the package that brings it is broken.
+        PluginError: the package that provides it is broken.
 
     Example:
         >>> make_method("tag", {"tag": {"every": 5}}).meter["every"], make_method("hoa+uw").rule
@@ -107,7 +107,7 @@ def _make(name: str, factory: Factory, options: Mapping[str, Any]) -> Method:
 
 
 def _known_names() -> list[str]:
-    """Names of methods, then examples of what else may be written, then combinations."""
+    """Returns the names of methods, then examples of other names, then combinations."""
     names = method_names()
     examples = ["tag+pcgrad", "mtl-wide2", "mtl-big2", "mgda"]
     return list(dict.fromkeys([*names, *examples, *(f"{name}+{rule}" for name in names for rule in RULES)]))
