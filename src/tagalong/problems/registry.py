@@ -29,7 +29,7 @@ def register_problem(name: str, problem: Callable[..., Problem] | ProblemSpec) -
 
     Args:
         name: what users write.
-        problem: a function that makes the problem from its options, or a `Known` of this name. Other packages can
+        problem: a function that makes the problem from its options, or a `ProblemSpec` of this name. Other packages can
             declare one in the entry point group "tagalong.problems" instead.
 
     Raises:
@@ -167,7 +167,7 @@ def _convert(name: str, made: Any) -> ProblemSpec:
             raise InvalidInput("", f"must have the name {name!r}", repr(made.name))
         return made
     if not callable(made):
-        raise InvalidInput("", "must be a function or a Known", type(made).__name__)
+        raise InvalidInput("", "must be a function or a ProblemSpec", type(made).__name__)
     return ProblemSpec(name, (inspect.getdoc(made) or name).split("\n")[0], function=made)
 
 
