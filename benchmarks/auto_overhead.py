@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tagalong.learn import Job, train
-from tagalong.study.methods.auto import METER, every
+from tagalong.study.methods.auto import METER, measuring_interval
 from truth_problems import PROBLEMS
 
 
@@ -31,13 +31,13 @@ def main() -> None:
         except (FileNotFoundError, ImportError, ValueError):
             continue
         n = len(problem.names)
-        settings = {**METER, "every": every(n)}
+        settings = {**METER, "every": measuring_interval(n)}
         found = [
             train(problem, Job(problem.names, seed), device=options.device, meter=settings).affinity
             for seed in range(options.repetitions)
         ]
         ratio = np.median([affinity.settings["overhead"] for affinity in found])
-        print(f"| {name} | {n} | {every(n)} steps | {len(found[0].steps)} | {ratio:.1%} |", flush=True)
+        print(f"| {name} | {n} | {measuring_interval(n)} steps | {len(found[0].steps)} | {ratio:.1%} |", flush=True)
 
 
 if __name__ == "__main__":

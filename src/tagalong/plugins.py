@@ -15,7 +15,7 @@ from functools import lru_cache
 from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
-from tagalong.errors import InvalidInput, closest
+from tagalong.errors import InvalidInput, did_you_mean
 
 Kind = Literal["commands", "problems", "methods", "estimators"]
 T = TypeVar("T")
@@ -176,11 +176,11 @@ class Registry(Generic[T]):
         separator: a character that joins names to combinations, so that no name may contain it.
 
     Example:
-        >>> colours: Registry[str] = Registry("methods", lambda name, made: str(made), {"red": "#f00"})
-        >>> colours.register("blue", "#00f")
-        >>> colours.names()[:2], colours.find("blue")
+        >>> colors: Registry[str] = Registry("methods", lambda name, made: str(made), {"red": "#f00"})
+        >>> colors.register("blue", "#00f")
+        >>> colors.names()[:2], colors.find("blue")
         (['red', 'blue'], '#00f')
-        >>> colours.find("bleu")
+        >>> colors.find("bleu")
         Traceback (most recent call last):
         tagalong.errors.InvalidInput: `name` must be a known method, found 'bleu'; did you mean 'blue'?
     """
@@ -271,7 +271,7 @@ def unknown_name(argument: str, noun: str, name: object, known: Iterable[str]) -
         >>> print(unknown_name("executor", "executor", "seriel", ["serial", "processes", "ray"]))
         `executor` must be a known executor, found 'seriel'; did you mean 'serial'?
     """
-    return InvalidInput(argument, f"must be a known {noun}", repr(name), closest(str(name), known))
+    return InvalidInput(argument, f"must be a known {noun}", repr(name), did_you_mean(str(name), known))
 
 
 def warn_once(message: str) -> None:

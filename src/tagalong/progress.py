@@ -33,10 +33,10 @@ class NoProgress:
 
 @runtime_checkable
 class StepProgress(Protocol):
-    """Receives updates about optimiser steps as well, so that a long training is seen to advance."""
+    """Receives updates about optimizer steps as well, so that a long training is seen to advance."""
 
     def steps(self, n: int) -> None:
-        """Counts `n` more optimiser steps."""
+        """Counts `n` more optimizer steps."""
 
 
 class ProgressReporter:

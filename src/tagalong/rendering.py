@@ -12,7 +12,7 @@ from unicodedata import category, east_asian_width
 
 VOID = frozenset({"br", "input", "meta", "hr"})  # elements without an end tag
 WORD = re.compile(r" *[^ ]+")
-SHORTEST = 8  # columns of a terminal that names and sentences keep where there is no room
+SHORTEST = 8  # minimum width of names and sentences on a narrow terminal
 
 Paint = Callable[[str, str], str]  # from a text and its style to what a terminal shows in that style
 
@@ -51,9 +51,9 @@ def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> lis
     """Breaks a text into lines, at spaces.
 
     Args:
-        text: what to break.
-        width: columns of a line.
-        hang: what lines after the first start with.
+        text: the text to break.
+        width: the number of columns of a line.
+        hang: the indentation of lines after the first.
         break_words: whether a word that is longer than a line is broken too.
 
     Example:
@@ -98,13 +98,13 @@ class Styled(str):
 
 
 class TextTable:
-    """A table in plain text. Every table that the library or a command shows is made here.
+    """A table in plain text, used for every table that the library or a command shows.
 
-    It is as wide as its cells need. Fitted to a width, names are shortened first, then other texts and the headings of
-    numbers are wrapped. Numbers are never shortened, so a table of many numbers can be wider than it should.
+    By default it is as wide as its cells need. To fit it to a width, names are shortened first, then other texts and
+    the headings of numbers are wrapped. Numbers are never shortened, so a table of many numbers can be too wide.
 
     Args:
-        headings: of the columns. If all of them are empty, there is no line of headings.
+        headings: the headings of the columns. If all of them are empty, there is no line of headings.
         numbers: headings of the columns that are right-aligned.
         names: headings of the columns that are shortened instead of wrapped.
         gap: the number of spaces between two columns.
@@ -148,8 +148,8 @@ class TextTable:
         """Returns the lines of the table.
 
         Args:
-            width: columns to fit into; None shortens nothing.
-            paint: shows a text in a style; None shows no styles.
+            width: the number of columns to fit into; None shortens nothing.
+            paint: applies a style to a text; None ignores styles.
         """
         widths = self._natural_widths() if width is None else self._fitted_widths(width)
         headings = [Styled(heading, "bold") for heading in self.headings]
@@ -228,7 +228,7 @@ def escape(content: object) -> Html:
 def tag(element: str, /, *children: object, **attributes: str | float | bool | None) -> Html:
     """Returns an element.
 
-    Attributes are written `class_` and `aria_label`. None and False leave an attribute out; True gives it no value.
+    Attributes are written `class_` and `aria_label`. None and False omit an attribute; True gives it no value.
 
     Example:
         >>> tag("th", "R&D", scope="col", class_="wide", hidden=True)
@@ -248,7 +248,7 @@ def _attribute(key: str, value: str | float | bool | None) -> str:
 
 
 def join(children: Iterable[object], separator: str = "") -> Html:
-    """Joins children, each escaped unless it is HTML; None is left out."""
+    """Joins children, each escaped unless it is HTML; skips None."""
     return Html(separator.join(escape(child) for child in children if child is not None))
 
 

@@ -1,4 +1,4 @@
-"""How well a network does on one task."""
+"""`Score`: the loss and error of a network on one task."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Score:
-    """How well a network does on one task, on some rows.
+    """The loss and error of a network on one task, on some rows.
 
     Attributes:
-        loss: mean over the rows with a label.
-        error: in the task's own measure; lower is better. NaN if unknown.
-        rows: the loss of every row, NaN where the label is missing; None if not kept. Ignored by comparisons.
+        loss: the mean loss over the rows with a label.
+        error: the error in the task's own measure; lower is better. NaN if unknown.
+        rows: the loss of every row, NaN if its label is missing; None if not kept. Ignored by comparisons.
     """
 
     loss: float

@@ -1,4 +1,4 @@
-"""Tables: the one reader of CSV text, Parquet files and DataFrames, and the same checks for all of them."""
+"""Tables: one reader with the same checks for CSV files, Parquet files and DataFrames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .errors import InvalidInput, is_installed, missing_package, raise_problems
 
-DELIMITERS = ("\t", ";", ",", "|")  # where two of them fit equally well, the earlier one is taken
+DELIMITERS = ("\t", ";", ",", "|")  # if two of them fit equally well, the first is used
 SAMPLE = 200_000  # characters that delimiters are tried on
 BLANK = " " + "".join(DELIMITERS)
 QUOTED_CELL = re.compile(r'(?:^|(?<=[\r\n,;\t|])) *"(?:[^"]|"")*"(?= *(?:[\r\n,;\t|]|\Z))')
@@ -32,11 +32,11 @@ EXPECTED = "must be a CSV or Parquet file"
 
 
 class TableError(InvalidInput):
-    """A file that should hold a table, scores, costs or groups does not."""
+    """A file does not contain the table, scores, costs or groups that it should."""
 
 
 class DataFrameLike(Protocol):
-    """A DataFrame of pandas, or of a package with the same habits: columns that are taken out by name."""
+    """A DataFrame of pandas, or of another package whose columns are selected by name."""
 
     @property
     def columns(self) -> Any:
@@ -62,13 +62,13 @@ class TableRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ParsedTable:
-    """A table whose cells are text, without the space around them; blank rows are left out.
+    """A table whose cells are text, without surrounding space and blank rows.
 
     Attributes:
         place: the file, as messages name it.
         header: the first row.
-        rows: all others. A row that is too short or too long is filled up or cut, and reported in `problems`.
-        decimal_comma: whether a comma may be a decimal point, since it separates no cells.
+        rows: all others. A row that is too short or too long is padded or cut, and reported in `problems`.
+        decimal_comma: whether a comma may be a decimal point, because it is not the delimiter.
         problems: repeated column names, rows of a wrong length, or no rows. Readers add what else they find, so that
             all problems of a file are reported at once.
     """
@@ -80,11 +80,11 @@ class ParsedTable:
     problems: list[InvalidInput]
 
     def at(self, row: TableRow, column: str | None = None) -> str:
-        """The place of a row, or of one of its cells."""
+        """Returns the place of a row, or of one of its cells, for messages."""
         return f"{self.place}, line {row.line}" + ("" if column is None else f", column {column!r}")
 
     def parse_number(self, cell: str) -> float:
-        """See `parse_number`; also reads decimal commas, in files where they are possible."""
+        """Parses a number, see `parse_number`; also with a decimal comma, if the file may have them."""
         try:
             return parse_number(cell)
         except ValueError:
@@ -99,9 +99,9 @@ class RawColumns:
 
     Attributes:
         place: the file, or the argument that holds the table, as messages name it.
-        columns: by name: text cells of a file, or whatever a DataFrame or a mapping holds.
-        rows: their number.
-        unnamed: how many columns without a name were left out, such as an index that was written to a file.
+        columns: the columns by name: text cells of a file, or the values of a DataFrame or a mapping.
+        rows: the number of rows.
+        unnamed: number of columns without a name that were dropped, such as an index that was written to a file.
         decimal_comma: see `ParsedTable`.
     """
 
@@ -120,7 +120,7 @@ def read_table(path: str | os.PathLike[str]) -> ParsedTable:
             mark) or Latin-1, perhaps compressed (gzip, or zip with one file); or a Parquet file.
 
     Raises:
-        TableError: there is no such file, or it holds no table.
+        TableError: the file does not exist, or does not contain a table.
 
     Example:
         >>> import tempfile
@@ -161,12 +161,12 @@ def read_columns(source: TableSource, argument: str = "data", keep_empty: bool =
     Args:
         source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list of mappings, one for
             each row.
-        argument: what to call a source in errors that is not a file.
+        argument: the name of the argument in messages, if the source is not a file.
         keep_empty: keep rows of a file whose cells are all empty, as long as they have the right number of cells.
 
     Raises:
-        TableError: there is no such file, or it holds no table; there are no rows, or columns of different lengths; a
-            column name is repeated.
+        TableError: the file does not exist, or does not contain a table; there are no rows, or columns of different
+            lengths; a column name is repeated.
     """
     if isinstance(source, (str, os.PathLike)):
         return _read_columns_of_file(Path(source), keep_empty)
@@ -244,7 +244,7 @@ def _row_problems(place: str, rows: Sequence[TableRow], width: int, delimiter: s
 
 
 def _parse(text: str, place: str) -> tuple[str, list[TableRow]]:
-    """The delimiter, and the rows as they are, blank ones included."""
+    """Returns the delimiter, and the rows as they are, including blank ones."""
     if not text.strip(BLANK + "\r\n"):
         raise TableError(place, "must hold a table", "only separators")
     delimiter = _find_delimiter(text)
@@ -267,7 +267,7 @@ def _iterate_rows(text: str, delimiter: str) -> Iterator[TableRow]:
 
 
 def _find_delimiter(text: str) -> str:
-    """The delimiter that cuts the header into the most names; one that cuts all rows alike is preferred."""
+    """Returns the delimiter that splits the header into the most names; prefers one that splits all rows alike."""
     lines = [line for line in re.split(r"[\r\n]+", QUOTED_CELL.sub("x", text[:SAMPLE])) if line.strip(BLANK)]
     complete = lines[:-1] if len(text) > SAMPLE and len(lines) > 1 else lines
 
@@ -286,7 +286,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     """Reads a text file in any encoding and compression that `read_table` knows; a Parquet file becomes CSV.
 
     Raises:
-        TableError: there is no such file, or it is empty or not a text.
+        TableError: the file does not exist, is empty, or is not a text file.
     """
     place, content = _name_place(path), _read_content(Path(path))
     if content.startswith(PARQUET):
@@ -296,13 +296,13 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def _name_place(path: str | os.PathLike[str]) -> str:
-    """What messages call a file; a name without a suffix would look like an argument."""
+    """Returns the name of a file for messages; without a suffix it would look like an argument."""
     name = os.fspath(path)
     return f"the file {name}" if name.isidentifier() else name
 
 
 def _read_content(path: Path) -> bytes:
-    """The bytes of a file, decompressed."""
+    """Reads the bytes of a file and decompresses them."""
     place = _name_place(path)
     if path.is_dir():
         raise TableError(place, "must be a file", "a folder", "give the name of a file in it")
@@ -343,7 +343,7 @@ def _decode(content: bytes, place: str) -> str:
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError:
-        # Latin-1 is what spreadsheets of western countries write; it decodes anything.
+        # Spreadsheets in western countries write Latin-1, which decodes anything.
         text = "\0" if encoding == "utf-16" else content.decode("latin-1")
     if "\0" in text:
         raise TableError(place, "is not a text file", hint="save the table as CSV, in UTF-8")
@@ -363,14 +363,14 @@ def _read_parquet(content: bytes, place: str) -> Any:
 
 
 def _with_index(frame: Any) -> Any:
-    """The index as the first column, as in a CSV file, unless it only counts the rows."""
+    """Returns a frame with its index as the first column, as in a CSV file, unless the index only counts the rows."""
     if type(frame.index).__name__ == "RangeIndex" and frame.index.name is None:
         return frame
     return frame.rename_axis(index=[name or "" for name in frame.index.names]).reset_index()
 
 
 def is_missing_word(cell: str) -> bool:
-    """Whether a cell is empty or says that its value is missing.
+    """Whether a cell is empty or holds a word for a missing value.
 
     Example:
         >>> is_missing_word(" N/A "), is_missing_word("none")
@@ -380,10 +380,10 @@ def is_missing_word(cell: str) -> bool:
 
 
 def parse_number(cell: str) -> float:
-    """Reads a number; NaN where the value is missing.
+    """Parses a number; NaN if the value is missing.
 
     Raises:
-        ValueError: the cell holds something else.
+        ValueError: the cell is not a number.
 
     Example:
         >>> parse_number("-2e-3"), parse_number("NA")

@@ -45,7 +45,7 @@ def show_versions(as_dict: bool = False) -> dict[str, str] | None:
 
 
 def _installed(package: str) -> str:
-    """The version of a package, from its metadata: importing it may take seconds."""
+    """Returns the version of a package from its metadata, since importing it may take seconds."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -53,7 +53,7 @@ def _installed(package: str) -> str:
 
 
 def _cuda() -> str:
-    """The version of CUDA that torch was built with, and the GPUs it finds."""
+    """Returns the version of CUDA that torch was built with, and the GPUs that it finds."""
     try:
         import torch
     except ImportError:

@@ -134,7 +134,7 @@ def _spread_erratum() -> Erratum:
     pearson = np.corrcoef([PARTNER[task][:2] for task in PARTNER], rowvar=False)[0, 1]
     return Erratum(
         "table of differences in affinity",
-        "normalised, without saying how",
+        "normalized, without saying how",
         f"the published differences divided by {factor:.1f}: {len(same)} of {len(SPREAD)} agree to the last digit",
         f"a8 has {spread['a8'] / spread['a3']:.2f} of the next smallest; Pearson of best and chosen partner "
         f"{pearson:.2f}, as printed",

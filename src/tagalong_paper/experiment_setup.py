@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tagalong.errors import InvalidInput, counted, raise_problems
+from tagalong.errors import InvalidInput, pluralize, raise_problems
 
 from .printed import TASK_NAMES
 
@@ -87,7 +87,7 @@ class ExperimentSetup:
         notes = [
             f"{self.problem.name}, {self.size}: {rows['train']} rows for training, {rows['val']} for validation, "
             f"{rows['test']} for test; seeds {', '.join(map(str, self.seeds))}; {recipe.optimizer}, learning rate "
-            f"{recipe.lr:g}, batches of {recipe.batch_size}, at most {counted(recipe.epochs, 'epoch')}",
+            f"{recipe.lr:g}, batches of {recipe.batch_size}, at most {pluralize(recipe.epochs, 'epoch')}",
             f"tasks: {names}",
         ]
         return [*notes, *self.problem.notes]

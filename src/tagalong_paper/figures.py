@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tagalong.report import BACKGROUND_COLOUR, TEXT_COLOUR, figure_heading, line_style, marker_style, plotly_text
+from tagalong.report import BACKGROUND_COLOR, TEXT_COLOR, figure_heading, line_style, marker_style, plotly_text
 
 from .theory import ETA, PANELS, THETA, Floats, Panel, after_steps, example_loss, gradients
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter
 
 Lines = Mapping[str, Sequence[float]]
-GRID_COLOUR, ZERO_COLOUR = "#eeeeee", "#999999"
+GRID_COLOR, ZERO_COLOR = "#eeeeee", "#999999"
 TICKS = [digit * 10.0**power for power in range(-2, 6) for digit in (1, 2, 5)]
 OVERLAP, SPACING = 0.03, 0.022  # in decades: points that would overlap, and how far apart they are drawn
 GRID_X, GRID_Y = (
@@ -53,8 +53,8 @@ def bars(
     made = []
     for place, (name, values) in enumerate(series.items()):
         error = {"type": "data", "array": list(errors[name])} if errors and name in errors else None
-        colour = line_style(place)["color"]
-        made.append(Bar(name=plotly_text(name), x=list(categories), y=list(values), marker_color=colour, error_y=error))
+        color = line_style(place)["color"]
+        made.append(Bar(name=plotly_text(name), x=list(categories), y=list(values), marker_color=color, error_y=error))
     axes = {"xaxis": {"type": "category"}, "yaxis": _axis(ylabel)}
     return Figure(made, _layout(title, note, barmode="group", **axes))
 
@@ -81,7 +81,7 @@ def lines(
         Scatter(name=plotly_text(name), x=list(x), y=list(y), mode="lines+markers", line=line_style(place))
         for place, (name, (x, y)) in enumerate(series.items())
     ]
-    axis: dict[str, object] = {"title": {"text": xlabel}, "gridcolor": GRID_COLOUR}
+    axis: dict[str, object] = {"title": {"text": xlabel}, "gridcolor": GRID_COLOR}
     if log_x:
         ticks = sorted({float(value) for x, _ in series.values() for value in x})
         axis |= {"type": "log", "tickvals": ticks, "ticktext": [f"{value:g}" for value in ticks]}
@@ -107,11 +107,11 @@ def scatter(
 def panels(
     shown: Mapping[str, Lines], order: Sequence[str], *, title: str, xlabel: str, ylabel: str, note: str = ""
 ) -> Figure:
-    """Draws panels of lines over x = 1, 2, …; a name has the same colour in all panels.
+    """Draws panels of lines over x = 1, 2, …; a name has the same color in all panels.
 
     Args:
         shown: by title of a panel, its lines by name.
-        order: the order of the names, which determines their colours and the order of the legend.
+        order: the order of the names, which determines their colors and the order of the legend.
         title: the title.
         xlabel: the label of the x-axis.
         ylabel: the label of the y-axis.
@@ -138,10 +138,10 @@ def panels(
             named.add(name)
     figure.update_layout(
         title=figure_heading(title, note), width=340 * len(shown) + 280, margin={"t": 130},
-        plot_bgcolor=BACKGROUND_COLOUR, font={"color": TEXT_COLOUR},
+        plot_bgcolor=BACKGROUND_COLOR, font={"color": TEXT_COLOR},
     )  # fmt: skip
-    figure.update_xaxes(title_text=xlabel, gridcolor=GRID_COLOUR)
-    figure.update_yaxes(gridcolor=GRID_COLOUR, zerolinecolor=ZERO_COLOUR)
+    figure.update_xaxes(title_text=xlabel, gridcolor=GRID_COLOR)
+    figure.update_yaxes(gridcolor=GRID_COLOR, zerolinecolor=ZERO_COLOR)
     figure.update_yaxes(title_text=ylabel, col=1)
     return figure
 
@@ -150,14 +150,14 @@ def _layout(title: str, note: str, **more: object) -> dict[str, object]:
     usual = {
         "title": figure_heading(title, note),
         "margin": {"t": 110},
-        "plot_bgcolor": BACKGROUND_COLOUR,
-        "font": {"color": TEXT_COLOUR},
+        "plot_bgcolor": BACKGROUND_COLOR,
+        "font": {"color": TEXT_COLOR},
     }
     return {**usual, **more}
 
 
 def _axis(title: str) -> dict[str, object]:
-    return {"title": {"text": title}, "gridcolor": GRID_COLOUR, "zerolinecolor": ZERO_COLOUR}
+    return {"title": {"text": title}, "gridcolor": GRID_COLOR, "zerolinecolor": ZERO_COLOR}
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Point:
     """A method with a budget, as a point of a figure.
 
     Attributes:
-        method: the method, which determines the colour.
+        method: the method, which determines the color.
         label: the text next to the point, such as the number of groups.
         cost: the x-coordinate.
         error: the y-coordinate.
@@ -207,8 +207,8 @@ def error_against_cost(points: Sequence[Point], *, title: str, cost: str, error:
                 error_y={"type": "data", "array": [point.stderr or 0.0 for point in mine], "thickness": 1},
             )
         )
-    xaxis = {"title": {"text": cost}, "type": "log", "tickvals": TICKS, "gridcolor": GRID_COLOUR}
-    return Figure(made, _layout(title, note, xaxis=xaxis, yaxis={"title": {"text": error}, "gridcolor": GRID_COLOUR}))
+    xaxis = {"title": {"text": cost}, "type": "log", "tickvals": TICKS, "gridcolor": GRID_COLOR}
+    return Figure(made, _layout(title, note, xaxis=xaxis, yaxis={"title": {"text": error}, "gridcolor": GRID_COLOR}))
 
 
 def side_by_side(costs: Sequence[float]) -> list[float]:
@@ -248,7 +248,7 @@ def counterexample() -> Figure:
         title=figure_heading(
             "A task with more affinity can be the worse partner", "L_a = ½(x₁² + 10·x₂²) from (−2, −1)"
         ),
-        width=1000, height=860, margin={"t": 120}, plot_bgcolor=BACKGROUND_COLOUR, font={"color": TEXT_COLOUR},
+        width=1000, height=860, margin={"t": 120}, plot_bgcolor=BACKGROUND_COLOR, font={"color": TEXT_COLOR},
     )  # fmt: skip
     return figure
 
@@ -269,14 +269,14 @@ def _arrows(panel: Panel, *, legend: bool) -> list[Scatter]:
     made = []
     for place, (name, vector) in enumerate(steps.items()):
         end, landed = np.array(THETA) - vector, np.array(THETA) - ETA * vector
-        colour = line_style(place + panel.combined)["color"]
+        color = line_style(place + panel.combined)["color"]
         made.append(
             Scatter(
                 name=name,
                 x=[THETA[0], landed[0], end[0]],
                 y=[THETA[1], landed[1], end[1]],
                 mode="lines+markers",
-                line={"color": colour, "width": 3},
+                line={"color": color, "width": 3},
                 marker={"symbol": ["circle", "x", "arrow"], "angleref": "previous", "size": [6, 8, 14]},
                 showlegend=legend or panel.letter == "b",
             )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 PAPER_COST = 3.216
 
 
-class Schedule(NamedTuple):
+class MeasuringSchedule(NamedTuple):
     """When to measure affinities.
 
     Training to measure ends with the window, as the printed numbers imply.
@@ -30,14 +30,14 @@ class Schedule(NamedTuple):
 
 
 SCHEDULES = {
-    **{f"every {n}": Schedule(n) for n in (1, 5, 10, 25, 50, 100)},
-    "first 25 %": Schedule(first=0.0, last=0.25),
-    "middle 25 %": Schedule(first=0.375, last=0.625),
-    "last 25 %": Schedule(first=0.75, last=1.0),
+    **{f"every {n}": MeasuringSchedule(n) for n in (1, 5, 10, 25, 50, 100)},
+    "first 25 %": MeasuringSchedule(first=0.0, last=0.25),
+    "middle 25 %": MeasuringSchedule(first=0.375, last=0.625),
+    "last 25 %": MeasuringSchedule(first=0.75, last=1.0),
 }
 
 
-def speed_up(schedule: Schedule, measurement: float) -> float:
+def speed_up(schedule: MeasuringSchedule, measurement: float) -> float:
     """Returns how many times cheaper a schedule is than measuring at every step.
 
     Args:
@@ -48,7 +48,7 @@ def speed_up(schedule: Schedule, measurement: float) -> float:
         >>> round(speed_up(SCHEDULES["every 10"], PAPER_COST), 2)
         3.19
     """
-    return Schedule().cost(measurement) / schedule.cost(measurement)
+    return MeasuringSchedule().cost(measurement) / schedule.cost(measurement)
 
 
 def cost_range(printed: Mapping[str, float]) -> tuple[float, float]:
@@ -63,7 +63,7 @@ def cost_range(printed: Mapping[str, float]) -> tuple[float, float]:
         (3.207, 3.226)
     """
 
-    def cost(schedule: Schedule, faster: float) -> float:
+    def cost(schedule: MeasuringSchedule, faster: float) -> float:
         share = (schedule.last - schedule.first) / schedule.every
         return (faster * schedule.last - 1) / (1 - faster * share)
 

@@ -195,7 +195,7 @@ def test_costs_may_be_given_by_the_number_of_tasks(tagalong: Terminal) -> None:
         ("mapping.json", json.dumps({"+".join(group): row for group, row in TABLE.items()})),
     ],
 )
-def test_results_of_groups_are_recognised(tagalong: Terminal, name: str, text: str) -> None:
+def test_results_of_groups_are_recognized(tagalong: Terminal, name: str, text: str) -> None:
     expected = select_groups(TABLE, 2)
     assert grouping_of(tagalong, write(name, text), "--budget", "2") == expected
     assert f"{name}: results of 7 groups of 3 tasks" in tagalong("group", name, "--budget", "2").out

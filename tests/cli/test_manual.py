@@ -140,8 +140,8 @@ def test_common_options_have_the_same_names_in_every_command(tagalong: Terminal)
 
 
 def test_choices_are_those_of_the_library() -> None:
-    assert [choice.value for choice in group_options.Solver] == list(SOLVERS)
-    assert [choice.value for choice in group_options.Average] == list(AVERAGES)
+    assert [choice.value for choice in group_options.SolverChoice] == list(SOLVERS)
+    assert [choice.value for choice in group_options.AverageChoice] == list(AVERAGES)
 
 
 def test_messages_name_every_argument_as_its_option() -> None:

@@ -120,7 +120,7 @@ def test_options_of_methods_recipe_and_tasks_are_passed_to_the_study(tagalong: T
         (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--set", "every=3"], "--set"),
         (["run", "table.csv", "--targets", "age,ill", "--ignore", "id,town", "--size", "full"], "--size"),
         (["run", "faces", "--targets", "a"], "--targets"),
-        (["run", "faces", "--with", "colour=1"], "colour"),
+        (["run", "faces", "--with", "color=1"], "color"),
         (["run", "faces", "--with", "recipe=1"], "--with cannot set what the command has an option for, found"),
         (["run", "faces", "--with", "seed=one"], "--with seed must be an integer, found 'one'"),
         (["run", "faces", "--device", "meta"], "--device must be available, found 'meta'"),

@@ -37,7 +37,7 @@ COMMANDS = [
     "paper theory",
 ]
 STYLE = re.compile(r"\x1b\[[\d;]*m")
-COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")
+COLOR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")
 
 
 class FakeTerminal(io.StringIO):
@@ -107,11 +107,11 @@ def test_output_that_is_not_on_a_terminal_has_no_control_characters(
     assert all(sign.isprintable() or sign == "\n" for sign in result.out + result.err)
 
 
-def test_no_color_means_no_colours(run_on_terminal: RunOnTerminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert COLOUR.search(run_on_terminal("--help"))
+def test_no_color_means_no_colors(run_on_terminal: RunOnTerminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert COLOR.search(run_on_terminal("--help"))
     monkeypatch.setenv("NO_COLOR", "1")
     for command in ("report one two", "paper selection", "group one/affinity.json --budget 2", "--help"):
-        assert not COLOUR.search(run_on_terminal(command))
+        assert not COLOR.search(run_on_terminal(command))
 
 
 def test_more_columns_are_shown_if_there_is_room(

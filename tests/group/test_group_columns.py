@@ -40,7 +40,7 @@ def problem_of(n: int, seed: int, *, singles: bool, largest: int, links: tuple[i
     objective=st.sampled_from(["max", "min"]),
 )
 @settings(max_examples=100, deadline=None)
-def test_column_generation_equals_the_dynamic_programme(
+def test_column_generation_equals_the_dynamic_program(
     matrix: Floats, data: st.DataObject, singles: bool, objective: str
 ) -> None:
     n = len(matrix)
@@ -67,7 +67,7 @@ def test_column_generation_equals_the_dynamic_programme(
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_problems_equal_the_dynamic_programme(seed: int) -> None:
+def test_random_problems_equal_the_dynamic_program(seed: int) -> None:
     n = 8 + seed % 3
     matrix = np.random.default_rng(seed).standard_normal((n, n))
     for budget in (2, 3, 5):
@@ -133,7 +133,7 @@ def test_structured_problems_too_large_for_the_table_are_solved_optimally(n: int
     assert grouping.certificate.bound(groups) == pytest.approx(grouping.value, abs=1e-6)
 
 
-def test_a_fractional_optimum_is_closed_by_the_integer_programme() -> None:
+def test_a_fractional_optimum_is_closed_by_the_integer_program() -> None:
     loose = 0
     for seed in range(8):
         matrix = np.round(np.random.default_rng(seed).standard_normal((8, 8)), 1)

@@ -28,7 +28,7 @@ def named(group: frozenset[int]) -> frozenset[str]:
 
 @given(matrix=matrices(), data=st.data(), singles=st.booleans(), objective=st.sampled_from(["max", "min"]))
 @settings(max_examples=150, deadline=None)
-def test_the_exact_programme_equals_enumeration(
+def test_the_exact_program_equals_enumeration(
     matrix: Floats, data: st.DataObject, singles: bool, objective: str
 ) -> None:
     n = len(matrix)

@@ -20,7 +20,7 @@ def names(n: int) -> list[str]:
 
 @pytest.mark.parametrize("n", [8, 10, 11, 12, 13, 14, 15])
 @pytest.mark.parametrize("singles", [False, True])
-def test_the_linear_programme_equals_the_dynamic_programme(n: int, singles: bool) -> None:
+def test_the_linear_program_equals_the_dynamic_program(n: int, singles: bool) -> None:
     matrix = random_matrix(n, n)
     for budget in (2, 4):
         options: Any = {"allow_single": singles, "max_size": n - 3 if budget > 2 else None}
@@ -31,8 +31,8 @@ def test_the_linear_programme_equals_the_dynamic_programme(n: int, singles: bool
         assert found.groups == exact.groups
 
 
-def test_the_linear_programme_proves_instances_with_a_fractional_optimum() -> None:
-    # Among these seeds some programmes are not tight: then the columns in doubt go to the integer programme.
+def test_the_linear_program_proves_instances_with_a_fractional_optimum() -> None:
+    # Among these seeds some programs are not tight: then the columns in doubt go to the integer program.
     loose = 0
     for seed in range(8):
         matrix = np.round(random_matrix(8, seed), 1)

@@ -91,7 +91,7 @@ def test_the_fewest_groups_also_win_with_costs() -> None:
     assert [group.cost for group in grouping.groups] == [2]
 
 
-def test_the_linear_programme_leaves_out_redundant_groups() -> None:
+def test_the_linear_program_leaves_out_redundant_groups() -> None:
     matrix = np.kron(np.eye(3), np.ones((2, 2)))
     for budget in (3, 4, 6):
         grouping = select_groups(matrix, budget, solver="lp")

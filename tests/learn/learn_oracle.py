@@ -1,4 +1,4 @@
-"""A plain training loop, row by row, with explicit optimisers: a reference for the trainer in float64."""
+"""A plain training loop, row by row, with explicit optimizers: a reference for the trainer in float64."""
 
 import copy
 import math

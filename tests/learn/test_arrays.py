@@ -37,7 +37,7 @@ def test_few_rows_of_integers_are_regression() -> None:
     assert Problem.from_arrays(np.eye(30), labels, ["count"]).task("count").kind == "regression"
 
 
-def test_inputs_and_regression_targets_are_standardised_with_train_rows_only(data) -> None:
+def test_inputs_and_regression_targets_are_standardized_with_train_rows_only(data) -> None:
     inputs, labels = data
     labels[5, 0] = np.nan
     train, val, test = np.arange(100), np.arange(100, 150), np.arange(150, 200)
@@ -357,7 +357,7 @@ def test_numbers_too_large_to_be_squared_raise_an_error(data) -> None:
     ]
     larger = Problem.from_arrays(inputs * 1e100, labels, ["a", "b", "c"])
     assert torch.allclose(larger.train.inputs, Problem.from_arrays(inputs, labels, ["a", "b", "c"]).train.inputs)
-    with pytest.raises(ValueError, match="`rows` must be near the rows learnt from, found 1e"):
+    with pytest.raises(ValueError, match="`rows` must be near the rows learned from, found 1e"):
         Problem.from_arrays(inputs, labels, ["a", "b", "c"]).table.inputs(np.full((1, 4), 1e100))
 
 

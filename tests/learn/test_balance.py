@@ -98,7 +98,7 @@ def test_uncertainty_weights_by_hand() -> None:
     expected = halves[0] * shared_gradient(network, losses["age"]) + halves[2] * shared_gradient(network, losses["ill"])
     balancer.backward(losses, None)
     torch.testing.assert_close(shared_grad(network), expected, rtol=1e-12, atol=1e-15)
-    own = [0.5 - halves[0] * values[0], 0.0, 0.5 - halves[2] * values[2]]  # without labels nothing is learnt
+    own = [0.5 - halves[0] * values[0], 0.0, 0.5 - halves[2] * values[2]]  # without labels nothing is learned
     torch.testing.assert_close(spread.grad, torch.tensor(own, dtype=torch.float64))
     given = [task.weight for task in problem.tasks]
     np.testing.assert_allclose(list(balancer.weights().values()), np.multiply(halves, given), rtol=1e-12)
@@ -106,18 +106,18 @@ def test_uncertainty_weights_by_hand() -> None:
 
 def test_weight_decay_is_not_applied_to_uncertainties() -> None:
     recipe = Recipe(weight_decay=0.3)
-    parameter, learnt = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
-    optimizer = recipe.make_optimizer([parameter], [learnt])
+    parameter, learned = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+    optimizer = recipe.make_optimizer([parameter], [learned])
     for group in optimizer.param_groups:
         group["params"][0].grad = torch.zeros(1)
     optimizer.step()
-    assert learnt.item() == 1
+    assert learned.item() == 1
     assert parameter.item() < 1
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1.5])
 def test_gradnorm_is_equation_2_by_autograd(alpha: float) -> None:
-    """The paper's algorithm with autograd through the norms, clipped and renormalised as TAG's code does."""
+    """The paper's algorithm with autograd through the norms, clipped and renormalized as TAG's code does."""
     problem, network, balancer = start(f"gradnorm:{alpha}")
     given = torch.tensor([task.weight for task in problem.tasks], dtype=torch.float64)
     kernel = network.encoder[3].weight

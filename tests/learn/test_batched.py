@@ -219,8 +219,8 @@ def test_layers_that_cannot_be_batched_are_trained_one_by_one_and_this_is_logged
 
 def test_invalid_jobs_raise_an_error_before_any_training() -> None:
     problem = make_problem(MLP_WITH_DROPOUT)
-    with pytest.raises(ValueError, match=r"(?s)several problems.*found 'colour'.*found none"):
-        train_many(problem, [Job(("size", "colour")), Job(())])
+    with pytest.raises(ValueError, match=r"(?s)several problems.*found 'color'.*found none"):
+        train_many(problem, [Job(("size", "color")), Job(())])
 
 
 def test_memory_of_a_network_grows_with_its_batch_and_its_weights() -> None:

@@ -67,7 +67,7 @@ def test_valid_data_raises_no_error() -> None:
         ),
         (
             {"test": split(30, age=lambda labels: labels * 1e20)},
-            "'age' must not exceed 1e+18 in absolute value (after standardising",
+            "'age' must not exceed 1e+18 in absolute value (after standardizing",
         ),
         (
             {"val": split(20, ill=lambda labels: labels / 0)},
@@ -76,7 +76,7 @@ def test_valid_data_raises_no_error() -> None:
         ({"val": split(20, ill=lambda labels: labels.long())}, "the target of 'ill' must be floating point"),
     ],
 )
-def test_data_that_cannot_be_learnt_from_raises_an_error(parts: dict[str, Split], message: str) -> None:
+def test_data_that_cannot_be_learned_from_raises_an_error(parts: dict[str, Split], message: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(message)):
         check_data(problem(**parts))
 

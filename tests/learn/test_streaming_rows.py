@@ -164,7 +164,7 @@ def test_the_fingerprint_depends_on_the_contents() -> None:
     assert read_problem(problem).only(["age"]).fingerprint != read_problem(problem).fingerprint
 
 
-def test_streamed_rows_can_be_pickled_checked_and_summarised() -> None:
+def test_streamed_rows_can_be_pickled_checked_and_summarized() -> None:
     problem = read_problem(small_problem())
     again = pickle.loads(pickle.dumps(problem.train))
     torch.testing.assert_close(again.batch(torch.arange(4)), problem.train.batch(torch.arange(4)), equal_nan=True)

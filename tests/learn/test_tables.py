@@ -278,7 +278,7 @@ def test_numbers_out_of_reach_are_refused() -> None:
     assert found == "`features`: column 'x' must be at most 1e+150 in size, found 1e+300"
     (found,) = refused({"x": x * 1e-310, "y": y}, targets=["y"])
     assert found == "`features` must vary in train, found one value in each of 'x'"
-    with pytest.raises(ValueError, match="column 'x' must be near the rows learnt from, found 1e\\+100"):
+    with pytest.raises(ValueError, match="column 'x' must be near the rows learned from, found 1e\\+100"):
         Problem.from_csv({"x": x, "y": y}, ["y"]).table.inputs({"x": [1.0, 1e100]})
 
 

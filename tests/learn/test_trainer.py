@@ -70,8 +70,8 @@ def test_training_epoch_by_epoch_equals_train() -> None:
     assert expected.state is not None
     assert same(dict(found.state), dict(expected.state))
     np.testing.assert_array_equal(found.curve, expected.curve)
-    with pytest.raises(ValueError, match="found 'colour'"):
-        Training(problem, Job(("colour",)))
+    with pytest.raises(ValueError, match="found 'color'"):
+        Training(problem, Job(("color",)))
 
 
 def test_a_batch_may_lack_all_labels_of_a_task() -> None:
@@ -280,7 +280,7 @@ def test_a_transformer_over_words_learns() -> None:
     np.testing.assert_array_equal(trained.curve, train(problem, Job(("many", "first"))).curve)
 
 
-def test_a_dense_task_and_a_single_label_are_learnt_together() -> None:
+def test_a_dense_task_and_a_single_label_are_learned_together() -> None:
     """Where is it bright, pixel by pixel (with unknown pixels), and is the image bright at all?"""
     draw = torch.Generator().manual_seed(0)
     images = torch.rand(40, 1, 6, 6, generator=draw)

@@ -1,4 +1,4 @@
-"""A slow, obvious implementation of the affinities: deep copies, the real optimiser, no tricks."""
+"""A slow, obvious implementation of the affinities: deep copies, the real optimizer, no tricks."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer, SparseAdam
 
-from tagalong.measure.step_rules import Piece
+from tagalong.measure.step_rules import ParameterSlice
 from tagalong.measure.steps import Steps
 
 SHAPES = ((3, 4), (4,), (), (2, 3, 2))
@@ -96,7 +96,7 @@ def look_ahead(steps: Steps, parameters: Sequence[nn.Parameter], gradients: Sequ
     """Returns the looked-ahead parameters, computed in place as the meter does, and restores the originals."""
     values, saved = [p.data for p in parameters], [p.data.clone() for p in parameters]
     given = [g.clone() for g in gradients]
-    steps.add(values, [Piece(i) for i in range(len(values))], gradients, saved)
+    steps.add(values, [ParameterSlice(i) for i in range(len(values))], gradients, saved)
     found = [v.clone() for v in values]
     assert all(torch.equal(a, b) for a, b in zip(given, gradients, strict=True)), "a gradient was written"
     for value, old in zip(values, saved, strict=True):
@@ -107,7 +107,7 @@ def look_ahead(steps: Steps, parameters: Sequence[nn.Parameter], gradients: Sequ
 def step_delta(steps: Steps, parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]) -> list[Tensor]:
     """Returns the step Δθ alone, added to zeros."""
     out, origin = [torch.zeros_like(p) for p in parameters], [p.detach().clone() for p in parameters]
-    steps.add(out, [Piece(i) for i in range(len(out))], gradients, origin)
+    steps.add(out, [ParameterSlice(i) for i in range(len(out))], gradients, origin)
     assert all(torch.equal(o, p) for o, p in zip(origin, parameters, strict=True)), "origin does not hold θ again"
     return out
 

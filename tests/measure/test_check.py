@@ -70,7 +70,7 @@ def test_check_reports_what_a_user_may_not_expect() -> None:
     assert "1 shared parameters are frozen" in text
     assert "no task of this batch touches `spare.weight`" in text
     assert "`embed.weight` is tied to head.weight, which moves with the shared step" in text
-    assert "no optimiser holds spare.weight, spare.bias" in text
+    assert "no optimizer has spare.weight, spare.bias" in text
     assert "no loss for c" in text
     assert "touched by one task only" not in text
 

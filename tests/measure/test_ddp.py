@@ -26,7 +26,7 @@ def measure_everything(rank: int, world: int) -> dict[str, Any]:
     found["unnamed"] = without_names(rank, world)
     found["sent"] = count_messages(rank, world)
     found["held out"] = held_out(rank, world)
-    found["synchronised"] = with_synchronised_norm(rank, world)
+    found["synchronized"] = with_synchronized_norm(rank, world)
     found["reset"] = after_a_reset(rank, world)
     return found
 
@@ -65,7 +65,7 @@ class SynchronisedNorm(nn.SyncBatchNorm):
         return (x - mean) / (square - mean.pow(2) + self.eps).sqrt() * self.weight + self.bias
 
 
-def with_synchronised_norm(rank: int, world: int) -> np.ndarray:
+def with_synchronized_norm(rank: int, world: int) -> np.ndarray:
     """Ranks communicate within every gradient, including ranks without a label of its task."""
     model, names = parallel.network(), ["lookahead", "gradient"]
     model.encoder[2] = SynchronisedNorm(6).double()
@@ -200,9 +200,9 @@ def test_held_out_losses_of_all_ranks_equal_those_of_one_process(ranks: list[dic
             np.testing.assert_allclose(found["held out"][name], expected, rtol=1e-6, atol=1e-12, err_msg=name)
 
 
-def test_norms_synchronised_over_ranks_equal_one_process(ranks: list[dict[str, Any]]) -> None:
+def test_norms_synchronized_over_ranks_equal_one_process(ranks: list[dict[str, Any]]) -> None:
     for found in ranks:
-        np.testing.assert_allclose(found["synchronised"], with_synchronised_norm(0, 1), rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(found["synchronized"], with_synchronized_norm(0, 1), rtol=1e-6, atol=1e-12)
 
 
 def count_messages(rank: int, world: int) -> dict[str, tuple[list[list[int]], int]]:

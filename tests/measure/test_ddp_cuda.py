@@ -15,14 +15,14 @@ from tagalong import AffinityMeter
 pytestmark = pytest.mark.cuda
 
 
-def measure_affinities(rank: int, world: int, synchronised: bool) -> dict[str, Any]:
+def measure_affinities(rank: int, world: int, synchronized: bool) -> dict[str, Any]:
     """Returns affinities with BatchNorm in the encoder, and the final states with and without a meter."""
     device = rank % torch.cuda.device_count()
     found: dict[str, Any] = {}
     for metered in (False, True):
         inner = parallel.network()
         inner.encoder[2] = nn.BatchNorm1d(6).double()
-        if synchronised and world > 1:
+        if synchronized and world > 1:
             inner = nn.SyncBatchNorm.convert_sync_batchnorm(inner)
         inner = inner.to(device)
         model = inner if world == 1 else parallel.wrap(inner, device_ids=[device])
@@ -52,8 +52,8 @@ def backend() -> str:
     return "nccl" if torch.cuda.device_count() > 1 else "gloo"  # nccl does not support two ranks on one GPU
 
 
-def test_synchronised_batchnorm_equals_one_process_on_the_full_batch(tmp_path: Path) -> None:
-    expected = measure_affinities(0, 1, synchronised=True)["affinity"]
+def test_synchronized_batchnorm_equals_one_process_on_the_full_batch(tmp_path: Path) -> None:
+    expected = measure_affinities(0, 1, synchronized=True)["affinity"]
     for found in on_ranks(2, tmp_path, measure_affinities, 2, True, backend=backend()):
         np.testing.assert_allclose(found["affinity"], expected, rtol=1e-6, atol=1e-10)
         assert_no_trace(found)
@@ -69,6 +69,6 @@ def test_plain_batchnorm_gives_the_same_on_all_ranks_and_leaves_no_trace(tmp_pat
 def test_one_rank_of_nccl_is_one_process(tmp_path: Path) -> None:
     (found,) = on_ranks(1, tmp_path, measure_affinities, 1, False, backend="nccl")
     np.testing.assert_allclose(
-        found["affinity"], measure_affinities(0, 1, synchronised=False)["affinity"], rtol=1e-9, atol=1e-12
+        found["affinity"], measure_affinities(0, 1, synchronized=False)["affinity"], rtol=1e-9, atol=1e-12
     )
     assert_no_trace(found)

@@ -106,5 +106,5 @@ def test_weights_buffers_and_random_state_of_every_rank_are_those_without_a_mete
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_second_call_was_measured(ranks: list[dict[str, Any]], way: str) -> None:
-    # A static graph is learnt in the first two steps, so its first measurement comes at the third.
+    # A static graph is learned in the first two steps, so its first measurement comes at the third.
     assert [found[way][2] for found in ranks] == [3 + (way != "static")] * 2

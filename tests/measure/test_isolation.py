@@ -77,7 +77,7 @@ def test_weights_written_through_data_are_rejected(how: str) -> None:
     model, closure = regression()
     weight = model.heads["a"].weight
 
-    def normalising() -> dict[str, Tensor]:
+    def normalizing() -> dict[str, Tensor]:
         if how == "copy":
             weight.data.copy_(weight.data * 0.9)
         else:
@@ -85,7 +85,7 @@ def test_weights_written_through_data_are_rejected(how: str) -> None:
         return closure()
 
     with pytest.raises(ClosureError, match=r"writes .*weight, which is not undone"):
-        AffinityMeter(model.encoder, lr=0.1, model=model)(normalising)
+        AffinityMeter(model.encoder, lr=0.1, model=model)(normalizing)
 
 
 def test_the_meter_warns_about_parameters_outside_the_given_model() -> None:

@@ -158,7 +158,7 @@ def test_a_scaler_changes_no_affinity(estimator: str) -> None:
     plain = measured(model, closure, estimator=estimator).affinity().mean
     scaled = measured(model, closure, estimator=estimator, scaler=scaler).affinity().mean
     np.testing.assert_allclose(scaled, plain, rtol=1e-4, atol=1e-7)
-    assert scaler._scale is None  # the meter has not initialised it
+    assert scaler._scale is None  # the meter has not initialized it
 
 
 def test_gradients_that_overflow_skip_the_measurement_and_are_counted() -> None:
@@ -207,7 +207,7 @@ def test_bfloat16_parameters_are_measured() -> None:
         assert np.isfinite(meter.affinity(name).mean).all()
 
 
-def test_a_shared_parameter_without_optimiser_does_not_move() -> None:
+def test_a_shared_parameter_without_optimizer_does_not_move() -> None:
     model, closure = regression()
     first, last = model.encoder[0], model.encoder[3]
     optimizer = torch.optim.SGD(last.parameters(), lr=0.1)

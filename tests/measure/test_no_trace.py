@@ -378,7 +378,7 @@ def test_meter_without_a_graph_is_rejected_and_leaves_no_trace(context: Callable
     assert_same(trace_of(network.model, optimizer), trace_of(twin.model, other))
 
 
-class Normalised(nn.Module):
+class Normalized(nn.Module):
     """Writes its weight in every forward pass, as losses on the sphere do."""
 
     def __init__(self) -> None:
@@ -421,7 +421,7 @@ def adversarial() -> Network:
 
 
 WRITING: dict[str, tuple[Callable[[], Network], str]] = {
-    "parameter": (lambda: hard_sharing(Normalised()), "linear.weight"),
+    "parameter": (lambda: hard_sharing(Normalized()), "linear.weight"),
     "plain tensor": (lambda: hard_sharing(WritesUnregisteredTensor()), "count"),
     "gradient": (adversarial, "weight.grad"),
 }

@@ -81,7 +81,7 @@ def situations(draw: st.DrawFn) -> Situation:
         x = torch.randn(rows, inputs, dtype=torch.float64)
         return x, {t: torch.randn(rows, 1, dtype=torch.float64) for t in tasks}
 
-    for _ in range(draw(st.integers(0, 3))):  # the optimiser's state, not only its first step
+    for _ in range(draw(st.integers(0, 3))):  # the optimizer's state, not only its first step
         torch.stack(list(losses_on(*batch(), {})(model).values())).sum().backward()  # type: ignore[arg-type]
         optimizer.step()
         optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""The fast and the generic step against the true optimiser, for every dense optimiser that torch ships."""
+"""The fast and the generic step against the true optimizer, for every dense optimizer that torch ships."""
 
 import inspect
 from collections.abc import Sequence

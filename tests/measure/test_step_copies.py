@@ -11,7 +11,7 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import OneCycleLR, StepLR
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from tagalong.measure.step_rules import Piece
+from tagalong.measure.step_rules import ParameterSlice
 from tagalong.measure.steps import Steps, optimizer_steps
 
 
@@ -40,7 +40,7 @@ class ClippedDescent(Optimizer):
 
 
 class Wrapper(Optimizer):
-    """Shares groups and state with the optimiser inside."""
+    """Shares groups and state with the optimizer inside."""
 
     def __init__(self, inner: Optimizer) -> None:
         self.inner = inner
@@ -138,7 +138,7 @@ def test_scheduled_optimizer_steps_with_the_current_rate(kind: type[Optimizer], 
 
 
 def test_steps_do_not_count_as_steps_for_a_scheduler() -> None:
-    """A scheduler warns when it moves before the optimiser has; a looked-ahead step must not silence it."""
+    """A scheduler warns when it moves before the optimizer has; a looked-ahead step must not silence it."""
     parameters = parameters_for(SGD, torch.float64)
     optimizer = SGD(parameters, lr=0.1, momentum=0.9)
     scheduler = OneCycleLR(optimizer, max_lr=0.1, total_steps=4)
@@ -171,13 +171,13 @@ def test_step_hooks_do_not_fire(make: Any) -> None:
 
 
 def test_interrupted_step_can_be_undone() -> None:
-    """The copy from which the meter restores must not be what the optimiser was moving."""
+    """The copy from which the meter restores must not be what the optimizer was moving."""
     parameters = parameters_for(SGD, torch.float64)
     optimizer = InterruptedOptimizer(parameters, lr=0.1)
     saved = [p.detach().clone() for p in parameters]
     origin = [s.clone() for s in saved]
     steps: Steps = optimizer_steps(parameters, [optimizer])
-    pieces = [Piece(i) for i in range(len(parameters))]
+    pieces = [ParameterSlice(i) for i in range(len(parameters))]
     with pytest.raises(KeyboardInterrupt):
         steps.add([p.data for p in parameters], pieces, random_like(parameters), origin)
     assert_identical(origin, saved)

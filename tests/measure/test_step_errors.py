@@ -61,7 +61,7 @@ def test_parameter_in_two_optimizers_is_rejected() -> None:
     encoder = nn.Linear(3, 2)
     optimizers = [SGD(encoder.parameters(), lr=0.1), Adam([encoder.weight])]
     with pytest.raises(
-        ValueError, match="`optimizer` is ambiguous: 1 shared parameters are held by more than one optimiser"
+        ValueError, match="`optimizer` is ambiguous: 1 shared parameters are held by more than one optimizer"
     ):
         AffinityMeter(encoder, optimizers)
 

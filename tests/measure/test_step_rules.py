@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from tagalong.measure import step_rules
-from tagalong.measure.step_rules import Piece, split
+from tagalong.measure.step_rules import ParameterSlice, split
 from tagalong.measure.steps import optimizer_steps, sgd_steps
 
 Maker = Callable[[list[nn.Parameter]], Optimizer]
@@ -127,7 +127,7 @@ def test_generic_step_of_some_tensors_is_that_of_all() -> None:
     out = [torch.zeros_like(p) for p in parameters]
     for part in ([2, 0], [3], [1]):
         origin = [parameters[i].detach().clone() for i in part]
-        steps.add([out[i] for i in part], [Piece(i) for i in part], [gradients[i] for i in part], origin)
+        steps.add([out[i] for i in part], [ParameterSlice(i) for i in part], [gradients[i] for i in part], origin)
     assert_close(out, step_delta(steps, parameters, gradients))
 
 

@@ -29,10 +29,10 @@ def view_arrays(seed: int, pixels: int = 256) -> dict[str, np.ndarray]:
     edge = box ^ np.roll(box, 2, 0) | box ^ np.roll(box, 2, 1)
     classes = np.where(box, 2 + seed % 16, 1).astype(np.uint8)
     classes[-pixels // 8 :] = 0
-    colour = np.stack([160 * across, 160 * down, 80 + 120 * box], -1)
+    color = np.stack([160 * across, 160 * down, 80 + 120 * box], -1)
     towards = np.stack([127 + 100 * across - 60 * box, 90 + 60 * down, np.full_like(down, 220)], -1)
     return {
-        "rgb": colour.astype(np.uint8),
+        "rgb": color.astype(np.uint8),
         "segment_semantic": classes,
         "depth_zbuffer": depth,
         "normal": towards.astype(np.uint8),

@@ -75,13 +75,13 @@ def test_archive_and_folder_give_the_same_problem(tmp_path: Path, full: Problem,
     assert torch.equal(archived.test.inputs, full.test.inputs)
 
 
-def test_a_grey_image_is_read_as_colours() -> None:
+def test_a_gray_image_is_read_as_colors() -> None:
     file = io.BytesIO()
     Image.new("L", (WIDE, HIGH), 100).save(file, "JPEG")
     assert set(decode(file.getvalue(), 16)) == {100}
 
 
-def test_any_attributes_can_be_learnt(data: Path, full: Problem) -> None:
+def test_any_attributes_can_be_learned(data: Path, full: Problem) -> None:
     assert celeba(data, attributes=["Young", "Goatee"]).names == ("Young", "Goatee")
     assert celeba(data, attributes="Young, Goatee").names == ("Young", "Goatee")
     assert celeba(data, attributes=FORTY).names == tuple(FORTY)

@@ -162,7 +162,7 @@ def test_the_message_of_an_interrupted_decoding_says_what_is_kept(decoded_data: 
                 raise KeyboardInterrupt
 
     cache = tmp_path / "cache"
-    with pytest.raises(KeyboardInterrupt, match=r"decoded images are kept in .*cache, the same command goes on"):
+    with pytest.raises(KeyboardInterrupt, match=r"decoded images are kept in .*cache, run the same command"):
         celeba(decoded_data, cache=cache, pixels=PIXELS, progress=StoppedProgress())
     assert only_file(cache, ".done").read_text()
     celeba(decoded_data, cache=cache, pixels=PIXELS)
@@ -309,7 +309,7 @@ def test_a_full_disk_is_noticed_before_decoding(data: Path, monkeypatch: pytest.
 def test_a_decoder_that_dies_is_reported(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = r"decoded images are kept in .*tagalong-cache, the same command goes on from there"
+    kept = r"decoded images are kept in .*tagalong-cache, run the same command to continue"
     lines = ["import os, signal", "def decode_piece(*arguments):", "    os.kill(os.getpid(), signal.SIGKILL)"]
     (tmp_path / "dying_decoder.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)

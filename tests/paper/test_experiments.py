@@ -184,7 +184,7 @@ def test_a_sparser_schedule_is_what_a_meter_with_it_measures(setup: ExperimentSe
         job = backend.job(setup.chosen.names, 0)
     metered = train(setup.chosen, job, meter={"estimator": "lookahead", "update": "sgd", "every": 5}).affinity
     assert metered is not None
-    read = frequency.scheduled(full, SCHEDULES["every 5"])
+    read = frequency.apply_schedule(full, SCHEDULES["every 5"])
     assert read.steps.tolist() == metered.steps.tolist()
     np.testing.assert_array_equal(read.history, metered.history)
 
@@ -193,7 +193,7 @@ def test_windows_are_quarters_of_the_training(setup: ExperimentSetup) -> None:
     with setup.open_backend() as backend:
         full = measure_every_step(backend, [0])[0]
     steps = len(full.steps)
-    parts = {name: frequency.scheduled(full, SCHEDULES[name]).steps for name in SCHEDULES if "%" in name}
+    parts = {name: frequency.apply_schedule(full, SCHEDULES[name]).steps for name in SCHEDULES if "%" in name}
     assert parts["first 25 %"].tolist() == list(range(round(steps / 4)))
     assert parts["last 25 %"][-1] == steps - 1
     assert parts["middle 25 %"][0] == round(0.375 * steps)
@@ -208,14 +208,14 @@ def test_measuring_every_step_has_correlation_and_speed_up_one(report: Reports) 
     assert frequency._measurement_cost({"every 1": 3.0, "never": 1.0}) == 2
 
 
-def test_speed_ups_are_timed_except_for_windows_and_modelled_for_all(report: Reports) -> None:
+def test_speed_ups_are_timed_except_for_windows_and_modeled_for_all(report: Reports) -> None:
     found = report("frequency")
     timed = found.tables[0].column("speed-up")
     assert [cell is None for cell in timed] == ["%" in name for name in SCHEDULES]
     cost = found.numbers["measurement_in_plain_steps"]
-    modelled = means(found, "Quality and speed", "model")
-    assert modelled == pytest.approx([speed_up(schedule, cost) for schedule in SCHEDULES.values()])
-    assert [cell.mean for cell in timed[1:6] if isinstance(cell, Value)] != pytest.approx(modelled[1:6], rel=1e-12)
+    modeled = means(found, "Quality and speed", "model")
+    assert modeled == pytest.approx([speed_up(schedule, cost) for schedule in SCHEDULES.values()])
+    assert [cell.mean for cell in timed[1:6] if isinstance(cell, Value)] != pytest.approx(modeled[1:6], rel=1e-12)
 
 
 def test_only_columns_headed_printed_hold_numbers_of_the_paper(

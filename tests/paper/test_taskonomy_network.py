@@ -62,7 +62,7 @@ def test_wider_encoders_have_the_same_output_channels() -> None:
     assert double == encoder_size(1456, (64, 128, 256, 512))
 
 
-def test_convolutions_are_initialised_as_published() -> None:
+def test_convolutions_are_initialized_as_published() -> None:
     torch.manual_seed(0)
     encoder = Xception()()
     kernels = [part for part in encoder.modules() if isinstance(part, nn.Conv2d) and part.weight.numel() > 5000]

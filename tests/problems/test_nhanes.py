@@ -42,7 +42,7 @@ def test_tasks_and_size_can_be_chosen(survey) -> None:
     problem = nhanes(tasks=("lead", "systolic"), size="full", data=survey)
     assert problem.names == ("lead", "systolic")
     assert problem.encoder.hidden == (64, 64)
-    assert "hba1c and metals are learnt as natural logarithms" in problem.notes
+    assert "hba1c and metals are learned as natural logarithms" in problem.notes
     with pytest.raises(ValueError, match="`tasks` must be targets of nhanes, found 'gold'; there are systolic"):
         nhanes(tasks=["gold"], data=survey)
     with pytest.raises(ValueError, match="`size` must be 'small' or 'full', found 'huge'"):

@@ -47,11 +47,11 @@ def test_pairs_within_noise_are_paler_and_marked() -> None:
     assert (noisy.zmin, noisy.zmax) == (found["sure"].zmin, found["sure"].zmax)
 
 
-def test_colours_are_centred_and_ignore_self_affinity() -> None:
+def test_colors_are_centred_and_ignore_self_affinity() -> None:
     found = layers(affinity_heatmap(example()))
     assert (found["sure"].zmin, found["sure"].zmax) == (-4.0, 4.0)
     assert np.argwhere(np.isfinite(found["self-affinity"].z)).tolist() == [[0, 0], [1, 1], [2, 2]]
-    assert len({colour for _, colour in found["self-affinity"].colorscale}) == 1
+    assert len({color for _, color in found["self-affinity"].colorscale}) == 1
 
 
 def test_hovering_shows_error_and_count() -> None:

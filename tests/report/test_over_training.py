@@ -58,11 +58,11 @@ def test_a_window_longer_than_the_history_takes_all_of_it() -> None:
     assert line.y == pytest.approx((affinity.mean[0, 1],))
 
 
-def test_a_source_has_one_colour_and_one_legend_entry() -> None:
+def test_a_source_has_one_color_and_one_legend_entry() -> None:
     drawn = lines(affinity_over_training(example()))
-    colours = {name: {line.line.color for line in drawn if line.name == name} for name in TASKS}
-    assert all(len(found) == 1 for found in colours.values())
-    assert len(set.union(*colours.values())) == 3
+    colors = {name: {line.line.color for line in drawn if line.name == name} for name in TASKS}
+    assert all(len(found) == 1 for found in colors.values())
+    assert len(set.union(*colors.values())) == 3
     assert sorted(line.name for line in drawn if line.showlegend) == TASKS
 
 
@@ -73,7 +73,7 @@ def test_six_panels_unless_asked_for_more() -> None:
     assert len(panels(affinity_over_training(affinity, onto=affinity.tasks))) == 8
 
 
-def test_of_many_sources_only_the_highest_are_coloured() -> None:
+def test_of_many_sources_only_the_highest_are_colored() -> None:
     figure = affinity_over_training(example(20, [f"t{i}" for i in range(16)]), onto="t0")
     assert len(lines(figure)) == 15
     assert len(bands(figure)) == 10

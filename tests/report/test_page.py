@@ -36,7 +36,7 @@ def test_the_page_has_all_sections(hostile_page: Path) -> None:
     for words in (
         "Grouping is worth it", "Use three networks", "tagalong run table.csv --targets &#x27;a b,c&#x27;",
         "tagalong report ", "optimizer adamw", "seeds 0 1 2", "torch 2.13.0", "693 (1% missing)", "drawn at random",
-        "not similarity of tasks, nor cause and effect", "gender: is_male", "optimiser steps",
+        "not similarity of tasks, nor cause and effect", "gender: is_male", "optimizer steps",
     ):  # fmt: skip
         assert words in text, words
 
@@ -166,7 +166,7 @@ def test_missing_values_of_networks_trained_elsewhere_are_left_out(tmp_path: Pat
     Results(records, problem=made.problem).save(tmp_path / "results.json")
     text = write_report(tmp_path).read_text(encoding="utf-8").partition("<script")[0]
     assert 'id="cost"' not in text
-    assert "Costs are optimiser steps" not in text
+    assert "Costs are optimizer steps" not in text
     assert "Costs are not known" in text
     assert "test error" not in text
     assert re.search(r'<th scope="col">test loss</th>.*?<td>\d\.\d+</td>', text)

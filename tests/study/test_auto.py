@@ -12,7 +12,7 @@ from tagalong.learn import Job, Problem, Recipe, Task, train, train_many
 from tagalong.study import Chunk, NetworkResult, Score, SearchLog, Store, Study
 from tagalong.study.executors import Advance, Serial
 from tagalong.study.keys import Keys
-from tagalong.study.methods import Auto
+from tagalong.study.methods import AutoMethod
 from tagalong.study.search import mean_half_loss
 
 
@@ -56,8 +56,8 @@ def test_the_lesson_of_a_training_is_its_change_relative_to_one_network() -> Non
         {"spent": 3.1, "best": {"2": -0.1}, "trained": [one("a", a=0.5), one("b", b=8.0)]},
     ]
     log = {"measuring": 0.1, "steps": steps, "chosen": {"2": {}}}
-    assert [lesson.change for lesson in SearchLog(log).lessons] == [None, pytest.approx(-0.5), pytest.approx(1.0)]
-    assert [lesson.spent for lesson in SearchLog(log).lessons] == pytest.approx([1.1, 2.1, 3.1])
+    assert [lesson.change for lesson in SearchLog(log).trainings] == [None, pytest.approx(-0.5), pytest.approx(1.0)]
+    assert [lesson.spent for lesson in SearchLog(log).trainings] == pytest.approx([1.1, 2.1, 3.1])
     assert SearchLog(log).curve == {2: [(1.1, 0.0), (3.1, -0.1)]}
 
 
@@ -114,10 +114,10 @@ def test_an_effort_given_as_a_time_is_converted_to_trainings(problem: Problem, t
 
 
 def test_the_measured_share_of_the_first_training_is_a_tenth_for_nine_tasks() -> None:
-    from tagalong.study.methods.auto import every
+    from tagalong.study.methods.auto import measuring_interval
 
-    assert 2 * 9 / 3 / every(9) <= 0.1
-    assert Auto().order > 0
+    assert 2 * 9 / 3 / measuring_interval(9) <= 0.1
+    assert AutoMethod().order > 0
 
 
 def test_an_early_look_is_the_start_of_the_whole_training(problem: Problem) -> None:

@@ -73,7 +73,7 @@ def comparable(results: Results) -> Results:
     records = [
         replace(record, latency=None, networks=(), deciding=_without_times(record)) for record in results.records
     ]
-    return Results(records, problem=ProblemInfo.named(results.problem.tasks), noise=results.noise)
+    return Results(records, problem=ProblemInfo.from_tasks(results.problem.tasks), noise=results.noise)
 
 
 def _without_times(record: Record) -> Cost:

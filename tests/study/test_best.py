@@ -220,7 +220,7 @@ def test_a_network_that_cannot_be_exported_leaves_weights_and_a_note(tmp_path: P
     trained = train(problem, Job(("age",)))
     notes = Best.build(problem, [group], [trained.state or {}], 0).export(tmp_path)
     assert len(notes) == 1
-    assert notes[0].startswith("network 1 (age): torch.export could not take it")
+    assert notes[0].startswith("network 1 (age): torch.export failed")
     assert (tmp_path / "network-1.pt").exists()
     assert not (tmp_path / "network-1.pt2").exists()
 
@@ -250,7 +250,7 @@ def records(val: list[float]) -> list[Record]:
 
 
 def test_the_best_seed_on_validation_is_recommended() -> None:
-    assert recommended_record(Results(records([1.0, 0.5, 2.0]), problem=ProblemInfo.named(["a", "b"]))).seed == 1
+    assert recommended_record(Results(records([1.0, 0.5, 2.0]), problem=ProblemInfo.from_tasks(["a", "b"]))).seed == 1
 
 
 def test_the_recommended_networks_are_kept(problem: Problem, tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_damaged_folder_is_an_error(best: Best, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("norm", ["weight_norm", "spectral_norm"])
-def test_parametrised_layers_can_be_kept(tmp_path: Path, norm: str) -> None:
+def test_parametrized_layers_can_be_kept(tmp_path: Path, norm: str) -> None:
     problem = make_problem()
     normed = getattr(nn.utils.parametrizations, norm)
     problem = replace(

@@ -70,7 +70,7 @@ def test_diverged_networks_are_stored_as_diverged_and_not_trained_again(
             assert {math.isnan(outcome.loss) for outcome in row.test.values()} == {row.diverged}
             assert (store.weights(row.key) is None) == row.diverged, job
         assert backend.cost(jobs).networks == len(jobs) == store.spent().networks
-        assert store.bare([row.key for row in rows.values()]) == []
+        assert store.pruned([row.key for row in rows.values()]) == []
     said = "all subsets: wild with seed 0; a, wild with seed 0; b, wild with seed 0; a, b, wild with seed 0 diverged"
     assert [record.message for record in caplog.records if "diverged" in record.message] == [
         f"{said}, which counts as worse than any other result"
@@ -90,7 +90,7 @@ def test_dropped_weights_are_restored_even_if_others_of_the_batch_diverged(tmp_p
         key = rows[Job(("a", "b"))].key
         before = store.weights(key)
         store.prune()
-        assert store.bare([row.key for row in rows.values()])
+        assert store.pruned([row.key for row in rows.values()])
         for name, tensor in backend.weights(key).items():
             assert torch.equal(tensor, before[name]), name
 
@@ -131,7 +131,7 @@ def test_the_page_of_a_run_reports_what_diverged(tmp_path: Path) -> None:
     assert "Diverged: with at least one seed, a network had no finite validation loss" in table
     cell = '<td data-sort="">diverged</td>'
     assert cell in table
-    tried = [one for one in results.search_log.lessons if one.diverged]
+    tried = [one for one in results.search_log.trainings if one.diverged]
     assert taught.count("<td>diverged</td>") == len(tried) > 0
     assert "NaN" not in page.partition("<script")[0]
 

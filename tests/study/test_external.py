@@ -103,7 +103,7 @@ def test_the_verdict_is_the_one_a_study_gives_on_the_same_numbers() -> None:
         parts = [rows_of(tuple(sorted(group.trains)), record.seed, "test") for group in record.groups]
         return {task: values for part in parts for task, values in part.items()}
 
-    results = Results(records, problem=ProblemInfo.named(TASKS), noise=row_noise(records, rows))
+    results = Results(records, problem=ProblemInfo.from_tasks(TASKS), noise=row_noise(records, rows))
     assert study.results().verdict() == results.verdict()
     assert results.verdict().row_stderr is not None
 

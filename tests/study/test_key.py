@@ -78,13 +78,13 @@ def test_keys_of_measurements_depend_on_the_meter_and_the_network():
     keys = Keys(small_problem(), "cpu")
     job = Job(("a", "b", "c"), 0)
     found = {
-        keys.measured(job, {"every": 10}),
-        keys.measured(job, {"every": 1}),
-        keys.measured(replace(job, seed=1), {"every": 10}),
+        keys.of_affinity(job, {"every": 10}),
+        keys.of_affinity(job, {"every": 1}),
+        keys.of_affinity(replace(job, seed=1), {"every": 10}),
         keys.of(job),
     }
     assert len(found) == 4
-    assert keys.measured(job, {"every": 1, "update": "sgd"}) == keys.measured(job, {"update": "sgd", "every": 1})
+    assert keys.of_affinity(job, {"every": 1, "update": "sgd"}) == keys.of_affinity(job, {"update": "sgd", "every": 1})
 
 
 def test_the_definition_includes_the_recipe():
@@ -406,7 +406,7 @@ def test_a_later_setting_of_recipes_changes_keys_only_where_it_is_used(monkeypat
 
 def test_keys_depend_on_the_settings_of_schedules_and_estimators():
     def measured(**settings):
-        return Keys(small_problem(), "cpu").measured(JOB, settings)
+        return Keys(small_problem(), "cpu").of_affinity(JOB, settings)
 
     made = [
         lambda: {"every": Every(4)},
@@ -461,7 +461,7 @@ def recorded():
         "architecture": Keys(plain, "cpu").architecture,
         "plain": Keys(plain, "cpu").of(job),
         "early": Keys(plain, "cuda:1").of(Job(("b",), 3, "pcgrad", 2.0, 5)),
-        "measured": Keys(plain, "cpu").measured(job, {"every": Every(4), "estimator": "cosine"}),
+        "measured": Keys(plain, "cpu").of_affinity(job, {"every": Every(4), "estimator": "cosine"}),
         "recipe": Keys(recorded_problem(recipe=Recipe("sgd", amp="bf16", patience=None)), "cpu").of(job),
         "ours": Keys(recorded_problem(encoder=constant(nn.Linear(4, 3), Residual(nn.Linear(3, 3)))), "cpu").of(job),
         "our loss": Keys(recorded_problem(tasks=custom), "cpu").of(job),

@@ -252,5 +252,5 @@ def test_latency_times_one_row_and_a_batch_and_restores_the_mode() -> None:
 def test_scores_are_saved_as_loss_and_error_alone() -> None:
     scores = {"a": Score(0.5, 0.1, np.zeros(3, dtype=np.float32)), "b": Score(0.25, 0.2)}
     mtl = Record("mtl", None, seed=0, groups=(Group(["a", "b"], ["a", "b"]),), val=scores, test=scores)
-    document = Results([mtl], problem=ProblemInfo.named(["a", "b"])).to_document()
+    document = Results([mtl], problem=ProblemInfo.from_tasks(["a", "b"])).to_document()
     assert document["records"][0]["test"] == {"a": {"loss": 0.5, "error": 0.1}, "b": {"loss": 0.25, "error": 0.2}}

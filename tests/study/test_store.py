@@ -77,10 +77,10 @@ def test_prune_drops_weights_of_networks_that_are_not_recommended_and_keeps_rows
         assert store.weights(KEYS.of(one)) is not None
         assert store.weights(KEYS.of(two)) is None
         assert store.losses(KEYS.of(two)) is None
-        assert store.bare([KEYS.of(one), KEYS.of(two)]) == [KEYS.of(two)]
+        assert store.pruned([KEYS.of(one), KEYS.of(two)]) == [KEYS.of(two)]
         assert len(store) == 2
         store.restore(KEYS.of(two), pack(fake(two)))
-        assert store.bare([KEYS.of(two)]) == []
+        assert store.pruned([KEYS.of(two)]) == []
         assert store.batch(KEYS.of(two)) == [one, two], "trained together, in this order"
 
 
@@ -95,7 +95,7 @@ def test_weights_larger_than_a_row_may_be_are_cut_into_pieces(tmp_path, monkeypa
         store.keep(keys[:1])
         assert store.prune() == 1
         assert [key for (key,) in store._connection.execute(pieces)] == keys[:1]
-        assert store.bare(keys) == keys[1:]
+        assert store.pruned(keys) == keys[1:]
         store.restore(keys[1], pack(dropped))
         for key, trained in zip(keys, (kept, dropped), strict=True):
             weights = store.weights(key)
@@ -122,7 +122,7 @@ def test_affinities_are_read_back_bit_for_bit(tmp_path):
     job = Job(("a", "b"), 0)
     packed = pack(fake(job, affinity=affinity))
     with Store(tmp_path / "run.sqlite") as store:
-        key = KEYS.measured(job, {"every": 1})
+        key = KEYS.of_affinity(job, {"every": 1})
         assert store.affinity(key) is None
         store.add_affinity(key, KEYS.of(job), {"every": 1}, packed)
         store.add_affinity(key, KEYS.of(job), {"every": 1}, packed)

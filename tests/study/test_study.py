@@ -261,9 +261,9 @@ def test_a_study_needs_a_problem(tmp_path):
 
 def test_there_are_no_results_before_a_run_or_a_plan(tmp_path):
     out = tmp_path / "new"
-    with pytest.raises(ValueError, match=r"there are no results in .*new yet; `run` the study"):
+    with pytest.raises(ValueError, match=r"there are no results in .*new yet; run the study first"):
         Study(small_problem(), out).results()
-    with pytest.raises(ValueError, match=r"there are no results yet; `ask` and `tell` first"):
+    with pytest.raises(ValueError, match=r"there are no results yet; call ask and tell first"):
         ExternalStudy(["a", "b"], out).results()
     assert not out.exists()
 

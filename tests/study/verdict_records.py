@@ -52,4 +52,4 @@ def together(seeds: int = 3, first: int = 0) -> list[Record]:
 
 def results(found: Sequence[Record], **more: object) -> Results:
     """Returns results for the two tasks."""
-    return Results(found, problem=ProblemInfo.named(TASKS), **more)  # type: ignore[arg-type]
+    return Results(found, problem=ProblemInfo.from_tasks(TASKS), **more)  # type: ignore[arg-type]

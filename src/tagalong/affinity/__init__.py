@@ -1,4 +1,4 @@
-"""Who helps whom, and how surely: the record that measuring fills and grouping reads."""
+"""Affinities: which task helps which, with error bars; the data that measuring produces and grouping uses."""
 
 from .affinity import Affinity as Affinity
 from .display import named_values as named_values

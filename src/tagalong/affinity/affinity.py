@@ -1,4 +1,4 @@
-"""`Affinity`: who helps whom, and how surely, with its history."""
+"""`Affinity`: which task helps which, with error bars and the history of measured steps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tagalong.errors import InvalidInput, named, raise_problems
+from tagalong.errors import InvalidInput, as_names, raise_problems
 from tagalong.files import damage_reported, write_atomic
 from tagalong.rendering import terminal_width
 
-from .averaging import TRIM, Average, Floats, Ints, averages, levelled
+from .averaging import TRIM, Average, Floats, Ints, averages, level_history
 from .bootstrap import RESAMPLES, resamples, standard_errors
 from .building import (
     FieldChecker,
@@ -35,21 +35,21 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Affinity:
-    """Who helps whom, and how surely. Every matrix is [source, target]: the row helps the column.
+    """Which task helps which, with error bars. Every matrix is [source, target]: the row helps the column.
 
     Made by a meter, or by `from_history`, `from_matrix`, `from_csv` and `load`. Arrays are read-only.
 
     Attributes:
         tasks: names, in the order of all rows and columns.
         mean: the average over steps; the diagonal is self-affinity. NaN for pairs never measured.
-        stderr: standard error of `mean`, NaN below two values. Neighbouring steps are alike, so whole
+        stderr: standard error of `mean`, NaN with fewer than two values. Consecutive steps are correlated, so whole
             steps are resampled in blocks of length b = (2ρ / (1 − ρ²))^(2/3) · T^(1/3), with ρ the median
             over pairs of the lag-one autocorrelation clipped to [0, 0.97]; at least 1, at most T/4.
         count: the number of values behind the mean of each pair.
         steps: call number of each measured step.
-        history: every value measured (steps × n × n), NaN where there is none.
-        null: what the optimiser's step with zero gradient alone did to each target (steps × n). Where
-            finite it has been subtracted from the history of that step; where NaN that history is raw.
+        history: all measured values (steps × n × n), NaN for pairs that a step did not measure.
+        null: the effect on each target of an optimizer step with zero gradient (steps × n). If finite, it has been
+            subtracted from the history of that step; if NaN, that history is raw.
         skipped: the number of values of each pair that were skipped, by reason.
         settings: what was measured and how, as JSON can represent it (estimator, update, held_out, per_lr, average …).
 
@@ -72,7 +72,7 @@ class Affinity:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        tasks = named(self.tasks)
+        tasks = as_names(self.tasks)
         check, n, length = FieldChecker(tasks), len(tasks), np.size(self.steps)
         skipped = {why: check.counts(f"skipped[{why!r}]", counts) for why, counts in self.skipped.items()}
         checked: dict[str, Any] = {
@@ -103,16 +103,16 @@ class Affinity:
     ) -> Affinity:
         """Averages a history of measured steps.
 
-        Where `null` is finite for some steps of a target and NaN for others, the raw steps of that target
-        are shifted by one constant to the level of the others, so that sources stay comparable.
+        If `null` is finite for some steps of a target and NaN for others, the raw steps of that target are shifted by a
+        constant to the level of the others, so that sources stay comparable.
 
         Args:
             history: steps × source × target, NaN where not measured, `null` already subtracted.
             tasks: names, in the order of the history's axes.
-            steps: call numbers, rising; 0, 1, … by default.
-            null: what a step with zero gradient did to each target (steps × tasks), NaN where not known.
+            steps: call numbers, increasing; 0, 1, … by default.
+            null: the effect on each target of a step with zero gradient (steps × tasks), NaN if not known.
             skipped: the number of values of each pair that were skipped, by reason.
-            settings: what was measured; `average` and `trim` among them say how to average.
+            settings: what was measured; `average` and `trim` define how to average.
 
         Example:
             >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
@@ -157,8 +157,8 @@ class Affinity:
             axis: what the lines are; "target" if each line holds the affinities onto one task.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            AffinityFileError: with every problem found, by line.
+            FileNotFoundError: the file does not exist.
+            AffinityFileError: the file is invalid; lists every problem, by line.
 
         Example:
             >>> import tempfile, pathlib
@@ -176,7 +176,7 @@ class Affinity:
         """Reads what `save` wrote.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            FileNotFoundError: the file does not exist.
             AffinityFileError: the file is damaged, of another format or of a newer version, or its archive
                 is missing or belongs to another save.
         """
@@ -227,12 +227,12 @@ class Affinity:
     def averaged(self, average: Literal["mean", "trimmed", "median"], trim: float = TRIM) -> Affinity:
         """Averages the same history in another way.
 
-        Trimming and medians act on what tells sources apart: each value minus the mean over the other sources
-        of its target at its step. The target's level is then added back, so what is common to all sources cancels.
+        Trimming and medians act on differences between sources: each value minus the mean over the other sources of its
+        target at its step. The target's level is then added back, so what is common to all sources cancels.
 
         Args:
             average: "mean", "trimmed" or "median".
-            trim: the share of values that "trimmed" leaves out at either end.
+            trim: the share of values that "trimmed" cuts at each end.
 
         Example:
             >>> history = [[[0, 1], [2, 0]], [[0, 2], [2, 0]], [[0, 60], [2, 57]]]
@@ -253,7 +253,7 @@ class Affinity:
         """Brings all steps to one level, so that parts of the history can be compared.
 
         Some steps may be relative to the null step and others raw (see `null`); averages shift the raw ones of a
-        target by one constant to the level of the others, and this gives the history after that shift.
+        target by a constant to the level of the others, and this returns the history after that shift.
 
         Example:
             >>> history, null = [[[1, 1], [3, 3]], [[0, 0], [2, 2]]], [[float("nan")] * 2, [5, 5]]
@@ -262,7 +262,7 @@ class Affinity:
         """
         self._need_history("levelled")
         return Affinity.from_history(
-            levelled(self.history, self.null), self.tasks, self.steps, skipped=self.skipped, settings=self.settings
+            level_history(self.history, self.null), self.tasks, self.steps, skipped=self.skipped, settings=self.settings
         )
 
     def between(self, first: int, last: int) -> Affinity:
@@ -308,8 +308,8 @@ class Affinity:
         """Combines both affinities, over the union of their tasks; pairs that neither measured are NaN with count 0.
 
         The history of `other` comes second; its steps are renumbered where they would not come later. If one of them
-        has no history, the result has none, and means are weighted by their counts. Levels are taken as measured: runs
-        whose optimisers differ should be measured relative to the null step.
+        has no history, the result has none, and means are weighted by their counts. Levels are not adjusted: runs with
+        different optimizers should be measured relative to the null step.
 
         Raises:
             InvalidInput: settings that define the quantity (estimator, update, held_out, per_lr, average)
@@ -329,7 +329,7 @@ class Affinity:
 
         Args:
             n: the number of resamples.
-            seed: of the random numbers.
+            seed: the seed of the random numbers.
 
         Example:
             >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
@@ -341,7 +341,7 @@ class Affinity:
         return resamples(self.history, self.null, Average.of(self.settings), n, seed)
 
     def settled(self, budget: int, fractions: Sequence[float] = FRACTIONS) -> Settled:
-        """Tells whether the groups have stopped changing, by selecting groups on growing shares of the history.
+        """Checks whether the groups have stopped changing, by selecting groups on growing shares of the history.
 
         Args:
             budget: the number of groups.
@@ -386,7 +386,7 @@ class Affinity:
         return html_table(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Read-only mappings cannot be pickled, and pickled arrays come back writeable: build it anew.
+        # Read-only mappings cannot be pickled, and unpickled arrays are writable, so it is constructed again.
         values = (getattr(self, entry.name) for entry in fields(self))
         return type(self), tuple(dict(value) if isinstance(value, MappingProxyType) else value for value in values)
 

@@ -15,12 +15,12 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 AVERAGES = ("mean", "trimmed", "median")
-TRIM = 0.05  # the share cut at either end by default
+TRIM = 0.05  # the share cut at each end by default
 
 
 @dataclass(frozen=True)
 class Average:
-    """A kind of average: "mean", "trimmed" (a share `trim` is cut at either end) or "median"."""
+    """A kind of average: "mean", "trimmed" (a share `trim` is cut at each end) or "median"."""
 
     name: str = "mean"
     trim: float = TRIM
@@ -42,7 +42,7 @@ class Average:
         return {"average": self.name, **({"trim": self.trim} if self.name == "trimmed" else {})}
 
     def cut(self, counts: NDArray[Any]) -> Floats:
-        """Returns how many of `counts` values are cut at either end."""
+        """Returns how many of `counts` values are cut at each end."""
         if self.name == "median":
             return np.maximum((counts - 1.0) // 2, 0.0)
         return np.asarray(np.floor(counts * (self.trim if self.name == "trimmed" else 0.0)))
@@ -57,7 +57,7 @@ def averages(history: Floats, null: Floats, average: Average) -> Floats:
 def _average(aligned: TargetHistory, average: Average) -> Floats:
     if average.name == "mean":
         return aligned.means()
-    ordered = np.sort(centred(aligned), axis=0)
+    ordered = np.sort(center(aligned), axis=0)
     counts = aligned.counts()
     cut = average.cut(counts)
     rank = np.arange(len(ordered))[:, None]
@@ -65,17 +65,17 @@ def _average(aligned: TargetHistory, average: Average) -> Floats:
     return ratio(np.where(kept, ordered, 0.0).sum(axis=0), counts - 2 * cut)
 
 
-def centred(aligned: TargetHistory) -> Floats:
-    """Subtracts from the values what their step did to all sources alike; NaN where nothing was measured.
+def center(aligned: TargetHistory) -> Floats:
+    """Subtracts from each value the part of its step that is common to all sources; NaN if nothing was measured.
 
-    The common part can be many times what tells sources apart. Trimming or taking the median of a sum is
-    not the sum of trimming: cutting must look at the differences between sources alone.
+    The common part can be many times larger than the differences between sources. Trimming and medians are not linear,
+    so they must act on these differences alone.
     """
     return np.where(aligned.present, aligned.values - step_levels(aligned)[:, None], np.nan)
 
 
 def ratio(sums: Floats, counts: NDArray[Any]) -> Floats:
-    """Divides sums by counts; NaN where there is nothing to average."""
+    """Divides sums by counts; NaN if there is nothing to average."""
     return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)
 
 
@@ -84,10 +84,10 @@ class TargetHistory:
     """The history onto one target (steps × sources).
 
     Attributes:
-        values: what was measured, 0 elsewhere, so that sums need no mask.
+        values: the measured values, 0 elsewhere, so that sums need no mask.
         present: where something was measured.
-        relative: steps whose values are relative to the null step; the others, raw, still hold what the
-            optimiser does without any gradient.
+        relative: steps whose values are relative to the null step; the others are raw and include the effect of an
+            optimizer step without a gradient.
         others: sources other than the target itself.
     """
 
@@ -133,7 +133,7 @@ def history_onto(history: Floats, null: Floats, target: int) -> TargetHistory:
     return TargetHistory(measured.values + level_gap(measured) * raw, present, relative, others)
 
 
-def levelled(history: Floats, null: Floats) -> Floats:
+def level_history(history: Floats, null: Floats) -> Floats:
     """Returns the whole history, with raw steps shifted to the level of relative ones."""
     targets = (history_onto(history, null, j) for j in range(history.shape[1]))
     return np.stack([np.where(target.present, target.values, np.nan) for target in targets], axis=2)
@@ -147,7 +147,7 @@ def level_gap(measured: TargetHistory) -> float:
 
 
 def step_levels(aligned: TargetHistory) -> Floats:
-    """Returns what each step did to all sources alike, as a distance from the target's level (steps,).
+    """Returns the part of each step that is common to all sources, as a distance from the target's level (steps,).
 
     In a complete step this is the mean over sources minus the target's level, the mean over sources of
     their means. In a raw step with fewer sources, the mean of what goes beyond these sources' own means.

@@ -6,11 +6,11 @@ from math import isqrt
 
 import numpy as np
 
-from .averaging import Average, Floats, TargetHistory, centred, history_onto, ratio, shift_influence, step_levels
+from .averaging import Average, Floats, TargetHistory, center, history_onto, ratio, shift_influence, step_levels
 
-RESAMPLES = 200  # the error of the error is then five percent
+RESAMPLES = 200  # standard errors are then accurate to five percent
 BATCH = 50  # resamples computed at once, so that their weights stay in the processor's cache
-MAX_CORRELATION = 0.97  # beyond it the rule gives blocks longer than any history
+MAX_CORRELATION = 0.97  # above it, the rule gives blocks longer than any history
 
 
 def standard_errors(history: Floats, null: Floats, average: Average) -> Floats:
@@ -35,8 +35,8 @@ def _averages(aligned: TargetHistory, average: Average, weights: Floats) -> Floa
     """Returns the average of each source in each resample (resamples × sources)."""
     if average.name == "mean":
         return _weighted_means(aligned, weights)
-    # Levels are part of every average but not of what is cut, so they move with the resample on their own.
-    return _cut_means(centred(aligned), average, weights) + weights @ _level_influence(aligned)
+    # Levels are part of every average but not of what is cut, so they are resampled separately.
+    return _cut_means(center(aligned), average, weights) + weights @ _level_influence(aligned)
 
 
 def _weighted_means(aligned: TargetHistory, weights: Floats) -> Floats:
@@ -67,7 +67,7 @@ def _level_influence(aligned: TargetHistory) -> Floats:
 def _cut_means(values: Floats, average: Average, weights: Floats) -> Floats:
     """Returns, for each source and resample, the mean of the drawn values after cutting both ends."""
     steps, sources = values.shape
-    # One row of zeros more: what was not measured is drawn zero times.
+    # An additional row of zeros: what was not measured is drawn zero times.
     draws = np.concatenate([weights.T, np.zeros((1, len(weights)))])
     batches = [np.ascontiguousarray(draws[:, i : i + BATCH]) for i in range(0, len(weights), BATCH)]
     chunk = isqrt(steps) + 1
@@ -85,7 +85,7 @@ def _cut_means(values: Floats, average: Average, weights: Floats) -> Floats:
 def _middle_mean(ordered: Floats, drawn: Floats, average: Average) -> Floats:
     """Returns the mean of the middle of each resample, from sorted values and how often each was drawn.
 
-    Sums per chunk first: then only the two chunks in which the cuts fall are looked at value by value.
+    Values are summed per chunk first; only the two chunks that contain a cut are searched value by value.
     """
     per_chunk = np.stack([np.ones_like(ordered), ordered], axis=1) @ drawn
     upto = np.concatenate([np.zeros_like(per_chunk[:1]), np.cumsum(per_chunk, axis=0)])
@@ -117,8 +117,8 @@ def block_length(targets: list[TargetHistory], steps: int) -> int:
     """Returns the block length in measured steps, at least 1 and at most a quarter of them.
 
     ρ is the median over pairs of the lag-one autocorrelation of each pair's present values, clipped to
-    [0, 0.97]. Where pairs lack values, T is the usual number of values of a pair, and the length is
-    stretched from values to steps.
+    [0, 0.97]. If pairs lack values, T is the typical number of values of a pair, and the length is scaled from values
+    to steps.
     """
     series = [target.values[target.present[:, i], i] for target in targets for i in range(len(targets))]
     known = [(lag_one(one), len(one)) for one in series if len(one) > 2 and np.ptp(one) > 0]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from tagalong.errors import InvalidInput, named, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, as_names, raise_problems, task_name_problems
 
 from .averaging import Average, Floats, Ints, averages
 from .bootstrap import standard_errors
@@ -30,7 +30,7 @@ def fields_of_history(
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns the fields of an affinity with the averages and errors of a history."""
-    names = named(tasks)
+    names = as_names(tasks)
     check, n = FieldChecker(names), len(names)
     average = Average.of(settings or {})
     length = _length("history", history)
@@ -63,7 +63,7 @@ def fields_of_matrix(
 ) -> dict[str, Any]:
     """Returns the fields of an affinity with given averages and no history."""
     n = _length("matrix", matrix)
-    names = tuple(map(str, range(n))) if tasks is None else named(tasks)
+    names = tuple(map(str, range(n))) if tasks is None else as_names(tasks)
     check = FieldChecker(names)
     if axis not in ("source", "target"):
         check.add("axis", 'must say what the rows are, "source" or "target"', repr(axis))
@@ -91,7 +91,7 @@ def fields_of_steps(affinity: Affinity, rows: NDArray[Any]) -> dict[str, Any]:
 
 def fields_of_tasks(affinity: Affinity, tasks: Iterable[str]) -> dict[str, Any]:
     """Returns the fields of an affinity of these tasks, in this order."""
-    names = named(tasks)
+    names = as_names(tasks)
     unknown = [task for task in names if task not in affinity.tasks]
     if unknown:
         known = ", ".join(map(repr, affinity.tasks))
@@ -121,15 +121,15 @@ def _length(name: str, value: Any) -> int:
 
 def merge_fields(first: Affinity, second: Affinity) -> dict[str, Any]:
     """Returns the fields of both affinities together, over the union of their tasks."""
-    settings = _merged_settings(first, second)
+    settings = _merge_settings(first, second)
     tasks = (*first.tasks, *(task for task in second.tasks if task not in first.tasks))
-    skipped = {why: _skips(why, first, second, tasks) for why in (*first.skipped, *second.skipped)}
+    skipped = {why: _sum_skipped(why, first, second, tasks) for why in (*first.skipped, *second.skipped)}
     if len(first.steps) and len(second.steps):
-        return fields_of_history(**_joined(first, second, tasks), skipped=skipped, settings=settings)
-    return {**fields_of_matrix(**_pooled(first, second, tasks), settings=settings), "skipped": skipped}
+        return fields_of_history(**_join_histories(first, second, tasks), skipped=skipped, settings=settings)
+    return {**fields_of_matrix(**_pool_means(first, second, tasks), settings=settings), "skipped": skipped}
 
 
-def _merged_settings(first: Affinity, second: Affinity) -> dict[str, Any]:
+def _merge_settings(first: Affinity, second: Affinity) -> dict[str, Any]:
     """Returns the settings that both have in common or only one has; those that define the quantity must agree."""
     ours, theirs = first.settings, second.settings
     differ = [key for key in ours if key in theirs and ours[key] != theirs[key]]
@@ -144,7 +144,7 @@ def _merged_settings(first: Affinity, second: Affinity) -> dict[str, Any]:
     return {key: value for key, value in {**theirs, **ours}.items() if key not in differ}
 
 
-def _joined(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
+def _join_histories(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
     """Returns both histories, one after the other."""
     length, n = len(first.steps) + len(second.steps), len(tasks)
     history, null = np.full((length, n, n), np.nan), np.full((length, n), np.nan)
@@ -160,12 +160,12 @@ def _joined(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[s
     return {"history": history, "tasks": tasks, "steps": steps, "null": null}
 
 
-def _pooled(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
+def _pool_means(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
     """Returns the means of both, weighted by their numbers of values."""
     parts = (first, second)
-    means = np.stack([_widened(part.mean, part, tasks, np.nan) for part in parts])
-    errors = np.stack([_widened(part.stderr, part, tasks, np.nan) for part in parts])
-    counts = np.stack([_widened(part.count, part, tasks, 0.0) for part in parts])
+    means = np.stack([_widen(part.mean, part, tasks, np.nan) for part in parts])
+    errors = np.stack([_widen(part.stderr, part, tasks, np.nan) for part in parts])
+    counts = np.stack([_widen(part.count, part, tasks, 0.0) for part in parts])
     known = np.isfinite(means)
     weights = np.where(known, np.maximum(counts, 1.0), 0.0)
     total = weights.sum(axis=0)
@@ -175,12 +175,12 @@ def _pooled(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[s
     return {"matrix": mean, "tasks": tasks, "stderr": np.where(total > 0, stderr, np.nan), "count": total}
 
 
-def _skips(why: str, first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> Floats:
+def _sum_skipped(why: str, first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> Floats:
     parts = [part for part in (first, second) if why in part.skipped]
-    return np.asarray(np.sum([_widened(part.skipped[why], part, tasks, 0.0) for part in parts], axis=0))
+    return np.asarray(np.sum([_widen(part.skipped[why], part, tasks, 0.0) for part in parts], axis=0))
 
 
-def _widened(matrix: NDArray[Any], part: Affinity, tasks: tuple[str, ...], fill: float) -> Floats:
+def _widen(matrix: NDArray[Any], part: Affinity, tasks: tuple[str, ...], fill: float) -> Floats:
     """Extends a matrix over some tasks to all tasks."""
     at = [tasks.index(task) for task in part.tasks]
     wide = np.full((len(tasks), len(tasks)), fill)

@@ -36,7 +36,7 @@ def text_table(affinity: Affinity, width: int | None = None) -> str:
     if (np.abs(affinity.mean) < 2 * affinity.stderr)[:shown, :shown].any():
         lines.append("~ within two standard errors of zero")
     if affinity.settings.get("update") == "optimizer" and np.isnan(affinity.null).any():
-        lines.append("what the optimiser does without a gradient (momentum) is in every entry: compare within columns")
+        lines.append("every entry includes the optimizer's step without a gradient (momentum): compare within columns")
     if shown < n:
         lines.append(f"{shown} of {n} tasks shown; only() chooses, to_csv() has all")
     return "\n".join(lines)
@@ -120,10 +120,10 @@ MOST_COLUMNS = 40  # in a notebook
 
 
 def html_table(affinity: Affinity) -> str:
-    """Returns an HTML table; the row helps the column. Blue helps, red hurts, and noise has no colour."""
+    """Returns an HTML table; the row helps the column. Blue helps, red hurts, and noise has no color."""
     shown = min(len(affinity.tasks), MOST_COLUMNS)
     names = affinity.tasks[:shown]
-    rows = [[name, *(_coloured(affinity, i, j) for j in range(shown))] for i, name in enumerate(names)]
+    rows = [[name, *(_colored(affinity, i, j) for j in range(shown))] for i, name in enumerate(names)]
     notes = ["~ within two standard errors of zero; the diagonal is self-affinity"]
     if shown < len(affinity.tasks):
         notes.append(f"; {shown} of {len(affinity.tasks)} tasks shown")
@@ -131,7 +131,7 @@ def html_table(affinity: Affinity) -> str:
     return join([table(["a step on …", *names], rows, caption=head), tag("small", *notes)])
 
 
-def _coloured(affinity: Affinity, i: int, j: int) -> Html:
+def _colored(affinity: Affinity, i: int, j: int) -> Html:
     mean, error = float(affinity.mean[i, j]), float(affinity.stderr[i, j])
     unit = 10.0 ** _scale(affinity)
     shown = _cell(mean / unit, error / unit, 2, errors=True).strip()
@@ -140,9 +140,9 @@ def _coloured(affinity: Affinity, i: int, j: int) -> Html:
 
 
 def _background(share: float) -> str:
-    """Returns a translucent colour, which suits light and dark notebooks."""
-    colour = ", ".join(map(str, HELPS if share > 0 else HURTS))
-    return f"background: rgba({colour}, {0.55 * min(abs(share), 1.0):.2f})"
+    """Returns a translucent color, which suits light and dark notebooks."""
+    color = ", ".join(map(str, HELPS if share > 0 else HURTS))
+    return f"background: rgba({color}, {0.55 * min(abs(share), 1.0):.2f})"
 
 
 def named_values(name: str, tasks: Sequence[str], values: Floats) -> dict[str, float]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.disclaimer import disclaimer
-from tagalong.errors import InvalidInput, counted, raise_problems
+from tagalong.errors import InvalidInput, pluralize, raise_problems
 from tagalong.files import DocumentError, pack_arrays, read_document, unpack_arrays, write_atomic, write_document
 from tagalong.tabular import DECIMAL_COMMA_HINT, ParsedTable, TableError, TableRow, is_number, read_table
 
@@ -27,7 +27,7 @@ QUOTED = set('",;\t|\r\n')  # a name with one of these is quoted, so that no rea
 
 
 class AffinityFileError(DocumentError):
-    """A file that should hold an affinity does not, or holds a damaged one."""
+    """A file does not contain an affinity, or is damaged."""
 
 
 def csv_text(affinity: Affinity) -> str:
@@ -46,7 +46,7 @@ def _quote(name: str) -> str:
 def read_csv(path: Path, axis: str) -> tuple[Floats, tuple[str, ...]]:
     """Reads a square table; returns its matrix and names, both in the order of the rows."""
     if not path.exists():
-        raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path))
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
     try:
         return square_matrix(read_table(path), axis)
     except TableError as error:
@@ -91,7 +91,7 @@ def _header_problems(
 def _row_problems(table: ParsedTable, rows: tuple[str, ...], columns: tuple[str, ...]) -> list[InvalidInput]:
     problems: list[InvalidInput] = []
     if len(rows) != len(columns):
-        expected = f"must have {counted(len(columns), 'row')}, one per column"
+        expected = f"must have {pluralize(len(columns), 'row')}, one per column"
         problems.append(AffinityFileError(table.place, expected, str(len(rows))))
     known = ", ".join(map(repr, columns))
     for row in table.rows:
@@ -149,7 +149,7 @@ def write_json(affinity: Affinity, path: Path) -> None:
             write_atomic(path.with_name(archive), content)
         write_document(path, FORMAT, VERSION, document)
         _remove_stale_archives(path, archive)
-        if _has_archive(path):  # else two processes saved at once, and one removed the archive of the other
+        if _has_archive(path):  # otherwise another process saved at the same time and removed the archive
             return
 
 
@@ -185,11 +185,11 @@ def _read(path: Path) -> dict[str, Any]:
     direction = document.get("direction", DIRECTION)
     if direction != DIRECTION:
         hint = 'read its matrix with from_matrix(..., axis="target")'
-        raise AffinityFileError(str(path), f"must have the direction {DIRECTION!r}", repr(direction), hint)
+        raise AffinityFileError(path, f"must have the direction {DIRECTION!r}", repr(direction), hint)
     names = (*ALWAYS, "archive") if "archive" in document else ALWAYS + TIMED
     missing = [name for name in names if name not in document]
     if missing:
-        raise AffinityFileError(str(path), f"is damaged: it lacks {', '.join(missing)}", hint=SAVE_AGAIN)
+        raise AffinityFileError(path, f"is damaged: it lacks {', '.join(missing)}", hint=SAVE_AGAIN)
     return {name: document[name] for name in names}
 
 
@@ -197,17 +197,17 @@ def _read_archive(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
     name, digest = (entry.get("file"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
     if not isinstance(name, str) or Path(name).name != name:
         problem = f"is damaged: its archive must be a file in the same folder, found {name!r}"
-        raise AffinityFileError(str(path), problem, hint=SAVE_AGAIN)
+        raise AffinityFileError(path, problem, hint=SAVE_AGAIN)
     archive = path.with_name(name)
     try:
         content = archive.read_bytes()
     except FileNotFoundError:
-        raise AffinityFileError(str(path), f"needs its history in {archive}, which is missing; copy both") from None
+        raise AffinityFileError(path, f"needs its history in {archive}, which is missing; copy both") from None
     if hashlib.sha256(content).hexdigest() != digest:
         problem = f"is not the history that {path} was saved with: its hash differs"
-        raise AffinityFileError(str(archive), problem, hint=SAVE_AGAIN)
+        raise AffinityFileError(archive, problem, hint=SAVE_AGAIN)
     try:
         return unpack_arrays(content, TIMED)
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         problem = f"is not an archive of {', '.join(TIMED)}: {error}"
-        raise AffinityFileError(str(archive), problem, hint=SAVE_AGAIN) from error
+        raise AffinityFileError(archive, problem, hint=SAVE_AGAIN) from error

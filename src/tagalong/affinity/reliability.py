@@ -17,8 +17,8 @@ from .averaging import Average, Floats, averages
 if TYPE_CHECKING:
     from .affinity import Affinity
 
-SMALL = 0.25  # of the median spread: the paper's a8 has 0.13 of it, the next smallest task 0.52
-PERCENTILE = 95.0  # of the spreads that noise alone makes
+SMALL = 0.25  # of the median spread; the paper's a8 has 0.13 of it, the next smallest task 0.52
+PERCENTILE = 95.0  # of the spreads that come from noise alone
 DRAWS = 200
 NUMBERS = ("   spread", "    noise")  # headings as wide as the widest number, so that all tables look alike
 
@@ -29,9 +29,9 @@ class Spread:
 
     Attributes:
         values: highest minus lowest affinity onto each task, from the other tasks.
-        noise: the 95th percentile of the spread that noise alone makes; NaN where errors are not known.
-        flagged: tasks for which no partner stands out. Their spread is at most a quarter of the median
-            spread over tasks, or at most what noise makes.
+        noise: the 95th percentile of the spread that comes from noise alone; NaN if errors are not known.
+        flagged: tasks for which no partner stands out: their spread is at most a quarter of the median spread over
+            tasks, or at most `noise`.
         best: the partner with the highest affinity onto each task.
         worst: the partner with the lowest.
     """
@@ -52,7 +52,7 @@ class Spread:
 
 
 def spread(affinity: Affinity) -> Spread:
-    """Returns the spread onto each task over the other sources, and the tasks whose spread says nothing."""
+    """Returns the spread onto each task over the other sources, and the tasks for which no partner stands out."""
     others = np.where(np.eye(len(affinity.tasks), dtype=bool), np.nan, affinity.mean)
     values = _range(others[None])[0]
     noise = _noise(affinity)
@@ -70,7 +70,7 @@ def spread(affinity: Affinity) -> Spread:
 
 
 def _noise(affinity: Affinity) -> Floats:
-    """Returns the spreads that errors alone make: of resamples around the average, or of normal errors.
+    """Returns spreads that come from errors alone: of resamples around the average, or of normal errors.
 
     Errors that all sources of a target have in common cancel in the spread of a resample.
     """
@@ -109,7 +109,7 @@ def _short(value: float) -> str:
 
 
 FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-AGREEING = 3  # prefixes: two neighbouring ones agree too easily
+AGREEING = 3  # prefixes that must agree; two consecutive ones agree too easily
 
 Served = tuple[tuple[str, ...], ...]
 
@@ -145,7 +145,7 @@ def settle(affinity: Affinity, budget: int, fractions: Sequence[float]) -> Settl
     if len(shares) < 2 or not 0 < shares[0] <= shares[-1] <= 1:
         raise InvalidInput("fractions", "must be two or more shares in (0, 1]", repr(list(fractions)))
     ends = [ceil(share * len(affinity.steps)) for share in shares]
-    groups = [_served(affinity, end, budget) for end in ends]
+    groups = [_served_sets(affinity, end, budget) for end in ends]
     same = 1
     while same < len(groups) and groups[-same - 1] == groups[-1]:
         same += 1
@@ -154,7 +154,7 @@ def settle(affinity: Affinity, budget: int, fractions: Sequence[float]) -> Settl
     return Settled(settled, since, dict(zip(shares, groups, strict=True)))
 
 
-def _served(affinity: Affinity, steps: int, budget: int) -> Served:
+def _served_sets(affinity: Affinity, steps: int, budget: int) -> Served:
     from tagalong.group import select_groups  # only here: an affinity is data, and loads without the solvers
 
     matrix = averages(affinity.history[:steps], affinity.null[:steps], Average.of(affinity.settings))

@@ -5,7 +5,7 @@ into a command, or a typer app, which becomes a group of commands. `tagalong --h
 docstring, read from the source without importing anything; "Examples:" at the end of the docstring are shown below the
 options. A `ValueError` ends a command with its message and status 2, Ctrl-C with status 130.
 
-The options whose names end in "Option" are annotations, so that options are spelt the same everywhere:
+The options whose names end in "Option" are annotations, so that options are spelled the same everywhere:
 `def roll(out: OutOption = None, json: JsonOption = False) -> None`.
 """
 

@@ -113,7 +113,7 @@ def parse_options(texts: Sequence[str], option: str) -> dict[str, Any]:
 
 
 def parse_problem_options(texts: Sequence[str], *options: str) -> dict[str, Any]:
-    """Parses options of a problem; those that the command has an option for are refused."""
+    """Parses options of a problem; rejects those that the command has an option for."""
     found = parse_options(texts, "with")
     for name in (name for name in found if name in options):
         raise InvalidInput("with", "cannot set what the command has an option for", repr(name), f"use `{name}`")
@@ -240,7 +240,7 @@ def _encoder_and_heads(encoder: float, head: float) -> Callable[[frozenset[str]]
 
 
 def check_folder(out: Path | None) -> None:
-    """Refuses an output folder that cannot be created or written to."""
+    """Rejects an output folder that cannot be created or written to."""
     if out is None:
         return
     existing = next(folder for folder in (out, *out.parents, Path()) if folder.exists())
@@ -262,13 +262,13 @@ def load_input(what: str, table: dict[str, Any], problem: dict[str, Any], progre
     given = {name: option for name, option in table.items() if option not in (None, [], {})}
     chosen = {name: option for name, option in problem.items() if option is not None}
     if is_table(what):
-        _refuse_options(chosen, "problems by name", what)
+        _reject_options(chosen, "problems by name", what)
         if "targets" not in given:
             raise InvalidInput("targets", f"must name the columns of {what} to predict", hint="pass `targets=age,ill`")
         from tagalong.learn import Problem
 
         return Problem.from_table(what, given.pop("targets"), **given)
-    _refuse_options(given, "tables", what)
+    _reject_options(given, "tables", what)
     from tagalong.problems import load_problem
 
     return load_problem(what, **{**chosen, "progress": progress})
@@ -279,7 +279,7 @@ def is_table(what: str) -> bool:
     return Path(what).suffix.lower() in (".csv", ".tsv", ".txt", ".gz", ".zip", ".parquet") or Path(what).is_file()
 
 
-def _refuse_options(given: dict[str, Any], purpose: str, what: str) -> None:
+def _reject_options(given: dict[str, Any], purpose: str, what: str) -> None:
     if given:
         options = ", ".join(f"`{name}`" for name in given)
         raise InvalidInput(options, f"can only be used with {purpose}", repr(what))

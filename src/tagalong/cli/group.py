@@ -34,8 +34,8 @@ def group(
     budgets: options.BudgetsOption = None,
     cost: options.CostOption = None,
     max_cost: options.MaxCostOption = None,
-    axis: options.AxisOption = options.Axis.source,
-    objective: options.ObjectiveOption = options.Objective.max,
+    axis: options.AxisOption = options.AxisChoice.source,
+    objective: options.ObjectiveOption = options.ObjectiveChoice.max,
     tasks: options.TasksOption = None,
     average: options.AverageOption = None,
     complete: options.CompleteOption = None,
@@ -44,7 +44,7 @@ def group(
     max_size: options.MaxSizeOption = None,
     must_link: options.MustOption = None,
     cannot_link: options.CannotOption = None,
-    solver: options.SolverOption = options.Solver.auto,
+    solver: options.SolverOption = options.SolverChoice.auto,
     time_limit: options.TimeOption = None,
     seed: options.SeedOption = 0,
     resamples: options.ResamplesOption = None,
@@ -75,7 +75,7 @@ def group(
     _check_combination(budget, budgets, compare, bool(explain or together), out)
     table = read_table(file, axis.value)
     costs = arguments.parse_cost(cost, table.tasks)
-    table = _restricted(table, arguments.parse_names(tasks), average and average.value)
+    table = _restrict(table, arguments.parse_names(tasks), average and average.value)
     rules: dict[str, Any] = {
         "objective": objective.value,
         "allow_single": allow_single,
@@ -107,7 +107,7 @@ def group(
 def _check_combination(
     budget: float | None, budgets: str | None, compare: Path | None, detail: bool, out: Path | None
 ) -> None:
-    """Refuses options that contradict each other, before anything is read."""
+    """Rejects options that contradict each other, before anything is read."""
     if budget is not None and budgets is not None:
         raise InvalidInput("`budget` and `budgets`", "cannot be used together", hint="pass one of them")
     if budget is None and budgets is None and compare is None:
@@ -119,7 +119,7 @@ def _check_combination(
         raise InvalidInput("out", f"must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}", repr(str(out)))
 
 
-def _restricted(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
+def _restrict(table: ScoreTable, tasks: Sequence[str] | None, average: str | None) -> ScoreTable:
     """Returns the scores of some tasks, under another average."""
     part = table if tasks is None else table.only(tasks)
     if average is None:
@@ -166,7 +166,7 @@ def _budgets(
 
 
 def _check_tasks(names: Sequence[str], table: ScoreTable) -> None:
-    """Refuses to explain unknown tasks."""
+    """Raises an error for unknown tasks to explain."""
     unknown = [name for name in names if name not in (*table.tasks, "all")]
     if unknown:
         known = ", ".join(map(repr, table.tasks))
@@ -214,7 +214,7 @@ def _to_json(answer: _Answer, several: bool, explain: Sequence[str]) -> str:
         names = grouping.tasks if "all" in explain else explain
         whole["explanations"] = {task: grouping.explain(task) for task in names}
     if answer.comparison is not None:
-        whole["comparison"] = _compared(answer.comparison)
+        whole["comparison"] = _comparison_document(answer.comparison)
     return json.dumps(whole, indent=1, allow_nan=False)
 
 
@@ -243,7 +243,7 @@ def _save(answer: _Answer, path: Path, several: bool) -> None:
     write_atomic(path, text.rstrip("\n") + "\n")
 
 
-def _compared(comparison: Comparison) -> dict[str, Any]:
+def _comparison_document(comparison: Comparison) -> dict[str, Any]:
     mine, best = comparison.spent
     return {
         "mine": comparison.mine.to_document(),
@@ -283,7 +283,7 @@ class _Display:
 
     def _networks(self, grouping: Grouping) -> None:
         self._line(grouping.summary, blank=not self.quiet)
-        self._put(_network_table(grouping, self.costs))
+        self._print_table(_network_table(grouping, self.costs))
 
     def _budgets(self) -> None:
         resampled = any(grouping.resampled for grouping in self.answer.groupings)
@@ -296,7 +296,7 @@ class _Display:
             row += [f"{grouping.value:.6g}", _proof(grouping)]
             row += [] if not resampled else ["-" if stable is None else f"{stable:.0%}"]
             made.add_row(*row, "\n".join(_short(group, self.costs) for group in grouping.groups))
-        self._put(made)
+        self._print_table(made)
 
     def _tasks(self, grouping: Grouping) -> None:
         if len(grouping.tasks) > MOST_ROWS:
@@ -311,7 +311,7 @@ class _Display:
             elsewhere = f"{others[0].score:.4g}" if others else "-"
             row = [printable(task), str(grouping.groups.index(group) + 1), f"{grouping.per_task[task]:.4g}", elsewhere]
             made.add_row(*row, *([f"{same[task]:.0%}"] if same else []))
-        self._put(made)
+        self._print_table(made)
 
     def _remarks(self, grouping: Grouping) -> None:
         for number, remark in enumerate(grouping.remarks):
@@ -331,7 +331,7 @@ class _Display:
         made = TextTable("tasks", "served together", numbers=("served together",), names=("tasks",))
         for share, i, j in sorted(pairs, key=lambda pair: (-pair[0], pair[1:])):
             made.add_row(f"{printable(found.tasks[i])}, {printable(found.tasks[j])}", f"{share:.0%}")
-        self._put(made)
+        self._print_table(made)
 
     def _comparison(self, found: Comparison) -> None:
         mine, best = found.spent
@@ -340,19 +340,19 @@ class _Display:
         self._line(f"{self.answer.compared} {found}; {units}: {mine:g}{over}, the best: {best:g}", blank=True)
         if self.quiet:
             return
-        self._put(_network_table(found.mine, self.costs))
+        self._print_table(_network_table(found.mine, self.costs))
         made = TextTable("task", "yours", "best", "loses", numbers=("yours", "best", "loses"), names=("task",))
         for task in self.answer.table.tasks:
             scores = found.mine.per_task[task], found.best.per_task[task], found.per_task[task]
             made.add_row(printable(task), *(f"{score:.4g}" for score in scores))
-        self._put(made)
+        self._print_table(made)
 
     def _line(self, text: str, blank: bool = False) -> None:
         if blank:
             self.console.print()
         print_line(self.console, text)
 
-    def _put(self, made: TextTable) -> None:
+    def _print_table(self, made: TextTable) -> None:
         if not self.quiet:
             self.console.print()
         print_table(self.console, made)

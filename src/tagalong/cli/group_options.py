@@ -14,27 +14,27 @@ from .options import make_option
 SCORES, BUDGET, RULES, SOLVER, OUTPUT = "Scores", "Budget and cost", "Constraints", "Search", "Output"
 
 
-class Axis(str, Enum):
+class AxisChoice(str, Enum):
     source = "source"
     target = "target"
 
 
-class Objective(str, Enum):
+class ObjectiveChoice(str, Enum):
     max = "max"
     min = "min"
 
 
-class Average(str, Enum):
+class AverageChoice(str, Enum):
     mean = "mean"
     trimmed = "trimmed"
     median = "median"
 
 
-class Complete(str, Enum):
+class CompleteChoice(str, Enum):
     pairs = "pairs"
 
 
-class Solver(str, Enum):
+class SolverChoice(str, Enum):
     auto = "auto"
     exact = "exact"
     lp = "lp"
@@ -47,17 +47,18 @@ File = Annotated[
     Path, typer.Argument(metavar="FILE", help="A table of scores: CSV or JSON, see above.", show_default=False)
 ]
 AxisOption = Annotated[
-    Axis, make_option(SCORES, "--axis", text="Meaning of the rows of a square table; source by default.")
+    AxisChoice, make_option(SCORES, "--axis", text="Meaning of the rows of a square table; source by default.")
 ]
 ObjectiveOption = Annotated[
-    Objective, make_option(SCORES, "--objective", text="max if larger scores are better (the default), min for losses.")
+    ObjectiveChoice,
+    make_option(SCORES, "--objective", text="max if larger scores are better (the default), min for losses."),
 ]
 TasksOption = Annotated[str | None, make_option(SCORES, "--tasks", metavar="A,B,…", text="Use only these tasks.")]
 AverageOption = Annotated[
-    Average | None, make_option(SCORES, "--average", text="How to average the history of a saved affinity.")
+    AverageChoice | None, make_option(SCORES, "--average", text="How to average the history of a saved affinity.")
 ]
 CompleteOption = Annotated[
-    Complete | None,
+    CompleteChoice | None,
     make_option(
         SCORES,
         "--complete",
@@ -132,7 +133,7 @@ CannotOption = Annotated[
     ),
 ]
 SolverOption = Annotated[
-    Solver, make_option(SOLVER, "--solver", text="Solver; auto chooses by the size of the problem.")
+    SolverChoice, make_option(SOLVER, "--solver", text="SolverChoice; auto chooses by the size of the problem.")
 ]
 TimeOption = Annotated[
     float | None,

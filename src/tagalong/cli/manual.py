@@ -15,7 +15,7 @@ Examples = Sequence[tuple[str, str]]
 PURPOSE = """Which tasks should train together?
 
 Measures who helps whom in one training run, chooses the networks to train for a budget, trains and compares them with
-the alternatives, and says whether grouping is worth it.
+the alternatives, and tells whether grouping is worth it.
 """
 FILES = (
     ("report.html", "the page: one file that fetches nothing and can be mailed"),

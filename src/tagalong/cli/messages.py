@@ -70,7 +70,7 @@ def _unquoted(value: str) -> str:
 
 @contextmanager
 def name_arguments(**names: str) -> Iterator[None]:
-    """Invalid input inside is reported under what the user typed, such as a file instead of `path`.
+    """Reports invalid input under what the user typed, such as a file instead of `path`.
 
     Example:
         >>> with name_arguments(path="table.csv"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tagalong.errors import InvalidInput, counted
+from tagalong.errors import InvalidInput, pluralize
 
 from . import options
 from .arguments import check_folder, parse_integer_budgets, parse_names
@@ -24,7 +24,7 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="An affinity: JSON or CSV, the row helps the column. One of cosines decides cs, any other tag.",
+        help="An affinity: JSON or CSV, the row helps the column. Cosines are for cs, any other affinity is for tag.",
         show_default=False,
     ),
 ]
@@ -43,12 +43,12 @@ def plan(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Writes the list of networks to train, all together included, as a table to fill in with losses.
+    """Writes the list of networks to train, including one for all tasks, as a table to fill in with losses.
 
-    Train each with your own script, fill in its validation and test losses, and ask `tagalong verdict`.
+    Train each network with your own script, fill in its validation and test losses, and run `tagalong verdict`.
 
     Example:
-        `tagalong plan affinity.json --budgets 2,3`: what to train with your own script
+        `tagalong plan affinity.json --budgets 2,3`: list the networks to train with your own script
     """
     from tagalong.study import plan as make_plan
 
@@ -58,20 +58,18 @@ def plan(
     tasks = len(affinities[0].tasks)
     wanted = [2, 3] if budgets is None else parse_integer_budgets(budgets, tasks)
     usual = [budget for budget in wanted if budget <= tasks] if budgets is None else wanted
-    made = make_plan(affinities, usual, parse_names(methods), 3 if seeds is None else seeds)
-    path = made.to_csv(out or Path("plan.csv"))
+    planned = make_plan(affinities, usual, parse_names(methods), 3 if seeds is None else seeds)
+    path = planned.to_csv(out or Path("plan.csv"))
     if json:
-        networks = [{"tasks": list(tasks), "seed": seed} for tasks, seed in made.networks]
+        networks = [{"tasks": list(tasks), "seed": seed} for tasks, seed in planned.networks]
         print(dumps({"file": str(path), "networks": networks}, indent=1))
         return
     if quiet:
         print(path)
         return
     console = screen()
-    print_line(
-        console,
-        f"{counted(len(made.networks), 'network')} to train, for {', '.join(made.methods)}; fill in {path}, then",
-    )
+    count = pluralize(len(planned.networks), "network")
+    print_line(console, f"{count} to train, for {', '.join(planned.methods)}; fill in {path}, then")
     print_line(console, f"tagalong verdict {path}")
 
 
@@ -80,7 +78,7 @@ def _affinity(file: Path) -> Affinity:
 
     table = read_table(file)
     if table.kind not in ("affinity", "square"):
-        raise InvalidInput(str(file), "must hold an affinity", "results of groups", "see tagalong verdict")
+        raise InvalidInput(file, "must hold an affinity", "results of groups", "see tagalong verdict")
     affinity: Affinity = table.scores
     return affinity
 
@@ -100,14 +98,14 @@ def verdict(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Compares networks that you trained, and says whether grouping is worth it.
+    """Compares networks that you trained, and tells whether grouping is worth it.
 
     FILE has one row per network, seed and task, with the columns network (such as age+ill), seed, task, val_loss and
     test_loss, as `tagalong plan` writes it. The choice is made on validation and judged on test losses. With `--out`
     the results and their page, `report.html`, are kept too.
 
     Example:
-        `tagalong verdict plan.csv --out runs/own`: what came of it, with a page
+        `tagalong verdict plan.csv --out runs/own`: compare the networks, and write a report
     """
     from tagalong.study import Results, tasks_in_csv, verdict_from_csv
 
@@ -118,7 +116,7 @@ def verdict(
     else:
         wanted = None if budgets is None else parse_integer_budgets(budgets, len(tasks_in_csv(file)))
         results = verdict_from_csv(file, budgets=wanted)
-    page = None if out is None else _keep(results, out, file)
+    page = None if out is None else _save(results, out, file)
     if json:
         print(dumps(results.to_document(), indent=1, allow_nan=False))
         return
@@ -135,8 +133,8 @@ def _check(out: Path | None) -> None:
         raise InvalidInput("out", "must not be the folder of a run, whose results would be lost", str(out))
 
 
-def _keep(results: Results, out: Path, file: Path) -> Path:
-    """`results.json` and `report.html`."""
+def _save(results: Results, out: Path, file: Path) -> Path:
+    """Writes `results.json` and `report.html`; returns the path of the page."""
     from tagalong.report import write_report
 
     results.settings.setdefault("command", ["tagalong", "verdict", str(file), "--out", str(out)])

@@ -1,4 +1,4 @@
-"""`tagalong predict`: new rows through the recommended networks of a run."""
+"""`tagalong predict`: predicts new rows with the recommended networks of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tagalong.errors import counted
+from tagalong.errors import pluralize
 
 from . import options
 from .messages import name_arguments
@@ -41,11 +41,11 @@ def predict(
 ) -> None:
     """Predicts every task for new rows, with the networks that the verdict of a run recommends.
 
-    Probabilities for classes, the data's units for numbers. Opening a run unpickles its networks, which can run code:
-    open only runs you trust.
+    Classes are predicted as probabilities, numbers in the units of the data. Opening a run unpickles its networks,
+    which can run code: open only runs you trust.
 
     Example:
-        `tagalong predict runs/table new.csv --out answers.csv`: with the recommended networks
+        `tagalong predict runs/table new.csv --out answers.csv`: predict new rows and write them to a file
     """
     from tagalong.files import write_atomic
     from tagalong.study import Best
@@ -61,11 +61,11 @@ def predict(
     elif out is None:
         sys.stdout.write(text)
     elif not quiet:
-        print(f"{counted(text.count(chr(10)) - 1, 'row')} in {out}")
+        print(f"{pluralize(text.count(chr(10)) - 1, 'row')} in {out}")
 
 
 def _rows(path: Path) -> Any:
-    """A table is read with the columns of the run; an array is loaded here."""
+    """Returns an array from its file; a table stays a path, since it is read with the columns of the run."""
     if path.suffix.lower() not in (".npy", ".npz"):
         return path
     from tagalong.learn import load_array
@@ -74,7 +74,7 @@ def _rows(path: Path) -> Any:
 
 
 def _columns(best: Best, predictions: Mapping[str, Any]) -> dict[str, Any]:
-    """One column per task, one per class where there are several."""
+    """Returns one column per task, or one per class if a task has several."""
     columns: dict[str, Any] = {}
     for task in best.tasks:
         values = predictions[task.name]

@@ -15,9 +15,9 @@ from . import options
 from .terminal import print_line, print_table, printable, prose_width, screen, spinner
 
 if TYPE_CHECKING:
-    from tagalong.study import Compared, MethodSummary
+    from tagalong.study import MethodSummary, RunComparison
 
-LONGEST = 6  # characters of a name that fit above its columns
+LONGEST = 6  # characters of the name of a run in a heading
 
 Other = Annotated[
     Path | None,
@@ -87,7 +87,7 @@ def _print_path(page: Path, json: bool, quiet: bool) -> None:
         print_line(screen(), f"the report: {page}")
 
 
-def _show(compared: Compared, run: Path, other: Path, quiet: bool) -> None:
+def _show(compared: RunComparison, run: Path, other: Path, quiet: bool) -> None:
     console, names = screen(), _names(run, other)
     for name, path, results in zip(names, (run, other), (compared.first, compared.second), strict=True):
         print_line(console, name if name == printable(str(path)) else f"{name}: {path}")

@@ -62,7 +62,7 @@ def run(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Trains the tasks together, alone and in groups, and tells you whether grouping is worth it.
+    """Trains the tasks together, alone and in groups, and tells whether grouping is worth it.
 
     PROBLEM is one of `tagalong problems`; TABLE.csv is any table with a header, whose `--targets` are predicted.
 
@@ -84,7 +84,7 @@ def run(
         "group_column": group_column,
         "features_file": features_file,
     }
-    check_folder(out)  # before minutes of drawing or decoding
+    check_folder(out)  # before minutes are spent on loading the problem
     chosen = {"size": size, **arguments.parse_problem_options(with_ or [], "recipe")}
     with name_arguments(path=what, name="PROBLEM", **LOADED), show_progress(json or quiet) as progress:
         problem = arguments.load_input(what, table, chosen, progress)

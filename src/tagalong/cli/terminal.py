@@ -1,4 +1,4 @@
-"""Output of commands: tables and sentences on stdout, progress on stderr, colours only on a terminal."""
+"""Output of commands: tables and sentences on stdout, progress on stderr, colors only on a terminal."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 NARROWEST, WIDEST = 40, 100  # columns of sentences
 BAR = 10  # columns
-JOINERS = "\u200c\u200d"  # Persian, Hindi and emoji are written with them; they do not move the cursor
+JOINERS = "\u200c\u200d"  # invisible characters that Persian, Hindi and emoji need
 
 
 def screen() -> Console:
-    """Returns a console for what standard output is now."""
+    """Returns a console for the current standard output."""
     return Console(highlight=False, markup=False, emoji=False)
 
 
@@ -94,19 +94,19 @@ def spinner(what: str, quiet: bool = False) -> Iterator[None]:
 
 @contextmanager
 def show_progress(quiet: bool = False) -> Iterator[Progress | None]:
-    """Yields what shows the progress of a study on stderr; None if it is quiet."""
+    """Yields a progress display for a study, on stderr; None if quiet."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if quiet:
         yield None
     elif not console.is_terminal:
-        yield Lines()
+        yield ProgressLines()
     else:
         with _bars(console) as bars:
             yield bars
 
 
 @contextmanager
-def _bars(console: Console) -> Iterator[Bars]:
+def _bars(console: Console) -> Iterator[ProgressBars]:
     from rich.progress import BarColumn, Progress, TextColumn
     from rich.table import Column
 
@@ -120,12 +120,12 @@ def _bars(console: Console) -> Iterator[Bars]:
     )
     bars = Progress(*columns, console=console, transient=True)
     try:
-        yield Bars(bars)
+        yield ProgressBars(bars)
     finally:
         bars.stop()
 
 
-class Lines:
+class ProgressLines:
     """Prints a line for each finished piece of work."""
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
@@ -140,7 +140,7 @@ class Lines:
         print(f"{self._what}: {self._finished} of {self._total} {self._unit}, {seconds:.0f} s", file=sys.stderr)
 
 
-class Bars:
+class ProgressBars:
     """Shows a bar for each piece of work, with networks, steps and the time left, until all of it is done."""
 
     def __init__(self, bars: Any) -> None:
@@ -158,7 +158,7 @@ class Bars:
 
     def steps(self, n: int) -> None:
         self._steps += n
-        self._bars.update(self._task, steps=f"{shortened(self._steps)} steps")
+        self._bars.update(self._task, steps=f"{short_count(self._steps)} steps")
 
     def done(self) -> None:
         self._bars.update(self._task, clock=f"{duration(time.monotonic() - self._began)}")
@@ -170,11 +170,11 @@ class Bars:
         return f"{duration(spent * (self._total - self._finished) / self._finished)} left" if self._finished else ""
 
 
-def shortened(number: int) -> str:
+def short_count(number: int) -> str:
     """Formats a count in a few characters.
 
     Example:
-        >>> shortened(950), shortened(12_345), shortened(3_456_789)
+        >>> short_count(950), short_count(12_345), short_count(3_456_789)
         ('950', '12k', '3.5M')
     """
     size, letter = next(((size, letter) for size, letter in ((1e6, "M"), (1e3, "k")) if number >= size), (1, ""))

@@ -22,13 +22,13 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
     Args:
         path: a table of two columns, the group (`age+ill`, or a number of tasks) and its cost, with or without a
             header; or JSON `{group: cost}`.
-        tasks: the names there are.
+        tasks: the names of all tasks.
 
     Returns:
         A mapping for the `cost` of `select_groups`.
 
     Raises:
-        TableError: with every problem found.
+        TableError: the file is invalid; lists every problem.
 
     Example:
         >>> import pathlib, tempfile
@@ -54,7 +54,7 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
             problems.append(TableError(place, "must have a positive number as cost", repr(cell)))
         costs[key] = cost
     if not costs and not problems:
-        problems.append(TableError(str(file), f"must give the cost of groups of {known}", "none"))
+        problems.append(TableError(file, f"must give the cost of groups of {known}", "none"))
     raise_problems(problems, TableError)
     return costs
 
@@ -65,7 +65,7 @@ def _read_entries(path: Path) -> list[tuple[str, str, Any, float]]:
     if is_json(text):
         document = parse_json(text, path)
         if not isinstance(document, dict):
-            raise TableError(str(path), "must be {group: cost}", "a list")
+            raise TableError(path, "must be {group: cost}", "a list")
         return [(f"{path}, {group!r}", group, cost, _parse(as_number, cost)) for group, cost in document.items()]
     table = parse_table(text, path, default_header=("group", "cost"))
     raise_problems(table.problems, TableError)

@@ -155,7 +155,7 @@ def score_grouping(
     request.check(read)
     if budget is not None and not (is_number(budget) and budget > 0):
         raise InvalidInput("budget", "must be a positive number", short(budget))
-    networks = [_Network.look_up(group, read, request) for group in _check_groups(groups)]
+    networks = [_ScoredNetwork.look_up(group, read, request) for group in _check_groups(groups)]
     problems = [problem for network in networks for problem in network.problems(read, request)]
     raise_problems(problems + _coverage_problems(networks, read))
     return _build_grouping(networks, read, request, budget)
@@ -177,7 +177,7 @@ def _check_groups(groups: Any) -> list[GivenGroup]:
 
 
 @dataclass(frozen=True)
-class _Network:
+class _ScoredNetwork:
     """A given network with the scores of the tasks it can serve.
 
     Attributes:
@@ -193,7 +193,7 @@ class _Network:
     cost: float
 
     @classmethod
-    def look_up(cls, group: GivenGroup, scores: Scores, request: SelectionRequest) -> _Network:
+    def look_up(cls, group: GivenGroup, scores: Scores, request: SelectionRequest) -> _ScoredNetwork:
         """Looks up its scores; unknown tasks have none, which `problems` reports."""
         trains, serves = (group.trains, group.serves) if isinstance(group, Group) else (group, None)
         if not trains or not trains <= set(scores.tasks):
@@ -256,7 +256,7 @@ def _find_candidate(
     return max(costed or same, key=worth)
 
 
-def _coverage_problems(networks: Sequence[_Network], scores: Scores) -> list[InvalidInput]:
+def _coverage_problems(networks: Sequence[_ScoredNetwork], scores: Scores) -> list[InvalidInput]:
     """Returns which tasks are not served, or served by more than one network."""
     stated = [task for network in networks for task in network.serves or ()]
     reached = set(stated).union(*(network.values for network in networks if network.serves is None))
@@ -273,7 +273,7 @@ def _coverage_problems(networks: Sequence[_Network], scores: Scores) -> list[Inv
 
 
 def _build_grouping(
-    networks: Sequence[_Network], scores: Scores, request: SelectionRequest, budget: float | None
+    networks: Sequence[_ScoredNetwork], scores: Scores, request: SelectionRequest, budget: float | None
 ) -> Grouping:
     units = request.units(scores)
     number = {task: i for i, task in enumerate(scores.tasks)}
@@ -296,7 +296,9 @@ def _build_grouping(
     )
 
 
-def _assign(networks: Sequence[_Network], scores: Scores, request: SelectionRequest, units: Units) -> dict[str, int]:
+def _assign(
+    networks: Sequence[_ScoredNetwork], scores: Scores, request: SelectionRequest, units: Units
+) -> dict[str, int]:
     """Returns which network serves each task: the stated one, else the best; linked tasks go together."""
     place: dict[str, int] = {}
     problems = []
@@ -321,7 +323,7 @@ def _assign(networks: Sequence[_Network], scores: Scores, request: SelectionRequ
     return place
 
 
-def _options(networks: Sequence[_Network], task: str, sign: float) -> tuple[Option, ...]:
+def _options(networks: Sequence[_ScoredNetwork], task: str, sign: float) -> tuple[Option, ...]:
     known = [Option(network.trains, network.values[task]) for network in networks if task in network.values]
     return tuple(sorted(known, key=lambda option: (-sign * option.score, sorted(option.trains))))
 

@@ -322,7 +322,7 @@ def _describe(error: yaml.YAMLError) -> str:
 
 
 class _Distinct:
-    """Refuses mappings that hold a key twice; YAML's own loaders keep the last one."""
+    """Rejects mappings with a repeated key; YAML's own loaders keep the last value."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen: set[str] = set()

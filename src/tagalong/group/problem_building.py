@@ -60,7 +60,7 @@ def build_problem(scores: Scores, request: SelectionRequest) -> ScaledProblem:
     bare = SelectionProblem(n, None, None, components(scores.tasks, request.must_link), min(n, request.max_size or n))
     if scores.matrix is None:
         return _build_from_networks(bare, _candidate_networks(scores, request, units), scores, request, units)
-    pairs = _weighted(scores.matrix, units, request.sign, request.singles(scores))
+    pairs = _weigh(scores.matrix, units, request.sign, request.singles(scores))
     if _is_plain(scores, request):
         scale = _largest(pairs)
         return ScaledProblem(
@@ -82,7 +82,7 @@ def components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[
     return tuple(sorted(sets, key=lambda bits: bits & -bits))
 
 
-def _weighted(matrix: Floats, units: Units, sign: float, singles: bool) -> Floats:
+def _weigh(matrix: Floats, units: Units, sign: float, singles: bool) -> Floats:
     if len(matrix) == 1:
         return sign * units.weighted(np.nan_to_num(matrix))  # there is only one network
     used = matrix if singles else np.where(np.eye(len(matrix), dtype=bool), 0.0, matrix)

@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from tagalong.affinity import Affinity, square_matrix
-from tagalong.errors import InvalidInput, counted, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, pluralize, raise_problems, task_name_problems
 from tagalong.tabular import (
     DECIMAL_COMMA_HINT,
     ParsedTable,
@@ -39,18 +39,18 @@ EXPECTED = (
 
 
 def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] = "source") -> ScoreTable:
-    """Reads a table of scores for `select_groups`; what it is shows in its content, not in its name.
+    """Reads a table of scores for `select_groups`; its kind is recognized by its content.
 
     Args:
         path: a square table with names in the first line and the first column (CSV or Parquet, as
-            `SelectionProblem.from_table` reads them), an affinity saved by tagalong, JSON as `{tasks, matrix}` or
+            `Problem.from_table` reads them), an affinity saved by tagalong, JSON as `{tasks, matrix}` or
             `{source: {target: value}}`; or results of groups: a table with a column `group` and one column per task
             (or the columns `task` and `value`), JSON as a list of `{trains, values}`. A column or key `cost` makes
             them candidates.
-        axis: what the rows of a square table are; "target" if each holds what is good for one task.
+        axis: what the rows of a square table are; "target" if each row holds the scores onto one task.
 
     Raises:
-        InvalidInput: the file is missing, damaged or of another kind; with every problem found.
+        InvalidInput: the file is missing, damaged or of another kind; lists every problem.
 
     Example:
         >>> import pathlib, tempfile
@@ -76,14 +76,14 @@ def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] =
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """What `select_groups` takes, with the kind of table it came from.
+    """Scores for `select_groups`, with the kind of table that they come from.
 
     Attributes:
         kind: "affinity" (saved by tagalong), "square" (a plain square table), "results" (of groups) or
             "candidates" (results with costs).
-        tasks: names, as the file orders them.
-        scores: for `select_groups`.
-        axis: what the rows of a square table were.
+        tasks: the names of the tasks, in the order of the file.
+        scores: the scores, as `select_groups` takes them.
+        axis: what the rows of a square table are.
     """
 
     kind: Literal["affinity", "square", "results", "candidates"]
@@ -93,7 +93,7 @@ class ScoreTable:
 
     @property
     def has_singles(self) -> bool:
-        """Whether the diagonal of a square table holds anything: single-task results, if the rest are pairs."""
+        """Whether a square table has a diagonal: single-task results, if the rest are pairs."""
         return isinstance(self.scores, Affinity) and bool(np.isfinite(np.diag(self.scores.mean)).any())
 
     def only(self, tasks: Iterable[str]) -> ScoreTable:
@@ -108,14 +108,14 @@ class ScoreTable:
         return replace(self, tasks=names, scores=_select_tasks(self.scores, names))
 
     def __str__(self) -> str:
-        tasks = counted(len(self.tasks), "task")
+        tasks = pluralize(len(self.tasks), "task")
         if self.kind == "candidates":
-            return f"{counted(len(self.scores), 'network')} with their costs for {tasks}"
+            return f"{pluralize(len(self.scores), 'network')} with their costs for {tasks}"
         if self.kind == "results":
-            return f"results of {counted(len(self.scores), 'group')} of {tasks}"
+            return f"results of {pluralize(len(self.scores), 'group')} of {tasks}"
         way = "row helps column" if self.axis == "source" else "column helps row"
         steps = len(self.scores.steps)
-        over = f" over {counted(steps, 'measured step')}" if steps else ""
+        over = f" over {pluralize(steps, 'measured step')}" if steps else ""
         return f"{'affinity' if self.kind == 'affinity' else 'square table'} of {tasks}{over}, {way}"
 
 
@@ -133,7 +133,7 @@ def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
 
 
 def _names_groups(table: ParsedTable) -> bool:
-    """Whether a column names groups. A square table may have a task called "group": its rows are named alike."""
+    """Whether a column names groups; a square table may have a task called "group", and then a row of that name."""
     header = table.header.cells
     names = {row.cells[0] for row in table.rows}
     return any(cell.lower() in GROUP for cell in header) and names != set(header[1:])
@@ -156,7 +156,7 @@ def _read_results(table: ParsedTable) -> ScoreTable:
 
 
 class _ResultReader:
-    """Reads the rows of a table of results, and collects what is wrong with them."""
+    """Reads the rows of a table of results, and collects their problems."""
 
     def __init__(self, table: ParsedTable, group: int, cost: int | None) -> None:
         self.table, self.group, self.cost = table, group, cost
@@ -164,7 +164,7 @@ class _ResultReader:
         self.problems: list[InvalidInput] = []
 
     def read_wide(self) -> list[Candidate]:
-        """Reads one column per task; cells are empty where the group has no result for it."""
+        """Reads one column per task; a cell is empty if the group has no result for the task."""
         columns = [at for at in range(len(self.header)) if at not in (self.group, self.cost)]
         known = {self.header[at] for at in columns}
         candidates = []
@@ -231,13 +231,13 @@ def _read_document(path: Path, document: Any, axis: str) -> ScoreTable:
     if isinstance(document, list):
         return _read_entries(path, document, axis)
     if not document:
-        raise TableError(str(path), EXPECTED, "nothing")
+        raise TableError(path, EXPECTED, "nothing")
     form = document.get("format")
     if form == "tagalong-affinity":
         return _make_square(Affinity.load(path), axis, "affinity")
     if form == "tagalong-grouping" or "groupings" in document:
         hint = "to compare it with the best, give it to --compare"
-        raise TableError(str(path), "must hold scores", "a grouping", hint)
+        raise TableError(path, "must hold scores", "a grouping", hint)
     key = next((name for name in MATRIX if isinstance(document.get(name), list)), None)
     if key is not None:
         return _read_matrix(path, document[key], document.get("tasks"), document.get("direction"), axis)
@@ -245,14 +245,14 @@ def _read_document(path: Path, document: Any, axis: str) -> ScoreTable:
         return _read_entries(path, document["groups"], axis)
     if all(isinstance(row, Mapping) for row in document.values()):
         return _read_mappings(path, document, axis)
-    raise TableError(str(path), EXPECTED, f"an object with {', '.join(map(repr, list(document)[:6]))}")
+    raise TableError(path, EXPECTED, f"an object with {', '.join(map(repr, list(document)[:6]))}")
 
 
 def _read_entries(path: Path, entries: list[Any], axis: str) -> ScoreTable:
     if entries and all(isinstance(entry, list) for entry in entries):
         return _read_matrix(path, entries, None, None, axis)
     if not entries or not all(isinstance(entry, Mapping) and "trains" in entry for entry in entries):
-        raise TableError(str(path), EXPECTED, "something else" if entries else "an empty list")
+        raise TableError(path, EXPECTED, "something else" if entries else "an empty list")
     candidates = [_read_candidate(f"{path}, entry {number}", entry) for number, entry in enumerate(entries, 1)]
     return _make_table(str(path), candidates, has_costs=any("cost" in entry for entry in entries))
 
@@ -296,7 +296,7 @@ def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis
 
 
 def _read_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: str) -> ScoreTable:
-    """Reads rows by name, or results by group, where each key joins the names inside."""
+    """Reads rows by name, or results by group, if each key joins the names inside."""
     inside = {name for row in document.values() for name in row}
     groups = {key: group_names(key, inside) for key in document}
     if not inside >= set(document) and all(set(row) <= (groups[key] or set()) for key, row in document.items()):
@@ -305,14 +305,14 @@ def _read_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: 
     if not inside <= set(document):
         alone = ", ".join(map(repr, sorted(inside - set(document))))
         expected = "must have the same tasks inside and outside, or groups such as 'a+b' outside"
-        raise TableError(str(path), expected, f"{alone} only inside")
+        raise TableError(path, expected, f"{alone} only inside")
     tasks = list(document)
     matrix = [[document[row].get(column) for column in tasks] for row in tasks]
     return _read_matrix(path, matrix, tasks, None, axis)
 
 
 def _without_marks(error: ValueError) -> str:
-    """The message without backticks: it is about keys of the file, not about arguments."""
+    """Returns the message without backticks: it is about keys of the file, not about arguments."""
     return str(error).replace("`", "")
 
 
@@ -332,7 +332,7 @@ def _make_square(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
 
 
 def _make_table(place: str, candidates: list[Candidate], has_costs: bool) -> ScoreTable:
-    """Makes a table of results, or of candidates where networks have costs; only then may a group be repeated."""
+    """Makes a table of results, or of candidates if networks have costs; only then may a group be repeated."""
     tasks = tuple(dict.fromkeys(task for candidate in candidates for task in sorted(candidate.trains)))
     if has_costs:
         return ScoreTable("candidates", tasks, candidates)
@@ -350,30 +350,30 @@ def is_json(text: str) -> bool:
 
 
 def parse_json(text: str, path: Path) -> Any:
-    """Parses a document; refuses a key that is given twice, which JSON readers would drop silently."""
+    """Parses a JSON document; rejects repeated keys, which the JSON parser would drop silently."""
 
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = [repr(key) for key, times in Counter(key for key, _ in pairs).items() if times > 1]
         if repeated:
-            raise TableError(str(path), "must give each name once", f"{', '.join(repeated)} more than once")
+            raise TableError(path, "must give each name once", f"{', '.join(repeated)} more than once")
         return dict(pairs)
 
     def constant(name: str) -> NoReturn:
-        raise TableError(str(path), "must hold finite numbers or null", name)
+        raise TableError(path, "must hold finite numbers or null", name)
 
     try:
         return json.loads(text, object_pairs_hook=distinct, parse_constant=constant)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise TableError(str(path), "starts like JSON and is not", str(error), "is it cut short?") from None
+        raise TableError(path, "starts like JSON and is not", str(error), "is it cut short?") from None
 
 
 def group_names(cell: str, known: Collection[str] | None = None) -> frozenset[str] | None:
-    """Returns the names in a cell, None if they make no sense.
+    """Returns the names in a cell; None if it cannot be split into names.
 
     Args:
-        cell: names joined by a sign, such as "age+ill"; perhaps in brackets.
-        known: the names that exist, which may contain such a sign themselves; without them the first sign found
-            splits the cell.
+        cell: names joined by a sign, such as "age+ill", with or without brackets.
+        known: the names of all tasks, which may contain a joining sign; without them, the first sign found splits the
+            cell.
 
     Example:
         >>> sorted(group_names("age+ill", {"age", "ill"})), sorted(group_names("{age, ill}"))

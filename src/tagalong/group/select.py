@@ -1,6 +1,6 @@
-"""Which networks should there be, for a budget?
+"""`select_groups`: the best networks for a budget.
 
-Scores and options are read and checked, posed as a problem of numbers, solved, and answered with names again.
+Scores and options are checked and converted to a numerical problem; its solution is converted back to task names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .selection_request import Cost, SelectionRequest, SolverName, read_budgets,
 from .solvers import Certificate, choose_solver
 from .stability import Served, stability
 
-RESAMPLES = ((12, 100), (40, 20))  # up to so many tasks, so many resamples; none above
+RESAMPLES = ((12, 100), (40, 20))  # (most tasks, resamples); none with more tasks
 
 
 def select_groups(
@@ -45,51 +45,54 @@ def select_groups(
     resamples: int | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Grouping:
-    """Chooses the networks to train: at most `budget` of them, each task served by one, helpers where they help.
+    """Chooses the networks to train: at most `budget` of them, such that each task is served by one.
 
-    A task scores in a network the mean affinity onto it of the other tasks trained there, or what a table of
-    results says. The sum over tasks is made as large (or small) as possible. Among equal values, within 1e-9 of
-    the largest score: the fewest groups, then the smallest, then the first by name. That order, and the list of
-    ties, hold for answers proven by "exact", "lp" and "columns", unless thousands of served sets tie; "milp" and
-    "search" only leave out groups that add nothing.
+    A network may also train tasks that it does not serve, if they help the others. The score of a task in a network is
+    the mean affinity of the other tasks of that network onto it, or the value in a table of results. The sum of scores
+    over tasks is maximized (or minimized). Among values that are equal within 1e-9 of the largest score, the fewest
+    groups win, then the smallest, then the first by name. This order, and the list of ties, hold for solutions that are
+    proven by "exact", "lp" and "columns", unless thousands of served sets tie; "milp" and "search" only drop groups
+    that add nothing.
 
-    Up to 12 tasks "auto" is the dynamic programme, up to 24 the linear programme, up to 50 column generation, above
-    that the search. Without a `time_limit` column generation stops after a number of steps that take some ten seconds
-    up to 32 tasks, and about a second above; with one it takes the time that it needs up to that limit, for up to 64
-    tasks.
+    With "auto", up to 12 tasks are solved by dynamic programming, up to 24 by the linear program, up to 50 by column
+    generation, and more by the search. Without a `time_limit`, column generation stops after a fixed number of steps,
+    about ten seconds for up to 32 tasks and a second for more; with a `time_limit`, it runs until it is finished or
+    the time is up, for up to 64 tasks.
 
     Args:
         scores: an `Affinity`; a square array or data frame [source, target]; results of whole groups
             `{frozenset: {task: value}}`; or a list of `Candidate`.
-        budget: how many networks (1 is one for all tasks); with `cost` or candidates, their total cost.
-        objective: "max" if large scores are good, "min" for losses.
-        allow_single: whether a network may train one task alone, scored by the diagonal. None: yes for held-out
-            affinity and tables that hold single-task results, no otherwise.
-        max_size: how many tasks a network may train.
-        cost: of one network given its tasks: a number, a callable on the set of names, or a mapping from sets (or
-            numbers of tasks), in which case networks it does not list do not exist. Candidates keep their own.
-        max_cost: what a single network may cost, for example a latency.
-        must_link: sets of tasks served by the same network.
-        cannot_link: sets of tasks of which no network trains two. With it, or with a cost by group or `max_cost`, more
-            than 14 tasks are answered by a search over groups worth considering: never proven, with a valid bound.
-        weights: how much each task counts in the sum, 1 by default.
-        complete: "pairs" fills groups of three and more in a table with means over pairs; given values stay. Among
-            candidates, a group that is not listed costs what `cost` says; without it, as much as the pairs, which must
-            all be listed at that cost. Where they are at several costs, each is completed on its own.
-        solver: "exact" (dynamic programme), "lp" (set partition, with a certificate), "columns" (the same without a
-            table of all sets), "milp" (compact binary programme), "search" (local search with a bound), or "auto".
-        time_limit: seconds; the best found is returned, with its bound.
-        seed: of random numbers, in the search and the resamples.
-        resamples: of the history of an affinity, to see how stable the groups are. None: 100 up to 12 tasks, 20
-            up to 40, none above.
-        stop: asked several times a second, in this thread; once it returns True the call ends as if `time_limit`
-            had passed: with the best found, its bound, and the resamples made so far.
+        budget: the largest number of networks (1 is one for all tasks); with `cost` or candidates, their total cost.
+        objective: "max" if larger scores are better, "min" for losses.
+        allow_single: whether a network may train a single task, scored by the diagonal. None means yes for held-out
+            affinities and tables with single-task results, and no otherwise.
+        max_size: the largest number of tasks that a network may train.
+        cost: the cost of a network given its tasks: a number, a function of the set of names, or a mapping from sets
+            or numbers of tasks; networks that a mapping does not list cannot be chosen. Candidates have costs of their
+            own.
+        max_cost: the largest cost of a single network, for example a latency.
+        must_link: sets of tasks that must be served by the same network.
+        cannot_link: sets of tasks; no network may train two tasks of a set. With it, a cost by group or `max_cost`,
+            problems of more than 14 tasks are solved by a search over promising groups: never proven, but with a valid
+            bound.
+        weights: the weight of each task in the sum, 1 by default.
+        complete: "pairs" adds groups of three and more to a table, scored by means over pairs; given values win. Groups
+            added to candidates cost what `cost` says; without it, as much as the pairs, which must all be listed at
+            that cost. If pairs are listed at several costs, each cost is completed separately.
+        solver: "exact" (dynamic programming), "lp" (set partition, with a certificate), "columns" (the same without a
+            table of all sets), "milp" (compact binary program), "search" (local search with a bound), or "auto".
+        time_limit: seconds after which the best grouping so far is returned, with its bound.
+        seed: the seed of random numbers, in the search and the resamples.
+        resamples: number of bootstrap resamples of the history of an affinity, to see how stable the groups are. None
+            means 100 for up to 12 tasks, 20 for up to 40, and none for more.
+        stop: called several times a second, in this thread; once it returns True the call ends as if `time_limit` had
+            passed: with the best grouping so far, its bound, and the resamples so far.
 
     Returns:
         The grouping. For several budgets, see `select_groups_by_budget`.
 
     Raises:
-        ValueError: with every problem of the input.
+        ValueError: the input is invalid; lists every problem.
 
     Example:
         >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
@@ -146,25 +149,25 @@ def select_groups_by_budget(
         scores: see `select_groups`.
         budgets: numbers of networks, or total costs; see `budget` of `select_groups`.
         objective: see `select_groups`, as for everything below.
-        allow_single: whether a network may train one task alone.
-        max_size: how many tasks a network may train.
-        cost: of one network given its tasks.
-        max_cost: what a single network may cost.
-        must_link: sets of tasks served by the same network.
-        cannot_link: sets of tasks of which no network trains two.
-        weights: how much each task counts in the sum.
-        complete: how a table of results is completed.
-        solver: how to solve the problem.
+        allow_single: whether a network may train a single task.
+        max_size: the largest number of tasks that a network may train.
+        cost: the cost of a network given its tasks.
+        max_cost: the largest cost of a single network.
+        must_link: sets of tasks that must be served by the same network.
+        cannot_link: sets of tasks; no network may train two tasks of a set.
+        weights: the weight of each task in the sum.
+        complete: how to add larger groups to a table of results.
+        solver: the name of the solver.
         time_limit: seconds, for all budgets together.
-        seed: of random numbers.
-        resamples: of the history of an affinity; all budgets share them.
+        seed: the seed of random numbers.
+        resamples: number of bootstrap resamples of the history of an affinity; all budgets share them.
         stop: ends the call early once it returns True.
 
     Returns:
         A grouping for each budget.
 
     Raises:
-        ValueError: with every problem of the input.
+        ValueError: the input is invalid; lists every problem.
 
     Example:
         >>> groupings = select_groups_by_budget([[0, 5, 1], [5, 0, 0], [0, 0, 0]], [1, 2])
@@ -275,7 +278,7 @@ def _score(scores: Scores, scaled: ScaledProblem, task: str, choice: NetworkChoi
 
 
 def _options(scores: Scores, scaled: ScaledProblem, solution: Solution, task: str) -> tuple[Option, ...]:
-    """Returns the score of a task in each chosen network, which it would join if not trained there; best first."""
+    """Returns the score of a task in each chosen network, if need be as an additional member; best first."""
     options = {}
     for choice in solution.choices:
         trains = _names(scores, choice.trains)
@@ -304,7 +307,7 @@ def _certificate(scores: Scores, scaled: ScaledProblem, solution: Solution) -> C
 def _with_stability(
     affinity: Affinity, scores: Scores, request: SelectionRequest, groupings: list[Grouping]
 ) -> list[Grouping]:
-    """Adds what selecting again on block resamples of the steps gives."""
+    """Adds the stability of the grouping: what selecting again on block resamples of the steps gives."""
     n = len(scores.tasks)
     number = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
     number = number if request.resamples is None else request.resamples
@@ -315,7 +318,7 @@ def _with_stability(
     for matrix in affinity.only(scores.tasks).bootstrap(number, request.seed):
         if request.stop is not None and request.stop():
             break
-        scaled = build_problem(_resampled(scores, matrix), quick)
+        scaled = build_problem(_resample_scores(scores, matrix), quick)
         options = quick if scaled.problem.networks is None else replace(quick, solver="auto")
         _, solutions = _solve(scaled, options, Limits(seed=request.seed, kicks=3, stop=request.stop))
         for found, solution in zip(others, solutions, strict=True):
@@ -328,7 +331,7 @@ def _with_stability(
     ]
 
 
-def _resampled(scores: Scores, matrix: Floats) -> Scores:
+def _resample_scores(scores: Scores, matrix: Floats) -> Scores:
     """Returns the scores of a resample; pairs that it does not contain keep their average."""
     assert scores.matrix is not None
     return replace(scores, matrix=np.where(np.isfinite(matrix), matrix, scores.matrix))

@@ -15,18 +15,18 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-TIE = 1e-9  # of the largest score, which is 1 after scaling
-ROUNDING = 16 * np.finfo(np.float64).eps  # of a sum of scores, per task
+TIE = 1e-9  # relative to the largest score, which is 1 after scaling
+ROUNDING = 16 * np.finfo(np.float64).eps  # rounding error of a sum of scores, per task
 
 
 @dataclass(frozen=True)
 class Networks:
-    """Networks that exist, one by one.
+    """A list of the networks that may be chosen.
 
     Attributes:
-        trains: networks × tasks.
-        values: networks × tasks, the score of each task; −inf where the network does not serve it.
-        cost: what each takes of the budget.
+        trains: networks × tasks, whether the network trains the task.
+        values: networks × tasks, the score of each task; −inf if the network cannot serve it.
+        cost: the cost of each network.
     """
 
     trains: Bools
@@ -34,11 +34,11 @@ class Networks:
     cost: Floats
 
     def only(self, rows: Bools) -> Networks:
-        """These rows alone."""
+        """Returns only these rows."""
         return Networks(self.trains[rows], self.values[rows], self.cost[rows])
 
-    def joined(self, others: Networks) -> Networks:
-        """These and after them the others."""
+    def join(self, others: Networks) -> Networks:
+        """Returns these networks followed by the others."""
         return Networks(
             np.concatenate([self.trains, others.trains]),
             np.concatenate([self.values, others.values]),
@@ -48,20 +48,19 @@ class Networks:
 
 @dataclass(frozen=True)
 class SelectionProblem:
-    """Which networks may be chosen, and what each served task scores in them.
+    """The networks that may be chosen, and the score of each served task in them.
 
-    Either `scores` says it, as the mean over the other members of a group, or `networks` lists them.
+    A task either scores the mean of `scores` over the other tasks of its network, or `networks` lists all scores.
 
     Attributes:
-        n: number of tasks, in alphabetical order: lower numbers win ties.
-        scores: [source, target]; the diagonal is the score of a task alone, −inf where that is not allowed.
-        networks: the list, if there is one; it is then complete and `scores` is not used.
-        links: sets of tasks that are served by the same network, as bits; every task is in one of them.
-        largest: how many tasks a network may train.
-        relaxed: set where `networks` are only some of those that exist: the problem without costs and rules, whose
-            bound holds.
-        cheapest: what any network costs at least, where that is so.
-        more: the networks that train these sets of tasks, as bits, where that is so.
+        n: the number of tasks, which are in alphabetical order; lower numbers win ties.
+        scores: [source, target]; the diagonal is the score of a task alone, −inf if that is not allowed.
+        networks: the list of networks, if there is one; it is then complete and `scores` is not used.
+        links: sets of tasks that must be served by the same network, as bits; every task is in one of them.
+        largest: the largest number of tasks that a network may train.
+        relaxed: the problem without costs and constraints, whose bound is valid; only if `networks` are some of many.
+        cheapest: a lower bound on the cost of any network; only if `networks` are some of many.
+        more: returns the networks that train the given sets of tasks, as bits; only if `networks` are some of many.
     """
 
     n: int
@@ -75,7 +74,7 @@ class SelectionProblem:
 
     @cached_property
     def pairwise(self) -> Floats:
-        """The scores with zeros on the diagonal."""
+        """`scores` with zeros on the diagonal."""
         assert self.scores is not None
         off = self.scores.copy()
         np.fill_diagonal(off, 0.0)
@@ -83,13 +82,13 @@ class SelectionProblem:
 
     @cached_property
     def alone(self) -> Floats:
-        """The score of each task on its own."""
+        """The score of each task in a network of its own."""
         assert self.scores is not None
         return np.diag(self.scores).copy()
 
     @cached_property
     def units(self) -> Bools:
-        """Links × tasks: units of tasks that are served together, most of them of one."""
+        """Links × tasks: which tasks must be served together; most links contain one task."""
         member = np.zeros((len(self.links), self.n), dtype=bool)
         for unit, link in enumerate(self.links):
             member[unit, list(indices(link))] = True
@@ -97,11 +96,11 @@ class SelectionProblem:
 
     @property
     def serves_all(self) -> bool:
-        """Whether every task has a network that serves it, whatever the budget; more may stand in the way."""
+        """Whether some network serves each task, regardless of the budget; this alone does not make it feasible."""
         return self.networks is None or bool(np.isfinite(self.networks.values).any(axis=0).all())
 
     def with_networks(self, networks: Networks) -> SelectionProblem:
-        """The same tasks with these networks; one that cannot serve a whole link serves none of its tasks."""
+        """Returns the problem with these networks; one that cannot serve all of a link serves none of its tasks."""
         values = networks.values.copy()
         for link in self.links:
             tasks = list(indices(link))
@@ -111,7 +110,7 @@ class SelectionProblem:
 
 
 class NetworkChoice(NamedTuple):
-    """One network: what it trains and serves, as bits, and its row in the list of networks, −1 without one."""
+    """A chosen network: the tasks it trains and serves, as bits, and its row in the list of networks, or −1."""
 
     trains: int
     serves: int
@@ -120,14 +119,14 @@ class NetworkChoice(NamedTuple):
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solver found.
+    """The result of a solver.
 
     Attributes:
-        choices: the networks.
-        bound: no choice is worth more.
-        proven: whether nothing is better by more than a tie.
+        choices: the chosen networks.
+        bound: an upper bound on the value of any choice.
+        proven: whether no choice is better by more than a tie.
         ties: other choices that are as good.
-        prices: of the tasks, then of a network: the dual vector that proves `bound`.
+        prices: the dual vector that proves `bound`: prices of the tasks, then of a network.
     """
 
     choices: tuple[NetworkChoice, ...]
@@ -142,20 +141,20 @@ class Infeasible(ValueError):
 
 
 class Solver(Protocol):
-    """Answers for several budgets at once, so that work is shared."""
+    """Solves a problem for several budgets at once, which share work."""
 
     def __call__(self, problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]: ...
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a solver may work, how hard it should search, and where its random numbers start.
+    """Limits of a solver: its time, the effort of its search, and its seed.
 
     Attributes:
-        deadline: on the monotonic clock.
-        seed: of random numbers.
-        kicks: of the local search.
-        stop: asked now and then; once it says yes, time is up.
+        deadline: the time on the monotonic clock at which to stop.
+        seed: the seed of random numbers.
+        kicks: the number of restarts of the local search.
+        stop: called regularly; the solver stops once it returns True.
     """
 
     deadline: float = float("inf")
@@ -165,27 +164,27 @@ class Limits:
 
     @property
     def over(self) -> bool:
-        """Whether time is up, by the clock or because somebody said so."""
+        """Whether to stop, because of the deadline or `stop`."""
         return time.monotonic() > self.deadline or (self.stop is not None and self.stop())
 
     @property
     def seconds_left(self) -> float:
-        """Until the deadline; infinite without one."""
+        """Returns the seconds until the deadline; infinite without one."""
         return self.deadline - time.monotonic()
 
 
 def indices(bits: int) -> tuple[int, ...]:
-    """The tasks in a set."""
+    """Returns the tasks in a set of bits."""
     return tuple(i for i in range(bits.bit_length()) if bits >> i & 1)
 
 
 def bits_of(tasks: Sequence[int] | Ints) -> int:
-    """The set of these tasks."""
+    """Returns the set of these tasks as bits."""
     return sum(1 << int(i) for i in tasks)
 
 
 def membership(sets: Ints, n: int) -> Bools:
-    """Sets × tasks."""
+    """Returns whether each set contains each task (sets × tasks)."""
     member: Bools = ((sets[:, None] >> np.arange(n)) & 1).astype(bool)
     return member
 
@@ -200,7 +199,7 @@ def splits_no_link(sets: Ints, links: Sequence[int]) -> Bools:
 
 
 def choice_value(problem: SelectionProblem, choice: NetworkChoice) -> float:
-    """What the tasks served by this network score together."""
+    """Returns the total score of the tasks that this network serves."""
     served = list(indices(choice.serves))
     if problem.networks is not None:
         return float(problem.networks.values[choice.row, served].sum())
@@ -211,5 +210,5 @@ def choice_value(problem: SelectionProblem, choice: NetworkChoice) -> float:
 
 
 def solution_value(problem: SelectionProblem, choices: Sequence[NetworkChoice]) -> float:
-    """What all tasks score together."""
+    """Returns the total score of all tasks."""
     return sum(choice_value(problem, choice) for choice in choices)

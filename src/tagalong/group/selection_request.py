@@ -12,7 +12,15 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tagalong.errors import InvalidInput, counted, is_number, raise_problems
+from tagalong.errors import (
+    InvalidInput,
+    is_integer,
+    is_number,
+    is_positive,
+    is_positive_integer,
+    pluralize,
+    raise_problems,
+)
 
 from .scores import Scores, group_name
 from .selection_problem import Floats, Ints
@@ -83,7 +91,7 @@ class SelectionRequest:
         return {frozenset(key) if isinstance(key, tuple) else key: cost for key, cost in self.cost.items()}
 
     def check(self, scores: Scores) -> None:
-        """Refuses invalid options."""
+        """Raises an error that lists all invalid options."""
         value_problems = self._value_problems(scores) if self._knows_singles else []
         problems = [
             *self._budget_problems(scores),
@@ -130,13 +138,13 @@ class SelectionRequest:
             problems.append(InvalidInput("solver", expected, short(self.solver)))
         if not self._knows_singles:
             problems.append(InvalidInput("allow_single", "must be True, False or None", short(self.allow_single)))
-        if self.max_size is not None and (not _is_integer(self.max_size) or self.max_size < 1):
+        if self.max_size is not None and not is_positive_integer(self.max_size):
             problems.append(InvalidInput("max_size", "must be a positive integer", repr(self.max_size)))
-        if self.time_limit is not None and not _is_positive(self.time_limit):
+        if self.time_limit is not None and not is_positive(self.time_limit):
             problems.append(InvalidInput("time_limit", "must be a positive number of seconds", repr(self.time_limit)))
-        if not _is_integer(self.seed) or self.seed < 0:
+        if not is_integer(self.seed, minimum=0):
             problems.append(InvalidInput("seed", "must be a non-negative integer", repr(self.seed)))
-        if self.resamples is not None and (not _is_integer(self.resamples) or self.resamples < 0):
+        if self.resamples is not None and not is_integer(self.resamples, minimum=0):
             problems.append(InvalidInput("resamples", "must be a non-negative integer", repr(self.resamples)))
         if self.stop is not None and not callable(self.stop):
             problems.append(InvalidInput("stop", "must be a callable that returns True or False", repr(self.stop)))
@@ -147,12 +155,12 @@ class SelectionRequest:
         if self.cost is not None and scores.own_costs:
             problems.append(InvalidInput("cost", "cannot be combined with candidates, which have their own costs"))
         by_group = callable(self.cost) or isinstance(self.cost, Mapping)
-        if self.cost is not None and not by_group and not _is_positive(self.cost):
+        if self.cost is not None and not by_group and not is_positive(self.cost):
             expected = "must be a positive number, a mapping or a callable"
             problems.append(InvalidInput("cost", expected, short(self.cost)))
         if isinstance(self.cost, Mapping):
             problems += self._cost_table_problems(self.cost)
-        if self.max_cost is not None and not _is_positive(self.max_cost):
+        if self.max_cost is not None and not is_positive(self.max_cost):
             problems.append(InvalidInput("max_cost", "must be a positive number", repr(self.max_cost)))
         unknown = scores.candidates is None or any(np.isnan(entry.cost) for entry in scores.candidates)
         if self.max_cost is not None and self.cost is None and unknown:
@@ -170,8 +178,8 @@ class SelectionRequest:
             problems.append(InvalidInput("cost", "must list each group once", found))
         for key, cost in table.items():
             unlisted = isinstance(cost, (float, np.floating)) and np.isnan(cost)  # as if the key were not there
-            if not unlisted and not _is_positive(cost):
-                name = f"a network of {counted(int(key), 'task')}" if isinstance(key, Integral) else group_name(key)
+            if not unlisted and not is_positive(cost):
+                name = f"a network of {pluralize(int(key), 'task')}" if isinstance(key, Integral) else group_name(key)
                 problems.append(InvalidInput("cost", f"of {name} must be a positive number", short(cost)))
         return problems
 
@@ -188,7 +196,7 @@ class SelectionRequest:
             found = ", ".join(sorted(map(repr, unknown)))
             problems.append(InvalidInput("weights", f"must name tasks ({known})", found))
         for task, weight in self.weights.items():
-            if not _is_positive(weight):
+            if not is_positive(weight):
                 problems.append(InvalidInput("weights", f"of {task!r} must be positive numbers", short(weight)))
         return problems
 
@@ -209,7 +217,7 @@ class SelectionRequest:
 
 
 def read_links(links: Any) -> Any:
-    """Returns links as tuples of tuples, so that they can be read twice; anything else is left to be refused."""
+    """Returns links as tuples of tuples, so that they can be read twice; anything else is rejected by `check`."""
     if isinstance(links, str) or not isinstance(links, Iterable):
         return links
     return tuple(link if isinstance(link, str) or not isinstance(link, Iterable) else tuple(link) for link in links)
@@ -235,14 +243,6 @@ def _link_problems(name: str, links: Any, scores: Scores) -> list[InvalidInput]:
             known = ", ".join(map(repr, scores.tasks))
             problems.append(InvalidInput(name, f"must name tasks ({known})", ", ".join(unknown)))
     return problems
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _is_positive(value: Any) -> bool:
-    return is_number(value) and bool(value > 0)
 
 
 def _number(value: Any) -> float:

@@ -1,4 +1,4 @@
-"""How stable a grouping is: what selecting again on bootstrap resamples of the history gave."""
+"""How stable a grouping is: the result of selecting groups again on bootstrap resamples of the history."""
 
 from __future__ import annotations
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from numbers import Integral
 
-from tagalong.errors import InvalidInput
+from tagalong.errors import InvalidInput, is_positive_integer
 from tagalong.group import Grouping, select_groups
 from tagalong.measure import AffinityMeter
 
@@ -13,8 +12,8 @@ log = logging.getLogger(__name__)
 
 
 def check_budget(budget: int | None) -> int | None:
-    """The budget, if it is a positive integer or None; refused before training starts, not after it."""
-    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, Integral) or budget < 1):
+    """Returns the budget, a positive integer or None; rejects others before training starts, not after it."""
+    if budget is not None and not is_positive_integer(budget):
         raise InvalidInput("budget", "must be a positive integer or None", repr(budget))
     return budget
 

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class AffinityCallback(Callback):
     """Measures affinities before training steps; the training itself stays bit for bit the same.
 
-    Automatic and manual optimisation, gradient accumulation (each micro-batch is one call of the meter), mixed
+    Automatic and manual optimization, gradient accumulation (each micro-batch is one call of the meter), mixed
     precision and data parallelism all work. The state of the meter is saved in checkpoints and restored from them.
 
     Args:

@@ -6,7 +6,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +15,14 @@ import torch
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, collect, missing_package, raise_problems, task_name_problems
+from tagalong.errors import (
+    InvalidInput,
+    collect,
+    is_positive_integer,
+    missing_package,
+    raise_problems,
+    task_name_problems,
+)
 from tagalong.learn import MLP, Problem, Recipe, Task, is_missing
 from tagalong.study import Best, Results, Study
 
@@ -125,14 +131,14 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
         hidden_sizes: of the layers that the tasks of a network share.
         optimizer: "sgd", "adam" or "adamw".
         lr: its learning rate.
-        weight_decay: as the optimiser understands it.
+        weight_decay: as the optimizer understands it.
         batch_size: rows of a step.
         epochs: the maximum number of epochs.
         patience: the number of epochs without improvement of the validation loss after which training stops.
         validation_fraction: of the rows, that decide when to stop and which grouping is the best.
         test_fraction: of the rows, that judge it.
         options: by method, for example `{"tag": {"every": 1}}`.
-        out: a folder for the record of the study, which goes on where it was stopped if `random_state` is the same;
+        out: a folder for the record of the study, which continues where it stopped if `random_state` is the same;
             None: kept in memory only.
         executor: see `Study`.
         device: see `Study`.
@@ -140,7 +146,7 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
 
     Attributes:
         groups_: the networks: what each trains and serves.
-        affinity_: who helps whom, as measured; None if no method measured.
+        affinity_: the measured affinity; None if no method measured one.
         results_: of the study, with table and verdict.
         best_: the networks themselves; `best_.export(folder)` writes them for use without this package.
         task_names_: the columns of `y`.
@@ -265,13 +271,13 @@ def _problems(estimator: Any) -> list[InvalidInput]:
     if not (val > 0 and test > 0 and val + test < 1):
         expected = "and `test_fraction` must be positive and leave rows to learn from"
         problems.append(InvalidInput("validation_fraction", expected, f"{val!r} and {test!r}"))
-    methods = [str(getattr(method, "name", method)) for method in _listed(estimator.methods)]
+    methods = [str(getattr(method, "name", method)) for method in _as_list(estimator.methods)]
     choices = dict.fromkeys([VERDICT, "mtl", *(name for name in methods if name != "random")])  # which has no groups
     if estimator.choose not in choices:
         expected = f"must be one of {', '.join(map(repr, choices))}"
         problems.append(InvalidInput("choose", expected, repr(estimator.choose)))
-    sizes = _listed(estimator.hidden_sizes)
-    if not sizes or not all(isinstance(size, Integral) and int(size) > 0 for size in sizes):
+    sizes = _as_list(estimator.hidden_sizes)
+    if not sizes or not all(is_positive_integer(size) for size in sizes):
         problems.append(
             InvalidInput("hidden_sizes", "must be a list of positive integers", repr(estimator.hidden_sizes))
         )
@@ -290,7 +296,7 @@ def _problem(
         torch.tensor(inputs),
         targets,
         tasks,
-        encoder=MLP(inputs.shape[1], _listed(estimator.hidden_sizes)),
+        encoder=MLP(inputs.shape[1], _as_list(estimator.hidden_sizes)),
         recipe=recipe,
         split=(1 - val - test, val, test),
         seed=seed,
@@ -316,7 +322,7 @@ def _choice(results: Results, choose: str) -> tuple[str | None, int | None]:
     return best.label
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     """Returns the entries of a list; an empty list for anything else."""
     return [] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
 

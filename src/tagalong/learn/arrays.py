@@ -109,11 +109,11 @@ def input_dtype(given: Any, raw: Tensor) -> torch.dtype:
 
 
 def scaled(raw: Tensor, targets: Sequence[Target], dtype: torch.dtype = torch.float32) -> Prepare:
-    """Returns a function that makes inputs, standardised with the statistics of the train rows if they are flat."""
-    standardise = raw.dim() == 2 and raw.is_floating_point()
+    """Returns a function that makes inputs, standardized with the statistics of the train rows if they are flat."""
+    standardize = raw.dim() == 2 and raw.is_floating_point()
 
     def prepare(train: RowNumbers) -> tuple[Scaling, Tensor, Sequence[str]]:
-        scaling = Scaling.fitted(raw, train, standardise, coded_classes(targets), dtype)
+        scaling = Scaling.fitted(raw, train, standardize, coded_classes(targets), dtype)
         return scaling, scaling.apply(raw), ()
 
     return prepare
@@ -145,7 +145,7 @@ def assemble(
     table, inputs, more = prepare(parts.train)
     dtype = inputs.dtype if inputs.is_floating_point() else torch.float32
     scales = {target.task.name: target.scale(parts.train) for target in targets if target.task.kind == "regression"}
-    labels = {target.task.name: _standardise(target, scales) for target in targets}
+    labels = {target.task.name: _standardize(target, scales) for target in targets}
     clusters = None if groups is None else torch.as_tensor(np.unique(groups, return_inverse=True)[1])
 
     def part(rows: RowNumbers) -> Split:
@@ -167,7 +167,7 @@ def assemble(
     }
 
 
-def _standardise(target: Target, scales: Mapping[str, tuple[float, float]]) -> NDArray[np.float64]:
+def _standardize(target: Target, scales: Mapping[str, tuple[float, float]]) -> NDArray[np.float64]:
     if target.task.name not in scales:
         return target.values
     mean, deviation = scales[target.task.name]

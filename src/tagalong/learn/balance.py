@@ -30,13 +30,13 @@ class Balancer(Protocol):
     """A rule that computes the gradient of every parameter from the losses of all tasks."""
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        """The parameters of the rule itself, trained by the network's optimiser."""
+        """The parameters of the rule itself, trained by the network's optimizer."""
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
         """Adds the gradients of this step's losses to every `.grad`."""
 
     def after_step(self, losses: Callable[[], Losses]) -> None:
-        """Called after the optimiser's step; `losses` computes the losses again, on the same batch."""
+        """Called after the optimizer's step; `losses` computes the losses again, on the same batch."""
 
     def after_epoch(self) -> None:
         """Called after each epoch."""
@@ -62,7 +62,7 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
         tasks: its tasks, in its order.
 
     Raises:
-        InvalidInput: there is no such rule, or it does not fit this number of tasks.
+        InvalidInput: the rule is unknown, or does not fit this number of tasks.
         ImportError: the rule needs a package that is not installed.
     """
     if rule == "plain":
@@ -168,17 +168,17 @@ class GradNorm(Rule):
     """GradNorm: weights losses so that tasks that learn slowly get larger gradients (Chen et al. 2018).
 
     With W the last shared weight matrix, G_i = ‖∇_W w_i·L_i‖ and r_i the loss ratio L_i(t)/L_i(0) divided by its mean
-    over tasks, a separate Adam minimises Σ |G_i − mean(G)·r_i^α| over the weights (equation 2; mean(G)·r_i^α is treated
+    over tasks, a separate Adam minimizes Σ |G_i − mean(G)·r_i^α| over the weights (equation 2; mean(G)·r_i^α is treated
     as a constant).
 
-    The paper only renormalises weights to sum to the number of tasks; we clip them to [0.1, 10] first, like TAG's
+    The paper only renormalizes weights to sum to the number of tasks; we clip them to [0.1, 10] first, like TAG's
     published code. L_i(0) is the first nonzero loss of a task. A task without labels in a batch is left out of the
-    means, and its weight changes only by the renormalisation.
+    means, and its weight changes only by the renormalization.
 
     Args:
         network: the network to train.
         tasks: its tasks.
-        alpha: how strongly slow tasks are favoured; the paper and TAG use 1.5 for large problems.
+        alpha: how strongly slow tasks are favored; the paper and TAG use 1.5 for large problems.
         lr: the learning rate of the weights.
     """
 
@@ -241,10 +241,10 @@ def _last_kernel(encoder: nn.Module) -> nn.Parameter | None:
 
 
 class ScalarizerRule(Rule):
-    """Minimises a function of all losses, a scalarizer of TorchJD; the network's optimiser trains its parameters.
+    """Minimizes a function of all losses, a scalarizer of TorchJD; the network's optimizer trains its parameters.
 
-    Uncertainty Weights (Kendall et al. 2018) minimise Σ ½·exp(−s)·L + ½·s with a learnt s for each task, initially 0.
-    TAG's published code minimises L/exp(2s) + s, with s clipped to [0.01, 10] and initially 1: the same weights except
+    Uncertainty Weights (Kendall et al. 2018) minimize Σ ½·exp(−s)·L + ½·s with a learned s for each task, initially 0.
+    TAG's published code minimizes L/exp(2s) + s, with s clipped to [0.01, 10] and initially 1: the same weights except
     for the factor ½, the initial value and the clipping.
 
     For a task without labels in a batch, the scalarizer gets its last loss; neither the task's head nor its weight is
@@ -265,7 +265,7 @@ class ScalarizerRule(Rule):
         self._last_losses = like.new_ones(len(tasks)).detach()
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        # FAMO has its own optimiser, which `update` steps
+        # FAMO has its own optimizer, which `update` steps
         return () if hasattr(self._scalarizer, "update") else self._scalarizer.parameters()
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
@@ -317,7 +317,7 @@ class ScalarizerRule(Rule):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._calls, self._last_losses = state["calls"], state["seen"].clone()
-        if any(True for _ in self.parameters()):  # keep these tensors: the optimiser refers to them
+        if any(True for _ in self.parameters()):  # keep these tensors: the optimizer refers to them
             self._scalarizer.load_state_dict(state["scalarizer"].state_dict())
         else:
             self._scalarizer = copy.deepcopy(state["scalarizer"])

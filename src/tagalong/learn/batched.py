@@ -145,7 +145,7 @@ def _train_chunk(
 
 
 class BatchedTraining:
-    """The training of several networks together; each row of the stack is one network, some of which have stopped.
+    """The training of several networks together; each row of the stack is a network, which may have stopped already.
 
     Args:
         problem: the problem.
@@ -255,8 +255,8 @@ class BatchedTraining:
     def _results(self, start: float) -> list[Trained]:
         names = [task.name for task in self.tasks]
         trains = [[name for name in names if name in job.tasks] for job in self.jobs]
-        learnt = self.trains & (self.best_epoch >= 0)[:, None]
-        scores = {part: scores_of_stack(self.problem, self.best, learnt, part) for part in ("val", "test")}
+        learned = self.trains & (self.best_epoch >= 0)[:, None]
+        scores = {part: scores_of_stack(self.problem, self.best, learned, part) for part in ("val", "test")}
         states = self.best.states(trains)
         curve = np.stack(self.curve, 1)  # [jobs, epochs, tasks]
         steps = self.epochs_run * (self.steps // self.epoch)

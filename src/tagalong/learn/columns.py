@@ -53,8 +53,8 @@ def read_columns(source: TableSource | Columns, argument: str = "data", keep_emp
         keep_empty: keep rows of a file whose cells are all empty, as long as they have the right number of cells.
 
     Raises:
-        TableError: there is no such file, or it holds no table; there are no rows, or columns of different lengths; a
-            column name is repeated.
+        TableError: the file does not exist, or does not contain a table; there are no rows, or columns of different
+            lengths; a column name is repeated.
 
     Example:
         >>> columns = read_columns({"age": ["31", "NA"], "town": ["Ulm", ""]})

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import InvalidInput, counted, raise_problems
+from tagalong.errors import InvalidInput, pluralize, raise_problems
 from tagalong.rendering import TextTable
 
 from .problem import Problem
@@ -24,7 +24,7 @@ MIN_SHARED_FRACTION = 0.02
 
 
 def check_data(problem: Problem) -> None:
-    """Raises an error if parts have no rows, inputs are not finite, or tasks cannot be learnt from their labels.
+    """Raises an error if parts have no rows, inputs are not finite, or tasks cannot be learned from their labels.
 
     Of rows that are read from files only the number is checked: reading all of them would take longer than an epoch.
 
@@ -43,7 +43,7 @@ def _part_problems(part: str, split: Rows) -> list[InvalidInput]:
     if not isinstance(split, Split) or not split.inputs.is_floating_point():
         return []
     rows = sum(int((~some.isfinite()).flatten(1).any(1).sum()) for some in split.inputs.split(ROWS_AT_ONCE))
-    found = f"NaN or inf in {counted(rows, 'row')}"
+    found = f"NaN or inf in {pluralize(rows, 'row')}"
     return [InvalidInput(f"`{part}`: inputs", "must be finite", found)] if rows else []
 
 
@@ -75,8 +75,8 @@ def _too_large_problem(task: Task, part: str, labels: Tensor) -> InvalidInput:
     rows = int((labels.abs() > LARGEST_LABEL).reshape(len(labels), -1).any(1).sum())
     return InvalidInput(
         f"`{part}`: labels of {task.name!r}",
-        f"must not exceed {LARGEST_LABEL:g} in absolute value (after standardising, if they are)",
-        f"{counted(rows, 'row')} with larger ones",
+        f"must not exceed {LARGEST_LABEL:g} in absolute value (after standardizing, if they are)",
+        f"{pluralize(rows, 'row')} with larger ones",
         "if they mark missing labels, use NaN instead",
     )
 

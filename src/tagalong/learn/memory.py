@@ -31,7 +31,7 @@ def networks_at_once(problem: Problem, network: Network, device: torch.device, m
 
 
 def bytes_per_network(problem: Problem, network: Network, device: torch.device) -> int:
-    """Estimates the bytes of one network: weights, optimiser state, activations of a batch and outputs of a part.
+    """Estimates the bytes of one network: weights, optimizer state, activations of a batch and outputs of a part.
 
     Activations count twice, since their gradients need as much.
     """

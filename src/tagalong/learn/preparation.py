@@ -77,11 +77,11 @@ class Scaling:
 
     @staticmethod
     def fitted(
-        inputs: Tensor, rows: RowNumbers, standardise: bool, classes: Classes, dtype: torch.dtype = torch.float32
+        inputs: Tensor, rows: RowNumbers, standardize: bool, classes: Classes, dtype: torch.dtype = torch.float32
     ) -> Scaling:
         """Fits the scaling to some rows of the inputs, which become `dtype`."""
         shape, name = tuple(inputs.shape[1:]), str(dtype).removeprefix("torch.")
-        if not standardise:
+        if not standardize:
             return Scaling(shape, name, classes=classes)
         chosen = inputs[torch.as_tensor(rows)].double()
         deviation = chosen.std(0, correction=0)
@@ -106,7 +106,7 @@ class Scaling:
             raise InvalidInput("rows", expected, f"rows of {list(raw.shape[1:])}")
         inputs = self.apply(raw)
         if inputs.is_floating_point() and not inputs.isfinite().all():
-            raise InvalidInput("rows", "must be near the rows learnt from", f"{float(raw.abs().max()):g}")
+            raise InvalidInput("rows", "must be near the rows learned from", f"{float(raw.abs().max()):g}")
         return inputs
 
     def apply(self, raw: Tensor) -> Tensor:
@@ -155,11 +155,11 @@ def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
 
 
 def read_inputs(inputs: Any, whole: bool = False, argument: str = "inputs") -> Tensor:
-    """Returns inputs as a tensor of finite numbers; flat ones keep every digit, since they are yet to be standardised.
+    """Returns inputs as a tensor of finite numbers; flat ones keep every digit, since they are yet to be standardized.
 
     Args:
         inputs: [rows, …]: a tensor, an array, a DataFrame, nested lists.
-        whole: keep whole numbers as they are.
+        whole: whether to keep integers as they are.
         argument: what to call the inputs in errors.
 
     Raises:
@@ -221,7 +221,7 @@ def _column_name(number: int, columns: list[Any] | None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The feature columns of a table, with what was learnt from the train rows: medians, scales, levels.
+    """The feature columns of a table, with what was learned from the train rows: medians, scales, levels.
 
     Attributes:
         columns: in the order of the inputs.
@@ -284,7 +284,7 @@ class Table:
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """Missing values become the median, the whole is standardised; a second input says what was missing.
+    """Missing values become the median, the whole is standardized; a second input says what was missing.
 
     Attributes:
         name: of the column.
@@ -329,7 +329,7 @@ class NumberColumn:
         scaled = (np.where(missing, self.median, column) - self.mean) / self.deviation
         if np.abs(scaled).max(initial=0.0) > np.finfo(np.float32).max:
             found = float(np.abs(column[~missing]).max())
-            raise InvalidInput(where, "must be near the rows learnt from", f"{found:g}")
+            raise InvalidInput(where, "must be near the rows learned from", f"{found:g}")
         return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
 
     def to_document(self) -> dict[str, Any]:
@@ -374,7 +374,7 @@ class CategoryColumn:
 
 
 def as_levels(column: Column) -> list[str | None]:
-    """Returns categories as text: whole numbers without a point, whether a file wrote 1 or 1.0.
+    """Returns categories as text: integers without a decimal point, whether a file wrote 1 or 1.0.
 
     Each cell is read by itself: it is the same level whatever the rest of the column holds.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from tagalong.errors import InvalidInput, counted, named, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, as_names, pluralize, raise_problems, task_name_problems
 from tagalong.tabular import TableSource
 
 from .arrays import fields_from_arrays
@@ -39,7 +39,7 @@ class Problem:
         head: makes the head of a task from the task and the number of features; None: the head of the task itself, one
             linear layer by default.
         recipe: how to train networks.
-        scales: the (mean, standard deviation) that the targets of each regression task were standardised with.
+        scales: the (mean, standard deviation) that the targets of each regression task were standardized with.
         table: how raw rows become inputs, if the problem was made from arrays or a table.
         notes: remarks on the data, shown in reports.
 
@@ -152,7 +152,7 @@ class Problem:
 
         Missing cells are empty, NA, N/A, #N/A, <NA>, NaN, null, "?" or "."; a missing label is left out of its task. A
         feature column of numbers with missing values is filled with the median of the train rows and gets a second
-        input that says where; numbers are standardised. A categorical column becomes one input per level (the 50 most
+        input that says where; numbers are standardized. A categorical column becomes one input per level (the 50 most
         frequent of the train rows) and one for all else. Columns without a name are left out.
 
         Args:
@@ -160,12 +160,12 @@ class Problem:
                 with a byte order mark, or Latin-1; perhaps compressed by gzip, or zip with one file) or of a Parquet
                 file (needs `pip install 'tagalong[parquet]'`); a DataFrame, whose index is not used; a mapping from
                 names to columns; or a list of mappings, one for each row.
-            targets: the columns to be learnt, by name (their kind is guessed, see `kinds`) or as `Task`.
+            targets: the columns to be learned, by name (their kind is guessed, see `kinds`) or as `Task`.
             features: the columns to learn from; None: all that have no other role.
-            ignore: columns that are not learnt from.
+            ignore: columns that are not learned from.
             categorical: feature columns that are one-hot.
             kinds: of targets given by name: "binary", "multiclass" or "regression". By default two values are binary,
-                text and few whole numbers are classes, everything else is regression.
+                text and few integers are classes, everything else is regression.
             errors: of targets given by name: see `Task.error`.
             split_column: holds train, val or test for each row.
             group_column: rows with the same value are never in two parts of the split.
@@ -228,9 +228,9 @@ class Problem:
 
         Args:
             path: the file; whatever `Problem.from_table` takes will do.
-            targets: the columns to be learnt, by name or as `Task`.
+            targets: the columns to be learned, by name or as `Task`.
             features: the columns to learn from; None: all that have no other role.
-            ignore: columns that are not learnt from.
+            ignore: columns that are not learned from.
             categorical: feature columns that are one-hot.
             kinds: of targets given by name: "binary", "multiclass" or "regression".
             errors: of targets given by name: see `Task.error`.
@@ -271,7 +271,9 @@ class Problem:
         rows = ", ".join(f"{len(split):,} {part}" for part, split in self.splits.items())
         train = self.train
         inputs = f"inputs of shape {tuple(train.inputs.shape[1:])}" if isinstance(train, Split) else "read from files"
-        return f"Problem {self.name!r}\n{counted(len(self.tasks), 'task')}: {', '.join(tasks)}\nrows: {rows}; {inputs}"
+        return (
+            f"Problem {self.name!r}\n{pluralize(len(self.tasks), 'task')}: {', '.join(tasks)}\nrows: {rows}; {inputs}"
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -292,7 +294,7 @@ class Problem:
 
     def only(self, names: Iterable[str]) -> Problem:
         """Returns the problem with only these tasks, in this order."""
-        wanted = named(names)
+        wanted = as_names(names)
         return replace(
             self,
             tasks=tuple(self.task(name) for name in wanted),

@@ -49,7 +49,7 @@ def seeded_rng(seed: int, *purpose: object) -> Iterator[None]:
 def reseed(seed: int) -> None:
     """Seeds torch's random numbers on every device.
 
-    Without a GPU only the CPU is seeded: `torch.manual_seed` records a traceback for the GPU's lazy initialisation at
+    Without a GPU only the CPU is seeded: `torch.manual_seed` records a traceback for the GPU's lazy initialization at
     every call, which takes longer than a small layer.
     """
     if _has_accelerator():

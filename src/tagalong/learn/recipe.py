@@ -39,13 +39,13 @@ KEY_DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train a network: optimiser, batch size, learning rate and early stopping.
+    """How to train a network: optimizer, batch size, learning rate and early stopping.
 
     Attributes:
         optimizer: "sgd", "adam" or "adamw".
         lr: the initial learning rate.
         momentum: the momentum of sgd.
-        weight_decay: passed to the optimiser.
+        weight_decay: passed to the optimizer.
         batch_size: rows per step.
         epochs: the maximum number of epochs.
         patience: stop after this number of epochs without a better validation loss; None: train all epochs.
@@ -161,12 +161,12 @@ class Recipe:
     def make_optimizer(
         self, parameters: Iterable[Tensor], rule: Iterable[Tensor] = (), fused: bool | None = None
     ) -> torch.optim.Optimizer:
-        """Makes the optimiser. All of them work element by element, so that stacked networks stay independent.
+        """Makes the optimizer. All of them work element by element, so that stacked networks stay independent.
 
         Args:
             parameters: the network's parameters.
             rule: the parameters of a balancing rule, trained without weight decay.
-            fused: passed to torch's optimiser.
+            fused: passed to torch's optimizer.
         """
         momentum = {"momentum": self.momentum} if self.optimizer == "sgd" else {}
         kind: Any = OPTIMIZERS[self.optimizer]

@@ -107,7 +107,7 @@ def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, f
         task: the task.
         outputs: the outputs of the network.
         targets: the targets, NaN where a label is missing.
-        scale: (mean, standard deviation) that targets were standardised with; errors are in the units of the data.
+        scale: (mean, standard deviation) that targets were standardized with; errors are in the units of the data.
         loss: the mean loss, returned for tasks whose error is the loss.
     """
     if task.error_is_loss:

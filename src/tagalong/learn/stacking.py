@@ -32,7 +32,7 @@ class Stack:
 
     Attributes:
         network: the layers, on the device and in the mode (training or evaluation) of the stack.
-        parameters: stacked parameters [networks, …] by name; leaves that an optimiser can train.
+        parameters: stacked parameters [networks, …] by name; leaves that an optimizer can train.
         buffers: stacked buffers [networks, …] by name.
     """
 
@@ -127,7 +127,7 @@ class Stack:
         return sum(p[0].numel() for name, p in self.parameters.items() if self._own_name(name, wanted))
 
     def _own_name(self, key: str, wanted: set[str]) -> str | None:
-        """Returns the name of a state entry in a network with only these tasks; None if it has no such entry."""
+        """Returns the name of a state entry in a network with only these tasks; None if that network lacks it."""
         if not key.startswith("heads."):
             return key
         _, place, rest = key.split(".", 2)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import InvalidInput, closest, collect, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, collect, did_you_mean, raise_problems, task_name_problems
 from tagalong.tabular import TableSource
 
 from .arrays import Prepare, assemble, check_encoder, input_dtype, scaled
@@ -93,7 +93,9 @@ def _read_labels(
     names = task_names(targets)
     for argument, settings in (("kinds", kinds), ("errors", errors)):
         unknown = [name for name in settings if name not in names]
-        problems += [InvalidInput(argument, "must name targets", repr(name), closest(name, names)) for name in unknown]
+        problems += [
+            InvalidInput(argument, "must name targets", repr(name), did_you_mean(name, names)) for name in unknown
+        ]
     known = []
     for task, name in zip(targets, names, strict=True):
         if name in columns:
@@ -190,7 +192,7 @@ def missing_column_problems(columns: Columns, request: ColumnRequest) -> list[In
         **{argument: [name] for argument, name in singles.items() if name is not None},
     }
     return [
-        InvalidInput(argument, "must name columns of the table", repr(name), closest(name, columns))
+        InvalidInput(argument, "must name columns of the table", repr(name), did_you_mean(name, columns))
         for argument, names in requested.items()
         for name in names
         if name not in columns

@@ -44,12 +44,12 @@ def read_target(wanted: Task | str, raw: Any, kind: Kind | None = None) -> Targe
 
     Args:
         wanted: the task, or its name: the kind is then `kind` or guessed. Two values are a binary task, text or few
-            whole numbers a multiclass one, everything else regression.
+            integers a multiclass one, everything else regression.
         raw: the labels.
         kind: of a task given by name.
 
     Raises:
-        InvalidInput: the labels do not fit the kind, or cannot be learnt.
+        InvalidInput: the labels do not fit the kind, or cannot be learned.
     """
     name = wanted if isinstance(wanted, str) else wanted.name
     argument = f"`targets`: {name!r}"
@@ -126,7 +126,7 @@ def _present(values: Column) -> NDArray[np.bool_]:
 
 
 def _as_int(label: Label) -> Label:
-    """Whole numbers as integers."""
+    """Converts floats without a fractional part to integers."""
     return int(label) if isinstance(label, float) and label.is_integer() else label
 
 

@@ -248,7 +248,7 @@ class Training:
         self.seconds += time.perf_counter() - start
 
     def step(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> None:
-        """Takes an optimiser step on a batch, measured if there is a meter."""
+        """Takes an optimizer step on a batch, measured if there is a meter."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate
         self.optimizer.zero_grad()
@@ -320,7 +320,7 @@ class Training:
 
     @property
     def identity(self) -> str:
-        """A text that checkpoints are recognised by; like keys, it leaves out settings that change nothing."""
+        """A text that checkpoints are recognized by; like keys, it leaves out settings that change nothing."""
         job, recipe = self.job, ", ".join(f"{name}={value!r}" for name, value in self.recipe.definition.items())
         network = f"tasks={job.tasks!r}, seed={job.seed}, rule={job.rule!r}, width={job.width}, epochs={job.epochs}"
         meter = "without a meter" if self.meter is None else "with a meter"
@@ -350,7 +350,7 @@ def load_checkpoint(path: Path, training: Training) -> None:
     """
 
     def place(storage: Any, location: str) -> Any:
-        # tensors from the CPU stay there: counters of optimisers, and the state of some rules
+        # tensors from the CPU stay there: counters of optimizers, and the state of some rules
         wanted = location if location == "cpu" else str(training.device)
         return torch.serialization.default_restore_location(storage, wanted)
 

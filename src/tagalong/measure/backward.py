@@ -1,4 +1,4 @@
-"""What training can reuse of a measured step: the training gradient (`meter.backward`) and the task Gram matrix."""
+"""Reuses a measured step for training: the training gradient (`meter.backward`) and the task Gram matrix."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .closure import TaskLosses, raise_all, reach
-from .gradients import Capture, TaskGradients, gradient_matrices, plan_blocks
+from .closure import TaskLosses, loss_graph, raise_all
+from .gradients import GradientSum, TaskGradients, gradient_matrices, plan_blocks
 from .setup import Setup, check_weights
 from .steps import Steps
 
@@ -26,7 +26,7 @@ class TrainingGradient:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self.losses: Any = None
-        self.capture: Capture | None = None
+        self.capture: GradientSum | None = None
         self.wanted = False
 
     def forget(self) -> None:
@@ -36,7 +36,7 @@ class TrainingGradient:
         if self.losses is None:
             raise RuntimeError("`backward` needs the losses of a call of the meter, once each: call the meter first")
         losses = self._finite_losses()
-        given = self._given() if weights is None else weights
+        given = self._current_weights() if weights is None else weights
         factors = dict.fromkeys(losses, 1.0) if given is None else given
         check_weights(factors, losses)
         capture = self.capture if weights is None and not self._hooked() else None
@@ -57,18 +57,18 @@ class TrainingGradient:
             return read.losses  # measured, so known to be finite
         return _present(read)
 
-    def _given(self) -> Mapping[str, float | Tensor] | None:
+    def _current_weights(self) -> Mapping[str, float | Tensor] | None:
         given = self._setup.weights
         return given() if callable(given) else given
 
     def _hooked(self) -> bool:
-        """Whether someone waits for the gradient of a shared parameter to pass by, which only a real pass does."""
+        """Whether a shared parameter has a gradient hook, which only a real backward pass calls."""
         return any(p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None) for p in self._setup.parameters)
 
     def _rest(
         self, losses: Mapping[str, Tensor], factors: Mapping[str, float | Tensor], done: set[str], extra: Tensor | None
     ) -> Tensor | None:
-        """What is left to differentiate: tasks not captured, weights that learn, and the extra term."""
+        """Returns what is left to differentiate: tasks that are not in the sum, trained weights, and the extra term."""
         terms = [loss * factors[task] for task, loss in losses.items() if task not in done]
         for task in done:
             weight = factors[task]
@@ -79,7 +79,7 @@ class TrainingGradient:
         return torch.stack([term.reshape(()) for term in terms]).sum() if terms else None
 
     def _scale(self, losses: Mapping[str, Tensor]) -> Tensor | None:
-        """The scaler's factor; asking for it initialises the scaler, as scaling a loss would."""
+        """Returns the scaler's factor; initializes the scaler, as scaling a loss would."""
         if self._setup.scaler is None or not losses:
             return None
         one = torch.ones_like(next(iter(losses.values())).detach(), dtype=torch.float32)
@@ -92,9 +92,9 @@ class TrainingGradient:
         scale: Tensor | None,
         retain_graph: bool,
     ) -> None:
-        """The gradients of all leaves but the shared parameters, in one pass that stops above these."""
+        """Computes the gradients of all leaves except the shared parameters, in one pass that stops before these."""
         shared = {id(p) for p in self._setup.parameters}
-        heads = [leaf for key, leaf in reach(losses.values()).leaves.items() if key not in shared]
+        heads = [leaf for key, leaf in loss_graph(losses.values()).leaves.items() if key not in shared]
         if heads:
             seeds = [torch.ones_like(x) * factors[t] * (1.0 if scale is None else scale) for t, x in losses.items()]
             seeds = [seed.detach().to(x) for seed, x in zip(seeds, losses.values(), strict=True)]
@@ -105,10 +105,10 @@ class TrainingGradient:
 
 
 class TaskGram:
-    """⟨g_i, g_j⟩ over the shared parameters, from a measured step where that has it.
+    """⟨g_i, g_j⟩ over the shared parameters, taken from a measured step if possible.
 
     Attributes:
-        found: That of the last call with its tasks, if it was measured.
+        found: The matrix of the last call with its tasks, if it was measured.
         wanted: Whether `gram` has been called before; until then, keeping the matrix is not worth the memory.
     """
 
@@ -121,7 +121,7 @@ class TaskGram:
         self.found = None
 
     def of(self, returned: object) -> Tensor:
-        """The matrix of the losses that the last call returned, without those that are missing."""
+        """Returns the matrix of the losses that the last call returned, without missing ones."""
         self.wanted = True
         losses = _present(_read(returned))
         if self.found is not None and set(losses) <= set(self.found[0]):
@@ -151,6 +151,6 @@ def _read(returned: object) -> TaskLosses:
 
 
 def _present(read: TaskLosses) -> dict[str, Tensor]:
-    """Losses of the tasks that the batch has labels for: a NaN would spoil every gradient."""
+    """Returns the losses of tasks that the batch has labels for, since a NaN would make every gradient NaN."""
     values = read.values(list(read.losses)).tolist()
     return {task: loss for (task, loss), value in zip(read.losses.items(), values, strict=True) if value == value}

@@ -1,4 +1,4 @@
-"""A dry step: what would be measured, and what it would cost."""
+"""`meter.check`: tries a step without recording it, and reports what would be measured and at what cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tagalong.rendering import TextTable
 
 from .clock import Stopwatch
-from .closure import Stage, raise_all
+from .closure import ReplayableClosure, raise_all
 from .distributed import Replicas, agree_on_tasks, is_learning_static_graph
 from .gradients import rows_bytes
 from .history import unconnected_pairs
@@ -32,10 +32,11 @@ class Check:
         tasks: Task names.
         shared: Shared parameters by name, with shape and the tasks that touch each.
         unconnected: Pairs of tasks without a shared parameter in common.
-        notes: What a user may not expect (frozen, unused, tied or untrained parameters, missing tasks).
-        memory: Bytes that a measured step needs beyond a plain one, at most, but for activations of one forward.
-        ratio: Time of measuring once, in plain steps.
-        overhead: Seconds of measuring to be expected per second of plain training.
+        notes: Remarks on frozen, unused, tied or untrained parameters and missing tasks.
+        memory: An upper bound on the bytes that a measured step needs beyond a plain one, apart from activations of
+            one forward pass.
+        ratio: The time of a measurement, in plain steps.
+        overhead: The expected seconds of measuring per second of plain training.
     """
 
     tasks: tuple[str, ...]
@@ -70,13 +71,17 @@ def dry_step(
 ) -> Check:
     """Measures one step without recording it, and restores everything."""
     if is_learning_static_graph(wrapper):
-        raise_all(["a static graph is being learnt in its first two steps; check after them."])
-    main, held, replicas = setup.stage(closure, Replayer(), verify=True, wrapper=wrapper), None, setup.replicas(wrapper)
+        raise_all(["DistributedDataParallel learns its static graph in the first two steps; check after them."])
+    main, held, replicas = (
+        setup.replayable(closure, Replayer(), verify=True, wrapper=wrapper),
+        None,
+        setup.replicas(wrapper),
+    )
     with without_caches():
         try:
             main.run()
             if held_out is not None:
-                held = setup.stage(held_out, Replayer(), verify=True, held_out=True, wrapper=wrapper)
+                held = setup.replayable(held_out, Replayer(), verify=True, held_out=True, wrapper=wrapper)
                 held.run()
             names = agree_on_tasks(tasks, main, replicas)
             measure = partial(_measure, setup, names, main, held, schedule, replicas)
@@ -92,14 +97,14 @@ def dry_step(
 def _measure(
     setup: Setup,
     tasks: Sequence[str],
-    main: Stage,
-    held: Stage | None,
+    main: ReplayableClosure,
+    held: ReplayableClosure | None,
     schedule: Schedule,
     replicas: Replicas,
     *,
     verify: bool,
 ) -> dict[str, set[int]]:
-    """Which tasks touch which parameters; all tasks the first time, then as many as the schedule takes."""
+    """Returns which parameters tasks depend on; for all tasks the first time, then for those of the schedule."""
     measurement = Measurement(
         setup,
         tasks,
@@ -117,9 +122,9 @@ def _measure(
 
 
 def _ratio(
-    setup: Setup, main: Stage, closure: Callable[[], Any], measure: Callable[[], object], repeats: int = 3
+    setup: Setup, main: ReplayableClosure, closure: Callable[[], Any], measure: Callable[[], object], repeats: int = 3
 ) -> float:
-    """Time of a measurement divided by that of a plain step; the best of a few, since timings are noisy."""
+    """Returns the time of a measurement divided by that of a plain step; the best of a few, since timings are noisy."""
     plain, measuring = [], []
     for _ in range(repeats):
         main.to_start()
@@ -133,7 +138,7 @@ def _ratio(
 def _plain_seconds(setup: Setup, closure: Callable[[], Any]) -> float:
     watch = Stopwatch(setup.parameters[0].device)
     losses = [x for x in (v[0] if isinstance(v, tuple | list) else v for v in closure().values()) if x is not None]
-    if losses:  # on another rank there may be some
+    if losses:  # this rank may have none
         total = torch.stack([loss.reshape(()) for loss in losses]).sum()
         torch.autograd.grad(total, setup.trainable(), allow_unused=True)
     return watch.seconds()
@@ -143,7 +148,7 @@ def _summary(
     setup: Setup,
     tasks: Sequence[str],
     touched: dict[str, set[int]],
-    main: Stage,
+    main: ReplayableClosure,
     ratio: float,
     schedule: Schedule,
     held_out: bool,
@@ -167,7 +172,7 @@ def _summary(
 
 
 def _names(parameters: Sequence[Tensor], modules: Iterable[nn.Module]) -> dict[int, list[str]]:
-    """All names of each parameter in the outermost module that holds it; tied ones have several."""
+    """Returns all names of each parameter in the outermost module that contains it; tied ones have several."""
     names: dict[int, list[str]] = {}
     for module in modules:  # outermost first
         here: dict[int, list[str]] = {}
@@ -201,7 +206,7 @@ def _notes(
     owned = {id(p) for o in setup.optimizers for g in o.param_groups for p in g["params"]}
     idle = [names[id(p)][0] for p in parameters if id(p) not in owned]
     if setup.of_steps and setup.lr is None and idle:
-        yield f"no optimiser holds {', '.join(idle)}: they do not move"
+        yield f"no optimizer has {', '.join(idle)}: they do not move"
     missing = [t for t in tasks if t not in touched]
     if missing:
         yield f"this batch has no loss for {', '.join(missing)}"

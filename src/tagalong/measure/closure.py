@@ -44,24 +44,24 @@ def raise_all(problems: Sequence[str]) -> None:
         raise ClosureError(problems)
 
 
-class Stage:
+class ReplayableClosure:
     """A closure that is run once and can be replayed; keeps the state of modules and generators before and after.
 
     Args:
-        closure: What to run.
-        models: Modules whose state is protected; found by watching if there are none.
-        replayer: Runs it again.
-        what: What error messages call it.
+        closure: The user's closure.
+        models: Modules whose state is protected; if there are none, the modules that the closure uses are found.
+        replayer: Runs the closure again.
+        what: The name of the closure in messages.
         graph: Whether its losses will be differentiated; if not, no activations are kept.
-        verify: Whether to find out what it writes.
+        verify: Whether to detect what it writes.
 
     Attributes:
-        what: What error messages call it.
-        returned: What the closure returned, untouched.
-        losses: The same, read.
-        written: Names of what the closure wrote and nothing puts back.
+        what: The name of the closure in messages.
+        returned: The return value of the closure, unchanged.
+        losses: The losses in it.
+        written: Names of what the closure wrote and what is not restored.
         lazy: Names of parameters that had no shape before.
-        began: The number that autograd gave its last node before the first run.
+        began: The sequence number of autograd's last node before the first run.
     """
 
     returned: Any
@@ -244,32 +244,32 @@ def sign_problems(values: Sequence[float], tasks: Sequence[str], what: str = "cl
         )
 
 
-def structure_problems(stage: Stage, setup: Setup, tasks: Sequence[str]) -> Iterable[str]:
+def structure_problems(replayable: ReplayableClosure, setup: Setup, tasks: Sequence[str]) -> Iterable[str]:
     """Problems that show in the graph of the losses and in the modules that computed them."""
-    what, found = stage.what, reach(stage.losses.losses.values(), stage.began)
+    what, found = replayable.what, loss_graph(replayable.losses.losses.values(), replayable.began)
     shared = {id(p) for p in setup.trainable()}
     if len(tasks) < 2:
         yield (
             f"there is only one task, {list(tasks)}; affinity is between tasks: return the loss of each by name, not "
             "their sum, or name all tasks with `tasks=[...]` if a batch holds only some."
         )
-    if not setup.models and (found.compiled or stage.compiled):
+    if not setup.models and (found.compiled or replayable.compiled):
         yield (
             f"the {what} calls compiled code, whose modules cannot be watched; pass `model=` with all modules that "
             "the closure calls."
         )
-    if stage.lazy:
+    if replayable.lazy:
         yield (
-            f"the {what} calls lazy modules that have no shape yet ({', '.join(stage.lazy)}); run the model once "
+            f"the {what} calls lazy modules that have no shape yet ({', '.join(replayable.lazy)}); run the model once "
             "before measuring."
         )
-    elif stage.written:
+    elif replayable.written:
         yield (
-            f"the {what} writes {', '.join(stage.written)}, which is not undone when it is run again; write "
-            "parameters after the optimiser's step, register other tensors as buffers, and use torch.autograd.grad "
+            f"the {what} writes {', '.join(replayable.written)}, which is not undone when it is run again; write "
+            "parameters after the optimizer's step, register other tensors as buffers, and use torch.autograd.grad "
             "inside the closure instead of .backward()."
         )
-    if found.cudnn_rnn and any(_inner_dropout(module) for module in stage.modules()):
+    if found.cudnn_rnn and any(_inner_dropout(module) for module in replayable.modules()):
         yield (
             f"the {what} uses dropout inside a recurrent network of cuDNN, whose random state cannot be put back; "
             "use single layers with nn.Dropout between them, or torch.backends.cudnn.flags(enabled=False)."
@@ -279,11 +279,11 @@ def structure_problems(stage: Stage, setup: Setup, tasks: Sequence[str]) -> Iter
             f"the {what} uses reentrant checkpointing, which hides the shared parameters from task gradients; "
             "call torch.utils.checkpoint.checkpoint(..., use_reentrant=False)."
         )
-    elif shared & found.earlier.keys() and not any(isinstance(m, nn.DataParallel) for m in stage.modules()):
+    elif shared & found.earlier.keys() and not any(isinstance(m, nn.DataParallel) for m in replayable.modules()):
         # (The threads of DataParallel number their nodes on their own.)
         yield (
-            f"the {what} goes on from what was computed of the shared parameters before it ran, which running it again "
-            "does not compute anew; put the whole forward pass of the shared layers into the closure."
+            f"the {what} continues from what was computed of the shared parameters before it ran, which a replay does "
+            "not compute again; put the whole forward pass of the shared layers into the closure."
         )
     elif what == "closure" and found.leaves and not shared & found.leaves.keys():
         yield UNREACHED
@@ -293,15 +293,15 @@ def _inner_dropout(module: nn.Module) -> bool:
     return isinstance(module, nn.RNNBase) and module.training and module.dropout > 0 and module.num_layers > 1
 
 
-def repeat_problems(stage: Stage, tasks: Sequence[str]) -> Iterable[str]:
+def repeat_problems(replayable: ReplayableClosure, tasks: Sequence[str]) -> Iterable[str]:
     """Whether the closure, run once more unchanged, gives the same losses."""
-    first, again = stage.losses.losses, stage.replay().losses
+    first, again = replayable.losses.losses, replayable.replay().losses
     differ = [task for task in tasks if not _same(first.get(task), again.get(task))]
     if differ:
         yield (
-            f"the {stage.what} cannot be repeated: run again with the same weights, buffers and random state it gave "
-            f"other losses of {differ}. It must use the same batch each time (fetch it outside the closure), and no "
-            "generator of its own, counter or cache that the first run moved."
+            f"the {replayable.what} cannot be repeated: run again with the same weights, buffers and random state it "
+            f"gave other losses of {differ}. It must use the same batch each time (fetch it outside the closure), and "
+            "no generator of its own, counter or cache that the first run moved."
         )
 
 
@@ -314,15 +314,15 @@ def _same(first: Tensor | None, again: Tensor | None) -> bool:
 
 
 @dataclass
-class Reach:
-    """The leaves that some losses depend on, and what in their graph prevents a replay.
+class LossGraph:
+    """The leaves of the graph of some losses, and what in the graph prevents a replay.
 
     Attributes:
         leaves: By id.
         reentrant: Whether a reentrant checkpoint hides more of them.
         compiled: Whether torch.compile made part of the graph.
         cudnn_rnn: Whether a recurrent network of cuDNN did.
-        earlier: Those of the leaves that are reached through what was computed before the closure ran.
+        earlier: The leaves that are reached through what was computed before the closure ran.
         latest: The largest number of a node.
     """
 
@@ -334,7 +334,7 @@ class Reach:
     latest: int = 0
 
 
-def reach(losses: Iterable[Tensor], began: int = 0) -> Reach:
+def loss_graph(losses: Iterable[Tensor], began: int = 0) -> LossGraph:
     """Walks the graph of `losses` back to its leaves.
 
     Args:
@@ -344,8 +344,8 @@ def reach(losses: Iterable[Tensor], began: int = 0) -> Reach:
     return _walk({loss.grad_fn for loss in losses if loss.grad_fn is not None}, began)
 
 
-def _walk(seen: set[Node], began: int) -> Reach:
-    found = Reach()
+def _walk(seen: set[Node], began: int) -> LossGraph:
+    found = LossGraph()
     waiting = list(seen)
     earlier: set[Node] = set()
     while waiting:

@@ -1,4 +1,4 @@
-"""Measuring on several ranks: process groups, what ranks must agree on, and the DDP wrapper."""
+"""Measuring on several ranks: process groups, agreement between ranks, and the DDP wrapper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .closure import Stage, TaskLosses, raise_all
+from .closure import ReplayableClosure, TaskLosses, raise_all
 from .history import task_names
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class Replicas:
 
     Args:
         group: The process group, or None for a single process.
-        device: Where messages must lie to be sent.
+        device: The device of messages.
 
     Attributes:
         group: The process group, or None for a single process.
@@ -69,7 +69,7 @@ class Replicas:
         return float(message.item())
 
     def home(self, values: Tensor) -> Tensor:
-        """Moves `values` to the device that messages are sent from: a rank without losses has them on the CPU."""
+        """Moves `values` to the device of messages; on a rank without losses they are on the CPU."""
         return values if self.alone else values.to(self._device)
 
     @staticmethod
@@ -88,10 +88,10 @@ UNEVEN_BATCHES = (
 
 
 class WrapperSearch:
-    """Looks for the wrapper of the shared parameters, and remembers it, since looking takes time.
+    """Searches for the wrapper of the shared parameters, and caches it, since the search takes time.
 
     Attributes:
-        found: The wrapper; None where there is none, or only one rank.
+        found: The wrapper; None if there is none, or only one rank.
     """
 
     def __init__(self) -> None:
@@ -102,16 +102,16 @@ class WrapperSearch:
         self.found = _find(models, parameters) if several else None
 
     def __getstate__(self) -> dict[str, None]:
-        return {"found": None}  # wherever a copy goes, there is another wrapper
+        return {"found": None}  # a copy belongs to another wrapper
 
 
 def _find(modules: Iterable[nn.Module], parameters: Sequence[Tensor]) -> DistributedDataParallel | None:
-    """The wrapper that trains the shared parameters, if any, whether or not the closure goes through it."""
+    """Returns the wrapper that trains the shared parameters, if any, whether or not the closure calls it."""
     wanted = {id(p) for p in parameters}
     for module in modules:
         if isinstance(module, DistributedDataParallel) and _holds(module, wanted):
             return module
-    # torch keeps no list of wrappers, and a closure may call what is inside of one (Lightning's modules do).
+    # torch keeps no list of wrappers, and a closure may call the module inside of one (Lightning's modules do).
     living = (o for o in gc.get_objects() if issubclass(type(o), DistributedDataParallel))
     return next((module for module in living if _holds(module, wanted)), None)
 
@@ -133,11 +133,11 @@ def is_learning_static_graph(wrapper: DistributedDataParallel | None) -> bool:
 
 
 def tracks_unused_parameters(wrapper: DistributedDataParallel | None) -> bool:
-    """Whether the backward pass to come expects the parameters that the *last* forward pass used."""
+    """Whether the next backward pass expects gradients of the parameters that the *last* forward pass used."""
     return wrapper is not None and wrapper.find_unused_parameters and not wrapper.static_graph
 
 
-def has_synchronised_norms(modules: Iterable[nn.Module]) -> bool:
+def has_synchronized_norms(modules: Iterable[nn.Module]) -> bool:
     """Whether computing a gradient needs communication between ranks, in which all must take part."""
     return any(isinstance(module, nn.SyncBatchNorm) for module in modules)
 
@@ -154,9 +154,9 @@ class LocalLosses:
     """The losses of one closure on this rank.
 
     Attributes:
-        losses: As returned.
-        values: By task, NaN where missing.
-        numbers: The same, read by the host.
+        losses: The losses that the closure returned.
+        values: The losses by task, NaN if missing.
+        numbers: The same, on the host.
     """
 
     losses: TaskLosses
@@ -169,10 +169,10 @@ class AgreedLosses:
     """The losses of one closure, averaged over ranks.
 
     Attributes:
-        losses: This rank's; among several ranks, without those that do not count.
-        mean: L = Σ w_r L_r / Σ w_r over ranks, NaN where no rank has the task.
-        share: This rank's w_r / Σ w_r.
-        values: `mean`, read by the host.
+        losses: The losses of this rank; with several ranks, without those of weight 0.
+        mean: L = Σ w_r L_r / Σ w_r over ranks, NaN if no rank has the task.
+        share: w_r / Σ w_r of this rank.
+        values: `mean`, on the host.
     """
 
     losses: TaskLosses
@@ -181,7 +181,7 @@ class AgreedLosses:
     values: list[float]
 
 
-def agree_on_tasks(given: tuple[str, ...] | None, main: Stage, replicas: Replicas) -> tuple[str, ...]:
+def agree_on_tasks(given: tuple[str, ...] | None, main: ReplayableClosure, replicas: Replicas) -> tuple[str, ...]:
     """Returns the names of all tasks: those given, or else those that the closure of any rank returned."""
     here = [name for name in main.returned if isinstance(name, str)] if isinstance(main.returned, Mapping) else []
     if replicas.alone:
@@ -202,8 +202,8 @@ def agree_on_losses(
     Args:
         found: The losses of the closures on this rank.
         tasks: All task names.
-        problems: What is wrong on this rank.
-        call: How often the meter was called before.
+        problems: The problems on this rank.
+        call: The number of calls of the meter before this one.
         replicas: The ranks to agree with.
     """
     if replicas.alone:
@@ -230,7 +230,7 @@ def agree_on_losses(
 
 
 def raise_on_all_ranks(problems: Iterable[str], replicas: Replicas) -> None:
-    """Raises on every rank if there are problems on any."""
+    """Raises an error on every rank if there are problems on any."""
     here = list(problems)
     elsewhere = sum(replicas.gather(len(here)))
     raise_all(here)
@@ -239,12 +239,12 @@ def raise_on_all_ranks(problems: Iterable[str], replicas: Replicas) -> None:
 
 
 def _weights(here: LocalLosses, tasks: Sequence[str]) -> Tensor:
-    """What each loss counts among ranks; 0 where it is missing."""
+    """Returns the weight of each loss among ranks; 0 if it is missing."""
     given = [torch.as_tensor(here.losses.weights.get(task, 0.0)).to(here.values) for task in tasks]
     return torch.where(here.values.isnan(), 0.0, torch.stack(given)) if given else here.values
 
 
 def _losses_that_count(here: LocalLosses, weights: Tensor, tasks: Sequence[str]) -> TaskLosses:
-    """The losses that count: a NaN, differentiated, would spoil the sum over ranks even with a share of 0."""
+    """Returns the losses with a weight; a NaN would make the sum of gradients NaN even with a share of 0."""
     counted = {task for task, weight in zip(tasks, weights.tolist(), strict=True) if weight > 0}
     return TaskLosses({t: x for t, x in here.losses.losses.items() if t in counted}, here.losses.weights)

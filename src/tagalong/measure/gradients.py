@@ -12,16 +12,16 @@ from tagalong.errors import InvalidInput
 
 from .distributed import Replicas
 from .isolation import copies
-from .step_rules import Piece, split
+from .step_rules import ParameterSlice, split
 from .steps import Steps
 
 
 class TaskGradients:
-    """Differentiates one task's loss at a time; leaves ``.grad`` alone.
+    """Differentiates one task's loss at a time, without changing ``.grad``.
 
     Attributes:
-        touched: For every task differentiated so far the numbers of the shared parameters it depends on.
-        finite: One flag per gradient of all ranks when losses are scaled (on the device, not read yet).
+        touched: For every task differentiated so far, the numbers of the shared parameters it depends on.
+        finite: One flag per gradient of all ranks if losses are scaled (on the device, not read yet).
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class TaskGradients:
         shares: Mapping[str, Tensor] | None = None,
         replicas: Replicas | None = None,
         conversing: bool = False,
-        capture: Capture | None = None,
+        capture: GradientSum | None = None,
         guard: Callable[[Callable[[], Sequence[Tensor | None]]], Sequence[Tensor | None]] = lambda run: run(),
     ) -> None:
         self._losses = losses
@@ -43,7 +43,7 @@ class TaskGradients:
         self._scale = scale
         self._shares = shares or {}
         self._replicas = replicas or Replicas(None)
-        # Where ranks converse within a gradient, one without the loss takes part with another's, times 0.
+        # If computing a gradient needs communication, a rank without the loss differentiates another one times 0.
         self._stand_in = next(iter(losses.values()), None) if conversing else None
         self._capture = capture
         self._guard = guard
@@ -55,36 +55,36 @@ class TaskGradients:
         return self._weights.get(task, 1.0)
 
     def launch(self, task: str, *, weighted: bool) -> None:
-        """Differentiates already what will probably be asked for first, while the host waits for something else."""
+        """Starts the gradient that will probably be needed first, while the host waits for something else."""
         raw = self._differentiate(task, self.weight(task) if weighted else 1.0, list(self._parameters))
         self._ahead = task, weighted, raw
 
     def of(self, task: str, *, weighted: bool) -> list[Tensor]:
-        """The gradient of a task's loss: dense, in the parameters' layout, zero where the loss does not reach.
+        """Returns the gradient of a task's loss: dense, in the parameters' layout, zero for parameters it does not use.
 
-        The tensors may be autograd's own: read them, never write them.
+        The tensors may belong to autograd, so they must not be modified.
 
         Args:
-            task: Whose loss.
-            weighted: Whether of weight × loss.
+            task: The task.
+            weighted: Whether to differentiate weight × loss.
         """
         gradient = list(self._replicas.sum(self.here(task, weighted=weighted)))
         self._watch(gradient)
         return gradient
 
     def add_up(self, rows: Sequence[Tensor]) -> None:
-        """Makes rows that were filled from `here` those of all ranks, in place: no more is sent than is kept."""
+        """Sums rows that were filled from `here` over all ranks, in place."""
         for row in rows:
             self._replicas.add_up(row)
         self._watch(rows)
 
     def here(self, task: str, *, weighted: bool, only: Sequence[int] | None = None) -> list[Tensor]:
-        """This rank's part of the gradient.
+        """Returns this rank's part of the gradient.
 
         Args:
-            task: Whose loss.
-            weighted: Whether of weight × loss.
-            only: Numbers of the shared parameters wanted; all by default.
+            task: The task.
+            weighted: Whether to differentiate weight × loss.
+            only: Numbers of the shared parameters to differentiate for; all by default.
         """
         indices = range(len(self._parameters)) if only is None else only
         wanted: list[Tensor] = [self._parameters[i] for i in indices]
@@ -104,7 +104,7 @@ class TaskGradients:
         return shared
 
     def _watch(self, gradient: Sequence[Tensor]) -> None:
-        """Notes, of a sum over ranks, whether scaling made it overflow on any of them."""
+        """Records whether scaling made a sum over ranks overflow on any of them."""
         if self._scale != 1.0:
             self.finite.append(torch.stack([g.isfinite().all() for g in gradient]).all())
 
@@ -125,7 +125,7 @@ class TaskGradients:
             if "donated" not in str(error):
                 raise
             raise RuntimeError(
-                "torch.compile gave away buffers that a second gradient needs; put "
+                "torch.compile donated buffers that a second gradient needs; put "
                 "`torch._functorch.config.donated_buffer = False` before the first call of the compiled model"
             ) from error
 
@@ -148,11 +148,11 @@ def sparse_gradients(name: str) -> InvalidInput:
     )
 
 
-class Capture:
-    """Σ w_t ∇L_t over the tasks differentiated so far: the shared parameters' training gradient, for nothing.
+class GradientSum:
+    """Σ w_t ∇L_t over the tasks differentiated so far: the training gradient of the shared parameters.
 
     Attributes:
-        tasks: Whose gradients are in the sum.
+        tasks: The tasks whose gradients are in the sum.
     """
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class Capture:
         self.tasks.add(task)
         found = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
         fresh = [(p, g) for p, g in found if id(p) not in self._sums]
-        # Copies: autograd may hand out tensors that its graph still needs.
+        # Copied, since the graph may still need the tensors that autograd returns.
         sums = copies([g for _, g in fresh])
         if sums and (isinstance(factor, Tensor) or factor != 1.0):
             torch._foreach_mul_(sums, factor)
@@ -178,7 +178,7 @@ class Capture:
             torch._foreach_add_([s for s, _ in known], more, alpha=factor)
 
     def accumulate(self, factor: float) -> None:
-        """Adds the sum, times `factor`, to every parameter's ``.grad`` and lets go of it."""
+        """Adds the sum, times `factor`, to every parameter's ``.grad`` and frees it."""
         for parameter, gradient in self._sums.values():
             if factor != 1.0:
                 gradient.mul_(factor)
@@ -192,17 +192,17 @@ class Capture:
 def gradient_matrices(
     gradients: TaskGradients,
     tasks: Sequence[str],
-    blocks: Sequence[Block],
+    blocks: Sequence[ParameterBlock],
     parameters: Sequence[Tensor],
     *,
     whole: bool,
     own: bool = False,
 ) -> list[Tensor]:
-    """For every block a matrix with one task's gradient per row.
+    """Returns for every block a matrix with one task's gradient per row.
 
     Args:
-        whole: Whether `blocks` are all there are; otherwise only their parameters are differentiated for.
-        own: Whether this rank's part is enough.
+        whole: Whether `blocks` are all blocks; otherwise only their parameters are differentiated for.
+        own: Whether to return only this rank's part.
     """
     indices = sorted({piece.index for block in blocks for piece in block.pieces})
     matrices = [torch.empty(len(tasks), block.size, dtype=block.dtype, device=block.device) for block in blocks]
@@ -211,20 +211,20 @@ def gradient_matrices(
         for block, matrix in zip(blocks, matrices, strict=True):
             values = [piece.of(found[piece.index]) for piece in block.pieces]
             torch._foreach_copy_(block.views(matrix[row], parameters), values)
-        del found, values  # or memory would hold two gradients and the rows while the next one is computed
+        del found, values  # frees this gradient before the next one is computed
         if not own:
             gradients.add_up([matrix[row] for matrix in matrices])
     return matrices
 
 
 @dataclass(frozen=True)
-class Block:
-    """Some pieces of the shared parameters, of one device, that are worked on together.
+class ParameterBlock:
+    """Slices of the shared parameters on one device that are processed together.
 
-    Weights with more than one dimension come first: they are the leading `kernels` numbers of a row.
+    Weights with more than one dimension come first: they are the first `kernels` numbers of a row.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ParameterSlice, ...]
     sizes: tuple[int, ...]
     kernels: int
     device: torch.device
@@ -235,19 +235,21 @@ class Block:
         return sum(self.sizes)
 
     def of(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The block's part of tensors shaped like the shared parameters."""
+        """Returns the block's part of tensors that are shaped like the shared parameters."""
         return [piece.of(tensors[piece.index]) for piece in self.pieces]
 
     def views(self, row: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-        """One row of the block's matrix, cut and shaped like the pieces."""
+        """Splits a row of the block's matrix into views that are shaped like the slices."""
         parts = row.split(list(self.sizes))
         return [part.view(like.shape) for part, like in zip(parts, self.of(parameters), strict=True)]
 
 
-def plan_blocks(parameters: Sequence[Tensor], rows: int, limit: float, steps: Steps) -> tuple[list[Block], bool]:
-    """Cuts the shared parameters into blocks whose `rows` gradients fit into `limit` bytes.
+def plan_blocks(
+    parameters: Sequence[Tensor], rows: int, limit: float, steps: Steps
+) -> tuple[list[ParameterBlock], bool]:
+    """Splits the shared parameters into blocks whose `rows` gradients fit into `limit` bytes.
 
-    Tensors are cut too where the step is computed number by number; otherwise a block holds one tensor at least.
+    Tensors are split too if the step is elementwise; otherwise a block contains at least one tensor.
 
     Returns:
         The blocks, and whether all of them fit together, so that every gradient is computed once.
@@ -258,14 +260,14 @@ def plan_blocks(parameters: Sequence[Tensor], rows: int, limit: float, steps: St
     if not held and not steps.separable:
         raise InvalidInput(
             "gradient_memory",
-            "is less than the gradients of all tasks need, and they cannot be worked on in blocks, since this "
-            "optimiser may not step each tensor by itself",
+            "is less than the gradients of all tasks need, and they cannot be processed in blocks, since this "
+            "optimizer may not step each tensor separately",
             f"{limit:.0f} bytes",
             "raise `gradient_memory`, or use `update='sgd'` or `estimator='lookahead'`",
         )
     longest = room if steps.elementwise else max(p.numel() for p in parameters)
     order = sorted(range(len(parameters)), key=lambda i: (str(parameters[i].device), parameters[i].dim() < 2))
-    blocks: list[list[Piece]] = [[]]
+    blocks: list[list[ParameterSlice]] = [[]]
     size = 0
     for piece in (piece for index in order for piece in split(index, parameters[index], longest)):
         number = piece.of(parameters[piece.index]).numel()
@@ -278,19 +280,19 @@ def plan_blocks(parameters: Sequence[Tensor], rows: int, limit: float, steps: St
     return [_block(pieces, parameters, dtype) for pieces in blocks], held
 
 
-def _block(pieces: Sequence[Piece], parameters: Sequence[Tensor], dtype: torch.dtype) -> Block:
+def _block(pieces: Sequence[ParameterSlice], parameters: Sequence[Tensor], dtype: torch.dtype) -> ParameterBlock:
     sizes = tuple(piece.of(parameters[piece.index]).numel() for piece in pieces)
     kernels = sum(size for piece, size in zip(pieces, sizes, strict=True) if parameters[piece.index].dim() > 1)
-    return Block(tuple(pieces), sizes, kernels, parameters[pieces[0].index].device, dtype)
+    return ParameterBlock(tuple(pieces), sizes, kernels, parameters[pieces[0].index].device, dtype)
 
 
 def fits(parameters: Sequence[Tensor], rows: int, limit: float) -> bool:
-    """Whether the gradients of `rows` tasks may be held together."""
+    """Whether the gradients of `rows` tasks fit into `limit` bytes."""
     return rows_bytes(parameters, rows) <= limit
 
 
 def rows_bytes(parameters: Sequence[Tensor], rows: int) -> int:
-    """Bytes of the gradients of `rows` tasks."""
+    """Returns the bytes of the gradients of `rows` tasks."""
     return sum(p.numel() for p in parameters) * rows * _dtype(parameters).itemsize
 
 

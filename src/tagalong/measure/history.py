@@ -1,4 +1,4 @@
-"""Everything a meter has measured so far; read from the device only when needed."""
+"""The history of a meter: everything measured so far, read from the device only when needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, named, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, as_names, raise_problems, task_name_problems
 
 from .estimators import Estimator
 
@@ -20,17 +20,17 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-class Ledger:
-    """The records of all estimators, and what is known about the tasks.
+class MeterHistory:
+    """The histories of all estimators, and what is known about the tasks.
 
-    The last reading stays on the device until it is needed or the next one comes, so that training does not wait for
+    The last reading stays on the device until it is needed or the next one arrives, so that training does not wait for
     it.
 
     Attributes:
         tasks: Task names, None before they are known.
         source_counts: How often each task was a source.
         touched: The shared parameters that each task depends on, by number.
-        latest: What the reading that was settled last gave, by estimator.
+        latest: The affinities of the last reading that was settled, by estimator.
     """
 
     def __init__(self, tasks: Sequence[str] | None) -> None:
@@ -50,7 +50,7 @@ class Ledger:
         self._waiting = call, reading
 
     def settle(self) -> None:
-        """Reads what still waits on the device."""
+        """Reads the values that are still on the device."""
         if self._waiting is None:
             return
         (call, reading), self._waiting = self._waiting, None
@@ -128,7 +128,7 @@ class EstimatorHistory:
             count += pairs
 
     def affinity(self, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
-        """Everything measured, or the last step only (without the counts of what was skipped)."""
+        """Returns the affinity of all steps, or of the last one (without counts of skipped values)."""
         n, kept = len(self._tasks), slice(-1 if last else None, None)
         return Affinity.from_history(
             np.array(self._values[kept]).reshape(-1, n, n),
@@ -157,20 +157,20 @@ class EstimatorHistory:
 
 @dataclass
 class Reading:
-    """The affinities of one step, still where they were computed: training need not wait for them.
+    """The affinities of one step, still on the device, so that training does not wait for them.
 
     Attributes:
         tasks: All task names.
-        estimators: In the order of `estimates`.
-        sources: Tasks whose steps were looked at.
-        targets: Tasks onto which.
+        estimators: The estimators, in the order of `estimates`.
+        sources: The source tasks.
+        targets: The target tasks.
         estimates: Estimators × sources (and the null step, if `with_null`) × targets.
         with_null: Whether the last row is the null step's.
-        idle: Whether a null step would not move anything.
-        lr: Divisor of the estimates.
-        own: The closure's losses.
-        before: Those of the closure that was looked at.
-        finite: Whether each gradient was finite, if that was watched.
+        idle: Whether a null step moves nothing.
+        lr: The divisor of the estimates.
+        own: The losses of the closure.
+        before: The losses of the closure that is looked ahead, which may be the held-out one.
+        finite: Whether each gradient was finite, if that was checked.
         touched: The shared parameters that each source depends on, by number.
     """
 
@@ -191,13 +191,13 @@ class Reading:
         return bool(self.finite) and not bool(torch.stack(list(self.finite)).all())
 
     def tried(self) -> Mask:
-        """Pairs that this step looked at."""
+        """Returns the pairs that this step tried to measure."""
         tried = np.zeros((len(self.tasks), len(self.tasks)), dtype=bool)
         tried[self._pairs()] = True
         return tried
 
     def entries(self) -> Iterator[Entry]:
-        """Waits for the device, once."""
+        """Waits for the device and yields the entry of each estimator."""
         for estimator, estimate in zip(self.estimators, self.estimates.numbers(), strict=True):
             yield self._entry(estimator, estimate)
 
@@ -210,19 +210,21 @@ class Reading:
                 estimate = estimate - estimate[-1]
             estimate = estimate[:-1]
         if estimator.of_steps:
-            lr = self.lr or np.nan  # a warm-up may start at 0, where nothing moves
+            lr = self.lr or np.nan  # a warm-up may start at a learning rate of 0
             estimate, null = estimate / lr, null / lr
         values = np.full((n, n), np.nan)
         values[self._pairs()] = estimate
         bad = self.tried() & ~np.isfinite(values)
         values[bad] = np.nan
-        return Entry(estimator.name, values, np.where(np.isfinite(null), null, np.nan), self._skips(bad, estimator))
+        return Entry(
+            estimator.name, values, np.where(np.isfinite(null), null, np.nan), self._skip_reasons(bad, estimator)
+        )
 
     def _pairs(self) -> tuple[NDArray[np.intp], ...]:
         rows, columns = ([self.tasks.index(t) for t in names] for names in (self.sources, self.targets))
         return np.ix_(rows, columns)
 
-    def _skips(self, bad: Mask, estimator: Estimator) -> dict[str, Mask]:
+    def _skip_reasons(self, bad: Mask, estimator: Estimator) -> dict[str, Mask]:
         """Why pairs have no value at this step; sources whose turn it was not are no skips."""
         own, before = self.own[:, None], self.before[None, :]
         missing = np.isnan(own) | np.isnan(before)
@@ -236,12 +238,12 @@ class Reading:
 
 @dataclass(frozen=True)
 class Entry:
-    """One estimator's part of a reading, over all tasks: NaN where nothing was measured.
+    """One estimator's part of a reading, over all tasks: NaN if nothing was measured.
 
     Attributes:
-        name: The estimator's.
-        values: Affinities [source, target], relative to `null` where that is finite.
-        null: What the step on a zero gradient did to each target.
+        name: The name of the estimator.
+        values: Affinities [source, target], relative to `null` if that is finite.
+        null: The effect on each target of a step on a zero gradient.
         skipped: Pairs that have no value, by reason.
     """
 
@@ -266,14 +268,14 @@ class HostCopy:
             self._there.record(torch.cuda.current_stream(values.device))
 
     def numbers(self) -> Floats:
-        """Waits for these numbers only, not for what was launched after them."""
+        """Waits for these numbers only, not for later kernels, and returns them."""
         if self._there is not None:
             self._there.synchronize()
         return self._here.numpy().astype(np.float64)
 
 
 def task_names(tasks: Sequence[str]) -> tuple[str, ...]:
-    names = named(tasks)
+    names = as_names(tasks)
     raise_problems(task_name_problems(names))
     return names
 

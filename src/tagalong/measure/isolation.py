@@ -1,4 +1,4 @@
-"""Everything a replay of the closure may disturb, found, saved and put back bit for bit."""
+"""Finds, saves and restores bit for bit everything that replaying the closure may change."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from torch.nn.utils import parametrize
 class Replayer:
     """Runs a closure again from the same random and module state, and in the same grad mode.
 
-    The graph of a replay is never walked, so its activations are dropped as they are made: a replay in grad
-    mode (whose kernels may differ from no_grad's by more than an affinity) then needs no more memory than one
-    without. Closures that differentiate inside (gradient penalties, forces) need them and get them.
+    A replay is not differentiated, so its activations are dropped at once: a replay in grad mode (whose kernels may
+    differ from no_grad's by more than an affinity) then needs no more memory than one without. They are kept for
+    closures that differentiate inside (gradient penalties, forces).
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Replayer:
             self._rewind(modules, randomness)
             if not self._keep_activations:
                 try:
-                    with torch.autograd.graph.saved_tensors_hooks(lambda _: None, _refuse):
+                    with torch.autograd.graph.saved_tensors_hooks(lambda _: None, _reject_unpacking):
                         return closure()
                 except (RuntimeError, _SavedTensorNeeded) as error:
                     if not _needs_activations(error):
@@ -50,10 +50,10 @@ class Replayer:
 
 
 class _SavedTensorNeeded(Exception):  # no RuntimeError, which a closure that retries would catch
-    """A replay asked for an activation that was not kept."""
+    """A replay needs an activation that was not kept."""
 
 
-def _refuse(_: object) -> Tensor:
+def _reject_unpacking(_: object) -> Tensor:
     raise _SavedTensorNeeded
 
 
@@ -63,10 +63,10 @@ def _needs_activations(error: Exception) -> bool:
 
 @contextmanager
 def without_caches() -> Iterator[None]:
-    """Makes every read of a weight see the weight itself.
+    """Disables caches of weights, so that every read sees the current values.
 
-    Inside an outer autocast region the weights' casts are kept, inside ``parametrize.cached`` the parametrised
-    weights. They are not cleared: what else runs in that region is to find what the first run put there.
+    An outer autocast region caches casts of weights, and ``parametrize.cached`` caches parametrized weights. These
+    caches are not cleared, since other code in that region relies on what the first run put there.
     """
     enabled, cached = torch.is_autocast_cache_enabled(), parametrize._cache_enabled
     torch.set_autocast_cache_enabled(False)
@@ -98,7 +98,7 @@ class RandomState:
         random.setstate(self._python)
 
 
-# What every Module carries by construction, except the mode: not state a forward pass may change.
+# Attributes that every Module has by construction, except the mode: a forward pass does not change them.
 _STRUCTURE = frozenset(vars(nn.Module())) - {"training"}
 
 
@@ -106,13 +106,13 @@ class ModuleState:
     """Buffers, modes and plain attributes of modules at one moment.
 
     Plain attributes matter too: old-style ``spectral_norm`` keeps the computed weight there, stateful layers
-    their last hidden state, DistributedDataParallel whether buffers were synchronised.
+    their last hidden state, DistributedDataParallel whether buffers were synchronized.
 
     Args:
-        writes: Watches every module for writes that are not undone.
+        writes: Records writes to modules that cannot be undone.
 
     Attributes:
-        compiled: Whether torch.compile met modules that it kept from being saved here.
+        compiled: Whether torch.compile compiled modules, so that they could not be saved.
     """
 
     def __init__(self, writes: Writes | None = None) -> None:
@@ -177,13 +177,13 @@ class ModuleState:
                 module._buffers.update(bound)
         for values, old in self._values.values():
             torch._foreach_copy_(values, old)
-        # The values are those of then, so the version may be too; otherwise a backward pass whose graph holds a
-        # buffer that the forward pass had written would refuse to run.
+        # Versions are restored with the values; otherwise a backward pass would fail if its graph holds a buffer that
+        # the forward pass has written.
         for version in self._versions:
             version.__exit__(None, None, None)
 
     def again(self) -> ModuleState:
-        """The same modules, as they are now."""
+        """Returns the current state of the same modules."""
         state = ModuleState()
         for module in self._roots:
             state.add(module)
@@ -191,14 +191,14 @@ class ModuleState:
 
 
 def _writable(buffer: Tensor | None) -> TypeGuard[Tensor]:
-    """Whether a forward pass can write `buffer` in place: not where numbers share memory, or under inference mode."""
+    """Whether a forward pass can write `buffer` in place: not if its numbers share memory, or in inference mode."""
     if buffer is None or is_lazy(buffer) or buffer.is_inference():
         return False
     return all(stride or size < 2 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
 
 
 def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Detached copies in the same layout."""
+    """Returns detached copies with the same memory layout."""
     made = [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
     if made:
         torch._foreach_copy_(made, [tensor.detach() for tensor in tensors])
@@ -211,7 +211,7 @@ _LARGE = 1 << 20  # numbers of an array that is taken for data rather than state
 
 
 def saved_containers(value: Any, seen: frozenset[int] = frozenset()) -> Iterator[tuple[Any, Any]]:
-    """`value` and the containers in it that can be written in place, each with a copy."""
+    """Yields `value` and the mutable containers in it, each with a copy."""
     if isinstance(value, np.ndarray):
         if value.flags.writeable and value.size <= _LARGE:
             yield value, value.copy()
@@ -223,7 +223,7 @@ def saved_containers(value: Any, seen: frozenset[int] = frozenset()) -> Iterator
 
 
 def refill(container: Any, saved: Any) -> None:
-    """Gives `container` the entries of `saved` back."""
+    """Restores the entries of `container` from `saved`."""
     if isinstance(container, np.ndarray):
         np.copyto(container, saved)
         return
@@ -235,9 +235,9 @@ def refill(container: Any, saved: Any) -> None:
 
 
 class Writes:
-    """Parameters, their ``.grad`` and plain tensor attributes of modules, to tell later which were written.
+    """Detects writes to parameters, their ``.grad`` and plain tensor attributes of modules.
 
-    Copies of them would cost as much memory as the model, so a closure that writes them is refused instead.
+    Saving copies of them would take as much memory as the model, so a closure that writes them is rejected instead.
 
     Attributes:
         lazy: Names of parameters without a shape yet.
@@ -258,11 +258,11 @@ class Writes:
             self._tensors.append((key, tensor, tensor._version))
         for key, p in known.items():
             self._gradients.append((f"{key}.grad", p, p.grad, _version(p.grad)))
-            # Writes through .data bump no version, but move the storage or change the numbers in it.
+            # Writes through .data do not increase the version, but replace the storage or change its numbers.
             self._sizes.append((key, p, p.data_ptr(), _size(p)))
 
     def found(self) -> list[str]:
-        """Names of what was written since."""
+        """Returns the names of what was written since."""
         tensors = [name for name, tensor, version in self._tensors if tensor._version != version]
         gradients = [name for name, p, old, version in self._gradients if p.grad is not old or _version(old) != version]
         data = [name for name, p, at, size in self._sizes if p.data_ptr() != at or not torch.equal(_size(p), size)]
@@ -280,8 +280,8 @@ def _size(parameter: Tensor) -> Tensor:
 
 
 _lock = threading.RLock()
-_states: list[tuple[int, ModuleState]] = []  # by thread: what another one does is not this closure's doing
-_compiling = [False]  # whether torch.compile has met a module since anyone watches; a list can be written from within
+_states: list[tuple[int, ModuleState]] = []  # with the thread, since other threads do not belong to this closure
+_compiling = [False]  # whether torch.compile has compiled a module meanwhile; a list, since compiled code can write it
 _train, _getattr = nn.Module.train, nn.Module.__getattr__
 
 
@@ -289,9 +289,9 @@ _train, _getattr = nn.Module.train, nn.Module.__getattr__
 def watching(state: ModuleState) -> Iterator[None]:
     """Adds every module used inside the block to `state`, as it was before its first use.
 
-    Used is: called, put into another mode, or asked for one of its parts (a method such as ``training_step`` reads
-    ``self.encoder``). Only calls have a hook, so the other two are seen through the class for as long as anyone
-    watches.
+    A module is used if it is called, if its mode is changed, or if one of its submodules is read (a method such as
+    ``training_step`` reads ``self.encoder``). Only calls have hooks; for the other two, methods of ``nn.Module`` are
+    patched inside the block.
     """
     mine = threading.get_ident(), state
     with _lock:
@@ -312,7 +312,7 @@ def watching(state: ModuleState) -> Iterator[None]:
 
 
 def _save(module: nn.Module) -> None:
-    if torch.compiler.is_compiling():  # what is compiled cannot be watched, and is refused later
+    if torch.compiler.is_compiling():  # compiled modules cannot be watched, and are rejected later
         _compiling[0] = True
         return
     here = threading.get_ident()
@@ -343,5 +343,5 @@ def _remove() -> None:
 
 
 def compiled(modules: Iterable[nn.Module]) -> bool:
-    """Whether torch.compile has taken over any of `modules`."""
+    """Whether any of `modules` is compiled by torch.compile."""
     return any(getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod") for m in modules)

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from .closure import (
     UNREACHED,
-    Stage,
+    ReplayableClosure,
     graph_problems,
+    loss_graph,
     name_problems,
     raise_all,
-    reach,
     repeat_problems,
     sign_problems,
     structure_problems,
@@ -26,44 +26,44 @@ from .distributed import (
     LocalLosses,
     Replicas,
     agree_on_losses,
-    has_synchronised_norms,
+    has_synchronized_norms,
     raise_on_all_ranks,
 )
 from .estimators import Observed
-from .gradients import Capture, TaskGradients, fits
+from .gradients import GradientSum, TaskGradients, fits
 from .history import HostCopy, Reading
-from .observation import Scene, observe
+from .observation import StepContext, observe
 from .setup import Setup
-from .step_rules import Piece
+from .step_rules import ParameterSlice
 
 
 class Measurement:
-    """Measures one step; made anew for each.
+    """Measures one step; each step has an instance of its own.
 
     Args:
         setup: The meter's settings.
         tasks: All task names.
         main: The user's closure, which has run.
-        held_out: The closure whose losses are looked at instead, which has run too.
-        choose: Which of the present source tasks to measure.
+        held_out: The closure of the target losses if it is another one, which has run too.
+        choose: Returns the source tasks to measure, given those that are present.
         replicas: The ranks that measure together.
-        call: How often the meter was called before.
-        known: Tasks of which it is known what parameters they touch.
-        verify: Whether to look for everything that can be wrong with the closures.
+        call: The number of calls of the meter before this one.
+        known: Tasks for which the parameters that they depend on are known.
+        verify: Whether to check the closures for everything that can be wrong with them.
         keep_training_gradient: Whether to keep the sum of the task gradients.
-        keep_gram: Whether to keep their inner products, where they fit into memory.
+        keep_gram: Whether to keep their inner products, if they fit into memory.
 
     Attributes:
-        capture: That sum, after `run`.
-        gram: Those inner products, with the tasks they are of.
+        capture: The sum of the task gradients, after `run`.
+        gram: The inner products of the task gradients, with the tasks.
     """
 
     def __init__(
         self,
         setup: Setup,
         tasks: Sequence[str],
-        main: Stage,
-        held_out: Stage | None,
+        main: ReplayableClosure,
+        held_out: ReplayableClosure | None,
         *,
         choose: Callable[[Sequence[str]], Sequence[str]],
         replicas: Replicas,
@@ -80,12 +80,12 @@ class Measurement:
         differentiable = held_out is None or setup.target_gradients
         self._keep_gram = keep_gram and replicas.alone and differentiable and self._fit(len(self._tasks))
         self.gram: tuple[Sequence[str], Tensor] | None = None
-        self.capture = Capture() if keep_training_gradient and replicas.alone else None
+        self.capture = GradientSum() if keep_training_gradient and replicas.alone else None
 
     def run(self) -> Reading | None:
         """Returns the affinities of this step, or None if there is no loss to measure."""
-        stages = [self._main] if self._held_out is None else [self._main, self._held_out]
-        agreed, own = self._agree_on_losses(stages)
+        replayables = [self._main] if self._held_out is None else [self._main, self._held_out]
+        agreed, own = self._agree_on_losses(replayables)
         main, looked = agreed[0], agreed[-1]
         sources = [t for t, v in zip(self._tasks, main.values, strict=True) if np.isfinite(v)]
         targets = [t for t, v in zip(self._tasks, looked.values, strict=True) if np.isfinite(v)]
@@ -93,63 +93,70 @@ class Measurement:
             self._warn_if_diverged(main)
             return None
         if self._verify:
-            raise_on_all_ranks([p for s in stages for p in repeat_problems(s, self._tasks)], self._replicas)
+            raise_on_all_ranks([p for s in replayables for p in repeat_problems(s, self._tasks)], self._replicas)
             self._main.to_end()
             self._warn_if_beyond_models()
-        scene = self._scene(main, looked, list(self._choose(sources)), targets, own)
-        seen = observe(scene, self._setup.needs | {"gram"} if self._keep_gram else self._setup.needs)
+        context = self._context(main, looked, list(self._choose(sources)), targets, own)
+        seen = observe(context, self._setup.needs | {"gram"} if self._keep_gram else self._setup.needs)
         if seen.gram is not None:
-            self.gram = scene.sources if scene.held_out else scene.targets, seen.gram
-        if self._replicas.alone and not any(scene.gradients.touched.values()):
+            self.gram = context.sources if context.held_out else context.targets, seen.gram
+        if self._replicas.alone and not any(context.gradients.touched.values()):
             raise_all([UNREACHED])
-        if seen.slopes is not None and scene.own_targets:
+        if seen.slopes is not None and context.own_targets:
             seen.slopes = self._replicas.sum([seen.slopes])[0]
         if seen.after is not None:
             seen.after = self._replicas.sum([seen.after])[0]
             if self._verify:
-                _warn_if_unseen(scene, seen.after)
-        return self._reading(scene, seen, main, looked)
+                _warn_if_unseen(context, seen.after)
+        return self._reading(context, seen, main, looked)
 
-    def _agree_on_losses(self, stages: Sequence[Stage]) -> tuple[list[AgreedLosses], TaskGradients | None]:
-        """Returns the losses averaged over ranks, and gradients, the first of which may already be computed."""
-        values = [stage.losses.values(self._tasks) for stage in stages]
+    def _agree_on_losses(
+        self, replayables: Sequence[ReplayableClosure]
+    ) -> tuple[list[AgreedLosses], TaskGradients | None]:
+        """Returns the losses averaged over ranks, and the gradients if a first one has been started already."""
+        values = [replayable.losses.values(self._tasks) for replayable in replayables]
         arriving = [HostCopy(found) for found in values]
         own = self._launched() if self._may_launch() else None
         found = [
-            LocalLosses(s.losses, v, a.numbers().tolist()) for s, v, a in zip(stages, values, arriving, strict=True)
+            LocalLosses(s.losses, v, a.numbers().tolist())
+            for s, v, a in zip(replayables, values, arriving, strict=True)
         ]
-        problems = [p for stage, here in zip(stages, found, strict=True) for p in self._problems(stage, here.numbers)]
+        problems = [
+            p
+            for replayable, here in zip(replayables, found, strict=True)
+            for p in self._problems(replayable, here.numbers)
+        ]
         return agree_on_losses(found, self._tasks, problems, self._call, self._replicas), own
 
-    def _reading(self, scene: Scene, seen: Observed, main: AgreedLosses, looked: AgreedLosses) -> Reading:
+    def _reading(self, context: StepContext, seen: Observed, main: AgreedLosses, looked: AgreedLosses) -> Reading:
         return Reading(
             self._tasks,
             self._setup.estimators,
-            scene.sources,
-            scene.targets,
-            HostCopy(torch.stack([e(seen).to(scene.before) for e in self._setup.estimators])),
-            with_null=scene.null,
-            idle=scene.steps.idle,
-            lr=scene.steps.lr if self._setup.per_lr and self._setup.of_steps else 1.0,
+            context.sources,
+            context.targets,
+            HostCopy(torch.stack([e(seen).to(context.before) for e in self._setup.estimators])),
+            with_null=context.null,
+            idle=context.steps.idle,
+            lr=context.steps.lr if self._setup.per_lr and self._setup.of_steps else 1.0,
             own=np.array(main.values),
             before=np.array(looked.values),
-            finite=scene.gradients.finite + scene.target_gradients.finite,
-            touched=self._touched(scene),
+            finite=context.gradients.finite + context.target_gradients.finite,
+            touched=self._touched(context),
         )
 
-    def _touched(self, scene: Scene) -> dict[str, set[int]]:
-        """What each task depends on, by numbers among all shared parameters: the trainable ones may change.
+    def _touched(self, context: StepContext) -> dict[str, set[int]]:
+        """Returns the shared parameters that each task depends on, by number; which ones are trainable may change.
 
-        A rank without a label of a task does not see what it touches, so ranks tell each other, but only when there
+        A rank without labels of a task does not see what the task depends on, so ranks exchange this, but only if there
         may be something new.
         """
         number = {id(p): k for k, p in enumerate(self._setup.parameters)}
         here = {
-            task: {number[id(self._parameters[i])] for i in found} for task, found in scene.gradients.touched.items()
+            task: {number[id(self._parameters[i])] for i in found} for task, found in context.gradients.touched.items()
         }
         if self._replicas.alone:
             return here
-        if not self._verify and all(task in self._known for task in scene.sources):
+        if not self._verify and all(task in self._known for task in context.sources):
             return {}
         everywhere = self._replicas.gather(here)
         return {task: set().union(*(there.get(task, set()) for there in everywhere)) for task in here}
@@ -165,7 +172,7 @@ class Measurement:
         return fits(self._parameters, rows, self._setup.gradient_memory)
 
     def _launched(self) -> TaskGradients:
-        """Gradients of the closure's losses, that of the first source under way."""
+        """Returns the gradients of the closure's losses, after starting that of the first source."""
         own = self._own_gradients(None)
         given = [t for t in self._tasks if t in self._main.losses.losses]
         streamed = not self._setup.target_gradients and not self._keep_gram
@@ -173,35 +180,35 @@ class Measurement:
             own.launch(self._choose(given)[0], weighted=streamed)
         return own
 
-    def _problems(self, stage: Stage, values: list[float]) -> Iterable[str]:
-        read, what, looked_at = stage.losses, stage.what, stage is (self._held_out or self._main)
+    def _problems(self, replayable: ReplayableClosure, values: list[float]) -> Iterable[str]:
+        read, what, looked_at = replayable.losses, replayable.what, replayable is (self._held_out or self._main)
         yield from read.problems
         yield from name_problems(read, self._tasks, what)
-        if stage is self._main or self._setup.target_gradients:
+        if replayable is self._main or self._setup.target_gradients:
             present = [t for t, v in zip(self._tasks, values, strict=True) if np.isfinite(v)]
             yield from graph_problems(read, present, what)
         if looked_at and self._setup.ratios:
             yield from sign_problems(values, self._tasks, what)
-        if self._verify and isinstance(stage.returned, Mapping):
-            yield from structure_problems(stage, self._setup, self._tasks)
+        if self._verify and isinstance(replayable.returned, Mapping):
+            yield from structure_problems(replayable, self._setup, self._tasks)
 
-    def _scene(
+    def _context(
         self, main: AgreedLosses, looked: AgreedLosses, chosen: list[str], targets: list[str], own: TaskGradients | None
-    ) -> Scene:
+    ) -> StepContext:
         steps = self._setup.steps(self._parameters)
         own = own or self._own_gradients(main)
-        stage = self._held_out or self._main
+        replayable = self._held_out or self._main
         at = [self._tasks.index(t) for t in targets]
         share = looked.share[at]
         incomplete = len(chosen) < len(self._tasks)
-        return Scene(
+        return StepContext(
             self._parameters,
             steps,
             chosen,
             targets,
             own,
-            own if stage is self._main else self._gradients(stage, looked),
-            look=lambda: _own_part(stage.replay().values(targets), share, self._replicas),
+            own if replayable is self._main else self._gradients(replayable, looked),
+            look=lambda: _own_part(replayable.replay().values(targets), share, self._replicas),
             before=looked.mean[at],
             null=incomplete and self._setup.of_steps and not steps.idle,
             gradient_memory=self._setup.gradient_memory,
@@ -209,34 +216,34 @@ class Measurement:
         )
 
     def _own_targets(self) -> bool:
-        """Whether n² slopes can be summed over ranks in place of n held-out gradients; cosines need their norms."""
+        """Whether to sum n² slopes over ranks instead of n held-out gradients; cosines need the gradients' norms."""
         return self._held_out is not None and not self._replicas.alone and self._setup.needs <= {"after", "slopes"}
 
     def _own_gradients(self, agreed: AgreedLosses | None) -> TaskGradients:
         weights = self._setup.task_weights(self._tasks)
         return self._gradients(self._main, agreed, weights=weights, capture=self.capture)
 
-    def _gradients(self, stage: Stage, agreed: AgreedLosses | None, **options: Any) -> TaskGradients:
+    def _gradients(self, replayable: ReplayableClosure, agreed: AgreedLosses | None, **options: Any) -> TaskGradients:
         return TaskGradients(
-            stage.losses.losses if agreed is None else agreed.losses.losses,
+            replayable.losses.losses if agreed is None else agreed.losses.losses,
             self._parameters,
             scale=self._setup.scale(),
             shares=None
             if agreed is None or self._replicas.alone
             else dict(zip(self._tasks, agreed.share, strict=True)),
             replicas=self._replicas,
-            conversing=not self._replicas.alone and has_synchronised_norms(stage.modules()),
-            guard=stage.settled,
+            conversing=not self._replicas.alone and has_synchronized_norms(replayable.modules()),
+            guard=replayable.settled,
             **options,
         )
 
     def _warn_if_beyond_models(self) -> None:
-        """With `model` nothing is watched, so what lies outside of it is not protected."""
+        """Warns if losses depend on modules outside of `model`, which are not protected."""
         if not self._setup.models:
             return
         known = {id(p) for model in self._setup.models for p in model.parameters()}
         known |= {id(p) for p in self._setup.parameters}
-        leaves = reach(self._main.losses.losses.values()).leaves
+        leaves = loss_graph(self._main.losses.losses.values()).leaves
         if any(isinstance(leaf, nn.Parameter) and key not in known for key, leaf in leaves.items()):
             warnings.warn(
                 "the losses depend on parameters outside of `model`; if they belong to modules with buffers or dropout "
@@ -254,8 +261,8 @@ class Measurement:
             )
 
 
-def _warn_if_unseen(scene: Scene, after: Tensor) -> None:
-    if bool((after == scene.before).all()) and _any_step(scene):
+def _warn_if_unseen(context: StepContext, after: Tensor) -> None:
+    if bool((after == context.before).all()) and _any_step(context):
         warnings.warn(
             "a step on each task changed no loss at all: the closure does not see the shared parameters change (it "
             "reads a cached copy of them?), or the steps are too small for the precision of the losses.",
@@ -263,17 +270,17 @@ def _warn_if_unseen(scene: Scene, after: Tensor) -> None:
         )
 
 
-def _any_step(scene: Scene) -> bool:
-    """Whether a step on any source is anything but zero."""
-    pieces = [Piece(i) for i in range(len(scene.parameters))]
-    for task in scene.sources:
-        step, origin = ([make(p.data) for p in scene.parameters] for make in (torch.zeros_like, torch.clone))
-        scene.steps.add(step, pieces, scene.gradients.of(task, weighted=True), origin)
+def _any_step(context: StepContext) -> bool:
+    """Whether a step on some source is not zero."""
+    pieces = [ParameterSlice(i) for i in range(len(context.parameters))]
+    for task in context.sources:
+        step, origin = ([make(p.data) for p in context.parameters] for make in (torch.zeros_like, torch.clone))
+        context.steps.add(step, pieces, context.gradients.of(task, weighted=True), origin)
         if any(bool(s.any()) for s in step):
             return True
     return False
 
 
 def _own_part(values: Tensor, share: Tensor, replicas: Replicas) -> Tensor:
-    """This rank's part of the mean over ranks; alone, the losses themselves."""
+    """Returns this rank's part of the mean over ranks; with one rank, the losses themselves."""
     return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)

@@ -1,4 +1,4 @@
-"""The meter: two lines in a training loop."""
+"""`AffinityMeter`: measures affinities with two lines in a training loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tagalong.plugins import unknown_name
 from .backward import TaskGram, TrainingGradient
 from .check import Check, dry_step
 from .clock import Stopwatch, TrainingClock
-from .closure import Stage, raise_all
+from .closure import ReplayableClosure, raise_all
 from .distributed import (
     UNEVEN_BATCHES,
     Replicas,
@@ -30,7 +30,7 @@ from .distributed import (
     tracks_unused_parameters,
 )
 from .estimators import Cosine, Estimator, resolve_estimators
-from .history import Ledger, Reading, task_names
+from .history import MeterHistory, Reading, task_names
 from .isolation import Replayer, without_caches
 from .measurement import Measurement
 from .schedules import Schedule, as_schedule
@@ -49,32 +49,32 @@ class Logger(Protocol):
 class AffinityMeter:
     """Measures, inside any training loop, how a step on one task would change every other task's loss.
 
-    At some calls it asks, for every task i, where a step on that task alone would take the shared parameters,
-    and how much of each task j's loss that step would remove (Fifty et al., NeurIPS 2021, equation 1). It
-    leaves no trace: training goes on bit for bit as if no meter were there.
+    At some calls it computes, for every task i, where a step on that task alone would move the shared parameters, and
+    by how much that step would lower the loss of each task j (Fifty et al., NeurIPS 2021, equation 1). It leaves no
+    trace: training continues bit for bit as without a meter.
 
     Args:
         shared: The parameters that tasks share: a Module, or Parameters. Frozen ones are ignored.
-        optimizer: The optimiser (or several) that trains them.
+        optimizer: The optimizer (or several) that trains them.
         model: Module(s) whose buffers and modes are protected. Without it, the modules that the closure calls
             are found while they are called; needed with torch.compile.
         every: The interval between measured calls, a schedule, or ``"auto"`` (see `max_overhead`).
         estimator: ``"lookahead"`` (the paper's), ``"gradient"`` (its first-order approximation, cheaper),
             ``"cosine"`` (between gradients), ``"cosine_kernels"`` (without biases and norms), an estimator of your
             own, or a list of these.
-        update: ``"optimizer"``, the step that the optimiser with its present state would take on the task's
-            gradient, or ``"sgd"``, the paper's plain −lr·g. By default the optimiser's if there is one.
-        lr: Learning rate of ``update="sgd"``; by default the optimiser's.
-        per_lr: Divide by the learning rate, as the published code does.
-        weights: Loss weights, by task, that scale the step on the source; a function for weights that move.
+        update: ``"optimizer"``, the step that the optimizer with its present state would take on the task's
+            gradient, or ``"sgd"``, the paper's plain −lr·g. By default the optimizer's if there is one.
+        lr: Learning rate of ``update="sgd"``; by default the optimizer's.
+        per_lr: Whether to divide by the learning rate, as the published code does.
+        weights: Loss weights, by task, that scale the step on the source; a function if weights change.
         scaler: The GradScaler of mixed-precision training: task gradients are scaled for the backward pass.
-        process_group: ``"auto"`` averages over ranks where DistributedDataParallel wraps the shared parameters;
-            a process group or None decides it.
-        tasks: All task names, where a batch may lack some. By default those of the first measured call.
+        process_group: ``"auto"`` averages over ranks if DistributedDataParallel wraps the shared parameters; a process
+            group or None overrides this.
+        tasks: All task names, if a batch may lack some. By default those of the first measured call.
         max_overhead: For ``every="auto"``: seconds of measuring per second of training.
-        gradient_memory: Bytes for task gradients held together by ``"gradient"`` and ``"cosine"``; above it
-            they are worked on in blocks of parameters, at the price of further backward passes.
-        seed: For what is drawn at random (ties among round-robin sources).
+        gradient_memory: Bytes for the task gradients that ``"gradient"`` and ``"cosine"`` keep in memory; if they need
+            more, they are processed in blocks of parameters, with additional backward passes.
+        seed: Seed of random choices (ties among round-robin sources).
         log: Receives the values of every measured step: a function of metrics and step, or an object with a method
             ``log(metrics, step)``.
 
@@ -143,8 +143,8 @@ class AffinityMeter:
         Args:
             closure: Returns ``{task: loss}``, or ``{task: (loss, weight)}`` with, say, the number of labels. It
                 runs once more per task in a measured step, so it must use the same batch each time and have no
-                side effects but on modules. A task may be absent, None or NaN where it has no labels.
-            held_out: The same for other rows, a validation batch: then the step comes from `closure` and the
+                side effects except on modules. A task may be absent, None or NaN if it has no labels.
+            held_out: The same for other rows, such as a validation batch: then the step comes from `closure` and the
                 losses before and after it from `held_out`.
         """
         if not callable(closure):
@@ -158,7 +158,7 @@ class AffinityMeter:
         return returned
 
     def measure_only(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool:
-        """Measures if it is due, where a trainer runs the training step itself and does not need the losses.
+        """Measures if it is due, for trainers that run the training step themselves and do not need the losses.
 
         The closure leaves no trace at all: buffers, modes and random numbers are restored to what they were before.
         It runs only when a measurement is due, so a measured step costs one more forward pass than a call of the
@@ -182,7 +182,7 @@ class AffinityMeter:
         """Returns the affinities measured so far, with error bars.
 
         Args:
-            estimator: Which one, where the meter has several; by default the first.
+            estimator: The name of the estimator, if the meter has several; by default the first.
         """
         return self._affinity(estimator)
 
@@ -190,30 +190,30 @@ class AffinityMeter:
         """Returns the affinity of the last measured step alone, for loggers; fast, however long the history is.
 
         Args:
-            estimator: Which one, where the meter has several; by default the first.
+            estimator: The name of the estimator, if the meter has several; by default the first.
         """
         return self._affinity(estimator, last=True)
 
     def backward(self, weights: Mapping[str, float | Tensor] | None = None, extra: Tensor | None = None) -> None:
         """Accumulates into every leaf's ``.grad`` what ``(Σ w_t L_t + extra).backward()`` would.
 
-        In a measured step the task gradients are there already and are used again (from the second measured
-        step on, for the meter's own `weights`, and outside data parallelism); missing tasks are left out. With
-        a `scaler` the gradients are scaled, as ``scaler.scale(...).backward()`` would.
+        A measured step has computed the task gradients already, and they are reused (from the second measured step on,
+        for the meter's own `weights`, and outside data parallelism); missing tasks are skipped. With a `scaler` the
+        gradients are scaled, as ``scaler.scale(...).backward()`` would.
 
         Args:
             weights: Loss weights by task; by default the meter's, or 1.
-            extra: A further scalar, such as a regulariser.
+            extra: An additional scalar, such as a regularizer.
         """
         self._training.backward(weights, extra)
 
     def gram(self) -> Tensor:
         """Returns inner products of the task gradients of the last call, ⟨g_i, g_j⟩ over the shared parameters.
 
-        Its rows are the losses that the call returned, in their order, without missing ones and without weights:
-        what aggregators of gradients (TorchJD's weightings) work on. At a measured call the gradients are there
-        already (from the second time on that this is asked for, and where `gradient_memory` suffices); at others
-        they are computed. Call it before the backward pass, which frees the graph.
+        Its rows are the losses that the call returned, in their order, without missing ones and without weights: the
+        input of gradient aggregators, such as TorchJD's weightings. A measured call has computed the gradients already
+        (from the second use of this method on, and if `gradient_memory` suffices); other calls compute them. Call it
+        before the backward pass, which frees the graph.
         """
         if self._training.losses is None:
             raise RuntimeError("`gram` needs the losses of a call of the meter: call the meter first")
@@ -226,15 +226,15 @@ class AffinityMeter:
 
     def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check:
         """Tries one step and reports what would be measured and what it would cost; leaves no trace at all."""
-        return dry_step(self._setup, self._ledger.tasks, closure, held_out, self._schedule, self._wrapper())
+        return dry_step(self._setup, self._history.tasks, closure, held_out, self._schedule, self._wrapper())
 
     def reset(self) -> None:
         """Forgets everything measured so far and starts over, with the settings of the constructor.
 
         The history, all counters, the position in the schedule and the clock behind `overhead` start from zero; task
-        names that were not given to the constructor are found again. A training step that is under way is not
-        disturbed: `backward` and `gram` still work for the last call. Under data parallelism, reset the meters of all
-        ranks at the same step, since they must agree on when to measure.
+        names that were not passed to the constructor are found again. A training step in progress is not affected:
+        `backward` and `gram` still work for the last call. Under data parallelism, reset the meters of all ranks at the
+        same step, since they must agree on when to measure.
 
         Example:
             >>> encoder, x = torch.nn.Linear(3, 2), torch.ones(4, 3)
@@ -245,7 +245,7 @@ class AffinityMeter:
             (0, 0, None)
         """
         self._schedule = copy.deepcopy(self._unused_schedule)
-        self._ledger = Ledger(self._given_tasks)
+        self._history = MeterHistory(self._given_tasks)
         self._clock = TrainingClock()
         self._calls = self._readings = 0
         self._held_out: bool | None = None
@@ -254,7 +254,7 @@ class AffinityMeter:
     @property
     def tasks(self) -> tuple[str, ...] | None:
         """Task names; None before the first measured call, unless given."""
-        return self._ledger.tasks
+        return self._history.tasks
 
     @property
     def calls(self) -> int:
@@ -264,7 +264,7 @@ class AffinityMeter:
     @property
     def measured(self) -> int:
         """The number of calls at which something was measured."""
-        return self._ledger.measured
+        return self._history.measured
 
     @property
     def overhead(self) -> float:
@@ -273,8 +273,8 @@ class AffinityMeter:
 
     @property
     def unconnected(self) -> list[tuple[str, str]]:
-        """Pairs of tasks that have no shared parameter in common, so that a step on one cannot help the other."""
-        return self._ledger.unconnected
+        """Pairs of tasks that have no shared parameter in common, so that a step on one cannot affect the other."""
+        return self._history.unconnected
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything needed to resume measuring; safe for ``torch.load(weights_only=True)``."""
@@ -283,7 +283,7 @@ class AffinityMeter:
             "settings": self._quantities(),
             "calls": self._calls,
             "held_out": self._held_out,
-            "ledger": self._ledger.state_dict(),
+            "ledger": self._history.state_dict(),
             "schedule": self._schedule.state_dict(),
             "clock": self._clock.state_dict(),
         }
@@ -300,7 +300,7 @@ class AffinityMeter:
                 str(state["settings"]),
                 "with other settings, the affinities before and after would be different quantities",
             )
-        self._ledger.load_state_dict(state["ledger"])
+        self._history.load_state_dict(state["ledger"])
         self._calls, self._held_out = int(state["calls"]), state["held_out"]
         self._schedule.load_state_dict(state["schedule"])
         self._clock.load_state_dict(state["clock"])
@@ -352,18 +352,18 @@ class AffinityMeter:
     ) -> T:
         """Runs the closure and measures; keeps the state that this run left, or with `measure_only` the one before."""
         verify, wrapper = self._must_verify(), self._search.found
-        main = self._setup.stage(closure, self._replayer, verify=verify, wrapper=wrapper)
+        main = self._setup.replayable(closure, self._replayer, verify=verify, wrapper=wrapper)
         main.run()
         watch = Stopwatch(self._setup.parameters[0].device)
         held, replicas = None, self._setup.replicas(wrapper)
         try:
             if held_out is not None:
-                held = self._setup.stage(held_out, self._replayer, verify=verify, held_out=True, wrapper=wrapper)
+                held = self._setup.replayable(held_out, self._replayer, verify=verify, held_out=True, wrapper=wrapper)
                 held.run()
             measurement = self._measurement(main, held, verify, call, replicas)
             reading = measurement.run()
             if held is not None and tracks_unused_parameters(wrapper):
-                main.replay()  # the backward pass to come is this closure's, not the held-out one's
+                main.replay()  # the training loop will differentiate this closure, not the held-out one
         finally:
             if held is not None:
                 held.to_start()
@@ -378,40 +378,42 @@ class AffinityMeter:
             self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain))
         return main.returned  # type: ignore[no-any-return]
 
-    def _measurement(self, main: Stage, held: Stage | None, verify: bool, call: int, replicas: Replicas) -> Measurement:
-        tasks = agree_on_tasks(self._ledger.tasks, main, replicas) if verify else self._ledger.tasks or ()
-        if self._ledger.tasks is None and tasks and not main.losses.problems:
-            self._ledger.tasks = task_names(tasks)
+    def _measurement(
+        self, main: ReplayableClosure, held: ReplayableClosure | None, verify: bool, call: int, replicas: Replicas
+    ) -> Measurement:
+        tasks = agree_on_tasks(self._history.tasks, main, replicas) if verify else self._history.tasks or ()
+        if self._history.tasks is None and tasks and not main.losses.problems:
+            self._history.tasks = task_names(tasks)
         return Measurement(
             self._setup,
             tasks,
             main,
             held,
-            choose=lambda present: self._schedule.choose(present, self._ledger.source_counts, self._seed),
+            choose=lambda present: self._schedule.choose(present, self._history.source_counts, self._seed),
             replicas=replicas,
             call=call,
-            known=self._ledger.touched,
+            known=self._history.touched,
             verify=verify,
-            # A wrapper sends gradients around while a real backward pass makes them.
+            # A wrapper communicates gradients during a real backward pass.
             keep_training_gradient=self._training.wanted and self._search.found is None,
             keep_gram=self._gram.wanted,
         )
 
     def _post(self, call: int, reading: Reading, measurement: Measurement) -> None:
-        self._ledger.settle()  # the reading before this one has long been there
-        self._ledger.post(call, reading)
+        self._history.settle()  # the previous reading has arrived long ago
+        self._history.post(call, reading)
         self._gram.found = measurement.gram
-        # Whether a scaled gradient overflowed decides what `backward` may use, so that is read at once.
+        # Whether a scaled gradient overflowed determines what `backward` may reuse, so it is read at once.
         if not (reading.finite and reading.overflowed()):
             self._training.capture = measurement.capture
 
     def _send_to_log(self, call: int) -> None:
-        if self._log is None or self._ledger.tasks is None:
+        if self._log is None or self._history.tasks is None:
             return
-        self._ledger.settle()  # loggers want steps in order, so this one cannot wait for the next reading
+        self._history.settle()  # loggers want steps in order, so this one cannot wait for the next reading
         metrics: dict[str, float] = {}
-        for name, values in self._ledger.latest.items():
-            metrics |= named_values(name, self._ledger.tasks, values)
+        for name, values in self._history.latest.items():
+            metrics |= named_values(name, self._history.tasks, values)
         if metrics:
             self._log(metrics, call)
 
@@ -425,7 +427,7 @@ class AffinityMeter:
                 f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, "
                 "and see `every`"
             )
-        return self._ledger.affinity(name, self._settings(name), last=last)
+        return self._history.affinity(name, self._settings(name), last=last)
 
     def _settings(self, name: str) -> dict[str, Any]:
         steps = next(e for e in self._setup.estimators if e.name == name).of_steps
@@ -438,7 +440,7 @@ class AffinityMeter:
         }
 
     def _quantities(self) -> dict[str, Any]:
-        """The settings that say what is measured."""
+        """Returns the settings that define the measured quantity."""
         return {
             "estimators": [e.name for e in self._setup.estimators],
             "update": self._setup.update if self._setup.of_steps else None,
@@ -447,7 +449,7 @@ class AffinityMeter:
 
 
 def _as_log(log: Log | Logger | None) -> Log | None:
-    """The function to call; None if there is none.
+    """Returns the function that logs; None if there is none.
 
     Example:
         >>> _as_log(lambda metrics, step: print(step, metrics))({"loss": 1.0}, 3)

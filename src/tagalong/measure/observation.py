@@ -1,4 +1,4 @@
-"""What one measured step sees: losses after a step on each task, and inner products of gradients and steps."""
+"""The quantities of a measured step: losses after a step on each task, and inner products of gradients and steps."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import torch
 from torch import Tensor
 
 from .estimators import Observed, Quantity
-from .gradients import Block, TaskGradients, gradient_matrices, plan_blocks
+from .gradients import ParameterBlock, TaskGradients, gradient_matrices, plan_blocks
 from .isolation import copies
-from .step_rules import Piece
+from .step_rules import ParameterSlice
 from .steps import Steps
 
 
 @dataclass
-class Scene:
-    """Everything a measured step works with.
+class StepContext:
+    """The inputs of a measured step.
 
     Attributes:
         parameters: The trainable shared parameters, θ.
-        steps: How an optimiser would move them.
-        sources: Tasks whose steps are looked at.
-        targets: Tasks onto which the affinity is measured.
-        gradients: Of the closure's losses (sources).
-        target_gradients: Of the losses that are looked at: the same, or the held-out closure's.
-        look: Replays the closure that is looked at and returns the targets' losses.
+        steps: How the optimizer would move them.
+        sources: The source tasks, on which steps are taken.
+        targets: The target tasks, onto which the affinity is measured.
+        gradients: The gradients of the closure's losses (sources).
+        target_gradients: The gradients of the target losses: the same, or those of the held-out closure.
+        look: Replays the closure of the targets and returns their losses.
         before: The targets' losses at θ.
-        null: Whether the step on a zero gradient is looked at too, as a last source.
-        gradient_memory: Bytes for gradients held together.
-        own_targets: Whether the targets' gradients, and with them slopes, are this rank's part of the sum only.
+        null: Whether the step on a zero gradient is measured too, as a last source.
+        gradient_memory: Bytes for gradients that are kept in memory together.
+        own_targets: Whether the targets' gradients, and so the slopes, are only this rank's part of the sum.
     """
 
     parameters: Sequence[Tensor]
@@ -50,14 +50,14 @@ class Scene:
         return self.target_gradients is not self.gradients
 
 
-def observe(scene: Scene, needs: frozenset[Quantity]) -> Observed:
-    """Computes the quantities in `needs`; the parameters are as before when it returns, or raises."""
-    seen = Observed(scene.before)
-    held: list[tuple[Block, _Rows]] = []
+def observe(context: StepContext, needs: frozenset[Quantity]) -> Observed:
+    """Computes the quantities in `needs`; parameters are restored, also if an error is raised."""
+    seen = Observed(context.before)
+    held: list[tuple[ParameterBlock, _Rows]] = []
     if needs - {"after"}:
-        held = _first_order(scene, needs, seen)
+        held = _first_order(context, needs, seen)
     if "after" in needs:
-        seen.after = _lookahead(scene, held)
+        seen.after = _lookahead(context, held)
     return seen
 
 
@@ -69,49 +69,53 @@ class _Rows:
     targets: Tensor
 
 
-def _first_order(scene: Scene, needs: frozenset[Quantity], seen: Observed) -> list[tuple[Block, _Rows]]:
-    """Everything that needs inner products of gradients; returns the gradients if all were held together."""
-    rows = len(scene.sources) + len(scene.targets) if scene.held_out else len({*scene.sources, *scene.targets})
-    blocks, held = plan_blocks(scene.parameters, rows, scene.gradient_memory, scene.steps)
-    sums = _InnerProducts(scene, needs)
-    together = _gradient_rows(scene, blocks, whole=True) if held else []
+def _first_order(
+    context: StepContext, needs: frozenset[Quantity], seen: Observed
+) -> list[tuple[ParameterBlock, _Rows]]:
+    """Computes all inner products of gradients; returns the gradients if all fit into memory together."""
+    rows = (
+        len(context.sources) + len(context.targets) if context.held_out else len({*context.sources, *context.targets})
+    )
+    blocks, held = plan_blocks(context.parameters, rows, context.gradient_memory, context.steps)
+    sums = _InnerProducts(context, needs)
+    together = _gradient_rows(context, blocks, whole=True) if held else []
     for k, block in enumerate(blocks):
-        # Where they do not fit together, each block's are found on the spot and let go before the next.
-        sums.add(block, together[k] if held else _gradient_rows(scene, [block], whole=False)[0])
+        # If they do not fit, the gradients of each block are computed and freed before the next.
+        sums.add(block, together[k] if held else _gradient_rows(context, [block], whole=False)[0])
     sums.write(seen)
     return list(zip(blocks, together, strict=True)) if held else []
 
 
-def _gradient_rows(scene: Scene, blocks: Sequence[Block], *, whole: bool) -> list[_Rows]:
-    if scene.held_out:
-        sources = gradient_matrices(scene.gradients, scene.sources, blocks, scene.parameters, whole=whole)
+def _gradient_rows(context: StepContext, blocks: Sequence[ParameterBlock], *, whole: bool) -> list[_Rows]:
+    if context.held_out:
+        sources = gradient_matrices(context.gradients, context.sources, blocks, context.parameters, whole=whole)
         targets = gradient_matrices(
-            scene.target_gradients, scene.targets, blocks, scene.parameters, whole=whole, own=scene.own_targets
+            context.target_gradients, context.targets, blocks, context.parameters, whole=whole, own=context.own_targets
         )
         return [_Rows(s, t) for s, t in zip(sources, targets, strict=True)]
-    tasks = list(dict.fromkeys([*scene.sources, *scene.targets]))
-    matrices = gradient_matrices(scene.gradients, tasks, blocks, scene.parameters, whole=whole)
-    of_targets = [tasks.index(t) for t in scene.targets]
+    tasks = list(dict.fromkeys([*context.sources, *context.targets]))
+    matrices = gradient_matrices(context.gradients, tasks, blocks, context.parameters, whole=whole)
+    of_targets = [tasks.index(t) for t in context.targets]
     same = of_targets == list(range(len(tasks)))
-    return [_Rows(m[: len(scene.sources)], m if same else m[of_targets]) for m in matrices]
+    return [_Rows(m[: len(context.sources)], m if same else m[of_targets]) for m in matrices]
 
 
 class _InnerProducts:
     """Sums over blocks of inner products between gradients and steps."""
 
-    def __init__(self, scene: Scene, needs: frozenset[Quantity]) -> None:
-        self._scene = scene
+    def __init__(self, context: StepContext, needs: frozenset[Quantity]) -> None:
+        self._context = context
         self._needs = needs
         self._slopes: Tensor | float = 0.0
         self._gram: Tensor | float = 0.0
         self._grams: dict[str, list[Tensor]] = {}
 
-    def add(self, block: Block, rows: _Rows) -> None:
-        home = self._scene.before
+    def add(self, block: ParameterBlock, rows: _Rows) -> None:
+        home = self._context.before
         if "slopes" in self._needs:
-            self._slopes = self._slopes + _slopes(self._scene, block, rows).to(home)
+            self._slopes = self._slopes + _slopes(self._context, block, rows).to(home)
         if "gram" in self._needs:
-            own = rows.sources if self._scene.held_out else rows.targets
+            own = rows.sources if self._context.held_out else rows.targets
             self._gram = self._gram + (own @ own.T).to(home.device)
         for quantity, width in (("inner", block.size), ("kernel_inner", block.kernels)):
             if quantity in self._needs:
@@ -128,91 +132,93 @@ class _InnerProducts:
             seen.gram = self._gram
         for quantity, parts in self._grams.items():
             found = _cosines(*parts)
-            if self._scene.null:  # keeps the rows of all quantities aligned; estimators of cosines ignore it
+            if self._context.null:  # keeps the rows of all quantities aligned; cosine estimators ignore it
                 found = torch.cat([found, torch.zeros_like(found[:1])])
             setattr(seen, quantity, found)
 
 
 def _cosines(inner: Tensor, source_squares: Tensor, target_squares: Tensor) -> Tensor:
-    """Inner products over norms; NaN (skipped and counted) where a gradient is zero."""
+    """Divides inner products by norms; NaN (skipped and counted) if a gradient is zero."""
     return inner / torch.outer(source_squares.sqrt(), target_squares.sqrt())
 
 
-def _slopes(scene: Scene, block: Block, rows: _Rows) -> Tensor:
-    """⟨g_j, −Δθ_i⟩ on one block."""
-    factor = scene.steps.slope(block.pieces)
+def _slopes(context: StepContext, block: ParameterBlock, rows: _Rows) -> Tensor:
+    """Returns ⟨g_j, −Δθ_i⟩ on one block."""
+    factor = context.steps.slope(block.pieces)
     if factor is None:
-        gradients = _block_gradients(scene, block, rows)
-        return -torch.stack([rows.targets @ step for step in _steps(scene, block, gradients)])
-    # Δθ_i = Δθ(0) + c w_i g_i, so that one product of matrices does it.
+        gradients = _block_gradients(context, block, rows)
+        return -torch.stack([rows.targets @ step for step in _steps(context, block, gradients)])
+    # Δθ_i = Δθ(0) + c w_i g_i, so that one product of matrices suffices.
     gram = rows.sources @ rows.targets.T
-    weights = [scene.gradients.weight(task) for task in scene.sources]
+    weights = [context.gradients.weight(task) for task in context.sources]
     scaled = torch.stack([row * weight * -factor for row, weight in zip(gram, weights, strict=True)])
-    if scene.steps.idle:
+    if context.steps.idle:
         return scaled
-    zero = [torch.zeros_like(p) for p in block.of(scene.parameters)]
-    null = -(rows.targets @ next(_steps(scene, block, iter([zero]))))
-    return torch.cat([scaled + null, null[None]]) if scene.null else scaled + null
+    zero = [torch.zeros_like(p) for p in block.of(context.parameters)]
+    null = -(rows.targets @ next(_steps(context, block, iter([zero]))))
+    return torch.cat([scaled + null, null[None]]) if context.null else scaled + null
 
 
-def _steps(scene: Scene, block: Block, gradients: Iterator[list[Tensor]]) -> Iterator[Tensor]:
-    """The step on each gradient, flat; each is overwritten by the next."""
-    parameters = block.of([p.data for p in scene.parameters])
-    # A rule that runs the optimiser itself works on `origin` and needs a copy; the others only read it.
-    origin = parameters if scene.steps.elementwise else [p.clone() for p in parameters]
+def _steps(context: StepContext, block: ParameterBlock, gradients: Iterator[list[Tensor]]) -> Iterator[Tensor]:
+    """Yields the step on each gradient as a flat tensor, which the next one overwrites."""
+    parameters = block.of([p.data for p in context.parameters])
+    # A rule that runs the optimizer itself works on `origin` and needs a copy; the others only read it.
+    origin = parameters if context.steps.elementwise else [p.clone() for p in parameters]
     step = torch.zeros(block.size, dtype=block.dtype, device=block.device)
-    out = block.views(step, scene.parameters)
+    out = block.views(step, context.parameters)
     for gradient in gradients:
-        moved = [torch.zeros_like(p) for p in parameters] if _mixed(block, parameters) else out
+        moved = [torch.zeros_like(p) for p in parameters] if _has_mixed_dtypes(block, parameters) else out
         step.zero_()
-        scene.steps.add(moved, block.pieces, [g.to(p.dtype) for g, p in zip(gradient, parameters, strict=True)], origin)
+        context.steps.add(
+            moved, block.pieces, [g.to(p.dtype) for g, p in zip(gradient, parameters, strict=True)], origin
+        )
         if moved is not out:
             torch._foreach_copy_(out, moved)
         yield step
 
 
-def _mixed(block: Block, parameters: Sequence[Tensor]) -> bool:
+def _has_mixed_dtypes(block: ParameterBlock, parameters: Sequence[Tensor]) -> bool:
     return any(p.dtype != block.dtype for p in parameters)
 
 
-def _block_gradients(scene: Scene, block: Block, rows: _Rows) -> Iterator[list[Tensor]]:
-    for row, task in enumerate(scene.sources):
-        yield _weighted(block.views(rows.sources[row], scene.parameters), scene.gradients.weight(task))
-    if scene.null:
-        yield [torch.zeros_like(p) for p in block.of(scene.parameters)]
+def _block_gradients(context: StepContext, block: ParameterBlock, rows: _Rows) -> Iterator[list[Tensor]]:
+    for row, task in enumerate(context.sources):
+        yield _scale_gradient(block.views(rows.sources[row], context.parameters), context.gradients.weight(task))
+    if context.null:
+        yield [torch.zeros_like(p) for p in block.of(context.parameters)]
 
 
-def _weighted(gradient: list[Tensor], weight: float | Tensor) -> list[Tensor]:
+def _scale_gradient(gradient: list[Tensor], weight: float | Tensor) -> list[Tensor]:
     if isinstance(weight, Tensor) or weight != 1.0:
         return [g * weight for g in gradient]
     return gradient
 
 
-def _lookahead(scene: Scene, held: Sequence[tuple[Block, _Rows]]) -> Tensor:
-    """L_j(θ + Δθ_i): steps the parameters in place, looks, and puts them back from a copy."""
-    values = [p.data for p in scene.parameters]
+def _lookahead(context: StepContext, held: Sequence[tuple[ParameterBlock, _Rows]]) -> Tensor:
+    """Returns L_j(θ + Δθ_i): steps the parameters in place, replays the closure, and restores them from a copy."""
+    values = [p.data for p in context.parameters]
     saved = copies(values)
-    pieces = [Piece(i) for i in range(len(values))]
+    pieces = [ParameterSlice(i) for i in range(len(values))]
     found = []
     try:
-        for row in range(len(scene.sources) + scene.null):
-            scene.steps.add(values, pieces, _source_gradient(scene, row, held), saved)
-            found.append(scene.look())
+        for row in range(len(context.sources) + context.null):
+            context.steps.add(values, pieces, _source_gradient(context, row, held), saved)
+            found.append(context.look())
             torch._foreach_copy_(values, saved)
     finally:
         torch._foreach_copy_(values, saved)
     return torch.stack(found)
 
 
-def _source_gradient(scene: Scene, row: int, held: Sequence[tuple[Block, _Rows]]) -> list[Tensor]:
-    if row == len(scene.sources):
-        return [torch.zeros_like(p) for p in scene.parameters]
-    task = scene.sources[row]
+def _source_gradient(context: StepContext, row: int, held: Sequence[tuple[ParameterBlock, _Rows]]) -> list[Tensor]:
+    if row == len(context.sources):
+        return [torch.zeros_like(p) for p in context.parameters]
+    task = context.sources[row]
     if not held:
-        return scene.gradients.of(task, weighted=True)
+        return context.gradients.of(task, weighted=True)
     gradient: dict[int, Tensor] = {}
     for block, rows in held:
-        views = block.views(rows.sources[row], scene.parameters)
+        views = block.views(rows.sources[row], context.parameters)
         gradient.update({piece.index: view for piece, view in zip(block.pieces, views, strict=True)})
-    ordered = [gradient[i].to(p.dtype) for i, p in enumerate(scene.parameters)]
-    return _weighted(ordered, scene.gradients.weight(task))
+    ordered = [gradient[i].to(p.dtype) for i, p in enumerate(context.parameters)]
+    return _scale_gradient(ordered, context.gradients.weight(task))

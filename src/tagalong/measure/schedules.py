@@ -7,14 +7,13 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
 from typing import Any, Literal
 
-from tagalong.errors import InvalidInput
+from tagalong.errors import InvalidInput, is_integer, is_positive, is_positive_integer
 
 
 class Schedule(ABC):
-    """Decides at which calls of the meter a measurement is due, and of which source tasks.
+    """Decides at which calls of the meter to measure, and which source tasks.
 
     Attributes:
         clocked: Whether `timed` must be called after every measurement.
@@ -142,7 +141,7 @@ class Auto(Schedule):
     clocked = True
 
     def __init__(self, max_overhead: float = 0.1) -> None:
-        if not is_number(max_overhead) or not max_overhead > 0:
+        if not is_positive(max_overhead) and max_overhead != math.inf:
             expected = "must be a positive number, such as 0.1 for 10 % more time"
             raise InvalidInput("max_overhead", expected, repr(max_overhead))
         self.max_overhead = float(max_overhead)
@@ -215,16 +214,12 @@ def as_schedule(every: int | str | Schedule, max_overhead: float) -> Schedule:
         return copy.deepcopy(every)
     if isinstance(every, str) and every == "auto":
         return Auto(max_overhead)
-    if isinstance(every, Integral) and not isinstance(every, bool):
+    if is_integer(every):
         return Every(int(every))
     raise InvalidInput("every", "must be a positive integer, 'auto' or a schedule", repr(every))
 
 
-def is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
 def _positive(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+    if not is_positive_integer(value):
         raise InvalidInput(name, "must be a positive integer", repr(value))
     return int(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,14 +13,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
-from tagalong.errors import InvalidInput, raise_problems
+from tagalong.errors import InvalidInput, is_number, is_positive, raise_problems
 
-from .closure import Closure, Stage
+from .closure import Closure, ReplayableClosure
 from .distributed import Replicas
 from .estimators import Estimator, Quantity
 from .gradients import sparse_gradients
 from .isolation import Replayer, compiled
-from .schedules import is_number
 from .steps import Steps, check_ownership, optimizer_steps, read_optimizers, sgd_steps
 
 Shared = nn.Module | Tensor | Iterable[Tensor | nn.Module]
@@ -49,7 +49,7 @@ class Setup:
 
     @property
     def target_gradients(self) -> bool:
-        """Whether the losses that are looked at are differentiated, too."""
+        """Whether the target losses are differentiated too."""
         return self.needs != {"after"}
 
     @property
@@ -64,7 +64,7 @@ class Setup:
         return [p for p in self.parameters if p.requires_grad]
 
     def steps(self, parameters: Sequence[Tensor]) -> Steps:
-        """The steps of this moment: optimisers' settings and state change from step to step."""
+        """Returns the steps for the present settings and state of the optimizers."""
         if not self.of_steps:
             return Steps({}, [])
         if self.update == "sgd":
@@ -72,17 +72,17 @@ class Setup:
         return optimizer_steps(parameters, self.optimizers)
 
     def scale(self) -> float:
-        # get_scale, not scale(): the latter would initialise the scaler, which is the training loop's to do.
+        # get_scale, not scale(): the latter would initialize the scaler, which is up to the training loop.
         return 1.0 if self.scaler is None else float(self.scaler.get_scale())
 
     def task_weights(self, tasks: Iterable[str]) -> dict[str, float | Tensor]:
-        """The loss weights of this moment."""
+        """Returns the present loss weights."""
         if self.weights is None:
             return {}
         given = self.weights() if callable(self.weights) else self.weights
         return check_weights(given, tasks)
 
-    def stage(
+    def replayable(
         self,
         closure: Closure,
         replayer: Replayer,
@@ -90,10 +90,10 @@ class Setup:
         verify: bool,
         held_out: bool = False,
         wrapper: nn.Module | None = None,
-    ) -> Stage:
+    ) -> ReplayableClosure:
         what, graph = ("held-out closure", self.target_gradients) if held_out else ("closure", True)
         models = [*self.models, wrapper] if self.models and wrapper is not None else self.models
-        return Stage(closure, models, replayer, what, graph=graph, verify=verify)
+        return ReplayableClosure(closure, models, replayer, what, graph=graph, verify=verify)
 
     def replicas(self, wrapper: DistributedDataParallel | None) -> Replicas:
         found = None if wrapper is None else wrapper.process_group
@@ -120,7 +120,7 @@ def make_setup(
     lr: float | None,
     **rest: Any,
 ) -> Setup:
-    """Checks the arguments against each other, before any training."""
+    """Returns the settings after checking the arguments against each other, before any training."""
     raise_problems(list(_argument_problems(model=model, lr=lr, **rest)))
     models = [] if model is None else [model] if isinstance(model, nn.Module) else list(model)
     if not models and isinstance(shared, nn.Module) and compiled(shared.modules()):
@@ -143,7 +143,7 @@ def _argument_problems(
         isinstance(modules, list | tuple) and all(isinstance(m, nn.Module) for m in modules)
     ):
         yield InvalidInput("model", "must be a Module or a list of Modules", type(model).__name__)
-    if lr is not None and not (is_number(lr) and 0 < lr < float("inf")):
+    if lr is not None and not is_positive(lr):
         yield InvalidInput("lr", "must be a positive number", repr(lr))
     if not isinstance(per_lr, bool):
         yield InvalidInput("per_lr", "must be True or False", repr(per_lr))
@@ -151,13 +151,13 @@ def _argument_problems(
         if not isinstance(weights, Mapping):
             expected = "must be a mapping from tasks to numbers, or a function that returns one"
             yield InvalidInput("weights", expected, type(weights).__name__)
-        elif bad := [t for t, w in weights.items() if not isinstance(w, Tensor) and not (is_number(w) and w == w)]:
+        elif bad := [t for t, w in weights.items() if not isinstance(w, Tensor) and not is_number(w)]:
             yield InvalidInput("weights", "must be numbers", ", ".join(f"{weights[t]!r} for {t!r}" for t in bad))
     if scaler is not None and not hasattr(scaler, "get_scale"):
         yield InvalidInput("scaler", "must be a torch.amp.GradScaler", type(scaler).__name__)
     if process_group != "auto" and isinstance(process_group, str):
         yield InvalidInput("process_group", "must be 'auto', a process group or None", repr(process_group))
-    if not (is_number(gradient_memory) and gradient_memory > 0):
+    if not is_positive(gradient_memory) and gradient_memory != math.inf:
         yield InvalidInput("gradient_memory", "must be a positive number of bytes", repr(gradient_memory))
 
 

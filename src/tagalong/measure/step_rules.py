@@ -1,4 +1,4 @@
-"""How far one task's gradient would move the shared parameters: SGD, Adam, and any dense optimiser on copies."""
+"""How far one task's gradient would move the shared parameters: SGD, Adam, and any dense optimizer on copies."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Rows `start` to `stop` of the shared parameter number `index`; all of it where `stop` is None."""
+class ParameterSlice:
+    """Rows `start` to `stop` of the shared parameter number `index`; all of it if `stop` is None."""
 
     index: int
     start: int = 0
@@ -28,20 +28,20 @@ class Piece:
         return tensor if self.stop is None else tensor[self.start : self.stop]
 
 
-def split(index: int, tensor: Tensor, limit: int) -> Iterator[Piece]:
-    """Cuts one tensor into pieces of at most `limit` numbers (one row at least)."""
+def split(index: int, tensor: Tensor, limit: int) -> Iterator[ParameterSlice]:
+    """Splits a tensor into slices of at most `limit` numbers (at least one row)."""
     if tensor.numel() <= limit or tensor.dim() == 0:
-        yield Piece(index)
+        yield ParameterSlice(index)
         return
     rows = max(1, limit * tensor.shape[0] // tensor.numel())
     for start in range(0, tensor.shape[0], rows):
-        yield Piece(index, start, min(start + rows, tensor.shape[0]))
+        yield ParameterSlice(index, start, min(start + rows, tensor.shape[0]))
 
 
 class StepRule(ABC):
     """The step Δθ that some of the shared parameters would take on one task's gradient.
 
-    Made anew for every measured step: settings and state are read when it is made, and only then.
+    A rule is made for a single measured step: it reads settings and state only when it is made.
 
     Attributes:
         elementwise: Whether each number's step depends on that number's own history alone, so that the step
@@ -62,18 +62,22 @@ class StepRule(ABC):
         """Bytes of state that a step copies."""
         return 0
 
-    def slope(self, piece: Piece) -> float | None:
-        """The factor c where the step on a gradient is the step on zero plus c·g, or None."""
+    def slope(self, piece: ParameterSlice) -> float | None:
+        """Returns c if the step on a gradient g is the step on zero plus c·g, else None."""
         return None
 
     @abstractmethod
     def add(
-        self, out: Sequence[Tensor], pieces: Sequence[Piece], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+        self,
+        out: Sequence[Tensor],
+        pieces: Sequence[ParameterSlice],
+        gradients: Sequence[Tensor],
+        origin: Sequence[Tensor],
     ) -> None:
         """Adds to `out` the step on `gradients`, taken from `origin` (the present values of these pieces).
 
-        `out` may hold the parameters themselves (then it holds the looked-ahead values afterwards) or zeros
-        (then the step). Only `out` is written.
+        `out` may hold the parameters themselves (then it holds the parameters after the step) or zeros (then the
+        step). Only `out` is written.
         """
 
 
@@ -87,11 +91,15 @@ class PlainSgd(StepRule):
     def idle(self) -> bool:
         return True
 
-    def slope(self, piece: Piece) -> float | None:
+    def slope(self, piece: ParameterSlice) -> float | None:
         return -self._lr
 
     def add(
-        self, out: Sequence[Tensor], pieces: Sequence[Piece], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+        self,
+        out: Sequence[Tensor],
+        pieces: Sequence[ParameterSlice],
+        gradients: Sequence[Tensor],
+        origin: Sequence[Tensor],
     ) -> None:
         torch._foreach_add_(list(out), list(gradients), alpha=-self._lr)
 
@@ -118,19 +126,23 @@ class SgdRule(StepRule):
     def idle(self) -> bool:
         return not self._momentum and not self._decay
 
-    def slope(self, piece: Piece) -> float | None:
+    def slope(self, piece: ParameterSlice) -> float | None:
         on_d, _ = self._factors(known=piece.index in self._buffers)
         return -self._lr * on_d * self._sign
 
     def _factors(self, known: bool) -> tuple[float, float]:
-        """How much of d and of m is in the direction."""
+        """Returns the coefficients of d and m in the direction."""
         fresh = 1.0 - self._dampening if known else 1.0
         if self._nesterov:
             return 1.0 + self._momentum * fresh, self._momentum**2
         return fresh, self._momentum
 
     def add(
-        self, out: Sequence[Tensor], pieces: Sequence[Piece], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+        self,
+        out: Sequence[Tensor],
+        pieces: Sequence[ParameterSlice],
+        gradients: Sequence[Tensor],
+        origin: Sequence[Tensor],
     ) -> None:
         known = [piece.index in self._buffers for piece in pieces]
         for seen in sorted({*known}):
@@ -166,7 +178,11 @@ class AdamRule(StepRule):
         self._steps = _read_steps(states)
 
     def add(
-        self, out: Sequence[Tensor], pieces: Sequence[Piece], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+        self,
+        out: Sequence[Tensor],
+        pieces: Sequence[ParameterSlice],
+        gradients: Sequence[Tensor],
+        origin: Sequence[Tensor],
     ) -> None:
         for positions, rows in chunks(gradients, CHUNK):
             here = [pieces[p] for p in positions]
@@ -175,7 +191,12 @@ class AdamRule(StepRule):
             )
 
     def _add(
-        self, out: list[Tensor], pieces: list[Piece], gradients: list[Tensor], origin: list[Tensor], rows: list[slice]
+        self,
+        out: list[Tensor],
+        pieces: list[ParameterSlice],
+        gradients: list[Tensor],
+        origin: list[Tensor],
+        rows: list[slice],
     ) -> None:
         if self._sign < 0:
             gradients = list(torch._foreach_neg(gradients))
@@ -195,7 +216,7 @@ class AdamRule(StepRule):
         torch._foreach_add_(out, moment)
 
     def _denominator(
-        self, pieces: list[Piece], gradients: list[Tensor], rows: list[slice], counts: list[float]
+        self, pieces: list[ParameterSlice], gradients: list[Tensor], rows: list[slice], counts: list[float]
     ) -> list[Tensor]:
         square = list(torch._foreach_mul(gradients, gradients))
         torch._foreach_mul_(square, 1.0 - self._beta2)
@@ -211,17 +232,17 @@ class AdamRule(StepRule):
         torch._foreach_add_(square, self._eps)
         return square
 
-    def _has(self, piece: Piece, name: str) -> bool:
+    def _has(self, piece: ParameterSlice, name: str) -> bool:
         return self._states.get(piece.index, {}).get(name) is not None
 
-    def _state(self, name: str, pieces: list[Piece], rows: list[slice], known: list[int]) -> list[Tensor]:
-        """State tensors cut to the piece, then to the rows of the chunk inside the piece."""
+    def _state(self, name: str, pieces: list[ParameterSlice], rows: list[slice], known: list[int]) -> list[Tensor]:
+        """Returns the state tensors of the slices, restricted to the rows of the chunk."""
         states = [pieces[k].of(self._states[pieces[k].index][name]) for k in known]
         return cut(states, range(len(states)), [rows[k] for k in known])
 
 
 def _read_steps(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    """Step counts by parameter; those that live on a device are read in one transfer."""
+    """Returns step counts by parameter; those on a device are read in one transfer."""
     counts = {index: state["step"] for index, state in states.items() if "step" in state}
     if not counts:
         return {}
@@ -232,7 +253,7 @@ def _read_steps(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
 
 
 def chunks(tensors: Sequence[Tensor], limit: int) -> Iterator[tuple[list[int], list[slice]]]:
-    """Groups tensors, cut along the first dimension where large, into chunks of about `limit` numbers.
+    """Groups tensors into chunks of about `limit` numbers; large ones are split along the first dimension.
 
     Yields:
         Positions in `tensors` and, for each, the rows (or ``...`` for a scalar) that belong to the chunk.
@@ -257,15 +278,15 @@ def cut(tensors: Sequence[Tensor], positions: Iterable[int], rows: Iterable[slic
     return [tensors[p] if r.stop is None else tensors[p][r] for p, r in zip(positions, rows, strict=True)]
 
 
-# Schedulers replace `step`, and a GradScaler leaves the other two for fused kernels: none belongs to the copy.
+# Schedulers replace `step`, and a GradScaler sets the other two for fused kernels: none belongs to the copy.
 _PATCHES = frozenset({"step", "grad_scale", "found_inf"})
 
 
 class GenericRule(StepRule):
-    """Runs the real optimiser class on copies of the parameters' state, for every task anew.
+    """Runs the real optimizer class on copies of the parameters' state, separately for every task.
 
-    The optimiser steps `out` itself where that holds the parameters. Where `out` collects the step alone, it steps
-    `origin`, which holds θ again afterwards.
+    The optimizer steps `out` itself if that holds the parameters. If `out` collects only the step, the optimizer steps
+    `origin`, which is restored to θ afterwards.
     """
 
     elementwise = False
@@ -274,7 +295,7 @@ class GenericRule(StepRule):
         self._optimizer = optimizer
         self._parameters = parameters
         self._own = type(optimizer).__module__.startswith("torch.optim")
-        # Optimisers of others may mix tensors (a global norm, say), so their step is taken on all at once.
+        # Other optimizers may mix tensors (by a global norm, for example), so they step all of them at once.
         self.separable = self._own
 
     @property
@@ -283,7 +304,11 @@ class GenericRule(StepRule):
         return sum(v.nbytes for state in states for v in state.values() if isinstance(v, Tensor))
 
     def add(
-        self, out: Sequence[Tensor], pieces: Sequence[Piece], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+        self,
+        out: Sequence[Tensor],
+        pieces: Sequence[ParameterSlice],
+        gradients: Sequence[Tensor],
+        origin: Sequence[Tensor],
     ) -> None:
         theta = [self._parameters[piece.index].data for piece in pieces]
         in_place = [o.data_ptr() == t.data_ptr() for o, t in zip(out, theta, strict=True)]
@@ -302,7 +327,7 @@ class GenericRule(StepRule):
                 "step is not known; use update='sgd'."
             ) from error
         for values, stand_in in zip(moving, stand_ins, strict=True):
-            if stand_in.data_ptr() != values.data_ptr():  # an optimiser that sets `p.data` instead of writing it
+            if stand_in.data_ptr() != values.data_ptr():  # the optimizer has replaced `p.data`
                 values.copy_(stand_in.data)
         for target, here, start, old in zip(out, in_place, origin, theta, strict=True):
             if not here:
@@ -311,11 +336,11 @@ class GenericRule(StepRule):
 
 
 def copy_over(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Optimizer:
-    """A copy of the optimiser, settings and state, that holds `stand_ins` (by the id of whom they stand for) only.
+    """Copies an optimizer with its settings and state, for `stand_ins` (by the id of the parameter they replace) only.
 
-    Made like an unpickled one: the class's own `__init__` may demand arguments we do not know. Whatever else the
-    instance holds is copied too, and wherever it mentions a parameter or the optimiser itself the copy mentions
-    the stand-in, so that nothing reaches the original.
+    The copy is made like an unpickled one, since the class's `__init__` may require arguments that we do not know. All
+    other attributes are copied too, with references to parameters and to the optimizer replaced by those of the copy,
+    so that nothing reaches the original.
     """
     clone: Optimizer = object.__new__(type(optimizer))
     groups: list[dict[str, Any]] = []
@@ -333,19 +358,19 @@ def copy_over(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Optimize
             state[key] = copy.deepcopy(value, memo)
         elif value and id(key) in stand_ins:
             state[stand_ins[id(key)]] = copy.deepcopy(value, memo)
-    rest = {k: copy.deepcopy(v, memo) for k, v in vars(optimizer).items() if not _rebuilt(k)}
+    rest = {k: copy.deepcopy(v, memo) for k, v in vars(optimizer).items() if not _is_rebuilt(k)}
     Optimizer.__setstate__(clone, {**rest, "param_groups": groups, "state": state})
     return clone
 
 
-def _rebuilt(name: str) -> bool:
-    """Whether an attribute is made anew: settings and state, patches, and hooks, which are not of this step."""
+def _is_rebuilt(name: str) -> bool:
+    """Whether an attribute is not copied: settings and state, which are rebuilt, patches, and hooks."""
     return name in _PATCHES or name in ("param_groups", "state") or (name.startswith("_optimizer_") and "hooks" in name)
 
 
 @contextmanager
 def without_global_hooks() -> Iterator[None]:
-    """Silences the step hooks that users register for all optimisers: no real step is taken here."""
+    """Disables the step hooks that users register for all optimizers, since no real step is taken here."""
     registries: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
     kept = [dict(registry) for registry in registries]
     for registry in registries:

@@ -1,4 +1,4 @@
-"""The step that the user's optimisers would take on one task's gradient, and which optimisers are supported."""
+"""The step that the user's optimizers would take on one task's gradient, and which optimizers are supported."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer, SparseAdam
 
 from tagalong.errors import InvalidInput, raise_problems
 
-from .step_rules import AdamRule, GenericRule, Piece, PlainSgd, SgdRule, StepRule
+from .step_rules import AdamRule, GenericRule, ParameterSlice, PlainSgd, SgdRule, StepRule
 
 _EXACT_DTYPES = (torch.float32, torch.float64)  # fused kernels compute in another precision for the others
 _WRAPPERS = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
 
 
 class Steps:
-    """The steps of all shared parameters, each by the rule of the optimiser that owns it.
+    """The steps of all shared parameters, each by the rule of the optimizer that owns it.
 
-    Parameters that no optimiser owns do not move, as in training.
+    Parameters that no optimizer owns do not move, as in training.
     """
 
     def __init__(self, rules: Mapping[StepRule, Sequence[int]], learning_rates: Iterable[float]) -> None:
@@ -41,11 +41,11 @@ class Steps:
 
     @property
     def state_bytes(self) -> int:
-        """What copies of optimisers' state take."""
+        """The bytes of copies of the optimizers' state."""
         return sum(rule.state_bytes for rule in self._rules)
 
-    def slope(self, pieces: Sequence[Piece]) -> float | None:
-        """The factor c where the step on a gradient is the step on zero plus c·g, the same for all `pieces`."""
+    def slope(self, pieces: Sequence[ParameterSlice]) -> float | None:
+        """Returns c if the step on a gradient g is the step on zero plus c·g for all `pieces`, else None."""
         rule_of = {index: rule for rule, indices in self._rules.items() for index in indices}
         found = {rule_of[p.index].slope(p) if p.index in rule_of else None for p in pieces}
         return found.pop() if len(found) == 1 else None
@@ -59,7 +59,11 @@ class Steps:
         return self._rates[0]
 
     def add(
-        self, out: Sequence[Tensor], pieces: Sequence[Piece], gradients: Sequence[Tensor], origin: Sequence[Tensor]
+        self,
+        out: Sequence[Tensor],
+        pieces: Sequence[ParameterSlice],
+        gradients: Sequence[Tensor],
+        origin: Sequence[Tensor],
     ) -> None:
         """Adds to `out` (the parameters' values, or zeros) the step on `gradients` taken from `origin`."""
         for rule, indices in self._rules.items():
@@ -75,12 +79,12 @@ class Steps:
 
 
 def sgd_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], lr: float | None) -> Steps:
-    """The paper's plain gradient step, with one learning rate or those of the optimisers' groups."""
+    """Returns the paper's plain gradient steps, with one learning rate or those of the optimizers' groups."""
     if lr is not None:
         return Steps({PlainSgd(lr): range(len(parameters))}, [lr])
     rules: dict[StepRule, list[int]] = {}
     rates: list[float] = []
-    for optimizer, group, indices in _owned(parameters, optimizers):
+    for optimizer, group, indices in _owned_groups(parameters, optimizers):
         if not _rates(group):
             name = type(optimizer).__name__
             raise InvalidInput("optimizer", f"({name}) has no learning rate", hint="pass `lr` for `update='sgd'`")
@@ -90,15 +94,15 @@ def sgd_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], lr:
 
 
 def optimizer_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], *, generic: bool = False) -> Steps:
-    """The step each optimiser, with its present state, would take on one task's gradient.
+    """Returns the steps that optimizers with their present state would take on one task's gradient.
 
     Args:
-        generic: Run the optimiser's own class even where an exact shortcut exists.
+        generic: Whether to run the optimizer's own class even if an exact shortcut exists.
     """
     rules: dict[StepRule, list[int]] = {}
     rates: list[float] = []
     whole: dict[int, tuple[Optimizer, dict[int, Tensor]]] = {}
-    for optimizer, group, indices in _owned(parameters, optimizers):
+    for optimizer, group, indices in _owned_groups(parameters, optimizers):
         rates += _rates(group)
         shortcut = None if generic else _shortcut(optimizer, group, {i: parameters[i] for i in indices})
         if shortcut is not None:
@@ -123,11 +127,11 @@ def _shortcut(optimizer: Optimizer, group: Mapping[str, Any], owned: Mapping[int
 
 
 def _rates(group: Mapping[str, Any]) -> list[float]:
-    """The group's learning rate; none for optimisers that find their own (Adafactor's relative step, say)."""
+    """Returns the group's learning rate; none for optimizers that compute their own (such as Adafactor)."""
     return [] if group.get("lr") is None else [float(group["lr"])]
 
 
-def _owned(
+def _owned_groups(
     parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]
 ) -> list[tuple[Optimizer, Mapping[str, Any], list[int]]]:
     index_of = {id(p): i for i, p in enumerate(parameters)}
@@ -141,7 +145,7 @@ def _owned(
 
 
 def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
-    """Returns one, several or no optimisers as a list; raises one error that lists why any cannot be used."""
+    """Returns one, several or no optimizers as a list; raises one error that lists why any cannot be used."""
     if optimizer is None:
         return []
     given: object = optimizer
@@ -155,9 +159,9 @@ def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[O
 
 
 def _unwrap(optimizer: Any) -> Any:
-    """The optimiser itself, where accelerate, Fabric or Lightning have put a wrapper of their own around it.
+    """Returns the optimizer inside a wrapper of accelerate, Fabric or Lightning, which takes the same steps.
 
-    Only theirs, which take the same steps: others wrap an optimiser to step differently.
+    Other wrappers may step differently, and are not removed.
     """
     while type(optimizer).__module__.partition(".")[0] in _WRAPPERS and hasattr(optimizer, "optimizer"):
         optimizer = optimizer.optimizer
@@ -176,7 +180,7 @@ def _problems(optimizer: Optimizer) -> Iterable[InvalidInput]:
         yield InvalidInput(
             "optimizer",
             "is SparseAdam, which takes sparse gradients only",
-            hint="leave the sparse embeddings out of `shared` and pass the optimiser of the dense parameters",
+            hint="leave the sparse embeddings out of `shared` and pass the optimizer of the dense parameters",
         )
     if any(group.get("differentiable") for group in optimizer.param_groups):
         expected = f"({name}) has differentiable=True, which ties its step to the graph"
@@ -184,18 +188,18 @@ def _problems(optimizer: Optimizer) -> Iterable[InvalidInput]:
 
 
 def check_ownership(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
-    """Every shared parameter belongs to one optimiser at most, and some belong to one."""
+    """Checks that no shared parameter belongs to several optimizers, and that some belong to one."""
     held = [{id(p) for group in o.param_groups for p in group["params"]} for o in optimizers]
     owners = [sum(id(p) in ids for ids in held) for p in parameters]
     if max(owners) > 1:
         raise InvalidInput(
             "optimizer",
-            f"is ambiguous: {sum(n > 1 for n in owners)} shared parameters are held by more than one optimiser",
+            f"is ambiguous: {sum(n > 1 for n in owners)} shared parameters are held by more than one optimizer",
             hint="pass the one that moves them",
         )
     if max(owners) == 0:
         raise InvalidInput(
             "optimizer",
             "holds none of the shared parameters, so its step would move nothing",
-            hint="pass the optimiser that trains `shared`, or `update='sgd'` with a learning rate `lr`",
+            hint="pass the optimizer that trains `shared`, or `update='sgd'` with a learning rate `lr`",
         )

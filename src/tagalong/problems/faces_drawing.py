@@ -19,13 +19,13 @@ FACE_ATTRIBUTES = (
     "Rosy_Cheeks",
     "Wearing_Hat",
 )
-HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair")  # otherwise grey, red or none
+HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair")  # otherwise gray, red or none
 HAIR_OF_MEN = (0.33, 0.09, 0.23)
 HAIR_OF_WOMEN = (0.24, 0.28, 0.28)
 HAIR_OF_DARK_SKIN = (0.72, 0.04, 0.14)
 LIGHT_SKIN, DARK_SKIN = np.array([0.97, 0.82, 0.70]), np.array([0.42, 0.26, 0.17])
 BLACK, BLOND, BROWN = (0.07, 0.06, 0.07), (0.86, 0.70, 0.38), (0.40, 0.25, 0.14)
-GREY, RED = (0.62, 0.60, 0.58), (0.62, 0.28, 0.12)
+GRAY, RED = (0.62, 0.60, 0.58), (0.62, 0.28, 0.12)
 IRIS = np.array([[0.25, 0.15, 0.08], [0.2, 0.35, 0.55], [0.25, 0.4, 0.25]])
 PIXELS_AT_ONCE = 2**18  # a megabyte per channel, which fits into the CPU cache
 MARGIN = 0.3  # how far position, tilt and size of a face can move one of its parts
@@ -55,8 +55,8 @@ def draw_attributes(rows: int, random: np.random.Generator) -> tuple[dict[str, F
     }
     chances = np.where(man[:, None], HAIR_OF_MEN, HAIR_OF_WOMEN)
     chances = np.where((skin > 0.55)[:, None], HAIR_OF_DARK_SKIN, chances)
-    colour = (random.random(rows)[:, None] > chances.cumsum(1)).sum(1)
-    attributes |= {name: colour == number for number, name in enumerate(HAIR)}
+    color = (random.random(rows)[:, None] > chances.cumsum(1)).sum(1)
+    attributes |= {name: color == number for number, name in enumerate(HAIR)}
     return {name: attributes[name] for name in FACE_ATTRIBUTES}, man, skin
 
 
@@ -87,7 +87,7 @@ def draw_faces(
 def _draw(has: dict[str, Flags], man: Flags, skin: NDArray[np.float64], canvas: Canvas) -> NDArray[np.uint8]:
     tone = LIGHT_SKIN + skin[:, None] * (DARK_SKIN - LIGHT_SKIN)
     tone += 0.02 * canvas.random.standard_normal(tone.shape)
-    hair = _hair_colours(has, canvas.random)
+    hair = _hair_colors(has, canvas.random)
     wide, tall = canvas.spread(0.46, 0.03), canvas.spread(0.62, 0.03)
     canvas.background(*canvas.random.random((2, canvas.rows, 3)) * 0.9)
     _draw_hair_behind(canvas, hair, man, wide)
@@ -105,12 +105,12 @@ def _draw(has: dict[str, Flags], man: Flags, skin: NDArray[np.float64], canvas: 
     return canvas.to_images()
 
 
-def _hair_colours(has: dict[str, Flags], random: np.random.Generator) -> Colours:
+def _hair_colors(has: dict[str, Flags], random: np.random.Generator) -> Colours:
     rows = len(has["Black_Hair"])
     kinds = [has["Black_Hair"], has["Blond_Hair"], has["Brown_Hair"], random.random(rows) < 0.6]
-    colours = np.array([BLACK, BLOND, BROWN, GREY, RED])[np.select(kinds, list(range(4)), default=4)]
+    colors = np.array([BLACK, BLOND, BROWN, GRAY, RED])[np.select(kinds, list(range(4)), default=4)]
     shade = 1 + 0.18 * random.standard_normal((rows, 1))
-    clipped: Colours = np.clip(colours * shade + 0.03 * random.standard_normal((rows, 3)), 0, 1)
+    clipped: Colours = np.clip(colors * shade + 0.03 * random.standard_normal((rows, 3)), 0, 1)
     return clipped
 
 
@@ -158,20 +158,20 @@ def _draw_features(canvas: Canvas, tone: Colours, hair: Colours) -> None:
 
 def _draw_hat(canvas: Canvas, which: Flags, wide: Numbers) -> None:
     """Draws a crown over the hair, with a brim or a band."""
-    colour = canvas.random.random((canvas.rows, 3)) * 0.9
+    color = canvas.random.random((canvas.rows, 3)) * 0.9
     line = canvas.spread(-0.32, 0.03)
     crown = (-0.35, wide + canvas.spread(0.12, 0.02), canvas.spread(0.48, 0.04))
-    canvas.ellipse(colour, 0, *crown, which=which, above=line)
+    canvas.ellipse(color, 0, *crown, which=which, above=line)
     brimmed = canvas.random.random(canvas.rows) < 0.5
-    canvas.ellipse(colour * 0.75, 0, line, wide + 0.3, 0.07, which=which & brimmed)
-    canvas.ellipse(colour * 0.6, 0, line, wide + 0.1, 0.05, which=which & ~brimmed)
+    canvas.ellipse(color * 0.75, 0, line, wide + 0.3, 0.07, which=which & brimmed)
+    canvas.ellipse(color * 0.6, 0, line, wide + 0.1, 0.05, which=which & ~brimmed)
 
 
 class Canvas:
     """A batch of images to draw on.
 
     Attributes:
-        image: colours [rows, 3, pixels, pixels] from 0 to 1.
+        image: colors [rows, 3, pixels, pixels] from 0 to 1.
         x: horizontal coordinates [rows, pixels, pixels] relative to the face, from about -1 to 1.
         y: vertical coordinates, pointing down.
     """
@@ -193,7 +193,7 @@ class Canvas:
 
     def ellipse(
         self,
-        colour: NDArray[np.float64],
+        color: NDArray[np.float64],
         x: float | Numbers,
         y: float | Numbers,
         width: float | Numbers,
@@ -210,7 +210,7 @@ class Canvas:
         """Paints an ellipse.
 
         Args:
-            colour: one colour [3], or a colour per face [rows, 3].
+            color: one color [3], or a color per face [rows, 3].
             x: horizontal position of the centre.
             y: vertical position of the centre, pointing down.
             width: half the width.
@@ -239,7 +239,7 @@ class Canvas:
             cover *= 1 - self._coverage(pixel_y, 1.0, _select(below, chosen))
         if grain:
             cover *= 1 - np.float32(grain) * self.random.random(cover.shape, dtype=np.float32)
-        self._paint(region, cover * np.float32(strength), colour)
+        self._paint(region, cover * np.float32(strength), color)
 
     def _coverage(self, distance: Numbers, length: float | Numbers, limit: float | Numbers = 1.0) -> Numbers:
         """Returns the share of each pixel that lies within the limit, with a soft edge about a pixel wide."""
@@ -252,10 +252,10 @@ class Canvas:
         return slice(*np.searchsorted(self.grid, [first, last]).tolist())
 
     def _paint(
-        self, region: tuple[slice | NDArray[np.int64], slice, slice], cover: Numbers, colour: NDArray[np.float64]
+        self, region: tuple[slice | NDArray[np.int64], slice, slice], cover: Numbers, color: NDArray[np.float64]
     ) -> None:
         chosen, down, across = region
-        tint = np.broadcast_to(colour, (self.rows, 3)).astype(np.float32)[chosen]
+        tint = np.broadcast_to(color, (self.rows, 3)).astype(np.float32)[chosen]
         for channel in range(3):
             where = (chosen, channel, down, across)
             change = tint[:, channel, None, None] - self.image[where]
@@ -263,7 +263,7 @@ class Canvas:
             self.image[where] += change
 
     def background(self, top: NDArray[np.float64], bottom: NDArray[np.float64]) -> None:
-        """Fills the image with a gradient between two colours."""
+        """Fills the image with a gradient between two colors."""
         share = ((self.grid + 1) / 2)[None, None, :, None]
         self.image[:] = top.astype(np.float32)[..., None, None] * (1 - share)
         self.image += bottom.astype(np.float32)[..., None, None] * share

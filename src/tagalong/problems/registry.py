@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tagalong.errors import InvalidInput, closest, is_installed
+from tagalong.errors import InvalidInput, did_you_mean, is_installed
 from tagalong.learn import Problem
 from tagalong.plugins import Registry
 from tagalong.progress import Progress
@@ -119,14 +119,14 @@ class ProblemSpec:
             **options: options of the problem.
 
         Raises:
-            ValueError: the problem has no such option.
+            ValueError: the problem does not have this option.
         """
         make = self.function or getattr(importlib.import_module(self.module), self.name)
         allowed = inspect.signature(make).parameters
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in allowed.values()):
             for option in options:
                 if option not in allowed:
-                    raise InvalidInput(option, f"is not an option of {self.name!r}", hint=closest(option, allowed))
+                    raise InvalidInput(option, f"is not an option of {self.name!r}", hint=did_you_mean(option, allowed))
         watched = {"progress": progress} if "progress" in allowed else {}
         problem: Problem = make(**options, **watched)
         return problem

@@ -7,8 +7,8 @@ from .page import write_report as write_report
 from .result_figures import cost_against_error as cost_against_error
 from .result_figures import search_curve as search_curve
 from .result_figures import task_changes as task_changes
-from .style import BACKGROUND_COLOUR as BACKGROUND_COLOUR
-from .style import TEXT_COLOUR as TEXT_COLOUR
+from .style import BACKGROUND_COLOR as BACKGROUND_COLOR
+from .style import TEXT_COLOR as TEXT_COLOR
 from .style import figure_heading as figure_heading
 from .style import line_style as line_style
 from .style import marker_style as marker_style

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tagalong.group import Grouping
 
-from .style import BACKGROUND_COLOUR, TEXT_COLOUR, figure_heading, label, line_style, plotly_text
+from .style import BACKGROUND_COLOR, TEXT_COLOR, figure_heading, label, line_style, plotly_text
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -54,7 +54,7 @@ def task_order(grouping: Grouping) -> list[str]:
 
 
 def _dots(places: list[tuple[int, str]], order: list[str], does: str, *, filled: bool) -> dict[str, Any]:
-    colours = [line_style(k)["color"] for k, _ in places]
+    colors = [line_style(k)["color"] for k, _ in places]
     return {
         "x": [k for k, _ in places],
         "y": [order.index(task) for _, task in places],
@@ -64,8 +64,8 @@ def _dots(places: list[tuple[int, str]], order: list[str], does: str, *, filled:
         "marker": {
             "size": 13,
             "symbol": "circle",
-            "color": colours if filled else BACKGROUND_COLOUR,
-            "line": {"width": 2, "color": colours},
+            "color": colors if filled else BACKGROUND_COLOR,
+            "line": {"width": 2, "color": colors},
         },
     }
 
@@ -94,6 +94,6 @@ def _layout(grouping: Grouping, order: list[str], title: str) -> dict[str, Any]:
         "width": max(560, networks * COLUMN + 240),
         "height": n * ROW + 200,
         "margin": {"l": 60, "r": 40, "t": 110, "b": 60},
-        "plot_bgcolor": BACKGROUND_COLOUR,
-        "font": {"color": TEXT_COLOUR},
+        "plot_bgcolor": BACKGROUND_COLOR,
+        "font": {"color": TEXT_COLOR},
     }

@@ -14,10 +14,10 @@ from tagalong.group import Grouping
 
 from .grouping_figure import task_order
 from .style import (
-    BACKGROUND_COLOUR,
+    BACKGROUND_COLOR,
     FADE,
-    GREY,
-    TEXT_COLOUR,
+    GRAY,
+    TEXT_COLOR,
     check_affinity,
     describe_measurement,
     diverging,
@@ -26,7 +26,7 @@ from .style import (
     plotly_text,
     plus_minus,
     power_of_thousand,
-    single_colour,
+    single_color,
     times,
 )
 
@@ -56,7 +56,7 @@ def affinity_heatmap(
 ) -> Figure:
     """Draws an affinity as a heat map: rows are sources, columns are targets; blue helps, red hurts.
 
-    Pairs within two standard errors of the centre are pale and marked "~". Self-affinities are grey: they are on
+    Pairs within two standard errors of the centre are pale and marked "~". Self-affinities are gray: they are on
     another scale. Pairs that were never measured are blank. Hovering shows full names, the standard error and the
     number of values.
 
@@ -67,7 +67,7 @@ def affinity_heatmap(
             more and less than other tasks. The numbers in the cells are affinities in either case.
         values: whether to write numbers into the cells; by default, for up to 16 tasks.
         grouping: tasks that it serves together are placed next to each other, in a frame.
-        compare_with: another affinity, whose heat map is shown next to this one: both get the same unit and colours.
+        compare_with: another affinity, whose heat map is shown next to this one: both get the same unit and colors.
         title: the title, as plain text.
 
     Returns:
@@ -93,15 +93,15 @@ def affinity_heatmap(
 
 
 def _styles(cells: Cells) -> dict[str, dict[str, Any]]:
-    """Returns the colours of each kind of pair."""
+    """Returns the colors of each kind of pair."""
     minus_mean = "" if cells.centre == "zero" else "<br>minus the mean<br>onto the target"
     bar = {"title": {"text": f"affinity{times(cells.power)}{minus_mean}"}, "thickness": 14, "outlinewidth": 0}
     limits = {"zmin": -cells.limit, "zmax": cells.limit}
     return {
         "sure": {"colorscale": diverging(), **limits, "colorbar": bar},
         "within noise": {"colorscale": diverging(FADE), **limits, "showscale": False},
-        "self-affinity": {"colorscale": single_colour(GREY), "showscale": False},
-        "never measured": {"colorscale": single_colour(BACKGROUND_COLOUR), "showscale": False},
+        "self-affinity": {"colorscale": single_color(GRAY), "showscale": False},
+        "never measured": {"colorscale": single_color(BACKGROUND_COLOR), "showscale": False},
     }
 
 
@@ -111,7 +111,7 @@ def _layer(cells: Cells, kind: str, with_numbers: bool) -> dict[str, Any]:
     mine = np.array([[cells.kind(i, j) == kind for j in tasks] for i in tasks])
     layer = {
         "name": kind,
-        "z": np.where(mine, np.nan_to_num(cells.colour), np.nan),
+        "z": np.where(mine, np.nan_to_num(cells.color), np.nan),
         "hovertext": [[cells.note(i, j) if mine[i, j] else "" for j in tasks] for i in tasks],
         "hoverinfo": "text",
         "hoverongaps": False,
@@ -145,8 +145,8 @@ def _layout(cells: Cells, title: str) -> dict[str, Any]:
         "width": max(n * cell + 340, MIN_WIDTH),
         "height": n * cell + 280,
         "margin": {"l": 60, "r": 40, "t": 110, "b": 60},
-        "plot_bgcolor": BACKGROUND_COLOUR,
-        "font": {"color": TEXT_COLOUR},
+        "plot_bgcolor": BACKGROUND_COLOR,
+        "font": {"color": TEXT_COLOR},
     }
 
 
@@ -156,7 +156,7 @@ def _frames(grouping: Grouping) -> list[dict[str, Any]]:
     for group in grouping.groups:
         end = start + len(group.serves)
         corners = {"x0": start, "x1": end, "y0": start, "y1": end}
-        frames.append({"type": "rect", **corners, "line": {"color": TEXT_COLOUR, "width": 2}})
+        frames.append({"type": "rect", **corners, "line": {"color": TEXT_COLOR, "width": 2}})
         start = end
     return frames
 
@@ -168,7 +168,7 @@ def _key(cells: Cells) -> str:
     centre = "zero" if cells.centre == "zero" else "the mean onto the target"
     parts = {
         "within noise": f"pale or ~: within two standard errors of {centre}",
-        "self-affinity": "grey: self-affinity",
+        "self-affinity": "gray: self-affinity",
         "never measured": "blank: never measured",
     }
     return "; ".join(text for kind, text in parts.items() if kind in kinds)
@@ -180,11 +180,11 @@ class Cells:
 
     Attributes:
         affinity: the affinity.
-        distance: the difference of each affinity from the centre of the colours.
+        distance: the difference of each affinity from the centre of the colors.
         error: the standard error of that difference.
         centre: "zero" or "target".
         size: the largest affinity between two tasks, which determines the unit of the numbers.
-        reach: the largest distance from the centre, which determines the range of the colours.
+        reach: the largest distance from the centre, which determines the range of the colors.
     """
 
     affinity: Affinity
@@ -196,7 +196,7 @@ class Cells:
 
     @classmethod
     def of(cls, affinity: Affinity, centre: Centre, compare_with: Affinity | None = None) -> Cells:
-        """Returns the cells of an affinity; its unit and colours also fit `compare_with`."""
+        """Returns the cells of an affinity; its unit and colors also fit `compare_with`."""
         distance, error = distance_from_centre(affinity, centre)
         size, reach = largest(affinity.mean), largest(distance)
         if compare_with is not None:
@@ -215,13 +215,13 @@ class Cells:
         return "self-affinity" if i == j else "within noise" if self.is_within_noise(i, j) else "sure"
 
     @property
-    def colour(self) -> Floats:
+    def color(self) -> Floats:
         """The distances from the centre, in the unit of the numbers."""
         return self.distance / 10.0**self.power
 
     @property
     def limit(self) -> float:
-        """The end of the colour range, in the same unit; 1 if all distances are 0."""
+        """The end of the color range, in the same unit; 1 if all distances are 0."""
         return self.reach / 10.0**self.power or 1.0
 
     @property

@@ -14,9 +14,9 @@ from tagalong.affinity import Affinity
 from tagalong.errors import InvalidInput, is_positive_integer
 
 from .style import (
-    BACKGROUND_COLOUR,
-    GREY,
-    TEXT_COLOUR,
+    BACKGROUND_COLOR,
+    GRAY,
+    TEXT_COLOR,
     check_affinity,
     describe_measurement,
     figure_heading,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 MAX_PANELS = 6  # by default
 PANELS_PER_ROW = 3
-COLOURED = 10  # the number of lines that readers can tell apart
+COLORED = 10  # the number of lines that readers can tell apart
 WINDOWS = 10  # windows in a history, if they did not overlap
 MIN_VALUES = 5  # values of a typical pair in a window
 OVERLAP = 4  # windows that contain a step: smooth lines without a point per step
@@ -51,8 +51,8 @@ def affinity_over_training(
     """Draws affinities over training: a panel per target task, and a line with an error band per source task.
 
     Every point is the mean over a moving window of measured steps; bands are ± the standard error of that window. A
-    source has the same colour in all panels. Lines have gaps where a pair has no value. If there are more than ten
-    lines, the ten with the highest affinity have a colour and a band; the others are grey, and hovering shows their
+    source has the same color in all panels. Lines have gaps where a pair has no value. If there are more than ten
+    lines, the ten with the highest affinity have a color and a band; the others are gray, and hovering shows their
     names. Self-affinity is not shown.
 
     Args:
@@ -90,7 +90,7 @@ def affinity_over_training(
         traces = _panel(affinity, windows, [i for i in drawn if i != j], j)
         figure.add_traces(traces, rows=place // across + 1, cols=place % across + 1)
     _share_legend_entries(figure)
-    figure.update_layout(_layout(affinity, windows, title, across, down, len(drawn) > COLOURED + 1))
+    figure.update_layout(_layout(affinity, windows, title, across, down, len(drawn) > COLORED + 1))
     figure.update_xaxes(title_text="meter call", showgrid=False, zeroline=False)
     figure.update_yaxes(exponentformat="power", zerolinecolor="#999999", gridcolor="#eeeeee")
     figure.update_yaxes(title_text="affinity", col=1)
@@ -109,18 +109,18 @@ def _task_numbers(affinity: Affinity, argument: str, names: str | Iterable[str])
 
 
 def _panel(affinity: Affinity, windows: SmoothedAffinity, sources: Sequence[int], target: int) -> list[Any]:
-    """Returns the lines of one target; grey ones are drawn first."""
-    highest = sorted(sources, key=lambda i: -np.nan_to_num(affinity.mean[i, target], nan=-np.inf))[:COLOURED]
+    """Returns the lines of one target; gray ones are drawn first."""
+    highest = sorted(sources, key=lambda i: -np.nan_to_num(affinity.mean[i, target], nan=-np.inf))[:COLORED]
     order = sorted(sources, key=lambda i: (i in highest, i))
     return [part for i in order for part in _line(affinity, windows, i, target, i in highest)]
 
 
-def _line(affinity: Affinity, windows: SmoothedAffinity, source: int, target: int, coloured: bool) -> list[Any]:
+def _line(affinity: Affinity, windows: SmoothedAffinity, source: int, target: int, colored: bool) -> list[Any]:
     from plotly.graph_objects import Scatter
 
     name, x = affinity.tasks[source], windows.steps
     mean, error = windows.mean[:, source, target], windows.stderr[:, source, target]
-    style = line_style(source) if coloured else {"color": GREY, "dash": "solid"}
+    style = line_style(source) if colored else {"color": GRAY, "dash": "solid"}
     notes = [
         f"{plotly_text(name)}<br>{plus_minus(value, stderr)} around meter call {call:.0f}"
         for call, value, stderr in zip(x, mean, error, strict=True)
@@ -129,7 +129,7 @@ def _line(affinity: Affinity, windows: SmoothedAffinity, source: int, target: in
     # Markers show values between two gaps, which have no line.
     look = {"mode": "lines+markers", "line": {**style, "width": 2}, "marker": {"size": 3}}
     line = Scatter(x=x, y=mean, hovertext=notes, hoverinfo="text", **look, **common)
-    if not coloured:
+    if not colored:
         return [line]
     across, along = _outline(x, mean, error)
     fill = {"fill": "toself", "fillcolor": transparent(style["color"], 0.15), "hoverinfo": "skip"}
@@ -149,10 +149,10 @@ def _outline(x: Floats, mean: Floats, error: Floats) -> tuple[list[float | None]
 
 
 def _share_legend_entries(figure: Figure) -> None:
-    """Shows only the first coloured line of each source in the legend; clicking it toggles all of them."""
+    """Shows only the first colored line of each source in the legend; clicking it toggles all of them."""
     seen: set[str] = set()
     for trace in figure.data:
-        if trace.mode != "none" and trace.line.color != GREY and trace.legendgroup not in seen:
+        if trace.mode != "none" and trace.line.color != GRAY and trace.legendgroup not in seen:
             seen.add(trace.legendgroup)
             trace.showlegend = True
 
@@ -162,15 +162,15 @@ def _layout(
 ) -> dict[str, Any]:
     reading = f"each point: {windows.window} measured steps; bands: ± one standard error"
     if many:
-        reading += f"; grey: all but the {COLOURED} highest"
+        reading += f"; gray: all but the {COLORED} highest"
     return {
         "title": figure_heading(title, describe_measurement(affinity), reading),
         "legend": {"title": {"text": "a step on …"}, "tracegroupgap": 0},
         "width": 340 * across + 280,
         "height": 300 * down + 160,
         "margin": {"l": 60, "r": 40, "t": 130, "b": 60},
-        "plot_bgcolor": BACKGROUND_COLOUR,
-        "font": {"color": TEXT_COLOUR},
+        "plot_bgcolor": BACKGROUND_COLOR,
+        "font": {"color": TEXT_COLOR},
     }
 
 

@@ -10,9 +10,9 @@ from tagalong.errors import InvalidInput
 from tagalong.study import SearchLog
 
 from .style import (
-    BACKGROUND_COLOUR,
+    BACKGROUND_COLOR,
     BETTER,
-    TEXT_COLOUR,
+    TEXT_COLOR,
     WORSE,
     figure_heading,
     label,
@@ -135,8 +135,8 @@ def _cost_layout(cost: CostOf, costs: Sequence[float], title: str) -> dict[str, 
         "width": 760,
         "height": 520,
         "margin": {"l": 60, "r": 40, "t": 90, "b": 60},
-        "plot_bgcolor": BACKGROUND_COLOUR,
-        "font": {"color": TEXT_COLOUR},
+        "plot_bgcolor": BACKGROUND_COLOR,
+        "font": {"color": TEXT_COLOR},
     }
 
 
@@ -176,7 +176,7 @@ def task_changes(
     found = results.changes_by_task(method, budget)
     order = [task for task in tasks or results.problem.tasks if task in found]
     rows = [found[task] for task in order]
-    colours = [BETTER if row.change < 0 else WORSE for row in rows]
+    colors = [BETTER if row.change < 0 else WORSE for row in rows]
     dots = Scatter(
         x=[100 * row.change for row in rows],
         y=list(range(len(rows))),
@@ -191,8 +191,8 @@ def task_changes(
         mode="markers",
         marker={
             "size": 10,
-            "color": [colour if row.sure else BACKGROUND_COLOUR for row, colour in zip(rows, colours, strict=True)],
-            "line": {"width": 2, "color": colours},
+            "color": [color if row.sure else BACKGROUND_COLOR for row, color in zip(rows, colors, strict=True)],
+            "line": {"width": 2, "color": colors},
         },
     )
     name = method if budget is None else f"{method} (budget {budget})"
@@ -230,8 +230,8 @@ def _changes_layout(tasks: Sequence[str], title: str) -> dict[str, Any]:
         "width": 640,
         "height": n * ROW + 180,
         "margin": {"l": 60, "r": 40, "t": 90, "b": 60},
-        "plot_bgcolor": BACKGROUND_COLOUR,
-        "font": {"color": TEXT_COLOUR},
+        "plot_bgcolor": BACKGROUND_COLOR,
+        "font": {"color": TEXT_COLOR},
     }
 
 
@@ -268,7 +268,7 @@ def search_curve(decision: Mapping[str, Any], *, title: str = "The search of aut
         "yaxis": {"title": {"text": "expected change, %"}, "gridcolor": "#eeeeee", "zerolinecolor": "#999999"},
         "width": 760,
         "height": 420,
-        "plot_bgcolor": BACKGROUND_COLOUR,
-        "font": {"color": TEXT_COLOUR},
+        "plot_bgcolor": BACKGROUND_COLOR,
+        "font": {"color": TEXT_COLOR},
     }
     return Figure(traces, layout)

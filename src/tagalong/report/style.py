@@ -1,4 +1,4 @@
-"""What figures share: colours for any colour vision, and the format of names and numbers."""
+"""What figures share: colors for any color vision, and the format of names and numbers."""
 
 from __future__ import annotations
 
@@ -27,55 +27,55 @@ _DISTINCT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "x", "cross", "star", "hourglass")
 BETTER, WORSE = "#2166ac", "#b2182b"  # the ends of the scale
-GREY, TEXT_COLOUR, BACKGROUND_COLOUR = "#e4e4e4", "#404040", "#ffffff"
-FADE = 0.65  # share of white in a faded colour
+GRAY, TEXT_COLOR, BACKGROUND_COLOR = "#e4e4e4", "#404040", "#ffffff"
+FADE = 0.65  # share of white in a faded color
 LONGEST = 24  # characters of a task's name in labels; hovering shows the whole name
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def diverging(fade: float = 0.0) -> Scale:
-    """Returns a colour scale from red over white to blue, mixed with a share `fade` of white."""
-    return [(i / (len(_DIVERGING) - 1), _fade(colour, fade)) for i, colour in enumerate(_DIVERGING)]
+    """Returns a color scale from red over white to blue, mixed with a share `fade` of white."""
+    return [(i / (len(_DIVERGING) - 1), _fade(color, fade)) for i, color in enumerate(_DIVERGING)]
 
 
-def single_colour(colour: str) -> Scale:
-    """Returns a colour scale with only one colour."""
-    return [(0.0, colour), (1.0, colour)]
+def single_color(color: str) -> Scale:
+    """Returns a color scale with only one color."""
+    return [(0.0, color), (1.0, color)]
 
 
 def line_style(number: int) -> dict[str, str]:
-    """Returns colour and dashes of the line with this number: eight colours, then the same ones dashed."""
+    """Returns color and dashes of the line with this number: eight colors, then the same ones dashed."""
     dash = _DASHES[number // len(_DISTINCT) % len(_DASHES)]
     return {"color": _DISTINCT[number % len(_DISTINCT)], "dash": dash}
 
 
 def marker_style(number: int, *, filled: bool = True) -> dict[str, Any]:
-    """Returns colour and symbol of the marker with this number; the first seventy-two are all different."""
-    colour = _DISTINCT[number % len(_DISTINCT)]
+    """Returns color and symbol of the marker with this number; the first seventy-two are all different."""
+    color = _DISTINCT[number % len(_DISTINCT)]
     symbol = _SYMBOLS[number % len(_SYMBOLS)]
     return {
         "size": 10,
         "symbol": symbol,
-        "color": colour if filled else BACKGROUND_COLOUR,
-        "line": {"width": 1.5, "color": colour},
+        "color": color if filled else BACKGROUND_COLOR,
+        "line": {"width": 1.5, "color": color},
     }
 
 
-def transparent(colour: str, opacity: float) -> str:
-    """Returns a colour with an opacity, in plotly's format.
+def transparent(color: str, opacity: float) -> str:
+    """Returns a color with an opacity, in plotly's format.
 
     >>> transparent("#0072b2", 0.5)
     'rgba(0, 114, 178, 0.5)'
     """
-    return f"rgba({', '.join(map(str, _channels(colour)))}, {opacity})"
+    return f"rgba({', '.join(map(str, _channels(color)))}, {opacity})"
 
 
-def _fade(colour: str, fade: float) -> str:
-    return "#" + "".join(f"{round(c + fade * (255 - c)):02x}" for c in _channels(colour))
+def _fade(color: str, fade: float) -> str:
+    return "#" + "".join(f"{round(c + fade * (255 - c)):02x}" for c in _channels(color))
 
 
-def _channels(colour: str) -> tuple[int, ...]:
-    return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
+def _channels(color: str) -> tuple[int, ...]:
+    return tuple(int(color[i : i + 2], 16) for i in (1, 3, 5))
 
 
 def plotly_text(name: str) -> str:
@@ -147,7 +147,7 @@ def describe_measurement(affinity: Affinity) -> str:
     settings: Mapping[str, Any] = affinity.settings
     parts = [str(settings["estimator"])] if settings.get("estimator") else []
     if settings.get("update") == "optimizer":
-        parts.append("optimiser step")
+        parts.append("optimizer step")
     if settings.get("held_out"):
         parts.append("held-out loss")
     if len(affinity.steps):

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .external_backend import ExternalBackend as ExternalBackend
     from .external_csv import tasks_in_csv as tasks_in_csv
     from .external_csv import verdict_from_csv as verdict_from_csv
-    from .finished_run import Compared as Compared
     from .finished_run import Run as Run
+    from .finished_run import RunComparison as RunComparison
     from .finished_run import compare_runs as compare_runs
     from .finished_run import read_run as read_run
     from .methods import Choice as Choice
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .records import Record as Record
     from .results import Results as Results
     from .run_folder import claim_folder as claim_folder
-    from .search_log import Lesson as Lesson
+    from .search_log import LoggedTraining as LoggedTraining
     from .search_log import SearchLog as SearchLog
     from .store import NetworkResult as NetworkResult
     from .store import Store as Store
@@ -59,14 +59,14 @@ _HOMES = {
     "Best": ".best",
     "Choice": ".methods",
     "Chunk": ".executors",
-    "Compared": ".finished_run",
+    "RunComparison": ".finished_run",
     "Cost": ".records",
     "Decision": ".methods",
     "Executor": ".executors",
     "ExternalBackend": ".external_backend",
     "ExternalStudy": ".external",
     "Label": ".records",
-    "Lesson": ".search_log",
+    "LoggedTraining": ".search_log",
     "Method": ".methods",
     "MethodSummary": ".summary",
     "NetworkResult": ".store",

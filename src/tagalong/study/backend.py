@@ -1,4 +1,4 @@
-"""Backends: where the results of networks come from. `TrainingBackend` trains what its store does not hold yet."""
+"""Backends: where the results of networks come from. `TrainingBackend` trains those that its store does not have."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from .run_folder import check_store, log_to
 from .store import Losses, NetworkResult, Store
 
 logger = logging.getLogger(__name__)
-BATCH = {"cpu": 64}  # networks of a chunk, by device: more is no faster there, and a kill costs a chunk
+BATCH = {"cpu": 64}  # networks of a chunk, by device; larger chunks are no faster, and lose more when killed
 LARGE_BATCH = 4096
-SHORT = 32  # letters of a key in file names
-MOST_NAMED = 5  # networks in a sentence
+SHORT = 32  # digits of a key in file names
+MOST_NAMED = 5  # networks that a message lists
 
 
 def check_backend(out: str | os.PathLike[str], *, executor: str | Executor = "serial", device: str = "auto") -> None:
@@ -45,7 +45,7 @@ def check_backend(out: str | os.PathLike[str], *, executor: str | Executor = "se
         device: as for `open_backend`.
 
     Raises:
-        ValueError: there is no such executor or device, or the networks in the folder cannot be used.
+        ValueError: the executor or device is unknown, or the networks in the folder cannot be used.
     """
     make_executor(executor)
     device_name(device)
@@ -63,12 +63,12 @@ def open_backend(
 ) -> Iterator[TrainingBackend]:
     """Opens a backend that keeps its networks in a folder: `run.sqlite`, with the log in `run.log`.
 
-    At the end the executor is stopped. Where nothing was raised, weights that no result keeps are dropped
-    (`Store.keep`), and so are checkpoints of trainings that are finished.
+    At the end the executor is stopped. If no error was raised, weights are dropped unless they are marked by
+    `Store.keep`, and checkpoints of finished trainings are removed.
 
     Args:
-        problem: what is learnt. Other problems may share the folder.
-        out: the folder; made if it is not there.
+        problem: the problem to train on. Other problems may share the folder.
+        out: the folder; created if it does not exist.
         executor: as for a `Study`.
         device: as for a `Study`.
         progress: receives the number of networks to train, and how many are done.
@@ -100,16 +100,16 @@ def open_backend(
 
 
 class Backend(ABC):
-    """Results of networks and affinities for some tasks: trained here, trained elsewhere, or looked up.
+    """The results of networks and affinities for some tasks: trained here, trained elsewhere, or looked up.
 
-    Methods ask a backend for the networks that they decide from, and do not know where these come from.
+    Methods request the networks that they need to decide, without knowing where these come from.
 
     Args:
         tasks: names of all tasks.
 
     Attributes:
         tasks: names of all tasks.
-        problem: data and architecture; None where networks are not trained here.
+        problem: data and architecture; None if networks are not trained here.
     """
 
     problem: Problem | None = None
@@ -121,15 +121,15 @@ class Backend(ABC):
 
     @abstractmethod
     def find_results(self, jobs: Sequence[Job], what: str) -> Mapping[Job, NetworkResult]:
-        """Returns the results of these networks at least, diverged ones included."""
+        """Returns the results of at least these networks, including diverged ones."""
 
     @abstractmethod
     def measure_affinity(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> tuple[Affinity, dict[int, Cost]]:
         """Returns what a meter measures while all tasks train in one network, pooled over seeds; and its cost by seed.
 
         Args:
-            seeds: of the networks.
-            settings: of the `AffinityMeter`.
+            seeds: the seeds of the networks.
+            settings: the settings of the `AffinityMeter`.
 
         Raises:
             Diverged: the network diverges with every seed.
@@ -153,10 +153,10 @@ class Backend(ABC):
         Args:
             jobs: the networks.
             what: describes them in progress updates and messages.
-            diverged: return those that diverged too, see `NetworkResult.diverged`.
+            diverged: whether to return those that diverged too, see `NetworkResult.diverged`.
 
         Raises:
-            Diverged: some diverged, and `diverged` is False.
+            Diverged: a network diverged, and `diverged` is False.
         """
         wanted = list(dict.fromkeys(jobs))
         self._requested.update(wanted)
@@ -181,7 +181,7 @@ class Backend(ABC):
         """Returns the seeds with which one network for all tasks, the baseline of every comparison, converges.
 
         Raises:
-            Diverged: there is none.
+            Diverged: it diverges with all of them.
         """
         jobs = {seed: self.job(self.tasks, seed) for seed in seeds}
         results = self.networks(jobs.values(), "all tasks together", diverged=True)
@@ -198,9 +198,9 @@ class Backend(ABC):
         """Returns the same network with its training ended after about this many steps.
 
         Raises:
-            InvalidInput: this backend knows only whole trainings.
+            InvalidInput: this backend has only full trainings.
         """
-        raise InvalidInput("screen", "must be None where networks are not trained here")
+        raise InvalidInput("screen", "must be None if networks are not trained here")
 
     def latency(self, tasks: Iterable[str], width: float = 1.0) -> float | None:
         """Returns the seconds of a forward pass of one row through the network that serves these tasks, if known."""
@@ -214,22 +214,22 @@ class Backend(ABC):
 class TrainingBackend(Backend):
     """Trains networks of one problem, unless they are in the store already.
 
-    Networks trained side by side can differ in the last bit from the same ones trained in other company. So chunks
-    are always the same ones, whichever are finished already, and each is stored whole.
+    The last bit of a network can depend on the networks that it is trained in one chunk with. So chunks are always the
+    same, whichever networks are finished already, and each chunk is stored in one transaction.
 
     Args:
-        problem: what is learnt.
-        store: holds finished networks.
-        executor: trains; see `make_executor`.
-        device: to train on.
+        problem: the problem to train on.
+        store: the store of finished networks.
+        executor: trains chunks; see `make_executor`.
+        device: the device to train on.
         progress: receives the number of networks to train, and how many are done.
-        partial: the folder of checkpoints; None: there are none.
+        partial: the folder of checkpoints; None for no checkpoints.
 
     Attributes:
-        problem: what is learnt.
-        store: holds finished networks.
-        keys: of networks.
-        device: to train on.
+        problem: the problem to train on.
+        store: the store of finished networks.
+        keys: the keys of networks in the store.
+        device: the device to train on.
     """
 
     problem: Problem
@@ -252,7 +252,7 @@ class TrainingBackend(Backend):
         self._known: dict[Job, NetworkResult] = {}
 
     def close(self) -> None:
-        """Lets the executor go."""
+        """Stops the executor."""
         if self._started:
             self._executor.stop()
             self._started = False
@@ -273,26 +273,26 @@ class TrainingBackend(Backend):
         return self._known
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
-        """Those of these networks that are not there yet."""
+        """Returns the networks that are not in the store yet."""
         unseen = {self.keys.of(job): job for job in jobs if job not in self._known}
         self._known |= {unseen[key]: row for key, row in self.store.results(unseen).items()}
         return [job for job in unseen.values() if job not in self._known]
 
     def affinity(self, seed: int, **settings: Any) -> Affinity:
-        """What a meter with these settings measures while all tasks train in one network."""
+        """Returns what a meter with these settings measures while all tasks train in one network."""
         return self.affinities([seed], settings)[seed][0]
 
     def affinities(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> dict[int, tuple[Affinity, Cost]]:
-        """Affinities by seed, with what each metered training took; measured if they are not there yet.
+        """Returns affinities by seed, with the cost of each training; measures those that are not in the store.
 
-        The meter leaves no trace, so the network trained on the way is stored too, if it is missing. Seeds with which
-        it diverges are left out.
+        The meter leaves no trace, so the networks trained with it are stored too, if they are missing. Seeds with which
+        training diverges are omitted.
 
         Raises:
-            Diverged: it does with every seed.
+            Diverged: training diverges with every seed.
         """
         jobs = {seed: self.job(self.problem.names, seed) for seed in seeds}
-        keys = {seed: self.keys.measured(job, settings) for seed, job in jobs.items()}
+        keys = {seed: self.keys.of_affinity(job, settings) for seed, job in jobs.items()}
         missing = [jobs[seed] for seed in seeds if self.store.affinity(keys[seed]) is None]
         untrained = self.missing(missing)
         missing = [job for job in missing if job in untrained or not self._known[job].diverged]
@@ -326,7 +326,7 @@ class TrainingBackend(Backend):
         return seconds
 
     def row_losses(self, record: Record, part: str = "test") -> Losses:
-        """The loss of every row of each task, where a record serves it; NaN where a label is missing."""
+        """Returns the loss of every row of each task where a record serves it; NaN if a label is missing."""
         self.restore(record.networks)
         found: Losses = {}
         for group, key in zip(record.groups, record.networks, strict=True):
@@ -336,46 +336,46 @@ class TrainingBackend(Backend):
         return {task: found[task] for task in self.problem.names if task in found}
 
     def weights(self, key: str) -> dict[str, Tensor]:
-        """The weights of a network, trained again if they were not kept."""
+        """Returns the weights of a network; trains it again if they were not kept."""
         self.restore([key])
         state = self.store.weights(key)
         assert state is not None
         return state
 
     def width(self, key: str) -> float:
-        """How wide a network is."""
+        """Returns the width of a network."""
         return self.store.results([key])[key].job.width
 
     def restore(self, keys: Iterable[str]) -> None:
-        """Brings weights and row losses back that an earlier run did not keep, by the same training again."""
-        bare = set(self.store.bare(keys))
-        batches = dict.fromkeys(tuple(self.store.batch(key)) for key in sorted(bare))
+        """Trains networks again whose weights and row losses were pruned, and writes these to the store."""
+        pruned = set(self.store.pruned(keys))
+        batches = dict.fromkeys(tuple(self.store.batch(key)) for key in sorted(pruned))
         chunks = [self._chunk(batch) for batch in batches]
-        for _, packed in self._finished(chunks, "networks whose weights were not kept"):
+        for _, packed in self._run_chunks(chunks, "networks whose weights were not kept"):
             for network in packed:
-                if (key := self.keys.of(network.job)) in bare:
+                if (key := self.keys.of(network.job)) in pruned:
                     self.store.restore(key, network)
 
     def tidy(self) -> None:
-        """Removes what kills have left of trainings that are finished by now."""
+        """Removes checkpoints of trainings that are finished by now."""
         for path in () if self._partial is None else list(self._partial.glob("*")):
-            if self.store.finished(path.name.lstrip(".")[:SHORT]):
+            if self.store.has_key_starting_with(path.name.lstrip(".")[:SHORT]):
                 path.unlink(missing_ok=True)
 
     def _train(self, jobs: Sequence[Job], what: str) -> None:
         """Trains and stores these networks."""
         size = BATCH.get(self.keys.device, LARGE_BATCH) if self._batched else 1
         chunks = [self._chunk(some) for some in slices(jobs, size)]
-        for _, packed in self._finished(chunks, what):
+        for _, packed in self._run_chunks(chunks, what):
             self._add(packed)
 
     def _measure(self, jobs: Sequence[Job], settings: Mapping[str, Any], what: str) -> None:
-        """Trains these networks with a meter; stores what it measured, and the networks if they are missing."""
-        chunks = [Chunk((job,), dict(settings), self._checkpoint(self.keys.measured(job, settings))) for job in jobs]
-        for chunk, packed in self._finished(chunks, what):
+        """Trains networks with a meter; stores the affinities, and the networks if they are missing."""
+        chunks = [Chunk((job,), dict(settings), self._checkpoint(self.keys.of_affinity(job, settings))) for job in jobs]
+        for chunk, packed in self._run_chunks(chunks, what):
             (job,), (network,) = chunk.jobs, packed
-            if network.affinity is not None:  # nothing is measured where training diverges
-                self.store.add_affinity(self.keys.measured(job, settings), self.keys.of(job), settings, network)
+            if network.affinity is not None:  # None if training diverged
+                self.store.add_affinity(self.keys.of_affinity(job, settings), self.keys.of(job), settings, network)
             self._add([replace(network, seconds=network.seconds / (1 + (network.overhead or 0.0)))])  # plainly trained
 
     @cached_property
@@ -394,7 +394,7 @@ class TrainingBackend(Backend):
     def _add(self, packed: Iterable[NetworkResult]) -> None:
         self.store.add({self.keys.of(n.job): (self.keys.definition(n.job), n) for n in packed})
 
-    def _finished(self, chunks: Sequence[Chunk], what: str) -> Iterable[tuple[Chunk, list[NetworkResult]]]:
+    def _run_chunks(self, chunks: Sequence[Chunk], what: str) -> Iterable[tuple[Chunk, list[NetworkResult]]]:
         if not chunks:
             return
         if not self._started:
@@ -411,7 +411,7 @@ class TrainingBackend(Backend):
 
 
 def slices(jobs: Sequence[Job], size: int) -> list[list[Job]]:
-    """Plain networks of one seed and width in full slices of this size, the last one shorter; others alone.
+    """Splits jobs into slices: plain networks of one seed and width up to `size` at a time, others one by one.
 
     Example:
         >>> jobs = [Job((task,), seed) for seed in (0, 1) for task in "abc"]

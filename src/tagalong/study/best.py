@@ -1,4 +1,4 @@
-"""The trained answer: the recommended networks, ready to predict, saved and exported."""
+"""`Best`: the recommended networks, trained; they predict, and can be saved and exported."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError, open_atomic, read_document, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import Network, Problem, build_network, outputs_on, read_preparation
@@ -33,25 +34,25 @@ if TYPE_CHECKING:
     from .results import Results
 
 FORMAT = "tagalong-networks"
-VERSION = 2  # 1: pickled classes that have moved since
+VERSION = 2  # version 1 pickled classes that have moved since
 FOLDER, FILE, EXAMPLE = "networks", "networks.json", "example.pt"
 SCRIPT = "load.py"
 States = Callable[[str], Mapping[str, Tensor]]
 
 
 class NetworksFileError(DocumentError):
-    """A folder that should hold networks does not."""
+    """A folder does not contain the networks of a run."""
 
 
 @dataclass(frozen=True)
 class ServedTask:
-    """What predictions of a task mean.
+    """How outputs of a head become predictions.
 
     Attributes:
-        name: of the task.
+        name: the name of the task.
         kind: "binary", "multiclass", "regression" or "custom".
-        scale: mean and standard deviation to undo, for regression; None if there are none.
-        labels: what the numbers 0, 1, … of a class stand for in the data; empty if they stand for themselves.
+        scale: mean and standard deviation that a regression target was standardized with; None if it was not.
+        labels: the labels in the data of classes 0, 1, …; empty if labels are these numbers.
     """
 
     name: str
@@ -60,7 +61,7 @@ class ServedTask:
     labels: tuple[Any, ...] = ()
 
     def prediction(self, outputs: Tensor) -> NDArray[Any]:
-        """Outputs of the head as probabilities (of label 1, of every class) or in the data's units."""
+        """Converts outputs of the head to probabilities (of label 1, of every class) or to the units of the data."""
         if self.kind == "binary":
             outputs = torch.sigmoid(outputs)
         elif self.kind == "multiclass":
@@ -73,15 +74,13 @@ class ServedTask:
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The recommended networks of one seed: what a study measured, not an ensemble of its seeds.
-
-    The seed is the one whose networks did best on validation.
+    """The recommended networks of one seed, the one that did best on validation; not an ensemble of all seeds.
 
     Attributes:
-        groups: what each network trained and serves.
-        networks: one per group, in evaluation mode, with the heads of the tasks it serves only.
-        tasks: what the predictions of each task mean, in the order of the problem.
-        seed: of the networks.
+        groups: the tasks that each network was trained on and serves.
+        networks: one per group, in evaluation mode, with only the heads of the tasks that it serves.
+        tasks: how outputs become predictions, in the order of the problem's tasks.
+        seed: the seed of the networks.
         table: how raw rows become inputs; None if rows are inputs already.
         example: a few rows of inputs, for their shape.
     """
@@ -101,18 +100,18 @@ class Best:
         seed: int,
         widths: Sequence[float] | None = None,
     ) -> Best:
-        """The networks of these groups with trained weights, as `Trained.state` holds them; of width 1 by default."""
+        """Builds the networks of these groups with trained weights (`Trained.state`), by default of width 1."""
         given = zip(groups, states, widths or [1.0] * len(groups), strict=True)
-        networks = [_serving(problem, group, state, seed, width) for group, state, width in given]
+        networks = [_serving_network(problem, group, state, seed, width) for group, state, width in given]
         example, _ = problem.train.only(()).batch(torch.arange(min(2, len(problem.train))))
         return Best(tuple(groups), tuple(networks), _served_tasks(problem), seed, problem.table, example.cpu())
 
     def predict(self, rows: Any) -> dict[str, NDArray[Any]]:
-        """Predictions of every task for raw rows.
+        """Predicts every task for raw rows.
 
         Args:
-            rows: as the problem was made from: an array for `Problem.from_arrays`, a table or CSV for
-                `Problem.from_csv`, inputs for a problem made otherwise.
+            rows: in the form that the problem was made from: an array for `Problem.from_arrays`, a table or CSV for
+                `Problem.from_csv`, inputs for any other problem.
 
         Returns:
             For each task the probability of label 1 (binary) or of every class (multiclass), the value in the data's
@@ -126,8 +125,8 @@ class Best:
         return {task.name: task.prediction(parts[task.name]) for task in self.tasks}
 
     def save(self, out: str | Path) -> Path:
-        """Writes the networks to `networks/` of a run's folder; the folder alone is enough to predict."""
-        # Fills a folder next to it first: a kill half-way leaves the earlier networks.
+        """Writes the networks to `networks/` in the folder of a run; nothing else is needed to predict."""
+        # A temporary folder is filled first, so that the previous networks survive if the process is killed.
         folder = Path(out) / FOLDER
         draft = folder.with_name(f".{FOLDER}.{uuid4().hex}")
         draft.mkdir(parents=True)
@@ -137,14 +136,14 @@ class Best:
                 write_atomic(draft / _module_file(number), _without_weights(network))
             _save_tensors(self.example, draft / EXAMPLE)
             write_document(draft / FILE, FORMAT, VERSION, _document(self))
-            _put(draft, folder)
+            _replace_folder(draft, folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         return folder
 
     @staticmethod
     def load(out: str | Path) -> Best:
-        """Reads what `save` wrote. It unpickles the modules, which can run code: open only folders you trust.
+        """Reads what `save` wrote. This unpickles modules, which can run code: open only folders you trust.
 
         Args:
             out: the folder of a run, or its `networks/` itself.
@@ -159,31 +158,29 @@ class Best:
             else:
                 if _identity(Path(out) / FOLDER) == before:
                     return best
-            # Another process has put its own there in between; some of one run and some of another would be wrong.
+            # Another process has replaced the folder meanwhile: read again, so as not to mix two runs.
 
     def export(self, folder: str | Path) -> list[str]:
-        """Writes the networks for use without tagalong: weights, `torch.export` programmes, and a loader script.
+        """Writes the networks for use without tagalong: weights, `torch.export` programs, and a loader script.
 
         Args:
-            folder: made if it is not there; `load.py` in it needs only torch.
+            folder: created if it does not exist; `load.py` in it needs only torch.
 
         Returns:
-            A note for each network that `torch.export` could not take; its weights are there all the same.
+            A note for each network that `torch.export` failed on; its weights are written all the same.
         """
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
-        programmes: list[str | None] = []
+        programs: list[str | None] = []
         notes = []
         for number, network in enumerate(self.networks):
             _save_tensors(network.state_dict(), target / _weights_file(number))
             name = f"network-{number + 1}.pt2"
-            problem = _export_programme(network, self.example, target / name)
-            programmes.append(None if problem else name)
+            problem = _export_program(network, self.example, target / name)
+            programs.append(None if problem else name)
             if problem:
-                notes.append(
-                    f"network {number + 1} ({', '.join(network.tasks)}): torch.export could not take it: {problem}"
-                )
-        document = _document(self) | {"programmes": programmes, "notes": notes}
+                notes.append(f"network {number + 1} ({', '.join(network.tasks)}): torch.export failed: {problem}")
+        document = _document(self) | {"programmes": programs, "notes": notes}
         write_document(target / FILE, "tagalong-export", VERSION, document)
         write_atomic(target / SCRIPT, files("tagalong.study").joinpath("export_loader.py").read_bytes())
         return notes
@@ -196,14 +193,14 @@ def keep_best(
     width_of: Callable[[str], float] = lambda key: 1.0,
     label: Label | None = None,
 ) -> Best:
-    """The networks a verdict recommends, of the seed that did best on validation.
+    """Builds the networks that a verdict recommends, of the seed that did best on validation.
 
     Args:
-        results: with its records' keys of networks in the store.
-        problem: they were trained on.
-        state_of: gives the weights of a network by its key.
-        width_of: gives its width.
-        label: a method and budget whose networks are wanted instead.
+        results: the results of a study; their records hold the keys of networks in the store.
+        problem: the problem that they were trained on.
+        state_of: returns the weights of a network, given its key.
+        width_of: returns the width of a network, given its key.
+        label: the method and budget to build instead of the recommended one.
     """
     record = recommended_record(results, label)
     states, widths = [state_of(key) for key in record.networks], [width_of(key) for key in record.networks]
@@ -211,11 +208,12 @@ def keep_best(
 
 
 def recommended_record(results: Results, label: Label | None = None) -> Record:
-    """Among the records that the verdict recommends, or of this label, the seed with the best validation losses."""
+    """Returns the record with the best validation losses of those that the verdict recommends, or of this label."""
     wanted = label or results.verdict().recommended
     found = [record for record in results.records_of(wanted) if not record.diverged]
     if not found:
-        raise ValueError(f"no networks of {wanted[0]!r} are left, since some diverged with every seed; lower `lr`")
+        expected = f"no networks of {wanted[0]!r} are left, since some diverged with every seed"
+        raise InvalidInput("", expected, hint="lower `lr`")
     one = [Record("mean", None, record.seed, (), _mean_val(found), {}) for record in found]
     against_mean = dict(zip((record.seed for record in found), changes(found, one, "val"), strict=True))
     return min(found, key=lambda record: (against_mean[record.seed], record.seed))
@@ -227,7 +225,7 @@ def _mean_val(found: Sequence[Record]) -> dict[str, Score]:
 
 
 def _served_tasks(problem: Problem) -> tuple[ServedTask, ...]:
-    """What the predictions of a problem's tasks mean."""
+    """Returns how outputs become predictions for each task of a problem."""
     labels: Mapping[str, Any] = getattr(problem.table, "classes", None) or {}
     return tuple(
         ServedTask(task.name, task.kind, problem.scales.get(task.name), tuple(labels.get(task.name, ())))
@@ -235,23 +233,23 @@ def _served_tasks(problem: Problem) -> tuple[ServedTask, ...]:
     )
 
 
-def _serving(problem: Problem, group: Group, state: Mapping[str, Tensor], seed: int, width: float) -> Network:
+def _serving_network(problem: Problem, group: Group, state: Mapping[str, Tensor], seed: int, width: float) -> Network:
     whole = build_network(problem, group.trains, seed, width)
     whole.load_state_dict(state)
     heads = {task: head for task, head in zip(whole.tasks, whole.heads, strict=True) if task in group.serves}
-    return _plain(Network(whole.encoder, list(heads.values()), list(heads), seed).eval())
+    return _without_parametrizations(Network(whole.encoder, list(heads.values()), list(heads), seed).eval())
 
 
-def _plain(network: Network) -> Network:
-    """With the weights that parametrisations (weight or spectral norm) work out: torch refuses to pickle those."""
+def _without_parametrizations(network: Network) -> Network:
+    """Replaces parametrizations (weight or spectral norm), which torch cannot pickle, by the weights they compute."""
     for module in network.modules():
         for name in list(getattr(module, "parametrizations", ())) if parametrize.is_parametrized(module) else ():
             parametrize.remove_parametrizations(module, name, leave_parametrized=True)
     return network
 
 
-def _put(draft: Path, folder: Path) -> None:
-    """Replaces `folder` by `draft`; where several processes do so at once, the last one's stays."""
+def _replace_folder(draft: Path, folder: Path) -> None:
+    """Replaces `folder` by `draft`; if several processes do so at once, the last one wins."""
     before = draft.with_name(f"{draft.name}.before")
     while True:
         with suppress(FileNotFoundError):
@@ -259,7 +257,7 @@ def _put(draft: Path, folder: Path) -> None:
         try:
             draft.rename(folder)
             return
-        except OSError as error:  # another process put its own there in between
+        except OSError as error:  # another process has put its own folder there meanwhile
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
         finally:
@@ -286,15 +284,16 @@ def _read(out: Path) -> Best:
             "run the study again in another folder",
         )
     except ImportError as error:
-        hint = "start Python where it can be, or run the study again"
-        raise NetworksFileError(str(folder), f"needs code that cannot be imported here ({error})", hint=hint) from error
+        expected = f"{folder} needs code that cannot be imported here ({error})"
+        hint = "start Python where it can be imported, or run the study again"
+        raise NetworksFileError("", expected, hint=hint) from error
 
 
 def _best(document: dict[str, Any], folder: Path) -> Best:
     return Best(
         groups=tuple(Group(entry["trains"], entry["serves"]) for entry in document["groups"]),
         networks=tuple(_module(folder, number) for number in range(len(document["groups"]))),
-        tasks=tuple(_served(entry) for entry in document["tasks"]),
+        tasks=tuple(_read_served_task(entry) for entry in document["tasks"]),
         seed=document["seed"],
         table=_table(document["table"]),
         example=torch.load(folder / EXAMPLE, weights_only=True),
@@ -302,7 +301,7 @@ def _best(document: dict[str, Any], folder: Path) -> Best:
 
 
 def _document(best: Best) -> dict[str, Any]:
-    """What the networks are, as JSON can hold it."""
+    """Describes the networks as a JSON document."""
     return {
         "seed": best.seed,
         "tasks": [asdict(task) for task in best.tasks],
@@ -319,17 +318,17 @@ def _save_tensors(tensors: Any, path: Path) -> None:
 
 
 def _weights_file(number: int) -> str:
-    """The file of a network's weights."""
+    """Returns the name of the file with the weights of a network."""
     return f"network-{number + 1}.pt"
 
 
 def _module_file(number: int) -> str:
-    """The file of a network's module, without its weights."""
+    """Returns the name of the file with the pickled module of a network."""
     return f"network-{number + 1}.pkl"
 
 
 def _without_weights(network: Network) -> bytes:
-    """The pickled module; own classes of the main script go along, so cloudpickle."""
+    """Pickles a module without its weights; cloudpickle includes classes of the main script."""
     import cloudpickle
 
     hollow = copy.deepcopy(network).cpu()
@@ -348,7 +347,7 @@ def _module(folder: Path, number: int) -> Network:
     return network.eval()
 
 
-def _served(entry: dict[str, Any]) -> ServedTask:
+def _read_served_task(entry: dict[str, Any]) -> ServedTask:
     scale = entry["scale"]
     return ServedTask(entry["name"], entry["kind"], None if scale is None else tuple(scale), tuple(entry["labels"]))
 
@@ -357,16 +356,16 @@ def _table(document: dict[str, Any] | None) -> Any:
     return None if document is None else read_preparation(document)
 
 
-def _export_programme(network: Network, example: torch.Tensor, path: Path) -> str | None:
-    """Writes the programme, for any number of rows; gives what went wrong, if something did."""
+def _export_program(network: Network, example: torch.Tensor, path: Path) -> str | None:
+    """Exports a network for any number of rows; returns what went wrong, or None."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # exporters warn of what they are about to change in later releases
+            warnings.simplefilter("ignore")  # deprecations inside the exporter
             rows = torch.export.Dim.AUTO
-            programme = torch.export.export(network.eval(), (example,), dynamic_shapes={"inputs": {0: rows}})
+            program = torch.export.export(network.eval(), (example,), dynamic_shapes={"inputs": {0: rows}})
             with open_atomic(path) as file:
-                torch.export.save(programme, file)
-    except Exception as error:  # user modules can fail to export in any way, and the weights are of use without
+                torch.export.save(program, file)
+    except Exception as error:  # user modules can fail in any way, and the weights are useful by themselves
         path.unlink(missing_ok=True)
         return str(error).strip().split("\n")[0] or type(error).__name__
     return None

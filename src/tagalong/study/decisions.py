@@ -1,4 +1,4 @@
-"""Every method decides; the chosen networks are trained, timed and become records."""
+"""Lets every method decide, trains and times the chosen networks, and makes records of their results."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ def compare_methods(
     seeds: int | Sequence[int] = 3,
     options: Options | None = None,
 ) -> list[Record]:
-    """What methods reach with the networks of a backend, as `Study.run` finds it, without writing results.
+    """Compares methods on the networks of a backend, as `Study.run` does, without writing results.
 
     Args:
-        backend: has the networks, or trains them; see `open_backend`.
+        backend: trains the networks, or looks them up; see `open_backend`.
         methods: as for `Study.run`.
         budgets: as for `Study.run`.
         seeds: as for `Study.run`.
         options: as for `Study.run`.
 
     Raises:
-        ValueError: with every problem of the input, before any training.
-        Diverged: one network for all tasks did, with some seed.
+        ValueError: the input is invalid; lists every problem, before any training.
+        Diverged: the network for all tasks diverged with some seed.
     """
     request = check_request(backend.tasks, methods, budgets, seeds, options, problem=backend.problem)
-    # All together first: every cost is compared with what this took.
+    # All tasks together first: every cost is relative to that of these networks.
     backend.networks([backend.job(backend.tasks, seed) for seed in request.seeds], "all tasks together")
     return records_of(backend, decide_all(backend, request), request.seeds)
 
 
 def decide_all(backend: Backend, request: StudyRequest) -> Decisions:
-    """Lets every method decide, always in the same order, so that the same networks are trained side by side.
+    """Lets every method decide, always in the same order, so that the same networks are trained in one batch.
 
-    A method that cannot decide, since a network that it needs diverged, chooses nothing.
+    A method that cannot decide because a network that it needs diverged chooses nothing.
     """
     made = {}
     for method in sorted(request.methods, key=lambda method: (method.order, method.name)):
@@ -74,7 +74,7 @@ def _budgets(method: Method, request: StudyRequest) -> tuple[int | None, ...]:
 
 
 def records_of(backend: Backend, decisions: Decisions, seeds: Sequence[int]) -> list[Record]:
-    """Trains what was chosen, all methods together so that they share, and reads the results."""
+    """Trains the chosen networks of all methods at once, since methods share networks, and returns the records."""
     chosen = [
         (method, decision, budget, seed, choice)
         for method, decision in decisions.values()
@@ -117,7 +117,10 @@ def _record(backend: Backend, method: Method, budget: int | None, seed: int, cho
 def _scores(
     names: Iterable[str], choice: Choice, rows: Sequence[NetworkResult], shares: Sequence[float], part: str
 ) -> dict[str, Score]:
-    """Each task where it is served; the expectation if several groups may serve it, NaN if none was chosen."""
+    """Returns the score of each task where it is served; NaN if no group was chosen.
+
+    It is the expectation if several groups may serve the task.
+    """
     scores = {}
     for task in names:
         served = [
@@ -144,14 +147,14 @@ def _width(method: Method, backend: Backend) -> float:
 
 
 def _parameters(rows: Sequence[NetworkResult], shares: Sequence[float]) -> int:
-    """The expected number of parameters of all networks together; 0 if that of some is unknown."""
+    """Returns the expected number of parameters of all networks together; 0 if that of some is unknown."""
     if not all(row.parameters for row in rows):
         return 0
     return round(sum(share * row.parameters for share, row in zip(shares, rows, strict=True)))
 
 
 def _latency(backend: Backend, groups: Sequence[Group], width: float) -> float | None:
-    """Seconds of a forward pass of one row through all networks, with the heads that are served; None if unknown."""
+    """Returns the seconds of a forward pass of one row through all networks, with served heads; None if unknown."""
     seconds = [backend.latency(group.serves, width) for group in groups if group.serves]
     known = [one for one in seconds if one is not None]
     return sum(known) if known and len(known) == len(seconds) else None
@@ -166,20 +169,23 @@ def _expected(rows: Sequence[NetworkResult], shares: Sequence[float]) -> Cost:
     )
 
 
-def confirmed(
+def confirm(
     backend: Backend, decisions: Decisions, records: Sequence[Record], seeds: Sequence[int], info: ProblemInfo
 ) -> tuple[list[Record], list[int]]:
-    """Trains the candidate of the verdict and all together with fresh seeds; where it diverges, the next candidate.
+    """Trains the candidate of the verdict and one network for all tasks with fresh seeds.
+
+    If the candidate diverges, the next one is trained.
 
     Args:
-        backend: trains.
-        decisions: of all methods.
-        records: of all methods with the seeds that they decided from.
-        seeds: fresh ones.
-        info: what the records are about.
+        backend: trains the networks.
+        decisions: the decisions of all methods.
+        records: the records of all methods with the seeds that they decided with.
+        seeds: the fresh seeds.
+        info: the problem of the records.
 
     Returns:
-        The records of fresh seeds, and those seeds with which all together diverged, so that nothing can be compared.
+        The records of fresh seeds, and the seeds with which the network for all tasks diverged, so that nothing can be
+        compared.
     """
     found: list[Record] = []
     lost: list[int] = []
@@ -188,7 +194,7 @@ def confirmed(
     while left and (candidate := _candidate([*records, *found], seeds, info)) not in (None, *tried):
         assert candidate is not None
         labels = [candidate] if found else [TOGETHER, candidate]
-        found += records_of(backend, _choices_again(decisions, *labels, seeds=left), left)
+        found += records_of(backend, _with_seeds(decisions, *labels, seeds=left), left)
         lost += [record.seed for record in found if record.method == "mtl" and record.diverged]
         found = [record for record in found if record.seed not in lost]
         left = [seed for seed in left if seed not in lost]
@@ -200,8 +206,8 @@ def _candidate(records: Sequence[Record], seeds: Sequence[int], info: ProblemInf
     return Results(records, problem=info, settings={"confirming_seeds": list(seeds)}).verdict().candidate
 
 
-def _choices_again(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> Decisions:
-    """The same choices of some methods and budgets for other seeds."""
+def _with_seeds(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -> Decisions:
+    """Returns the same choices of some methods and budgets for other seeds."""
     again = {}
     for name, budget in labels:
         method, decision = decisions[name]
@@ -212,13 +218,13 @@ def _choices_again(decisions: Decisions, *labels: Label, seeds: Sequence[int]) -
 
 
 def about_decisions(decisions: Decisions) -> dict[str, Any]:
-    """Returns how methods came to their decisions, as an entry of a study's settings; empty if none says."""
+    """Returns how methods came to their decisions, as an entry of a study's settings; empty if none explains it."""
     about = {name: dict(decision.about) for name, (_, decision) in decisions.items() if decision.about}
     return {"decisions": about} if about else {}
 
 
 def write_decisions(out: Path, decisions: Decisions, tasks: Sequence[str]) -> None:
-    """`groupings.json`, and `affinity.json` of `tag`; `affinity-<method>.json` of others that measured."""
+    """Writes `groupings.json`, `affinity.json` of `tag`, and `affinity-<method>.json` of other methods."""
     measured = {
         name: decision.affinity
         for name, (method, decision) in decisions.items()

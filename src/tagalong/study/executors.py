@@ -1,4 +1,4 @@
-"""Where networks are trained: here one after the other, in processes of this machine, or on a Ray cluster."""
+"""Where networks are trained: in this process, in several processes of this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from tagalong.errors import InvalidInput
+from tagalong.errors import InvalidInput, is_positive_integer
 from tagalong.files import write_atomic
 from tagalong.learn import Diverged, Job, Problem, Trained, train, train_many
 from tagalong.plugins import unknown_name
@@ -34,12 +34,12 @@ NAMES = ("serial", "processes", "ray")
 
 @dataclass(frozen=True)
 class Chunk:
-    """Networks trained as one computation, all of them finished or none.
+    """Networks that are trained as one computation and finish together.
 
     Attributes:
-        jobs: one network, or several plain ones of one seed and width.
-        meter: settings of a meter, for one network.
-        checkpoint: where a single network's training under way is kept.
+        jobs: one network, or several plain ones with the same seed and width.
+        meter: settings of a meter, if there is only one network.
+        checkpoint: file for checkpoints, if there is only one network.
     """
 
     jobs: tuple[Job, ...]
@@ -103,19 +103,19 @@ def _try(device: torch.device) -> None:
     try:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
-        said = re.split(r"\n|\.(?:\s|$)", str(error))[0]  # torch goes on at length
+        said = re.split(r"\n|\.(?:\s|$)", str(error))[0]  # the first sentence of a long message
         found = f"{str(device)!r} ({said})"
         raise InvalidInput("device", "must be available", found, "use 'cpu' or 'auto'") from error
 
 
 def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | None = None) -> list[NetworkResult]:
-    """Trains the networks of a chunk, in the order of its jobs; those that diverged are there too."""
+    """Trains the networks of a chunk; returns their results in the order of its jobs, including diverged ones."""
     advance = advance or (lambda n: None)
     if len(chunk.jobs) == 1:
         result = _train_one(problem, chunk, device, _after_epochs(problem, getattr(advance, "steps", None)))
         advance(1)
         return [result]
-    stopped = _advance_to(advance)  # as they stop early, long before the last of them is trained
+    stopped = _advance_to(advance)  # reports networks as they stop early
     found: dict[Job, NetworkResult] = {}
     try:
         for trained in train_many(problem, chunk.jobs, device=device, progress=stopped):
@@ -139,25 +139,25 @@ def _advance_to(advance: Advance) -> Callable[[int], None]:
 
 
 def _after_epochs(problem: Problem, steps: Advance | None) -> Callable[[int], None] | None:
-    """Returns a callback that reports the steps of each epoch; None if nobody listens."""
+    """Returns a callback that reports the steps of each epoch; None if `steps` is None."""
     each = -(-len(problem.train) // problem.recipe.batch_size)
     return None if steps is None else lambda epoch: steps(each)
 
 
 def _train_one(problem: Problem, chunk: Chunk, device: str, progress: Callable[[int], None] | None) -> NetworkResult:
     (job,) = chunk.jobs
-    begin = partial(_trained, problem, job, device=device, meter=chunk.meter, progress=progress)
+    begin = partial(_train_or_diverge, problem, job, device=device, meter=chunk.meter, progress=progress)
     try:
         trained = begin(checkpoint=chunk.checkpoint, checkpoint_every=CHECKPOINT_SECONDS)
     except FileNotFoundError:
         if chunk.checkpoint is None:
             raise
-        # A second process on this folder has finished the same network and removed the checkpoint.
+        # Another process that works on this folder has finished the same network and removed the checkpoint.
         trained = begin()
     return pack(trained, problem.val.groups)
 
 
-def _trained(problem: Problem, job: Job, **more: Any) -> Trained:
+def _train_or_diverge(problem: Problem, job: Job, **more: Any) -> Trained:
     try:
         return train(problem, job, **more)
     except Diverged as error:
@@ -166,7 +166,7 @@ def _trained(problem: Problem, job: Job, **more: Any) -> Trained:
 
 
 class Serial:
-    """One chunk after the other, in this process."""
+    """Trains one chunk after the other in this process."""
 
     def start(self, problem: Problem, device: str) -> None:
         self._problem, self._device = problem, device
@@ -179,20 +179,20 @@ class Serial:
         pass
 
 
-_worker: dict[str, Any] = {}  # what a worker process knows: the problem and its device
+_worker: dict[str, Any] = {}  # the problem and the device of a worker process
 
 
 class Processes:
-    """Trains chunks in processes of this machine.
+    """Trains chunks in several processes of this machine.
 
-    They are spawned, so a script must guard its first lines with `if __name__ == "__main__":`.
+    Processes are spawned, so a script must guard its main code with `if __name__ == "__main__":`.
 
     Args:
-        workers: how many; by default one per core, with CUDA one per GPU.
+        workers: the number of processes; by default one per core, or with CUDA one per GPU.
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        if workers is not None and (not isinstance(workers, int) or workers < 1):
+        if workers is not None and not is_positive_integer(workers):
             raise InvalidInput("workers", "must be a positive integer", repr(workers))
         try:
             import cloudpickle  # noqa: F401 - the problem may hold lambdas
@@ -214,11 +214,11 @@ class Processes:
         free = context.SimpleQueue()
         for name in devices:
             free.put(name)
-        self._pool = ProcessPoolExecutor(len(devices), context, initializer=_begin, initargs=(path, free))
+        self._pool = ProcessPoolExecutor(len(devices), context, initializer=_start_worker, initargs=(path, free))
 
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
         assert self._pool is not None
-        with _interrupts_held():  # this is what starts the processes
+        with _interrupts_blocked():  # submitting starts the processes
             futures = self._under_way = {self._pool.submit(_work_in_process, chunk): chunk for chunk in chunks}
         try:
             for future in as_completed(futures):
@@ -228,7 +228,7 @@ class Processes:
         except BrokenProcessPool as error:
             raise BrokenExecutor(
                 "a worker process died; finished networks are kept, so run the study again (a script that trains in "
-                'processes must guard its first lines with `if __name__ == "__main__":`)'
+                'processes must guard its main code with `if __name__ == "__main__":`)'
             ) from error
         finally:
             for future in futures:
@@ -236,15 +236,15 @@ class Processes:
 
     def stop(self) -> None:
         if self._pool is not None:
-            if self._under_way:  # an interrupt or an error: nobody waits for what each worker has before it
-                _end(self._pool)
+            if self._under_way:  # after an interrupt or an error, results are not waited for
+                _terminate(self._pool)
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
             self._folder.cleanup()
 
 
 def _devices(device: str, workers: int | None) -> list[str]:
-    """The device of every worker."""
+    """Returns the device of every worker."""
     if device != "cuda":
         return [device] * (workers or os.cpu_count() or 1)
     number = torch.cuda.device_count()
@@ -252,8 +252,8 @@ def _devices(device: str, workers: int | None) -> list[str]:
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits until the end; processes started here never hear it, so they cannot complain while they import."""
+def _interrupts_blocked() -> Iterator[None]:
+    """Delays Ctrl-C; processes that are started meanwhile inherit the mask, so that none fails while it imports."""
     if not hasattr(signal, "pthread_sigmask"):  # not on Windows
         yield
         return
@@ -264,23 +264,23 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end(pool: ProcessPoolExecutor) -> None:
+def _terminate(pool: ProcessPoolExecutor) -> None:
     for process in list((getattr(pool, "_processes", None) or {}).values()):
         process.terminate()
 
 
-def _begin(path: Path, free: Any) -> None:
+def _start_worker(path: Path, free: Any) -> None:
     import cloudpickle
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the driver ends these
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the main process ends the workers
     parent = multiprocessing.parent_process()
-    if parent is not None:  # a killed driver leaves no workers behind
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    if parent is not None:  # workers must not outlive a main process that is killed
+        threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
     _worker.update(problem=cloudpickle.loads(path.read_bytes()), device=free.get())
 
 
-def _end_with(parent: Any) -> None:
+def _exit_after(parent: Any) -> None:
     parent.join()
     os._exit(1)
 
@@ -289,20 +289,20 @@ def _work_in_process(chunk: Chunk) -> list[NetworkResult]:
     return train_chunk(_worker["problem"], chunk, _worker["device"])
 
 
-_problems: dict[str, Problem] = {}  # what a worker has read, by run; one at a time
+_problems: dict[str, Problem] = {}  # the problem that a worker has unpickled, by run; one at a time
 
 
 class Ray:
     """Trains chunks with Ray.
 
-    Uses the connection there is: call `ray.init(address="auto")` first to work on a cluster (every node needs
-    tagalong and what the problem imports). Without one it joins the cluster that runs here, as Ray does, or else starts
-    Ray on this machine, and leaves it after the study.
+    It uses an existing connection: call `ray.init(address="auto")` first to work on a cluster, whose nodes all need
+    tagalong and what the problem imports. Without a connection, `ray.init()` is called, which joins a cluster that runs
+    on this machine or starts Ray here; it is shut down after the study.
 
     Args:
         retries: how often a chunk is tried again after its worker was lost.
-        cpus: that a chunk takes.
-        gpus: that a chunk takes; by default 1 if the device is CUDA. Fractions share a GPU.
+        cpus: number of CPUs for a chunk.
+        gpus: number of GPUs for a chunk; by default 1 if the device is CUDA. Fractions share a GPU.
     """
 
     def __init__(self, retries: int = 3, cpus: float = 1, gpus: float | None = None) -> None:
@@ -351,7 +351,7 @@ class Ray:
 
 
 def _work_on_ray(content: bytes, run: str, chunk: Chunk, device: str, cpus: float) -> list[NetworkResult]:
-    """Runs on a worker."""
+    """Trains a chunk on a worker of Ray."""
     import torch
     from ray import cloudpickle
 
@@ -360,5 +360,5 @@ def _work_on_ray(content: bytes, run: str, chunk: Chunk, device: str, cpus: floa
         _problems.clear()
         _problems[run] = cloudpickle.loads(content)
     if chunk.checkpoint is not None and not chunk.checkpoint.parent.parent.exists():
-        chunk = replace(chunk, checkpoint=None)  # this node does not see the folder of the run
+        chunk = replace(chunk, checkpoint=None)  # the folder of the run is not mounted on this node
     return train_chunk(_problems[run], chunk, device)

@@ -4,7 +4,7 @@
     networks = load()
     networks.predict(inputs)  # {task: probabilities, or values in the units of the data}
 
-`inputs` are those of the networks; `networks.json` says under "table" how raw rows become inputs.
+`inputs` are inputs of the networks; "table" in `networks.json` describes how raw rows become inputs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from torch import Tensor
 HERE = Path(__file__).resolve().parent
 
 
-class Networks:
-    """The exported networks, and what their outputs mean."""
+class ExportedNetworks:
+    """The exported networks, and how their outputs become predictions."""
 
     def __init__(self, folder: str | Path = HERE, device: str = "cpu") -> None:
         self.about = json.loads((Path(folder) / "networks.json").read_text())
@@ -33,15 +33,15 @@ class Networks:
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Probabilities (binary: of label 1; multiclass: of every class), or values in the units of the data."""
+        """Returns probabilities (binary: of label 1; multiclass: of every class), or values in the data's units."""
         outputs: dict[str, Tensor] = {}
         for network in self.networks:
             outputs.update(network(inputs))
-        return {task["name"]: meaning(task, outputs[task["name"]]) for task in self.about["tasks"]}
+        return {task["name"]: to_prediction(task, outputs[task["name"]]) for task in self.about["tasks"]}
 
 
-def meaning(task: dict[str, Any], outputs: Tensor) -> Tensor:
-    """What the outputs of a head stand for."""
+def to_prediction(task: dict[str, Any], outputs: Tensor) -> Tensor:
+    """Converts outputs of a head to probabilities or to the units of the data."""
     if task["kind"] == "binary":
         outputs = torch.sigmoid(outputs)
     elif task["kind"] == "multiclass":
@@ -52,12 +52,12 @@ def meaning(task: dict[str, Any], outputs: Tensor) -> Tensor:
     return outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs
 
 
-def load(folder: str | Path = HERE, device: str = "cpu") -> Networks:
-    """The networks, ready to predict."""
-    return Networks(folder, device)
+def load(folder: str | Path = HERE, device: str = "cpu") -> ExportedNetworks:
+    """Loads the networks."""
+    return ExportedNetworks(folder, device)
 
 
 def state_dicts(folder: str | Path = HERE) -> list[dict[str, Tensor]]:
-    """The weights of every network."""
+    """Loads the weights of every network."""
     about = json.loads((Path(folder) / "networks.json").read_text())
     return [torch.load(Path(folder) / name, weights_only=True) for name in about["weights"]]

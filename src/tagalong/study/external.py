@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, named, raise_problems
+from tagalong.errors import InvalidInput, as_names, raise_problems
 from tagalong.files import pack_arrays, read_document, unpack_arrays, write_atomic, write_document
 from tagalong.group import Group
 from tagalong.learn import Job
@@ -62,8 +62,8 @@ class ExternalStudy:
     """
 
     def __init__(self, tasks: Sequence[str], out: str | os.PathLike[str] | None = None) -> None:
-        self.tasks, self.out = named(tasks), None if out is None else Path(out)
-        ProblemInfo.named(self.tasks)  # raises an error for invalid names
+        self.tasks, self.out = as_names(tasks), None if out is None else Path(out)
+        ProblemInfo.from_tasks(self.tasks)  # raises an error for invalid names
         if self.out is not None and (self.out / "run.sqlite").exists():
             expected = "must not be the folder of a run, whose results would be lost"
             raise InvalidInput("out", expected, str(self.out), "use a new one")
@@ -82,15 +82,16 @@ class ExternalStudy:
         """Sets what to compare, or continues with the same plan; returns the networks to train, as far as is known.
 
         Args:
-            affinity: measured in your own loop, one or several; decides the groups of `tag`, one of cosines those of
-                `cs`, and gives `auto` hints.
+            affinity: one or several affinities measured in your own loop: `cs` uses one of cosines, `tag` any other,
+                and `auto` starts from one of cosines.
             methods: any method of a study whose networks are plain: "stl", "tag", "cs", "hoa", "optimal", "oracle",
-                "random", "auto"; "mtl" is always among them. By default `stl`, and what the affinities decide, `hoa`
-                without any.
+                "random", "auto"; "mtl" is always included. By default `stl` and the methods that use the affinities, or
+                `hoa` without affinities.
             budgets: numbers of networks; by default 2, 3 and 4, up to the number of tasks.
-            seeds: how many, or which.
-            options: by method, as for `Study.run`.
-            effort: of `auto`: a number of trainings, "quick" (20), "normal" (60, the default) or "thorough" (200).
+            seeds: the number of seeds, or a list of them.
+            options: options by method, as for `Study.run`.
+            effort: the effort of `auto`: a number of trainings, "quick" (20), "normal" (60, the default) or "thorough"
+                (200).
         """
         wanted = ("stl", "hoa") if methods is None and affinity is None else methods
         sizes = usual_budgets(len(self.tasks)) if budgets is None else budgets
@@ -129,16 +130,16 @@ class ExternalStudy:
         """Adds the result of a network; in any order.
 
         Args:
-            tasks: it was trained on.
-            seed: it was trained with.
+            tasks: the tasks that it was trained on.
+            seed: the seed that it was trained with.
             val: for each task its validation loss, or (loss, error).
             test: the same on test rows.
-            rows: for each task the loss of every test row, NaN where there is no label; without them the interval of
-                the verdict does not know the noise of the test rows.
-            val_rows: the same of validation rows; `auto` compares their two halves to see how much of a gain is luck.
-            steps: of the optimizer.
-            seconds: of training.
-            parameters: of the network.
+            rows: for each task the loss of every test row, NaN if there is no label; without them, the interval of the
+                verdict does not include the noise of the test rows.
+            val_rows: the same for validation rows; `auto` compares their two halves to see how much of a gain is noise.
+            steps: number of optimizer steps.
+            seconds: training time.
+            parameters: number of parameters.
         """
         job = self._planned_job(tasks, seed)
         result = check_result(job, val, test, rows, steps, seconds, parameters, val_rows=val_rows)
@@ -153,8 +154,8 @@ class ExternalStudy:
             ValueError: results of some networks are missing.
         """
         if self._run is None and not (self.out is not None and has_plan(self.out)):
-            raise ValueError("there are no results yet; `ask` and `tell` first")
-        results = self._open.results(ProblemInfo.named(self.tasks), self.out)
+            raise InvalidInput("", "there are no results yet", hint="call ask and tell first")
+        results = self._open.results(ProblemInfo.from_tasks(self.tasks), self.out)
         if self.out is not None:
             results.save(self.out / "results.json")
             draw_page(self.out)
@@ -180,7 +181,7 @@ class ExternalStudy:
         return run
 
     def _read_same(self, run: ExternalRun) -> ExternalRun:
-        """The run in the folder, which must have the plan of this one."""
+        """Reads the run in the folder, which must have the same plan."""
         saved = self._read()
         if json.dumps(saved.document) != json.dumps(run.document):
             raise InvalidInput(
@@ -213,7 +214,7 @@ class ExternalRun:
         request: what to compare.
         known: results so far.
         plan: the networks to train, as far as results decide.
-        document: the plan before any result, as JSON can hold it.
+        document: the plan before any result, as a JSON document.
     """
 
     def __init__(self, request: PlanRequest, known: Mapping[Job, NetworkResult] | None = None) -> None:
@@ -258,7 +259,8 @@ class ExternalRun:
             names = [f"{'+'.join(tasks)} (seed {seed})" for tasks, seed in waiting]
             more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
             missing = f"{', '.join(names[:MOST_NAMED])}{more}"
-            raise ValueError(f"results of {len(names)} networks are missing: {missing}; train them and add theirs")
+            expected = f"results of {len(names)} networks are missing: {missing}"
+            raise InvalidInput("", expected, hint="train them and add their results")
         backend, study = self._backend, self.request.study
         decisions = decide_all(backend, study)
         records = records_of(backend, decisions, study.seeds)
@@ -268,7 +270,7 @@ class ExternalRun:
 
 
 def _noise(records: Sequence[Record], backend: ExternalBackend) -> dict[Label, float]:
-    """Of the groupings whose row losses are all known."""
+    """Returns the noise of the test rows for groupings whose row losses are all known."""
     rows = {id(record): backend.row_losses(record) for record in records}
     unknown = {record.label for record in records if rows[id(record)] is None}
     return row_noise(
@@ -396,7 +398,7 @@ def _run(document: Mapping[str, Any], out: Path) -> ExternalRun:
 
 
 def _plan_document(plan: TrainingPlan, options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """A plan before any result, as JSON can hold it."""
+    """Returns a plan before any result, as a JSON document."""
     document: dict[str, Any] = {name: list(getattr(plan, name)) for name in ("tasks", "methods", "budgets", "seeds")}
     document["groupings"] = [
         {"method": method, "budget": budget, "groups": [_group_document(group) for group in groups]}

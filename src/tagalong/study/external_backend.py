@@ -72,9 +72,9 @@ class ExternalBackend(Backend):
         if given is None:
             raise InvalidInput("affinity", f"must include one measured with the estimator {estimator!r}", "none")
         affinity = given.only(self.tasks)
-        return affinity, {seed: self._metered(affinity, seed, len(seeds)) for seed in seeds}
+        return affinity, {seed: self._measuring_cost(affinity, seed, len(seeds)) for seed in seeds}
 
-    def _metered(self, affinity: Affinity, seed: int, runs: int) -> Cost:
+    def _measuring_cost(self, affinity: Affinity, seed: int, runs: int) -> Cost:
         network = self._known.get(self.job(self.tasks, seed))
         if network is None:  # groups do not wait for what their affinity took
             return Cost(1)

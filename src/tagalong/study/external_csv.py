@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tagalong.errors import InvalidInput, listed, raise_problems
+from tagalong.errors import InvalidInput, as_tuple, raise_problems
 from tagalong.group import Group
 from tagalong.learn import Job
 from tagalong.tabular import ParsedTable, TableError, TableRow, is_missing_word, is_number, read_table
@@ -35,16 +35,16 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
 
     Args:
         path: a CSV or Parquet file (see `Problem.from_table`) with the columns network, seed, task, val_loss,
-            test_loss, and if you like val_error, test_error, test_rows (an npy file with the loss of every test row,
+            test_loss, and optionally val_error, test_error, test_rows (an npy file with the loss of every test row,
             which makes the verdict's interval complete), steps, seconds and parameters (of the network). A plan's
             columns `serves` and `decides` say which methods use a network; without them the best groups among the
             networks are chosen on validation.
-        budgets: for a table without a plan, how many networks there may be; by default 2, 3 and 4.
+        budgets: numbers of networks, for a table without a plan; by default 2, 3 and 4.
 
     Raises:
         InvalidInput: the table is incomplete; lists everything that is missing or wrong.
     """
-    sizes = None if budgets is None else listed(budgets, "budgets", "numbers of networks", "[2, 3]")
+    sizes = None if budgets is None else as_tuple(budgets, "budgets", "numbers of networks", "[2, 3]")
     file = Path(path)
     rows, columns = _read_rows(file)
     networks = _group_by_network(rows, file)
@@ -54,7 +54,7 @@ def verdict_from_csv(path: str | Path, *, budgets: Sequence[int] | None = None) 
         job = Job(tuple(task for task in run.request.tasks if task in by_task), seed)
         losses = _parts(by_task, "val"), _parts(by_task, "test")
         run.add(check_result(job, *losses, _rows(by_task, file), **_costs(by_task)))
-    return run.results(ProblemInfo.named(run.request.tasks, file.stem))
+    return run.results(ProblemInfo.from_tasks(run.request.tasks, file.stem))
 
 
 def tasks_in_csv(path: str | Path) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ def _check_complete(networks: Networks, file: Path) -> None:
     tasks = dict.fromkeys(task for by_task in networks.values() for task in by_task)
     if not any(by_task.keys() == tasks.keys() for by_task in networks.values()):
         expected = f"must have a network of all tasks ({', '.join(tasks)}) to compare with"
-        raise TableError(str(file), expected, "none")
+        raise TableError(file, expected, "none")
 
 
 def _read_plan(networks: Networks, columns: Sequence[str], budgets: Sequence[int] | None) -> PlanRequest:
@@ -155,7 +155,7 @@ def _rows(by_task: Mapping[str, Cells], file: Path) -> dict[str, Any] | None:
 
 
 def _costs(by_task: Mapping[str, Cells]) -> dict[str, Any]:
-    """Of the network: whichever of its rows has them."""
+    """Returns the costs of a network, from whichever of its rows has them."""
     found: dict[str, Any] = {}
     for column, kind in (("steps", int), ("seconds", float), ("parameters", int)):
         given = [line[column] for line in by_task.values() if line.get(column)]
@@ -208,6 +208,6 @@ def _group_by_network(rows: Sequence[tuple[str, Cells]], file: Path) -> Networks
         problems += [TableError(f"{place}: {column}", "must be a number", repr(cells[column])) for column in wrong]
     if empty:
         more = f" and {len(empty) - MOST_LISTED} more" if len(empty) > MOST_LISTED else ""
-        problems.append(TableError(str(file), f"is not filled in yet: {', '.join(empty[:MOST_LISTED])}{more} missing"))
+        problems.append(TableError(file, f"is not filled in yet: {', '.join(empty[:MOST_LISTED])}{more} missing"))
     raise_problems(problems, TableError)
     return networks

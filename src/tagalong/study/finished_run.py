@@ -1,4 +1,4 @@
-"""Reads a finished run from its files, finds its groups for every budget, and compares two runs."""
+"""Reads a finished run from its files, selects groups for every budget, and compares two runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from tagalong.affinity import Affinity
 from tagalong.disclaimer import disclaimer
+from tagalong.errors import InvalidInput
 from tagalong.files import DocumentError, read_document, write_document
 from tagalong.group import Grouping, select_groups_by_budget
 
@@ -20,10 +21,10 @@ from .results import Results
 from .summary import MethodSummary
 
 FILE, FORMAT, VERSION = "budgets.json", "tagalong-budgets", 1
-SECONDS = 4.0  # of solving, where proofs would take longer
-PROVEN = 24  # tasks, above which a search with a bound does as well in a fraction of the time
-QUICK = 12  # tasks, above which what was solved is kept
-RESAMPLES = ((9, 100), (QUICK, 20))  # (most tasks, resamples); above, only the run's own budgets have resamples
+SECONDS = 4.0  # time limit of the solver
+PROVEN = 24  # tasks; with more, a search with a bound does as well in a fraction of the time
+QUICK = 12  # tasks; with more, groupings are cached in a file
+RESAMPLES = ((9, 100), (QUICK, 20))  # (most tasks, resamples); with more tasks, only the run's own budgets have any
 SELECT = ("allow_single", "max_size", "must_link", "cannot_link", "solver")
 Pair = tuple[MethodSummary | None, MethodSummary | None]
 logger = logging.getLogger(__name__)
@@ -31,13 +32,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Run:
-    """What a run left behind.
+    """The files of a finished run.
 
     Attributes:
-        folder: of the run.
-        results: every record, and the verdict.
-        affinities: what was measured, by estimator; the one that decided first.
-        groupings: chosen from the first affinity, by budget, as far as the run has them.
+        folder: the folder of the run.
+        results: all records, and the verdict.
+        affinities: the measured affinities by estimator; the first is the one that groups were selected from.
+        groupings: the groupings that the run selected from the first affinity, by budget.
     """
 
     folder: Path
@@ -47,22 +48,22 @@ class Run:
 
     @property
     def affinity(self) -> Affinity | None:
-        """The one that decided; None if nothing was measured."""
+        """The affinity that groups were selected from; None if none was measured."""
         return next(iter(self.affinities.values()), None)
 
     def all_budgets(self) -> dict[int, Grouping]:
-        """One grouping for each k from 1 to n: the run's own, and the others chosen in the same way."""
+        """Returns a grouping for each budget from 1 to n: the run's own, and the others selected in the same way."""
         affinity = self.affinity
         if affinity is None or len(affinity.tasks) < 2:
             return {}
         known = {k: grouping for k, grouping in self.groupings.items() if set(grouping.tasks) == set(affinity.tasks)}
         missing = [k for k in range(1, len(affinity.tasks) + 1) if k not in known]
         if missing:
-            known |= _solved(self, affinity, missing)
+            known |= _select_missing(self, affinity, missing)
         return dict(sorted(known.items()))
 
     def shown_budget(self, groupings: dict[int, Grouping]) -> int:
-        """Which of them to show first: the one the verdict is about, else the largest of the run, else 2."""
+        """Returns the budget to show first: that of the verdict's candidate, else the largest of the run, else 2."""
         candidate = self.results.verdict().candidate
         wanted = [candidate[1] if candidate else None, max(self.groupings, default=None), 2, 1]
         return next(k for k in wanted if k in groupings)
@@ -72,11 +73,11 @@ def read_run(folder: str | Path) -> Run:
     """Reads the files of a finished run.
 
     Raises:
-        ValueError: the folder is not one of a finished run, or a file in it is damaged.
+        ValueError: the folder is not that of a finished run, or a file in it is damaged.
     """
     folder = Path(folder)
     if not (folder / "results.json").exists():
-        raise ValueError(f"{folder} is not the folder of a finished run: there is no results.json in it")
+        raise InvalidInput("", f"{folder} is not the folder of a finished run: it contains no results.json")
     results = Results.load(folder)
     affinities = _affinities(folder)
     first = next(iter(affinities), None)
@@ -105,37 +106,37 @@ def _groupings(folder: Path, method: str) -> dict[int, Grouping]:
     return read_document(file, GROUPINGS, (1,), parse, hint="run the study again")
 
 
-def _solved(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Grouping]:
-    """Chosen now, or kept in the folder of the run where that takes long."""
+def _select_missing(run: Run, affinity: Affinity, missing: list[int]) -> dict[int, Grouping]:
+    """Selects groupings for these budgets; with many tasks they are cached in the folder of the run."""
     n = len(affinity.tasks)
     resamples = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
     solver = "auto" if n <= PROVEN else "search"
     options: dict[str, Any] = {"solver": solver, "time_limit": SECONDS, **_select_options(run)}
-    kept = Solved.of(run.folder, affinity, missing, options) if n > QUICK else None
-    if kept is not None and (found := kept.read()):
-        return found
-    chosen = select_groups_by_budget(affinity, missing, resamples=resamples, **options)
-    solved = {int(k): grouping for k, grouping in chosen.items()}
-    if kept is not None:
-        kept.write(solved)
-    return solved
+    cache = GroupingCache.of(run.folder, affinity, missing, options) if n > QUICK else None
+    if cache is not None and (cached := cache.read()):
+        return cached
+    selected = select_groups_by_budget(affinity, missing, resamples=resamples, **options)
+    groupings = {int(k): grouping for k, grouping in selected.items()}
+    if cache is not None:
+        cache.write(groupings)
+    return groupings
 
 
 def _select_options(run: Run) -> dict[str, Any]:
-    """Returns the options of `select_groups` in the study."""
+    """Returns the options that the study passed to `select_groups`."""
     options = run.results.settings.get("options") or {}
     given = options.get("tag", {}) if isinstance(options, dict) else {}
     return {name: given[name] for name in SELECT if name in given}
 
 
 @dataclass(frozen=True)
-class Solved:
-    """Where groupings are kept, and of what they are the answer.
+class GroupingCache:
+    """A file with the groupings for all budgets that were selected from one affinity with the same options.
 
     Attributes:
-        file: in the folder of a run.
-        key: of the affinities, budgets and options; other ones are solved anew.
-        tasks: their names.
+        file: the file in the folder of a run.
+        key: a hash of the affinity, budgets and options; the file is ignored if its key differs.
+        tasks: names of the tasks.
     """
 
     file: Path
@@ -143,8 +144,8 @@ class Solved:
     tasks: tuple[str, ...]
 
     @staticmethod
-    def of(folder: Path, affinity: Affinity, budgets: Sequence[int], options: Mapping[str, Any]) -> Solved:
-        """For these affinities, budgets and options of `select_groups`."""
+    def of(folder: Path, affinity: Affinity, budgets: Sequence[int], options: Mapping[str, Any]) -> GroupingCache:
+        """Returns the cache for this affinity and these budgets and options of `select_groups`."""
         question = [
             VERSION,
             list(affinity.tasks),
@@ -153,10 +154,10 @@ class Solved:
         ]
         digest = hashlib.sha256(json.dumps(question).encode())
         digest.update(affinity.mean.astype("<f8").tobytes())
-        return Solved(folder / FILE, digest.hexdigest(), tuple(affinity.tasks))
+        return GroupingCache(folder / FILE, digest.hexdigest(), tuple(affinity.tasks))
 
     def read(self) -> dict[int, Grouping]:
-        """What is kept; nothing if it answers another question, or is damaged."""
+        """Returns the cached groupings; none if the key differs or the file is damaged."""
 
         def parse(document: Mapping[str, Any]) -> dict[int, Grouping]:
             entries = document["groupings"] if document["key"] == self.key else ()
@@ -168,24 +169,24 @@ class Solved:
             return {}
 
     def write(self, groupings: Mapping[int, Grouping]) -> None:
-        """Keeps them, where the folder may be written."""
+        """Writes groupings, if the folder is writable."""
         entries = [{"budget": k, "grouping": grouping.to_document()} for k, grouping in groupings.items()]
         document = {"caution": disclaimer(self.tasks), "key": self.key, "groupings": entries}
         try:
             write_document(self.file, FORMAT, VERSION, document)
         except OSError as error:
-            logger.info("the groups for every budget are not kept: %s", error)
+            logger.info("the groups for every budget cannot be cached: %s", error)
 
 
 @dataclass(frozen=True)
-class Compared:
-    """What two runs say of the same methods and budgets.
+class RunComparison:
+    """Two runs side by side.
 
     Attributes:
-        first: results of one run.
-        second: of the other.
-        lines: for every method and budget, the line of either run; None where a run lacks it.
-        remarks: why numbers may not be comparable.
+        first: results of the first run.
+        second: results of the second run.
+        lines: for every method and budget, its summary in each run; None if a run lacks it.
+        remarks: reasons why numbers may not be comparable.
     """
 
     first: Results
@@ -194,7 +195,7 @@ class Compared:
     remarks: tuple[str, ...]
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Returns the comparison as a JSON document."""
         return {
             "verdicts": [results.verdict().to_document() for results in (self.first, self.second)],
             "remarks": list(self.remarks),
@@ -205,12 +206,12 @@ class Compared:
         }
 
 
-def compare_runs(first: Results, second: Results) -> Compared:
+def compare_runs(first: Results, second: Results) -> RunComparison:
     """Puts the methods and budgets of two runs side by side, in the order of the first."""
     tables = [{line.label: line for line in results.table()} for results in (first, second)]
     labels = dict.fromkeys([*tables[0], *tables[1]])
     lines: dict[Label, Pair] = {label: (tables[0].get(label), tables[1].get(label)) for label in labels}
-    return Compared(first, second, lines, tuple(_remarks(first, second)))
+    return RunComparison(first, second, lines, tuple(_remarks(first, second)))
 
 
 def _remarks(first: Results, second: Results) -> list[str]:

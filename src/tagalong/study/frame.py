@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tagalong.errors import require
+from tagalong.errors import require_package
 
 from .records import TOGETHER, Cost, ProblemInfo, Record
 from .relative_losses import relative
@@ -23,7 +23,7 @@ def make_frame(records: Sequence[Record], problem: ProblemInfo) -> Any:
     Raises:
         ImportError: pandas is not installed.
     """
-    require("results.to_frame()", "pandas", "pandas")
+    require_package("results.to_frame()", "pandas", "pandas")
     from pandas import DataFrame  # type: ignore[import-untyped]
 
     together = {record.seed: record for record in records if record.label == TOGETHER}

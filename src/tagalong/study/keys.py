@@ -1,4 +1,4 @@
-"""Keys of trained networks: a short text that is the same whenever the same network is defined."""
+"""Keys of trained networks: a hash of everything that determines the numbers of a network."""
 
 from __future__ import annotations
 
@@ -24,30 +24,31 @@ CONSTANTS = (type(None), bool, int, float, complex, str, bytes, range, Enum, tor
 FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)
 PLAIN = (*CONSTANTS, np.ndarray, Tensor, type, *FUNCTIONS)
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-TORCH_KEEPS = frozenset(vars(nn.Module()))  # what every module has, whatever it computes
+TORCH_KEEPS = frozenset(vars(nn.Module()))  # attributes of every module
 NO_REPR: Any = object.__repr__
 
 
 class Keys:
     """Keys of the networks of one problem on one kind of device.
 
-    A key follows from the data, the tasks, the losses, the rule, the seed, the recipe, the architecture with its first
-    weights, the width, the kind of device and `NUMERICS`; never from the method that needs it, so that methods share
-    networks, nor from the release of tagalong or from where a class lives, so that both can change while networks are
-    found again. `NUMERICS` changes only when numbers do.
+    A key depends on the data, the tasks, the losses, the rule, the seed, the recipe, the architecture with its initial
+    weights, the width, the kind of device and `NUMERICS`. It does not depend on the method that needs the network, so
+    that methods share networks, nor on the release of tagalong or the module that defines a class, so that networks are
+    found after both have changed. `NUMERICS` changes only when numbers do.
 
-    - Layers of tagalong are known by the name of their class, by what they hold, and by their `extra_repr`, which says
-      every setting that changes what they compute; their code and other attributes may change.
-    - Layers of torch are known by the name of their class, by what they hold, and by their plain public attributes.
-    - Layers of anybody else count with their code and all their plain attributes, private ones too.
-    - Functions at the top level of tagalong's and torch's modules are known by their name, others by their code and the
-      constants and functions of their module that they read.
-    - Of a recipe only `Recipe.definition` counts, so that settings that are added later change nothing by being there.
+    - A layer of tagalong is identified by the name of its class, its parameters and submodules, and its `extra_repr`,
+      which includes every setting that changes what it computes; its code and other attributes may change.
+    - A layer of torch is identified by the name of its class, its parameters and submodules, and its plain public
+      attributes.
+    - Any other layer is identified by its code too, and by all its plain attributes, including private ones.
+    - A function at the top level of a module of tagalong or torch is identified by its name, any other function by its
+      code and by the constants and functions of its module that it uses.
+    - Of a recipe only `Recipe.definition` counts, so that keys stay the same when settings are added later.
 
     Args:
-        problem: whose networks.
-        device: "cpu", "cuda", …; which of several does not matter.
-        numerics: which numbers the code trains to, see `NUMERICS`.
+        problem: the problem of the networks.
+        device: "cpu", "cuda", …; the index of the device does not matter.
+        numerics: the version of the numbers that training gives, see `NUMERICS`.
     """
 
     def __init__(self, problem: Problem, device: torch.device | str, numerics: int = NUMERICS) -> None:
@@ -55,17 +56,17 @@ class Keys:
         self._known: dict[Job, str] = {}
 
     def of(self, job: Job) -> str:
-        """The key of a network: 64 hexadecimal digits."""
+        """Returns the key of a network: 64 hexadecimal digits."""
         if job not in self._known:
             self._known[job] = _digest(self.definition(job))
         return self._known[job]
 
-    def measured(self, job: Job, settings: Mapping[str, Any]) -> str:
-        """The key of what a meter with these settings measures while this network trains."""
+    def of_affinity(self, job: Job, settings: Mapping[str, Any]) -> str:
+        """Returns the key of the affinity that a meter with these settings measures while this network trains."""
         return _digest({"network": self.of(job), "meter": dict(settings)})
 
     def definition(self, job: Job) -> dict[str, Any]:
-        """Everything that the numbers of a network follow from, as JSON can hold it."""
+        """Returns everything that determines the numbers of a network, as a JSON document."""
         own = {"tasks": list(job.tasks), "seed": job.seed, "rule": job.rule, "width": float(job.width)}
         early = {} if job.epochs is None else {"epochs": job.epochs}
         return own | early | self._common
@@ -83,9 +84,9 @@ class Keys:
 
     @cached_property
     def architecture(self) -> str:
-        """Layers, their settings and first weights, in 16 letters: a pretrained encoder is another one."""
+        """A hash of the layers, their settings and their initial weights, in 16 hexadecimal digits."""
         network = build_network(self.problem, self.problem.names, seed=0)
-        (_, *layers), tensors = _layers(network), _tensors(network)  # the first one only holds encoder and heads
+        (_, *layers), tensors = _layers(network), _tensors(network)  # the first only contains encoder and heads
         return _digest([layers, tensors])[:16]
 
     def _task(self, name: str) -> list[Any]:
@@ -102,7 +103,7 @@ def _layers(module: nn.Module, inside: frozenset[int] = frozenset()) -> list[lis
 
 
 def _tensors(module: nn.Module) -> list[list[Any]]:
-    """Parameters and buffers, those that are shared once; frozen ones train to other numbers."""
+    """Returns parameters and buffers, shared ones once, and whether each is trainable."""
     found = chain(module.named_parameters(), module.named_buffers())
     return [[name, _tensor(tensor), tensor.requires_grad] for name, tensor in found]
 
@@ -113,7 +114,7 @@ def _tensor(tensor: Tensor) -> list[Any]:
 
 
 def _layer(module: nn.Module, inside: frozenset[int]) -> list[Any]:
-    """The name of a layer's class, its settings, whether it trains, and a user's code; see `Keys`."""
+    """Returns the name of a layer's class, its settings, its mode, and a user's code; see `Keys`."""
     kind = type(module)
     settings: Any
     if is_own(kind.__module__):
@@ -123,13 +124,13 @@ def _layer(module: nn.Module, inside: frozenset[int]) -> list[Any]:
         settings = [
             [name, _identity(value, inside)]
             for name, value in sorted(vars(module).items())
-            if name not in TORCH_KEEPS and (users or not name.startswith("_")) and _tells(value)
+            if name not in TORCH_KEEPS and (users or not name.startswith("_")) and _is_comparable(value)
         ]
     return [kind.__qualname__, settings, module.training, _code(kind, inside)]
 
 
 def _code(kind: type, inside: frozenset[int]) -> list[Any]:
-    """The methods and constants of a user's class, and of those that it derives from."""
+    """Returns the methods and constants of a user's class and of its bases."""
     own = [part for part in kind.__mro__ if not _is_known(part.__module__)]
     return [[name, _identity(value, inside)] for part in own for name, value in _members(part)]
 
@@ -140,30 +141,30 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
             value = value.__func__
         elif isinstance(value, (property, cached_property)):
             value = value.fget if isinstance(value, property) else value.func
-        if isinstance(value, FunctionType) or (not name.startswith("__") and _tells(value)):
+        if isinstance(value, FunctionType) or (not name.startswith("__") and _is_comparable(value)):
             yield name, value
 
 
 def _is_known(module: str) -> bool:
-    """Whether code of this module is ours, torch's or Python's own: its name says what it does."""
+    """Whether this module belongs to tagalong, torch or Python, so that names identify its code."""
     return is_own(module) or module.partition(".")[0] in ("torch", "builtins")
 
 
-def _tells(value: Any) -> bool:
-    """Whether a value can be distinguished from another, in any process."""
+def _is_comparable(value: Any) -> bool:
+    """Whether a value can be compared with one of another process."""
     if isinstance(value, (tuple, list, set, frozenset)):
-        return all(map(_tells, value))
+        return all(map(_is_comparable, value))
     if isinstance(value, Mapping):
-        return all(map(_tells, chain(value.keys(), value.values())))
+        return all(map(_is_comparable, chain(value.keys(), value.values())))
     return isinstance(value, PLAIN) or (is_dataclass(value) and not isinstance(value, type))
 
 
 def _identity(value: Any, inside: frozenset[int] = frozenset()) -> Any:
-    """A value by what it is and holds, never by its place: two lambdas or two settings are not taken for one.
+    """Returns a value by type and content, never by address, so that different lambdas and settings differ.
 
     Args:
-        value: of any kind.
-        inside: the `id` of each value that holds it; one that holds itself ends there.
+        value: any value.
+        inside: the `id` of each value that contains it; recursion ends at a value that contains itself.
     """
     if id(value) in inside:
         return "…"
@@ -171,7 +172,7 @@ def _identity(value: Any, inside: frozenset[int] = frozenset()) -> Any:
     deeper = partial(_identity, inside=inside)
     if isinstance(value, (tuple, list)):
         return [*map(deeper, value)]
-    if isinstance(value, (set, frozenset)):  # in another order in another process
+    if isinstance(value, (set, frozenset)):  # their order differs between processes
         return sorted(json.dumps(deeper(part)) for part in value)
     if isinstance(value, Mapping):
         return [[deeper(key), deeper(part)] for key, part in value.items()]
@@ -198,7 +199,7 @@ def _array(value: np.ndarray[Any, Any] | Tensor) -> Any:
 
 def _function(value: FunctionType, deeper: partial[Any]) -> Any:
     named = "<" not in value.__qualname__ and not hasattr(value, "__wrapped__")
-    # What functools.wraps makes bears another function's name and module; its globals are its own.
+    # functools.wraps copies the name and module of another function, but not its globals.
     if named and _is_known(value.__globals__.get("__name__", "")):
         return value.__qualname__
     settings = (value.__defaults__, tuple(sorted((value.__kwdefaults__ or {}).items())))
@@ -207,7 +208,7 @@ def _function(value: FunctionType, deeper: partial[Any]) -> Any:
 
 
 def _reads(function: FunctionType) -> list[Any]:
-    """The constants and functions of its module that a function reads, itself or through the others, by name."""
+    """Returns the constants and functions of its module that a function uses, directly or indirectly, by name."""
     found: dict[str, Any] = {}
     waiting = [function]
     while waiting:
@@ -239,7 +240,7 @@ def _object(value: Any, inside: frozenset[int]) -> Any:
         value, "__dict__", {}
     )
     if kind.__repr__ is NO_REPR or (held and callable(value)):
-        hidden = "_" if is_own(kind.__module__) else "__"  # __module__, where somebody copied it
+        hidden = "_" if is_own(kind.__module__) else "__"  # such as a copied __module__
         shown = sorted(name for name in held if name == "__wrapped__" or not name.startswith(hidden))
         code = _code(kind, inside) if callable(value) else []
         return [kind.__qualname__, code, *([name, _identity(held[name], inside)] for name in shown)]

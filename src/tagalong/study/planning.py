@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, collect, listed, name_problems, named, raise_problems
+from tagalong.errors import InvalidInput, as_names, as_tuple, collect, raise_problems, task_name_problems
 from tagalong.files import write_atomic
 from tagalong.group import Group
 from tagalong.learn import Job
 
 from .backend import Backend
 from .external_backend import COSINES, ExternalBackend, MissingNetworks, method_of_estimator
-from .methods import Auto, Choice, Decision, Method, make_method, read_effort
+from .methods import AutoMethod, Choice, Decision, Method, make_method, read_effort
 from .records import Label
 from .relative_losses import Subset
 from .study_request import Options, StudyRequest, check_request
@@ -163,9 +163,9 @@ def check_plan(
     given = collect(problems, _affinities, affinity)
     names = collect(problems, _tasks, given or (), tasks)
     wanted = ("stl", *(_grouping_methods(given or ()) or ("tag",))) if methods is None else methods
-    chosen = collect(problems, listed, wanted, "methods", "names", "['stl', 'tag']") or ()
+    chosen = collect(problems, as_tuple, wanted, "methods", "names", "['stl', 'tag']") or ()
     if given is not None and names is not None:
-        problems += [InvalidInput("", text) for text in name_problems(names)]
+        problems += task_name_problems(names)
         options = _with_hints(options, chosen, given)
         affinities = _by_method(chosen, given, names, problems)
         for method in chosen:
@@ -215,7 +215,7 @@ def explore(request: StudyRequest, backend: ExternalBackend) -> TrainingPlan:
 
 
 def _jobs(backend: ExternalBackend, decision: Decision) -> list[Job]:
-    """The networks that a decision needs."""
+    """Returns the networks that a decision needs."""
     return [
         backend.job(group.trains, seed) for (_, seed), choice in decision.choices.items() for group in choice.groups
     ]
@@ -243,7 +243,7 @@ class PlannedGroups(Method):
 
 
 def _with_hints(options: Options | None, methods: Sequence[Any], affinities: Sequence[Affinity]) -> Options | None:
-    """`auto` cannot measure affinities where networks are trained elsewhere; it has hints if cosines are given."""
+    """Returns the options with `affinity` of `auto` off unless cosines are given, since it cannot measure them here."""
     if "auto" not in methods or "cs" in _grouping_methods(affinities):
         return options
     given = dict(options or {})
@@ -251,7 +251,7 @@ def _with_hints(options: Options | None, methods: Sequence[Any], affinities: Seq
 
 
 def _grouping_methods(affinities: Sequence[Affinity]) -> tuple[str, ...]:
-    """The methods whose groups these affinities decide."""
+    """Returns the methods that group by these affinities."""
     found = {method_of_estimator(affinity.settings.get("estimator")) for affinity in affinities}
     return tuple(method for method in ESTIMATORS if method in found)
 
@@ -268,24 +268,24 @@ def _tasks(affinities: Sequence[Affinity], tasks: Sequence[str] | None) -> tuple
     if tasks is None and len({frozenset(affinity.tasks) for affinity in affinities}) > 1:
         found = " and ".join(", ".join(affinity.tasks) for affinity in affinities)
         raise InvalidInput("affinity", "must hold affinities between the same tasks", found)
-    return named(tasks if tasks is not None else affinities[0].tasks if affinities else ())
+    return as_names(tasks if tasks is not None else affinities[0].tasks if affinities else ())
 
 
 def _training_problems(name: str, options: Options | None) -> list[InvalidInput]:
-    """Why the networks of a method cannot be trained elsewhere."""
+    """Returns the reasons why the networks of a method cannot be trained elsewhere."""
     try:
         method = make_method(name, options)
-        effort = read_effort(method.effort) if isinstance(method, Auto) else None
+        effort = read_effort(method.effort) if isinstance(method, AutoMethod) else None
     except (TypeError, ValueError):
-        return []  # `check_request` says why
+        return []  # `check_request` reports the reason
     hint = "use Study, which trains them"
     if method.rule != "plain" or type(method).width is not Method.width:
         expected = "must need only plain networks, since they are trained elsewhere"
         return [InvalidInput("methods", expected, repr(name), hint)]
-    if isinstance(method, Auto) and method.screen is not None:
+    if isinstance(method, AutoMethod) and method.screen is not None:
         expected = "must be None, since networks are trained elsewhere, to the end"
         return [InvalidInput("`options`: `screen`", expected, repr(method.screen), hint)]
-    if isinstance(method, Auto) and effort is not None and effort.trainings is None:
+    if isinstance(method, AutoMethod) and effort is not None and effort.trainings is None:
         expected = "must be a number of trainings, since networks are trained elsewhere"
         return [InvalidInput("effort", expected, repr(method.effort))]
     return []
@@ -294,7 +294,7 @@ def _training_problems(name: str, options: Options | None) -> list[InvalidInput]
 def _by_method(
     methods: Sequence[str], affinities: Sequence[Affinity], tasks: Sequence[str], problems: list[InvalidInput]
 ) -> dict[str, Affinity]:
-    """The affinities of `tag` and `cs`, where they are needed; `auto` takes hints from that of `cs`."""
+    """Returns the affinities of `tag` and `cs`, if they are needed; `auto` starts from that of `cs`."""
     required = [method for method in ESTIMATORS if method in methods]
     if required and not affinities:
         expected = f"must be given for {', '.join(map(repr, required))}"

@@ -1,4 +1,4 @@
-"""A record of the results: what a method reached for a budget with a seed; and what the problem was."""
+"""Records of results: the scores of a method with a budget and a seed; and a description of the problem."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tagalong.errors import InvalidInput, name_problems, named, raise_problems
+from tagalong.errors import as_names, raise_problems, task_name_problems
 from tagalong.group import Group
 from tagalong.score import Score
 
@@ -23,12 +23,12 @@ TOGETHER: Label = ("mtl", None)  # what everything is compared with
 
 @dataclass(frozen=True)
 class Cost:
-    """What something took.
+    """A cost of training or measuring.
 
     Attributes:
-        networks: trained.
-        steps: of the optimiser, over all of them; one that is measured counts as the plain ones it is worth.
-        seconds: of computing.
+        networks: number of networks that were trained.
+        steps: total number of optimizer steps; a measured step counts as the plain steps that it costs.
+        seconds: time of training.
     """
 
     networks: int = 0
@@ -41,21 +41,21 @@ class Cost:
 
 @dataclass(frozen=True)
 class Record:
-    """What a method reached for a budget with a seed.
+    """The result of a method with a budget and a seed.
 
     Attributes:
         method: its name, such as "tag" or "tag+pcgrad".
-        budget: how many networks were allowed; None for methods that have no budget (mtl, stl, uw, …).
-        seed: of the networks.
-        groups: the networks, what each trains and serves; empty for an expected value over many groupings.
-        val: validation outcome of each task, where it is served.
-        test: test outcome of each task.
-        deciding: what it took to decide on the groups, for all budgets together.
-        training: what it took to train the groups.
-        parameters: of all networks together.
-        latency: seconds of one forward pass through all networks, one after the other; None if not measured.
+        budget: the number of networks allowed; None for methods without a budget (mtl, stl, uw, …).
+        seed: the seed of the networks.
+        groups: the tasks that each network trains and serves; empty for an expected value over many groupings.
+        val: validation score of each task, where it is served.
+        test: test score of each task, where it is served.
+        deciding: the cost of deciding on the groups, for all budgets together.
+        training: the cost of training the groups.
+        parameters: number of parameters of all networks together.
+        latency: seconds of a forward pass through all networks, one after the other; None if not measured.
         networks: keys of the networks in the store, one per group.
-        honest: False where the choice looked at test data (oracle).
+        honest: False if the choice used test data (oracle).
     """
 
     method: str
@@ -73,12 +73,12 @@ class Record:
 
     @property
     def label(self) -> Label:
-        """Its method and budget."""
+        """The method and its budget."""
         return self.method, self.budget
 
     @property
     def diverged(self) -> bool:
-        """Whether a network diverged, or the method could not decide for one that did: some losses are then NaN."""
+        """Whether a network diverged, or the method could not decide because one had; then some losses are NaN."""
         return any(math.isnan(outcome.loss) for outcome in self.val.values())
 
     def total(self, part: str = "test") -> float:
@@ -94,7 +94,7 @@ class Record:
 
 
 def by_label(records: Sequence[Record]) -> dict[Label, list[Record]]:
-    """The records of each method and budget."""
+    """Groups records by method and budget."""
     found: dict[Label, list[Record]] = {}
     for record in records:
         found.setdefault(record.label, []).append(record)
@@ -106,17 +106,17 @@ class ProblemInfo:
     """A problem without its data.
 
     Attributes:
-        name: of the problem.
-        tasks: their names.
-        kinds: of each task.
-        errors: what the error of each task is called.
-        fingerprint: of the data; empty if unknown.
-        rows: of each split.
-        labels: how many rows have a label of each task, by split.
-        notes: what a report should say about the data.
+        name: the name of the problem.
+        tasks: the names of the tasks.
+        kinds: the kind of each task.
+        errors: the name of the error measure of each task.
+        fingerprint: a hash of the data; empty if unknown.
+        rows: the number of rows of each split.
+        labels: the number of labels of each task, by split.
+        notes: notes on the data to show in a report.
 
     Example:
-        >>> ProblemInfo.named(["age", "ill"]).tasks
+        >>> ProblemInfo.from_tasks(["age", "ill"]).tasks
         ('age', 'ill')
     """
 
@@ -131,7 +131,7 @@ class ProblemInfo:
 
     @staticmethod
     def of(problem: Problem) -> ProblemInfo:
-        """What there is to know of a problem."""
+        """Returns the description of a problem."""
         return ProblemInfo(
             problem.name,
             problem.names,
@@ -147,18 +147,18 @@ class ProblemInfo:
         )
 
     @staticmethod
-    def named(tasks: Sequence[str], name: str = "own training script") -> ProblemInfo:
+    def from_tasks(tasks: Sequence[str], name: str = "own training script") -> ProblemInfo:
         """Returns a problem about which only the tasks are known."""
-        names = named(tasks)
-        raise_problems([InvalidInput("", text) for text in name_problems(names)])
+        names = as_names(tasks)
+        raise_problems(task_name_problems(names))
         return ProblemInfo(name, names)
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Returns the description as a JSON document."""
         return asdict(self) | {"tasks": list(self.tasks), "notes": list(self.notes)}
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> ProblemInfo:
-        """Reads what `to_document` gave."""
+        """Reads what `to_document` returned."""
         plain = dict(document)
         return ProblemInfo(**plain | {"tasks": tuple(plain["tasks"]), "notes": tuple(plain["notes"])})

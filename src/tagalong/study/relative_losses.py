@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 Subset = frozenset[str]
 Losses = Callable[[Subset, str, int], float]
 Reference = Literal["alone", "together"]
-MOST = 1e9  # times the reference: what it learns without any error must not make everything else infinitely worse
+MOST = 1e9  # the largest ratio: a reference with a loss of zero must not make all others infinitely worse
 
 
 def relative(mine: float, theirs: float) -> float:
-    """The change from their loss to mine as a share of theirs; negative is better, below zero too.
+    """Returns the change from their loss to mine relative to theirs; negative is better, also for negative losses.
 
     Example:
         >>> relative(0.9, 1.0) < 0, relative(-1.1, -1.0) < 0, relative(0.0, 0.0)
@@ -34,18 +34,18 @@ def relative_table(
 ) -> dict[Subset, dict[str, float]]:
     """Returns the loss of every task relative to that of a reference network with the same seed, averaged over seeds.
 
-    One plus the relative change that the verdict compares: for losses above zero their ratio. So rescaling a target
-    changes nothing, and lower is better below zero too.
+    This is one plus the relative change that the verdict compares; for positive losses it is their ratio. So rescaling
+    a target changes nothing, and lower is better for negative losses too.
 
     Args:
         subsets: the tasks of each network.
-        tasks: all there are.
-        seeds: to average over.
-        losses: gives the loss of a task in the network of a subset with a seed.
-        reference: a network for the task alone (where that diverged, for all together), or one for all tasks together.
+        tasks: all tasks.
+        seeds: the seeds to average over.
+        losses: returns the loss of a task in the network of a subset with a seed.
+        reference: a network for the task alone (if that diverged, for all tasks), or one for all tasks together.
 
     Returns:
-        By network and task; NaN where a network diverged with one of the seeds.
+        Relative losses by network and task; NaN if a network diverged with one of the seeds.
 
     Example:
         >>> losses = {("age", 1): -2.0, ("age", 2): -1.0, ("ill", 1): 3.0, ("ill", 2): 2.0}
@@ -77,13 +77,13 @@ def relative_losses(
     part: Literal["val", "test"],
     reference: Reference,
 ) -> dict[Subset, dict[str, float]]:
-    """The relative table of networks of a backend; those that diverged are worse than any mean of others.
+    """Returns the relative table of networks of a backend; a network that diverged is worse than any mean of others.
 
     Args:
-        backend: has the networks, or trains them.
+        backend: trains the networks, or looks them up.
         subsets: the tasks of each network.
-        seeds: to average over.
-        part: which rows.
+        seeds: the seeds to average over.
+        part: the rows to compute losses on.
         reference: see `relative_table`.
     """
     wanted, names = list(subsets), backend.tasks
@@ -100,7 +100,7 @@ def relative_losses(
 
 
 def _without_gaps(table: dict[Subset, dict[str, float]], tasks: int) -> dict[Subset, dict[str, float]]:
-    """NaN becomes so large that groups with it, or predicted from it, are chosen only if all others have it too."""
+    """Replaces NaN by a value so large that groups with it, or predicted from it, are chosen only as a last resort."""
     known = [value for values in table.values() for value in values.values() if not math.isnan(value)]
     if len(known) == sum(map(len, table.values())):
         return table

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tagalong.disclaimer import disclaimer
-from tagalong.errors import InvalidInput, counted, raise_problems
+from tagalong.errors import InvalidInput, pluralize, raise_problems
 from tagalong.files import DocumentError, json_safe, read_document, write_document
 from tagalong.group import Group
 from tagalong.rendering import join, table, tag, terminal_width
@@ -19,7 +19,7 @@ from tagalong.score import Score
 from .frame import make_frame
 from .records import TOGETHER, Cost, Label, ProblemInfo, Record
 from .search_log import SearchLog
-from .summary import MethodSummary, TaskChange, summarise, task_change
+from .summary import MethodSummary, TaskChange, summarize, task_change
 from .text import (
     HEADINGS,
     NARROWEST,
@@ -97,7 +97,7 @@ class Results:
         return problems
 
     def table(self) -> list[MethodSummary]:
-        """Summarises each method and budget as means over seeds; `to_frame` has every seed and task.
+        """Summarizes each method and budget as means over seeds; `to_frame` has every seed and task.
 
         Methods are in the order in which the study ran them, smaller budgets first.
 
@@ -107,11 +107,11 @@ class Results:
             >>> tasks = ["age", "ill"]
             >>> scores = {"age": Score(loss=0.5, error=0.1), "ill": Score(loss=0.25, error=0.2)}
             >>> mtl = Record("mtl", None, seed=0, groups=(Group(tasks, tasks),), val=scores, test=scores)
-            >>> results = Results([mtl], problem=ProblemInfo.named(tasks))
+            >>> results = Results([mtl], problem=ProblemInfo.from_tasks(tasks))
             >>> [(row.method, row.budget, row.total, row.error["ill"]) for row in results.table()]
             [('mtl', None, 0.75, 0.2)]
         """
-        return summarise(self.records, self.settings.get("price_per_hour"))
+        return summarize(self.records, self.settings.get("price_per_hour"))
 
     def to_frame(self) -> Any:
         """Returns a pandas DataFrame with one row per method, budget, seed and task.
@@ -141,7 +141,7 @@ class Results:
             ...     return Record(method, None, seed=0, groups=groups, val=scores, test=scores)
             >>> mtl = record("mtl", (Group(["age", "ill"], ["age", "ill"]),), age=0.5, ill=0.25)
             >>> stl = record("stl", (Group(["age"], ["age"]), Group(["ill"], ["ill"])), age=0.45, ill=0.3)
-            >>> frame = Results([mtl, stl], problem=ProblemInfo.named(["age", "ill"])).to_frame()
+            >>> frame = Results([mtl, stl], problem=ProblemInfo.from_tasks(["age", "ill"])).to_frame()
             >>> print(frame[["method", "task", "test_loss", "test_change", "network"]].to_string(index=False))
             method task  test_loss  test_change    network
                mtl  age       0.50          0.0 (age, ill)
@@ -259,8 +259,8 @@ class Results:
     @property
     def search_log(self) -> SearchLog | None:
         """How `auto` searched for its groups; None if it was not among the methods, or had nothing to decide."""
-        told = self.settings.get("decisions", {}).get("auto")
-        return SearchLog(told) if told and told.get("steps") else None
+        about = self.settings.get("decisions", {}).get("auto")
+        return SearchLog(about) if about and about.get("steps") else None
 
     def to_text(self, width: int | None = None) -> str:
         """Returns a table of all methods, one of all tasks for the best grouping, and the verdict.
@@ -272,7 +272,7 @@ class Results:
         width = None if width is None else max(width, NARROWEST)
         summaries, prose = self.table(), min(width or WIDTH, WIDTH)
         tasks, seeds = len(self.problem.tasks), max(summary.seeds for summary in summaries)
-        title = f"{self.problem.name}: {counted(tasks, 'task')}, {counted(seeds, 'seed')}"
+        title = f"{self.problem.name}: {pluralize(tasks, 'task')}, {pluralize(seeds, 'seed')}"
         methods, left_out = methods_table(summaries, width)
         parts = [title, "", *methods, "", *legend(summaries, prose, left_out)]
         by_label = {summary.label: summary for summary in summaries}

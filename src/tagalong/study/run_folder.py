@@ -28,12 +28,12 @@ logger = logging.getLogger(__name__)
 
 
 def claim_folder(out: str | Path, problem: Problem, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Ties a folder to a problem, as a study does: refuses one of another problem, else writes `settings.json`.
+    """Prepares the folder of a run: writes `settings.json`, or raises an error if it holds a run of another problem.
 
     Args:
-        out: the folder; made if it is not there.
-        problem: whose networks it will hold.
-        about: what else the settings should say.
+        out: the folder; created if it does not exist.
+        problem: the problem of the run.
+        about: further settings to write.
 
     Returns:
         The settings.
@@ -112,7 +112,7 @@ def _version(package: str) -> str | None:
 
 
 def _git_hash() -> str | None:
-    """The commit of the folder that the run was started in; None outside a repository."""
+    """Returns the commit of the working directory; None outside a repository."""
     try:
         done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""The log of a search by `auto`: what each training showed, and how expectations fell with the effort."""
+"""The log of a search by `auto`: the result of each training, and the expected losses as the effort grew."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tagalong.rendering import wrap
 from .text import WIDTH, percent
 
 POINTS = 6  # of the curve, in a line of text
-UNBROKEN = "\u00a0"  # a space that no line ends at
+UNBROKEN = "\u00a0"  # a no-break space
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """What one training showed.
+class LoggedTraining:
+    """One training of a search.
 
     Attributes:
-        spent: effort until then.
-        tasks: of the network.
-        seed: of it.
-        fraction: how much of a training it was.
-        change: of its validation losses against all together with the same seed, a mean over its tasks; None for that
-            network itself, where it diverged, and where there is none to compare with.
-        best: what was expected, after its round, of the best networks by budget.
-        diverged: whether it came to nothing.
+        spent: the effort spent up to this training.
+        tasks: the tasks of the network.
+        seed: the seed of the network.
+        fraction: the fraction of a full training.
+        change: the relative change of its validation losses against one network for all tasks with the same seed, a
+            mean over its tasks; None for that network itself, if it diverged, or if there is none to compare with.
+        best: the expected change of the best networks after its round, by budget.
+        diverged: whether training diverged.
     """
 
     spent: float
@@ -42,15 +42,15 @@ class Lesson:
 
     @property
     def spent_text(self) -> str:
-        """The effort until then, as people read it."""
-        return trainings(self.spent)
+        """The effort spent up to this training, as text."""
+        return format_effort(self.spent)
 
 
 class SearchLog:
-    """How `auto` came to its groups.
+    """How `auto` came to its groups; see `Results.search_log`.
 
     Args:
-        about: how it came to its decision: `results.settings["decisions"]["auto"]`; `Results.search_log` reads it.
+        about: the record of its decision, `results.settings["decisions"]["auto"]`.
     """
 
     def __init__(self, about: Mapping[str, Any]) -> None:
@@ -58,34 +58,34 @@ class SearchLog:
 
     @property
     def budgets(self) -> list[int]:
-        """For which it searched."""
+        """The budgets that groups were searched for."""
         return [int(budget) for budget in self.about["chosen"]]
 
     @cached_property
-    def lessons(self) -> tuple[Lesson, ...]:
-        """What each training showed, in order."""
-        return tuple(_lessons(self.about))
+    def trainings(self) -> tuple[LoggedTraining, ...]:
+        """All trainings, in order."""
+        return tuple(_read_trainings(self.about))
 
     @property
     def curve(self) -> dict[int, list[tuple[float, float]]]:
-        """By budget: effort, and the expected change on validation of the best networks that it had found."""
+        """By budget, pairs of the effort spent and the expected change on validation of the best networks so far."""
         return {k: [(step["spent"], step["best"][str(k)]) for step in self.about["steps"]] for k in self.budgets}
 
     @property
     def sentence(self) -> str:
-        """What was spent, on how much, and what measuring took."""
-        about, sets = self.about, {one.tasks for one in self.lessons}
-        diverged = len({one.tasks for one in self.lessons if one.diverged})
-        lost = f", of which {diverged} diverged" if diverged else ""
+        """A sentence about the effort, the number of sets that were trained, and the overhead of measuring."""
+        about, sets = self.about, {one.tasks for one in self.trainings}
+        diverged = len({one.tasks for one in self.trainings if one.diverged})
+        lost = f" ({diverged} diverged)" if diverged else ""
         overhead = about.get("overhead")
         measuring = (
             "" if overhead is None else f"; measuring affinities took {100 * overhead:.1f} % more time in the first"
         )
-        spent = f"{trainings(about['spent'])} of {trainings(about['effort'])} trainings"
-        return f"auto spent {spent} on {len(sets)} sets of tasks, all together among them{lost}{measuring}."
+        spent = f"{format_effort(about['spent'])} of {format_effort(about['effort'])} trainings"
+        return f"auto spent {spent} on {len(sets)} sets of tasks, including all together{lost}{measuring}."
 
     def to_text(self, width: int = WIDTH) -> str:
-        """The effort, then for each budget how the best expectation fell with it."""
+        """Returns the sentence, then for each budget the expected change of the best networks by effort."""
         lines = wrap(self.sentence, width)
         for budget, points in self.curve.items():
             chosen = self.about["chosen"][str(budget)]
@@ -97,7 +97,7 @@ class SearchLog:
         return "\n".join(lines)
 
 
-def _lessons(about: Mapping[str, Any]) -> Iterator[Lesson]:
+def _read_trainings(about: Mapping[str, Any]) -> Iterator[LoggedTraining]:
     trained = [one for step in about["steps"] for one in step["trained"]]
     most = max((len(one["tasks"]) for one in trained), default=0)
     together = {(one["seed"], one["fraction"]): one["val"] for one in trained if len(one["tasks"]) == most}
@@ -109,7 +109,7 @@ def _lessons(about: Mapping[str, Any]) -> Iterator[Lesson]:
             base = together.get((one["seed"], one["fraction"])) if len(one["tasks"]) < most else None
             diverged = not one["val"]
             change = None if diverged or not base else _mean_change(one["val"], base)
-            yield Lesson(spent, tuple(one["tasks"]), one["seed"], one["fraction"], change, best, diverged)
+            yield LoggedTraining(spent, tuple(one["tasks"]), one["seed"], one["fraction"], change, best, diverged)
 
 
 def _mean_change(losses: Mapping[str, float], base: Mapping[str, float]) -> float:
@@ -117,20 +117,20 @@ def _mean_change(losses: Mapping[str, float], base: Mapping[str, float]) -> floa
 
 
 def _path(points: list[tuple[float, float]]) -> str:
-    """A few points where the expectation changed."""
+    """Returns a few points at which the expectation changed, as text."""
     changed = [point for before, point in pairwise([(0.0, 0.0), *points]) if percent(point[1]) != percent(before[1])]
     if not changed:
         return "nothing better was expected at any effort"
     kept = changed[:: -(-len(changed) // POINTS)]
-    path = ", ".join(f"{percent(value)} at {trainings(spent)}".replace(" ", UNBROKEN) for spent, value in kept)
+    path = ", ".join(f"{percent(value)} at {format_effort(spent)}".replace(" ", UNBROKEN) for spent, value in kept)
     return f"expected on validation by effort: {path}"
 
 
-def trainings(effort: float) -> str:
-    """An effort in three digits, or in as many as it takes.
+def format_effort(effort: float) -> str:
+    """Formats an effort with three digits, or as an integer if it is larger.
 
     Example:
-        >>> trainings(45.125), trainings(1.1), trainings(60.0), trainings(9656.2)
+        >>> format_effort(45.125), format_effort(1.1), format_effort(60.0), format_effort(9656.2)
         ('45.1', '1.1', '60', '9,656')
     """
     return f"{effort:.3g}" if effort < 999.5 else f"{effort:,.0f}"

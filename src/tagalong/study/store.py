@@ -1,7 +1,7 @@
-"""`run.sqlite`: every trained network is a row, written when it is finished and never twice.
+"""The store of trained networks, `run.sqlite`: each network is a row that is written once, when it is finished.
 
-What is read by the thousand (definition, scores, costs) are plain columns; weights, losses of rows and affinities are
-packed as bytes.
+Definitions, scores and costs are plain columns, since they are read by the thousand; weights, losses of rows and
+affinities are packed as bytes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .records import Cost
 Losses = dict[str, NDArray[np.float32]]
 PARTS = ("val", "test")
 AFFINITY = ("mean", "stderr", "count", "steps", "history", "null")
-PIECE = 2**28  # bytes of weights in one blob; larger ones are cut
-VERSION = 2  # 1: keys that held the release and where classes were, so that no network is found again
+PIECE = 2**28  # bytes of weights in one blob; larger ones are split
+VERSION = 2  # keys of version 1 depended on the release and on module paths, so their networks cannot be found
 PATIENCE = 120.0  # seconds to wait for another process that writes
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS networks (
@@ -52,25 +52,25 @@ PIECES_SCHEMA = "CREATE TABLE IF NOT EXISTS pieces (key TEXT, place INTEGER, con
 
 @dataclass(frozen=True)
 class NetworkResult:
-    """What is known of a trained network; workers send it and the store keeps it.
+    """The result of training a network; workers return it and the store keeps it.
 
-    The large parts are bytes, and None (or empty) where they are not at hand: `Store.results` does not read them.
+    The large parts are bytes; they are None or empty in what `Store.results` returns, which does not read them.
 
     Attributes:
         job: what was trained.
         val: validation score of each task.
         test: test score of each task.
-        steps: taken in all.
-        seconds: spent.
-        parameters: of encoder and heads; 0 if unknown.
-        best_epoch: whose weights were kept; -1 where training diverged.
-        halves: the loss of each task on either half of the validation rows; empty if unknown.
-        key: in the store, see `Keys`; empty outside it.
+        steps: total number of training steps.
+        seconds: training time.
+        parameters: number of parameters of encoder and heads; 0 if unknown.
+        best_epoch: the epoch whose weights were kept; -1 if training diverged.
+        halves: the loss of each task on each half of the validation rows; empty if unknown.
+        key: the key in the store, see `Keys`; empty outside it.
         curve: the validation losses of each epoch, float32.
         weights: a state dict.
         losses: validation and test loss of every row.
-        affinity: what a meter measured, if there was one; the same bytes whenever it is measured.
-        overhead: seconds of measuring per second of training, which are not.
+        affinity: the measured affinity, if there was a meter; measuring again gives the same bytes.
+        overhead: seconds of measuring per second of training; unlike `affinity`, it varies from run to run.
     """
 
     job: Job
@@ -90,7 +90,7 @@ class NetworkResult:
 
     @property
     def cost(self) -> Cost:
-        """What this network took."""
+        """The cost of training this network."""
         return Cost(1, self.steps, self.seconds)
 
     @property
@@ -100,14 +100,16 @@ class NetworkResult:
 
 
 class StoreError(ValueError):
-    """A file that should be a store of networks is not, is damaged, or is of another version."""
+    """A file is not a store of networks, is damaged, or has another version."""
 
 
 class Store:
-    """The networks of a run. Several processes may have it open: each row is written whole, once, by the first of them.
+    """The networks of a run.
+
+    Several processes may open the same store: each row is written atomically by the first process that has it.
 
     Args:
-        path: the file; made if it is not there.
+        path: the file; created if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -128,7 +130,7 @@ class Store:
         try:
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
             if version not in (0, VERSION):
-                raise StoreError(self._unlike(version))
+                raise StoreError(self._version_message(version))
             if not version:
                 self._connection.executescript(f"BEGIN IMMEDIATE;{SCHEMA}PRAGMA user_version = {VERSION};COMMIT;")
         except sqlite3.DatabaseError as error:
@@ -138,7 +140,7 @@ class Store:
                 f"{self.path} is not a store of networks ({error}); remove it, or choose another folder"
             ) from error
 
-    def _unlike(self, version: int) -> str:
+    def _version_message(self, version: int) -> str:
         if version > VERSION:
             return f"{self.path} has version {version}, expected {VERSION}; update tagalong"
         return (
@@ -162,12 +164,12 @@ class Store:
     def add(
         self, finished: Mapping[str, tuple[Mapping[str, Any], NetworkResult]], batch: Sequence[str] | None = None
     ) -> None:
-        """Writes finished networks in one go, all of them or none; what is there already stays.
+        """Writes finished networks in one transaction; rows that already exist are not changed.
 
         Args:
-            finished: by key, the definition and the network.
-            batch: keys of all networks that were trained as one computation, in order: training the same ones
-                again gives the same numbers to the last bit. None: those given.
+            finished: the definition and the result of each network, by key.
+            batch: keys of all networks that were trained as one computation, in order; training the same batch
+                again gives the same numbers to the last bit. None: the batch is `finished`.
         """
         together = json.dumps(list(finished if batch is None else batch))
         with self._connection:
@@ -183,44 +185,44 @@ class Store:
             )
 
     def results(self, keys: Iterable[str]) -> dict[str, NetworkResult]:
-        """The networks that are there, by key, without their large parts."""
+        """Returns the results of those networks that are in the store, by key, without their large parts."""
         return {key: _read_result(key, *values) for key, *values in self._select(COLUMNS, keys)}
 
     def __len__(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM networks").fetchone()[0])
 
     def spent(self) -> Cost:
-        """What all networks and measurements in the store took."""
+        """Returns the cost of all networks and measurements in the store."""
         sums = "count(*), coalesce(sum(steps), 0), coalesce(sum(seconds), 0.0)"
         (networks,) = self._connection.execute(f"SELECT {sums} FROM networks").fetchall()
         measured = self._connection.execute("SELECT steps, seconds, settings FROM affinities").fetchall()
-        return sum((_metered(*row) for row in measured), Cost(*networks))
+        return sum((_measurement_cost(*row) for row in measured), Cost(*networks))
 
     def batch(self, key: str) -> list[Job]:
-        """What was trained together with this network, in order."""
+        """Returns the jobs that were trained as one computation with this network, in order."""
         ((_, text),) = self._select("key, batch", [key])
         keys = json.loads(text)
         found = {other: _job(json.loads(definition)) for other, definition in self._select("key, definition", keys)}
         return [found[other] for other in keys]
 
     def weights(self, key: str) -> dict[str, Tensor] | None:
-        """The weights of a network; None if they are not kept."""
+        """Returns the weights of a network; None if they are not kept."""
         ((_, held),) = self._select("key, weights", [key])
         content = _get_weights(self._connection, key, held)
         return None if content is None else _unpack_weights(content)
 
     def losses(self, key: str, part: str = "test") -> Losses | None:
-        """The loss of every row by task; None if they are not kept."""
+        """Returns the loss of every row by task; None if they are not kept."""
         ((_, definition, content),) = self._select("key, definition, losses", [key])
         return None if content is None else _unpack_losses(content, _job(json.loads(definition)).tasks, part)
 
-    def bare(self, keys: Iterable[str]) -> list[str]:
-        """Those of these networks whose weights or losses are gone; diverged ones have never had any."""
-        gone = "best_epoch >= 0 AND (weights IS NULL OR losses IS NULL)"
-        return [key for key, bare in self._select(f"key, {gone}", keys) if bare]
+    def pruned(self, keys: Iterable[str]) -> list[str]:
+        """Returns the keys of networks whose weights or losses were dropped; diverged networks never had any."""
+        condition = "best_epoch >= 0 AND (weights IS NULL OR losses IS NULL)"
+        return [key for key, is_pruned in self._select(f"key, {condition}", keys) if is_pruned]
 
     def restore(self, key: str, result: NetworkResult) -> None:
-        """Puts weights and losses back; scores stay."""
+        """Writes weights and losses of a pruned network again; its scores are not changed."""
         with self._connection:
             held = _put_weights(self._connection, key, result.weights)
             self._connection.execute(
@@ -228,12 +230,16 @@ class Store:
             )
 
     def keep(self, keys: Iterable[str]) -> None:
-        """From now on weights and losses of these networks survive `prune`."""
+        """Marks networks so that `prune` keeps their weights and losses."""
         with self._connection:
             self._connection.executemany("UPDATE networks SET kept = 1 WHERE key = ?", [(key,) for key in keys])
 
     def prune(self) -> int:
-        """Drops weights and losses of networks that no result recommends; their rows stay. Returns how many."""
+        """Drops weights and losses of networks that are not marked by `keep`; their rows stay.
+
+        Returns:
+            The number of networks whose weights were dropped.
+        """
         with self._connection:
             dropped = self._connection.execute(
                 "UPDATE networks SET weights = NULL, losses = NULL WHERE kept = 0 AND weights IS NOT NULL"
@@ -245,7 +251,7 @@ class Store:
         return dropped
 
     def affinity(self, key: str) -> tuple[Affinity, Cost] | None:
-        """What a meter measured, and what the metered training took."""
+        """Returns a measured affinity and the cost of the training that it was measured in."""
         found = self._connection.execute(
             "SELECT affinity, steps, seconds, settings FROM affinities WHERE key = ?", (key,)
         ).fetchone()
@@ -257,7 +263,7 @@ class Store:
         return affinity, Cost(1, plain_steps(affinity, found[1]), found[2])
 
     def add_affinity(self, key: str, network: str, settings: Mapping[str, Any], result: NetworkResult) -> None:
-        """Writes what a meter measured while a network was trained; that network is added after it, if it is new."""
+        """Writes the affinity that was measured while a network trained; if the network is new, it is added later."""
         about: dict[str, Any] = {**settings, "shared": not self.results([network])}
         if result.overhead is not None:
             about["overhead"] = result.overhead
@@ -269,18 +275,18 @@ class Store:
                 (*values, result.affinity),
             )
 
-    def finished(self, start: str) -> bool:
-        """Whether a network or a measurement whose key starts like this is there."""
+    def has_key_starting_with(self, start: str) -> bool:
+        """Whether the store has a network or a measurement whose key starts with `start`."""
         query = "SELECT key FROM (SELECT key FROM networks UNION ALL SELECT key FROM affinities) WHERE key GLOB ?"
         return self._connection.execute(query, (f"{start}*",)).fetchone() is not None
 
     def latency(self, key: str) -> float | None:
-        """A forward pass that was timed before, in seconds."""
+        """Returns the seconds of a forward pass, if it was timed before."""
         found = self._connection.execute("SELECT seconds FROM latencies WHERE key = ?", (key,)).fetchone()
         return None if found is None else float(found[0])
 
     def add_latency(self, key: str, seconds: float) -> None:
-        """Writes how long a forward pass took."""
+        """Writes the seconds of a forward pass."""
         with self._connection:
             self._connection.execute("INSERT OR IGNORE INTO latencies VALUES (?, ?)", (key, seconds))
 
@@ -315,7 +321,7 @@ def _read_result(
 
 
 def _scores_text(result: NetworkResult) -> str:
-    """Scores and halves as JSON; null for numbers that JSON does not know."""
+    """Formats scores and halves as JSON, with null for numbers that are not finite."""
     scores: dict[str, Any] = {
         part: {task: [_or_none(score.loss), _or_none(score.error)] for task, score in getattr(result, part).items()}
         for part in PARTS
@@ -329,7 +335,10 @@ def _number(value: float | None) -> float:
 
 
 def _put_weights(connection: sqlite3.Connection, key: str, content: bytes | None) -> bytes | int | None:
-    """What the row of a network holds: its weights, or how many pieces there are; part of the caller's transaction."""
+    """Returns what to write into the row of a network: its weights, or the number of pieces that hold them.
+
+    Pieces are written as part of the caller's transaction.
+    """
     if content is None or len(content) <= PIECE:
         return content
     connection.execute(PIECES_SCHEMA)
@@ -343,7 +352,7 @@ def _put_weights(connection: sqlite3.Connection, key: str, content: bytes | None
 
 
 def _get_weights(connection: sqlite3.Connection, key: str, held: bytes | int | None) -> bytes | None:
-    """The weights of a network, from what its row holds."""
+    """Returns the weights of a network, given what its row holds."""
     if not isinstance(held, int):
         return held
     pieces = connection.execute("SELECT content FROM pieces WHERE key = ? ORDER BY place", (key,))
@@ -351,28 +360,28 @@ def _get_weights(connection: sqlite3.Connection, key: str, held: bytes | int | N
 
 
 def _drop_pieces(connection: sqlite3.Connection) -> None:
-    """Removes pieces that no row asks for any more."""
+    """Removes pieces that belong to no row."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'pieces'").fetchone():
         connection.execute("DELETE FROM pieces WHERE key NOT IN (SELECT key FROM networks WHERE weights IS NOT NULL)")
 
 
-def _metered(steps: int, seconds: float, settings: str) -> Cost:
-    """Returns what a metered training took, without its network where that one is in the store."""
+def _measurement_cost(steps: int, seconds: float, settings: str) -> Cost:
+    """Returns the cost of a measurement: of the whole training, or only of measuring if the network is in the store."""
     about = json.loads(settings)
     overhead = about.get("overhead", 0.0)
     return Cost(0, 0, seconds * overhead / (1 + overhead)) if about.get("shared") else Cost(1, steps, seconds)
 
 
 def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
-    """Returns how many plain steps a metered training of this many steps is worth.
+    """Converts the steps of a training with a meter to plain steps of the same cost.
 
-    A plain step is three forward passes (the backward pass counts as two). Measuring n tasks takes n backward passes,
-    and n more forward passes where every step is looked ahead.
+    A plain step costs three forward passes (the backward pass counts as two). Measuring n tasks takes n backward
+    passes, and with lookahead n more forward passes.
 
     Args:
-        affinity: what was measured.
-        steps: of the training.
-        runs: number of trainings that were measured; each has an equal share.
+        affinity: the measured affinity.
+        steps: number of steps of the training.
+        runs: number of trainings that share the measured steps equally.
 
     Example:
         >>> import numpy as np
@@ -386,11 +395,11 @@ def plain_steps(affinity: Affinity, steps: int, runs: int = 1) -> int:
 
 
 def pack(trained: Trained, groups: Tensor | None = None) -> NetworkResult:
-    """A trained network as text and bytes.
+    """Packs a trained network into text and bytes.
 
     Args:
         trained: the network.
-        groups: which validation rows belong together, so that halves do not share any.
+        groups: the group of each validation row; rows of one group are put into the same half.
     """
     val, test = (
         {task: Score(score.loss, score.error) for task, score in getattr(trained, part).items()} for part in PARTS
@@ -418,18 +427,18 @@ def pack(trained: Trained, groups: Tensor | None = None) -> NetworkResult:
 
 
 def _single(losses: ArrayLike) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # infinite where training nearly diverged
+    with np.errstate(over="ignore"):  # infinite if training nearly diverged
         return np.asarray(losses).astype(np.float32)
 
 
 def halve_rows(
     losses: Mapping[str, NDArray[np.float32] | None], groups: Tensor | None = None
 ) -> dict[str, tuple[float, float]]:
-    """Returns the mean loss of each task on either half of the rows; empty where some rows are unknown.
+    """Returns the mean loss of each task on each half of the rows; empty if losses of rows are unknown.
 
     Args:
-        losses: of every row by task, NaN where there is no label.
-        groups: which rows belong together; they end up in the same half.
+        losses: the loss of every row, by task; NaN if a row has no label.
+        groups: the group of each row; rows of one group are put into the same half.
 
     Example:
         >>> halve_rows({"age": np.array([1.0, 2.0, 3.0, float("nan")])})
@@ -455,14 +464,14 @@ def _or_none(value: float) -> float | None:
 
 
 def _pack_weights(state: Mapping[str, Tensor]) -> bytes:
-    """A state dict as bytes."""
+    """Packs a state dict into bytes."""
     content = io.BytesIO()
     torch.save({name: tensor.detach().cpu().clone() for name, tensor in state.items()}, content)
     return content.getvalue()
 
 
 def _unpack_weights(content: bytes) -> dict[str, Tensor]:
-    """The state dict again."""
+    """Unpacks a state dict."""
     state: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return state
 
@@ -478,12 +487,12 @@ def _pack_losses(trained: Trained) -> bytes | None:
 
 
 def _unpack_losses(content: bytes, tasks: tuple[str, ...], part: str) -> Losses:
-    """The loss of every row of a part, by task."""
+    """Unpacks the loss of every row of a part, by task."""
     return dict(zip(tasks, unpack_arrays(content, [part])[part], strict=True))
 
 
 def _pack_affinity(affinity: Affinity) -> bytes:
-    """An affinity as bytes."""
+    """Packs an affinity into bytes."""
     about = {"tasks": affinity.tasks, "settings": dict(affinity.settings), "skipped": list(affinity.skipped)}
     arrays: dict[str, Any] = {name: getattr(affinity, name) for name in AFFINITY}
     arrays |= {f"skipped {i}": counts for i, counts in enumerate(affinity.skipped.values())}
@@ -491,7 +500,7 @@ def _pack_affinity(affinity: Affinity) -> bytes:
 
 
 def _unpack_affinity(content: bytes) -> Affinity:
-    """The affinity again, bit for bit."""
+    """Unpacks an affinity, bit for bit as it was packed."""
     arrays = unpack_arrays(content)
     about = json.loads(str(arrays["about"]))
     skipped = {why: arrays[f"skipped {i}"] for i, why in enumerate(about["skipped"])}

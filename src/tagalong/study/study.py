@@ -1,4 +1,4 @@
-"""The whole comparison on one problem: decide, train, compare, and say whether any grouping is worth it."""
+"""`Study`: the whole comparison on one problem, from decisions and training to the verdict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tagalong.progress import Progress
 
 from .backend import TrainingBackend, open_backend
 from .best import Best, keep_best
-from .decisions import about_decisions, confirmed, decide_all, records_of, write_decisions
+from .decisions import about_decisions, confirm, decide_all, records_of, write_decisions
 from .executors import Executor, device_name, make_executor
 from .methods import Method
 from .records import ProblemInfo
@@ -32,16 +32,16 @@ logger = logging.getLogger(__name__)
 class Study:
     """Compares ways of grouping on one problem.
 
-    Everything is kept in the folder `out`: killed at any moment and run again, finished networks are not trained
-    again and results are the same.
+    Everything is kept in the folder `out`: if a study is killed and run again, finished networks are not trained again
+    and the results are the same.
 
     Args:
-        problem: what is learnt. For networks that your own script trains, see `ExternalStudy`.
-        out: the folder of the run; it goes on where the last run of the same problem stopped.
+        problem: the problem to train on. For networks that your own script trains, see `ExternalStudy`.
+        out: the folder of the run; a run of the same problem continues where the last one stopped.
         executor: "serial", "processes" (of this machine, "processes:4" for four; scripts need
             `if __name__ == "__main__":`) or "ray": a cluster, if `ray.init(address="auto")` was called before, else
             this machine; or an own `Executor`.
-        device: "auto" (CUDA where there is one), "cpu", "cuda", ….
+        device: "auto" (CUDA if it is available), "cpu", "cuda", ….
         progress: receives the number of networks to train, and how many are done.
 
     Example:
@@ -86,7 +86,7 @@ class Study:
         confirm: int = 0,
         effort: Any = None,
     ) -> Results:
-        """Trains the networks that methods need and are not there yet, and compares the methods.
+        """Trains the networks that methods need, unless they are in the folder already, and compares the methods.
 
         Args:
             methods: names such as "mtl", "tag", "tag+pcgrad" (see `make_method`), or methods. `mtl` is always
@@ -135,7 +135,7 @@ class Study:
             ValueError: there are none yet, or they are of other data.
         """
         if not (self.out / "results.json").exists():
-            raise ValueError(f"there are no results in {self.out} yet; `run` the study")
+            raise InvalidInput("", f"there are no results in {self.out} yet", hint="run the study first")
         check_folder(self.out, self.problem.fingerprint)
         results = Results.load(self.out)
         if results.problem.fingerprint not in ("", self.problem.fingerprint):
@@ -171,7 +171,7 @@ class Study:
             return keep_best(results, self.problem, backend.weights, backend.width, label)
 
     def _request(self, *arguments: Any, **named: Any) -> StudyRequest:
-        """Returns what to compare, see `check_request`; refuses what cannot be run in this folder."""
+        """Returns the checked request, see `check_request`; rejects one that cannot be run in this folder."""
         request = check_request(self.problem.names, *arguments, problem=self.problem, **named)
         check_folder(self.out, self.problem.fingerprint)
         return request
@@ -179,19 +179,19 @@ class Study:
     def _compare(self, backend: TrainingBackend, request: StudyRequest, settings: dict[str, Any]) -> Results:
         for method in request.methods:
             method.begin(backend, request.seeds)
-        # All together first: every cost is compared with what this took.
+        # All tasks together first: every cost is relative to that of these networks.
         wanted, request = request.seeds, replace(request, seeds=backend.converged_seeds(request.seeds))
         decisions = decide_all(backend, request)
         write_decisions(self.out, decisions, backend.tasks)
         settings = settings | about_decisions(decisions)
         info = ProblemInfo.of(self.problem)
         records = records_of(backend, decisions, request.seeds)
-        fresh, lost = confirmed(backend, decisions, records, request.confirming, info)
+        fresh, lost = confirm(backend, decisions, records, request.confirming, info)
         records += fresh
         lost = [seed for seed in wanted if seed not in request.seeds] + lost
         settings = settings | ({"diverged_seeds": lost} if lost else {})
         chosen = {key for record in records for key in record.networks}
-        backend.store.keep(chosen)  # before they are read: another process on this folder may be about to prune
+        backend.store.keep(chosen)  # before they are read, since another process may be about to prune the store
         backend.restore(sorted(chosen))
         noise = row_noise(records, backend.row_losses, self.problem.test.groups, request.confirming)
         settings = {**settings, "spent": asdict(backend.store.spent())}

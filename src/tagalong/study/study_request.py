@@ -1,14 +1,12 @@
-"""What a study is to compare; invalid requests are refused before any training, with every problem at once."""
+"""The request of a study: what to compare; checked before any training, with every problem at once."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
-from typing import Any, TypeGuard
+from typing import Any
 
-from tagalong.errors import InvalidInput, collect, raise_problems
+from tagalong.errors import InvalidInput, collect, is_integer, is_number, is_positive_integer, raise_problems
 from tagalong.learn import Problem, check_data
 
 from .methods import Method, Mtl, make_method
@@ -23,10 +21,10 @@ class StudyRequest:
 
     Attributes:
         methods: to compare; `mtl` comes first if it was left out, since everything is compared with it.
-        budgets: how many networks there may be.
-        seeds: of the networks.
+        budgets: numbers of networks.
+        seeds: the seeds of the networks.
         price_per_hour: price of an hour of compute; adds a cost column.
-        confirming: seeds that no choice has seen, for the verdict alone.
+        confirming: fresh seeds for the verdict, which no choice uses.
     """
 
     methods: tuple[Method, ...]
@@ -36,7 +34,7 @@ class StudyRequest:
     confirming: tuple[int, ...] = ()
 
     def to_document(self, options: Options | None) -> dict[str, Any]:
-        """Returns the request as JSON can hold it."""
+        """Returns the request as a JSON document."""
         return {
             "methods": [method.name for method in self.methods],
             "budgets": list(self.budgets),
@@ -69,8 +67,8 @@ def check_request(
         options: as for `Study.run`.
         price_per_hour: as for `Study.run`.
         confirm: as for `Study.run`.
-        problem: data and architecture; None where networks are not trained here.
-        problems: that were found already.
+        problem: data and architecture; None if networks are not trained here.
+        problems: problems that were found already.
     """
     found = list(problems)
     if problem is not None:
@@ -81,9 +79,9 @@ def check_request(
     n = len(tasks)
     found_budgets = _budgets(usual_budgets(n) if budgets is None else budgets, n, made, found)
     found_seeds = _seeds(seeds, found)
-    if price_per_hour is not None and not (_is_number(price_per_hour) and price_per_hour >= 0):
+    if price_per_hour is not None and not (is_number(price_per_hour) and price_per_hour >= 0):
         found.append(InvalidInput("price_per_hour", "must be a nonnegative number", repr(price_per_hour)))
-    if not _is_integer(confirm, least=0):
+    if not is_integer(confirm, minimum=0):
         found.append(InvalidInput("confirm", "must be a nonnegative integer", repr(confirm)))
     raise_problems(list({str(one): one for one in found}.values()))
     if not any(method.name == "mtl" for method in made):
@@ -145,7 +143,7 @@ def _budgets(
         problems.append(InvalidInput("budgets", "must be a list of numbers of networks", repr(budgets), hint))
         return ()
     for budget in budgets:
-        if not _is_integer(budget):
+        if not is_integer(budget):
             problems.append(InvalidInput("budgets", "must be integers", repr(budget)))
         elif not 1 <= budget <= n:
             problems.append(InvalidInput("budgets", f"must be from 1 to the number of tasks, {n}", str(budget)))
@@ -153,24 +151,15 @@ def _budgets(
     if grouping and not len(budgets):
         expected = f"must hold at least one budget for {', '.join(grouping)}"
         problems.append(InvalidInput("budgets", expected, "none", "write [2, 3]"))
-    return tuple(dict.fromkeys(int(budget) for budget in budgets if _is_integer(budget)))
+    return tuple(dict.fromkeys(int(budget) for budget in budgets if is_integer(budget)))
 
 
 def _seeds(seeds: int | Sequence[int], problems: list[InvalidInput]) -> tuple[int, ...]:
-    if _is_integer(seeds, least=1):
+    if is_positive_integer(seeds):
         return tuple(range(seeds))
     listed = seeds if isinstance(seeds, Sequence) and not isinstance(seeds, str) else ()
-    if listed and all(_is_integer(seed, least=0) for seed in listed) and len(set(listed)) == len(listed):
+    if listed and all(is_integer(seed, minimum=0) for seed in listed) and len(set(listed)) == len(listed):
         return tuple(int(seed) for seed in listed)
     expected = "must be a positive integer (3 means 0, 1, 2) or a list of distinct integers from 0"
     problems.append(InvalidInput("seeds", expected, repr(seeds)))
     return ()
-
-
-def _is_integer(value: Any, least: float = -math.inf) -> TypeGuard[int]:
-    """Whether this is an integer, also numpy's, of at least this size."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

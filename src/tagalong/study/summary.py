@@ -75,8 +75,8 @@ class MethodSummary:
         return self.method, self.budget
 
 
-def summarise(records: Sequence[Record], price_per_hour: float | None = None) -> list[MethodSummary]:
-    """Summarises every method and budget, in the order in which methods first appear, smaller budgets first."""
+def summarize(records: Sequence[Record], price_per_hour: float | None = None) -> list[MethodSummary]:
+    """Summarizes every method and budget, in the order in which methods first appear, smaller budgets first."""
     found = by_label(records)
     order = list(dict.fromkeys(record.method for record in records))
     labels = sorted(found, key=lambda label: (order.index(label[0]), label[1] or 0))
@@ -215,7 +215,7 @@ def mean_cost(costs: Sequence[Cost]) -> Cost:
 def in_units_of(cost: Cost, unit: Cost) -> float | None:
     """Divides a cost by another: steps if they are known, else seconds; None if neither is.
 
-    Steps come first since seconds differ between machines, and favour networks that were trained many at once.
+    Steps come first since seconds differ between machines, and favor networks that were trained many at once.
     """
     if unit.steps and (cost.steps or not cost.networks):
         return cost.steps / unit.steps

@@ -128,7 +128,7 @@ def row_noise(
         records: of a study.
         rows_of: returns the test loss of every row of each task where it is served.
         clusters: one label per test row, if rows belong together.
-        confirming: seeds that played no part in any choice; if a method has records with them, only these count.
+        confirming: seeds that were not used for any choice; if a method has records with them, only these count.
     """
     found = by_label(records)
     together = {record.seed: rows_of(record) for record in found.get(TOGETHER, [])}

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tagalong.errors import InvalidInput, counted
+from tagalong.errors import InvalidInput, pluralize
 from tagalong.files import json_safe
 from tagalong.group import Group
 from tagalong.rendering import wrap
 
 from .records import TOGETHER, Label, Record, by_label
-from .summary import changes, mean, stderr, summarise
+from .summary import changes, mean, stderr, summarize
 from .text import WIDTH, label_text, networks_list, percent
 from .uncertainty import CONFIDENCE, interval_half_width
 
@@ -131,7 +131,7 @@ def _costs(verdict: Verdict) -> str:
 
 def _interval(verdict: Verdict) -> str:
     """Returns the confidence interval and the number of seeds behind it, as text."""
-    seeds = counted(verdict.seeds, "seed")
+    seeds = pluralize(verdict.seeds, "seed")
     if verdict.low is None or verdict.high is None:
         return f"({seeds})"
     return f"({100 * verdict.confidence:g} % interval {percent(verdict.low)} to {percent(verdict.high)}, {seeds})"
@@ -217,7 +217,7 @@ def _judge(
     estimate, seeds = mean(paired), len(paired)
     half = None if seeds < 2 else interval_half_width(paired, tried, row_stderr or 0.0)
     worth_it = validation < 0 and half is not None and estimate + half < -at_least
-    summary = summarise([*mine, *together])[0]
+    summary = summarize([*mine, *together])[0]
     return Verdict(
         worth_it=worth_it,
         provisional=tuple(_reasons_to_wait(seeds, row_stderr)),

@@ -50,7 +50,7 @@ def check_estimator(estimator: str | Estimator | Callable[[nn.Module], Estimator
     checks = Checks(f"estimator {display_name(estimator)!r}")
     with temporary_seed(0):
         with checks.check("its attributes are valid"):
-            made = make(_Network())
+            made = make(_SmallNetwork())
             _check_attributes(made)
             _check_single_call(checks, made)
         with checks.check("it can be measured"):
@@ -130,7 +130,7 @@ def _random_observation(made: Estimator, sources: int, targets: int) -> Observed
 # The estimator inside a meter.
 
 
-class _Network(nn.Module):
+class _SmallNetwork(nn.Module):
     """A network whose shared part has state that a measurement must not change: BatchNorm statistics, dropout masks."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class _Run:
         held_out: bool = False,
     ) -> None:
         torch.manual_seed(5)
-        self.model = _Network()
+        self.model = _SmallNetwork()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LR, momentum=0.9)
         self._make, self._order, self._others = make, order, others
         self._scales, self._missing, self._held_out = scales or {}, missing or {}, held_out
@@ -238,7 +238,7 @@ class _Run:
         found |= {f"gradient of {n}": p.grad if p.grad is None else p.grad.clone() for n, p in model.named_parameters()}
         for name, p in model.named_parameters():
             state = optimizer.state.get(p, {}).items()
-            found |= {f"optimiser state {k} of {name}": v.clone() if isinstance(v, Tensor) else v for k, v in state}
+            found |= {f"optimizer state {k} of {name}": v.clone() if isinstance(v, Tensor) else v for k, v in state}
         found |= {f"mode of {name or 'the network'}": m.training for name, m in model.named_modules()}
         legacy = np.random.get_state()  # noqa: NPY002
         found |= {"torch's random numbers": torch.get_rng_state(), "Python's random numbers": random.getstate()}
@@ -269,7 +269,7 @@ def _check_in_meter(checks: Checks, make: EstimatorFactory, plain: Affinity) -> 
         _expect_close(permuted.only(TASKS).mean, plain.mean, "with the losses in another order, affinities")
     with checks.check("missing tasks are skipped and counted"):
         _check_missing(make)
-    if make(_Network()).ratio:
+    if make(_SmallNetwork()).ratio:
         with checks.check("with `ratio`, rescaling a target's loss changes no affinity (else set `ratio = False`)"):
             scaled = _Run(make, scales={"b": FACTOR}).steps(1).meter.affinity()
             others = [task != "b" for task in TASKS]
@@ -306,7 +306,7 @@ def _check_side_effects(make: EstimatorFactory) -> None:
 
 
 def _check_together(make: EstimatorFactory, plain: Affinity) -> None:
-    name = make(_Network()).name
+    name = make(_SmallNetwork()).name
     others = [other for other in OTHERS if other != name]
     together = _Run(make, others=others).steps().meter
     _expect_close(together.affinity(name).mean, plain.mean, f"together with {', '.join(others)}, its affinities")

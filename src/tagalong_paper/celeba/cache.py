@@ -1,4 +1,4 @@
-"""The decoded images: one file, made once by a process per core; if it is interrupted, the next start resumes."""
+"""The cache of decoded images: a file that is made once, on all cores; decoding can be interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from filelock import FileLock
 
-from tagalong.errors import InvalidInput, require
+from tagalong.errors import InvalidInput, require_package
 from tagalong.files import make_folder, move_into_place, write_atomic
 from tagalong.progress import NoProgress, Progress
 
 from .files import Images, first_few
 
 if TYPE_CHECKING:
-    from .decode import DecodedPiece, Piece
+    from .decode import DecodedPiece, ImagePiece
 
-FORMAT = 1  # of the decoded images; another way of resizing would need another number
-IMAGES_AT_ONCE = 512  # in a piece: half a second of one core
+FORMAT = 1  # version of the decoded images; changes if they are resized in another way
+IMAGES_AT_ONCE = 512  # images of a piece, which take one core half a second
 RECORDED = re.compile(r"(\d+) (\d+)\n")  # offset and checksum of a piece
 
 
@@ -39,13 +39,13 @@ class Cache:
 
     Args:
         images: where the files are.
-        names: of the files, in the order of the rows.
+        names: names of the files, in the order of the rows.
         pixels: width and height of a decoded image.
-        folder: for the file.
+        folder: the folder of the cache.
 
     Attributes:
-        key: depends on the names and sizes of the files, their order, and how they are decoded.
-        path: the file.
+        key: a hash of the names and sizes of the files, their order, and how they are decoded.
+        path: the file of decoded images.
     """
 
     def __init__(self, images: Images, names: Sequence[str], pixels: int, folder: Path) -> None:
@@ -63,7 +63,7 @@ class Cache:
         """
         if self.path.exists():
             return
-        require("the problem 'celeba'", "PIL", "tagalong[images]")
+        require_package("the problem 'celeba'", "PIL", "tagalong[images]")
         self._check_folder()
         with hold_lock(self.path.with_suffix(".lock")):
             if not self.path.exists():
@@ -81,7 +81,7 @@ class Cache:
         pieces = self._pieces(self._open_part())
         finished = self._finished(pieces)
         left = [piece for piece in pieces if piece.offset not in finished]
-        kept = f"decoded images are kept in {self.path.parent}, the same command goes on from there"
+        kept = f"decoded images are kept in {self.path.parent}, run the same command to continue"
         progress.start(len(self._names), "decoding images", "images")
         try:
             progress.advance(len(self._names) - sum(len(piece.members) for piece in left))
@@ -94,16 +94,16 @@ class Cache:
             progress.done()
         self._finish(damaged)
 
-    def _pieces(self, start: int) -> list[Piece]:
-        from .decode import Piece  # imports Pillow, which is optional
+    def _pieces(self, start: int) -> list[ImagePiece]:
+        from .decode import ImagePiece  # imports Pillow, which is optional
 
         return [
-            Piece(tuple(self._images.members[name] for name in names), start + first * self._image_bytes)
+            ImagePiece(tuple(self._images.members[name] for name in names), start + first * self._image_bytes)
             for first in range(0, len(self._names), IMAGES_AT_ONCE)
             if (names := self._names[first : first + IMAGES_AT_ONCE])
         ]
 
-    def _decode_pieces(self, pieces: Sequence[Piece], progress: Progress) -> dict[str, str]:
+    def _decode_pieces(self, pieces: Sequence[ImagePiece], progress: Progress) -> dict[str, str]:
         """Decodes and records pieces; returns the images that are damaged, and why."""
         damaged: dict[str, str] = {}
         outcomes = decode_all(pieces, self._images.source, self._part, self._pixels)
@@ -117,7 +117,7 @@ class Cache:
         return damaged
 
     def _open_part(self) -> int:
-        """Creates the file, unless an earlier start left one to resume; returns where its rows begin."""
+        """Creates the file, unless there is one to resume; returns the offset of its rows."""
         if self._part.exists() and self._record.exists():
             with suppress(ValueError, EOFError):  # killed before the file had its full length
                 return int(np.load(self._part, mmap_mode="r").offset)
@@ -126,7 +126,7 @@ class Cache:
         offset: int = np.lib.format.open_memmap(self._part, mode="w+", dtype=np.uint8, shape=shape).offset
         return offset
 
-    def _finished(self, pieces: Sequence[Piece]) -> set[int]:
+    def _finished(self, pieces: Sequence[ImagePiece]) -> set[int]:
         """Returns the offsets of the pieces that are recorded and whose bytes have the recorded checksum."""
         text = self._record.read_text() if self._record.exists() else ""
         recorded = {int(offset): int(checksum) for offset, checksum in RECORDED.findall(text)}
@@ -152,12 +152,12 @@ class Cache:
 
     @property
     def _part(self) -> Path:
-        """The file while it is not complete."""
+        """The file while it is incomplete."""
         return self.path.with_suffix(".part")
 
     @property
     def _record(self) -> Path:
-        """Lists the pieces that are decoded."""
+        """The file that lists the decoded pieces."""
         return self.path.with_suffix(".done")
 
     @property
@@ -166,8 +166,8 @@ class Cache:
 
 
 def decode_all(
-    pieces: Sequence[Piece], source: Path, target: Path, pixels: int
-) -> Generator[tuple[Piece, DecodedPiece]]:
+    pieces: Sequence[ImagePiece], source: Path, target: Path, pixels: int
+) -> Generator[tuple[ImagePiece, DecodedPiece]]:
     """Decodes pieces on all cores; yields each with its outcome as soon as it is finished, in any order.
 
     Args:
@@ -183,7 +183,7 @@ def decode_all(
 
     if not pieces:
         return
-    # "fork" would copy the locks of other threads, torch's among them.
+    # "fork" would copy the locks of other threads, such as torch's.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(cores(), len(pieces)), context, initializer=start_worker)
     try:
@@ -197,7 +197,7 @@ def decode_all(
 
 @contextmanager
 def _without_main_module() -> Iterator[None]:
-    """Processes that are started here do not import the main module: a script without a guard would run again."""
+    """Keeps new processes from importing the main module, since a script without a guard would run again."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -207,13 +207,13 @@ def _without_main_module() -> Iterator[None]:
 
 
 def cores() -> int:
-    """Returns how many cores this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Waits until no other process holds the lock, then holds it; a process that dies lets go of it.
+    """Waits until no other process holds the lock, then holds it; the lock of a process that dies is released.
 
     Raises:
         InvalidInput: the file cannot be locked: it is a folder, belongs to another user, or its disk has no locks.

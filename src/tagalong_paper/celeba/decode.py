@@ -1,4 +1,4 @@
-"""Decodes JPEG files, in worker processes; imports no torch, which would take longer than many images."""
+"""Decodes JPEG files in worker processes; does not import torch, which would take longer than many images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from PIL import Image, UnidentifiedImageError
 ALIGNED = (178, 218)  # width and height of CelebA's aligned images
 
 
-class Piece(NamedTuple):
+class ImagePiece(NamedTuple):
     """Images that one worker decodes into adjacent rows of a file.
 
     Attributes:
@@ -35,7 +35,7 @@ class DecodedPiece(NamedTuple):
     """The outcome of decoding a piece.
 
     Attributes:
-        checksum: of the bytes that were written.
+        checksum: the checksum of the bytes that were written.
         damaged: members that could not be decoded, and why. If there are any, nothing was written.
     """
 
@@ -56,7 +56,7 @@ def _exit_with_parent() -> None:
         os._exit(1)
 
 
-def decode_piece(piece: Piece, source: Path, target: Path, pixels: int) -> DecodedPiece:
+def decode_piece(piece: ImagePiece, source: Path, target: Path, pixels: int) -> DecodedPiece:
     """Decodes the images of a piece into its rows of a file.
 
     Args:
@@ -97,13 +97,13 @@ def _try_to_decode(member: str, read: Callable[[str], bytes], pixels: int) -> by
 def decode(data: bytes, pixels: int) -> bytes:
     """Decodes a JPEG file and resizes it to [3, pixels, pixels] bytes: red, green, blue.
 
-    Each pixel is interpolated between the four that are nearest to its centre, without averaging over what it covers,
-    as TensorFlow resizes by default; rounded down.
+    Each pixel is interpolated between the four nearest to its center, without antialiasing, as TensorFlow resizes by
+    default; values are rounded down.
     """
     with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
         if image.size != ALIGNED:
             raise ValueError(f"{image.width}×{image.height} pixels, not {ALIGNED[0]}×{ALIGNED[1]}")
         scale = (image.width / pixels, 0, 0, 0, image.height / pixels, 0)
-        coloured = image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
-        small = coloured.transform((pixels, pixels), Image.Transform.AFFINE, scale, Image.Resampling.BILINEAR)
+        rgb = image if image.mode == "RGB" else image.convert("RGB")  # convert always copies
+        small = rgb.transform((pixels, pixels), Image.Transform.AFFINE, scale, Image.Resampling.BILINEAR)
     return b"".join(band.tobytes() for band in small.split())

@@ -13,7 +13,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from tagalong.errors import InvalidInput, closest, collect, counted, raise_problems
+from tagalong.errors import InvalidInput, collect, did_you_mean, pluralize, raise_problems
 
 FOLDER, ARCHIVE = "img_align_celeba", "img_align_celeba.zip"
 ATTRIBUTES_LIST, PARTITION_LIST = "list_attr_celeba.txt", "list_eval_partition.txt"
@@ -36,7 +36,7 @@ class Images:
     members: Mapping[str, str]
 
     def sizes(self, names: Sequence[str]) -> list[int]:
-        """Returns the sizes of these files in bytes, unpacked."""
+        """Returns the uncompressed sizes of these files in bytes."""
         if self.source.is_dir():
             return [os.stat(self.source / self.members[name]).st_size for name in names]
         with zipfile.ZipFile(self.source) as archive:
@@ -115,7 +115,7 @@ def _members(folder: Path, prefix: str) -> dict[str, str]:
 
 
 def read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDArray[np.bool_]]:
-    """Returns the names of the images, and [image, attribute] whether an image has each wanted attribute.
+    """Returns the names of the images, and whether each has each wanted attribute, [images, attributes].
 
     Raises:
         InvalidInput: lists what is wrong with the file, or attributes that it does not have.
@@ -201,15 +201,15 @@ class LineProblems:
         self._kinds: dict[str, list[tuple[int, str]]] = {}
 
     def add(self, number: int, expected: str, found: str) -> None:
-        """Adds a line that should have had something else."""
+        """Adds a problem of a line."""
         self._kinds.setdefault(expected, []).append((number, found))
 
     @property
     def problems(self) -> list[InvalidInput]:
-        """One for each kind."""
+        """Returns one problem for each kind."""
         problems = []
         for expected, ((number, found), *others) in self._kinds.items():
-            more = f" (and {counted(len(others), 'more line')} like this)" if others else ""
+            more = f" (and {pluralize(len(others), 'more line')} like this)" if others else ""
             place = f"`data`: {self._path}, line {number}"
             problems.append(InvalidInput(place, f"must have {expected}", f"{found[:40]}{more}"))
         return problems
@@ -225,7 +225,7 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
 def _check_attributes(path: Path, header: Sequence[str], wanted: Sequence[str]) -> None:
     unknown = [name for name in wanted if name not in header]
     expected = f"must be some of {path.name}"
-    raise_problems([InvalidInput("attributes", expected, repr(name), closest(name, header)) for name in unknown])
+    raise_problems([InvalidInput("attributes", expected, repr(name), did_you_mean(name, header)) for name in unknown])
 
 
 def _check_count(path: Path, count: int, names: Sequence[str]) -> None:

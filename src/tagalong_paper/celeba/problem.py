@@ -49,28 +49,28 @@ def celeba(
     size: Literal["small", "full"] = "full",
     progress: Progress | None = None,
 ) -> Problem:
-    """Attributes of 202,599 photographs: the paper's nine by default, with its network, recipe and heads.
+    """Loads attributes of 202,599 photographs: by default the paper's nine, with its network, recipe and heads.
 
     Nothing is downloaded: `data` is a folder with the official files, side by side or in the folders `Img`, `Anno` and
     `Eval`: the aligned images, `img_align_celeba/` or `img_align_celeba.zip`, `list_attr_celeba.txt`, and
     `list_eval_partition.txt`, which gives the official split.
 
-    The images are decoded once, on all cores, into a file that is mapped into memory from then on; it needs 2.5 GB of
-    disk for all of them at 64 pixels. As in the published code the whole aligned image, 178×218, is squeezed into a
-    square, each pixel interpolated between the four nearest, without averaging. Unlike there, values are rounded down
-    to whole numbers of 0 to 255, and the network sees them from -1 to 1 instead of 0 to 1.
+    The images are decoded once, on all cores, into a file that is memory-mapped from then on; it takes 2.5 GB of disk
+    space for all images at 64 pixels. As in the published code, the whole aligned image, 178×218, is resized to a
+    square, each pixel interpolated between the four nearest, without antialiasing. Unlike there, values are rounded
+    down to integers from 0 to 255, and the network receives them from -1 to 1 instead of 0 to 1.
 
     Args:
         data: the folder.
-        attributes: names, in this order, as a list or separated by commas; None: the paper's nine.
-        rows: number of images, drawn at random from each part in proportion; None: what `size` says.
-        pixels: width and height of an image, 8 to 178; None: what `size` says.
-        channels: of the convolutions; None: what `size` says.
-        cache: the folder of the decoded images; None: `tagalong-cache` in the folder of the data.
-        seed: of the random choice of rows.
-        recipe: how to train; None: the paper's, or at small size a quick one.
-        size: "full": all images, 64 pixels, 64 channels; "small": 400 images, 16 pixels, 4 channels, to see that
-            everything works.
+        attributes: names of attributes, as a list or separated by commas; by default the paper's nine.
+        rows: number of images, drawn at random from each part in proportion; by default set by `size`.
+        pixels: width and height of an image, 8 to 178; by default set by `size`.
+        channels: number of channels of the convolutions; by default set by `size`.
+        cache: the folder of the decoded images; by default `tagalong-cache` in the folder of the data.
+        seed: the seed of the random choice of rows.
+        recipe: how to train; by default the paper's recipe, or at small size a quick one.
+        size: "full" for all images, 64 pixels and 64 channels; "small" for 400 images, 16 pixels and 4 channels, to
+            check that everything works.
         progress: receives the number of images decoded so far.
 
     Raises:
@@ -107,9 +107,9 @@ class LabelledImages(NamedTuple):
     """Images of the lists with their labels: those to train on first, then validation, then test.
 
     Attributes:
-        images: where they are.
-        names: of the files.
-        labels: [image, attribute].
+        images: where the files are.
+        names: names of the files.
+        labels: whether an image has an attribute, [images, attributes].
         parts: 0, 1 or 2 for each image, in ascending order.
     """
 
@@ -157,7 +157,7 @@ def _split(part: int, found: LabelledImages, decoded: Cache, wanted: Sequence[st
 
 
 def _encoder(size: str, channels: int, rows: int) -> CelebANet:
-    # few steps must be enough for BatchNorm to know its inputs where there are few
+    # With few images there are few steps, so BatchNorm's statistics must adapt quickly.
     return CelebANet(channels, uint8=True, momentum=0.01 if rows >= MANY else 0.1, channels_last=size == "full")
 
 

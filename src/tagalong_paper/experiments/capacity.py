@@ -114,7 +114,7 @@ def _figure(setup: ExperimentSetup, drawn: Sequence[Point]) -> Figure:
         title=TITLE,
         cost="parameters, against MTL's",
         error=f"total {metric_label(setup.chosen)}",
-        note=f"{setup.problem.name}, {setup.size}; beside each point its size or groups; equal ones stand side by side",
+        note=f"{setup.problem.name}, {setup.size}; labels are sizes or groups; equal points are side by side",
     )
 
 

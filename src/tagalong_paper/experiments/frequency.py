@@ -14,7 +14,7 @@ from tagalong.study import TrainingBackend
 from ..affinities import EQUATION_1, measure_every_step, off_diagonal, pool_seeds
 from ..claims import claim_all_lower, judge_lower, pearson, summarize
 from ..figures import bars
-from ..measurement_cost import PAPER_COST, SCHEDULES, Schedule, speed_up
+from ..measurement_cost import PAPER_COST, SCHEDULES, MeasuringSchedule, speed_up
 from ..metrics import error_per_row, grouping_totals, metric_noun, random_totals, train_all_subsets
 from ..printed import SPEED
 from ..report import Answer, Cell, Claim, Report, ReportTable, Value
@@ -61,12 +61,12 @@ def run(setup: ExperimentSetup) -> Report:
     )  # fmt: skip
 
 
-def scheduled(affinity: Affinity, schedule: Schedule) -> Affinity:
+def apply_schedule(affinity: Affinity, schedule: MeasuringSchedule) -> Affinity:
     """Returns what a schedule would have measured, given the history of every step.
 
     Example:
         >>> affinity = Affinity.from_history(np.zeros((20, 2, 2)), ["a", "b"])
-        >>> scheduled(affinity, SCHEDULES["middle 25 %"]).steps.tolist()
+        >>> apply_schedule(affinity, SCHEDULES["middle 25 %"]).steps.tolist()
         [8, 9, 10, 11]
     """
     steps = int(affinity.steps[-1]) + 1
@@ -74,8 +74,8 @@ def scheduled(affinity: Affinity, schedule: Schedule) -> Affinity:
     return affinity.between(first, max(last, first + 1)).every(schedule.every)
 
 
-def _pool_schedule(full: dict[int, Affinity], schedule: Schedule) -> Affinity:
-    return pool_seeds({seed: scheduled(affinity, schedule) for seed, affinity in full.items()})
+def _pool_schedule(full: dict[int, Affinity], schedule: MeasuringSchedule) -> Affinity:
+    return pool_seeds({seed: apply_schedule(affinity, schedule) for seed, affinity in full.items()})
 
 
 def _gains(setup: ExperimentSetup, backend: TrainingBackend, found: dict[str, Affinity], usual: np.ndarray) -> Gains:
@@ -113,9 +113,9 @@ def _schedule_table(
     for name, schedule in SCHEDULES.items():
         timed = Value(times["every 1"] / times[name]) if name in times else None
         printed = (*SPEED[name], speed_up(schedule, PAPER_COST))
-        gained, faster, modelled = (Value(number) if comparable else None for number in printed)
+        gained, faster, modeled = (Value(number) if comparable else None for number in printed)
         row: list[Cell] = [name, summarize(gains[name]), gained, Value(alike[name], digits=3)]
-        rows.append([*row, timed, faster, Value(speed_up(schedule, cost)), modelled])
+        rows.append([*row, timed, faster, Value(speed_up(schedule, cost)), modeled])
     less = f"less {metric_noun(setup.chosen)}"
     faster_by = ("speed-up", "printed speed-up", "model", "printed, model")
     columns = ("measured", f"{less}, %", f"printed {less}", "Pearson", *faster_by)

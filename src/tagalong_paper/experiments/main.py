@@ -46,7 +46,7 @@ def run(setup: ExperimentSetup, as_published: bool = False) -> Report:
 
     Args:
         setup: problem, seeds and folder.
-        as_published: whether TAG measures as the published code does, with the optimiser's momentum in the step and
+        as_published: whether TAG measures as the published code does, with the optimizer's momentum in the step and
             affinities divided by the learning rate, instead of equation 1.
     """
     check_task_count(setup.chosen)
@@ -95,7 +95,7 @@ def _methods(setup: ExperimentSetup, backend: TrainingBackend) -> list[str | Met
 
 def _tag_note(as_published: bool) -> str:
     if as_published:
-        return "TAG as published: the optimiser's step with its momentum, divided by the learning rate"
+        return "TAG as published: the optimizer's step with its momentum, divided by the learning rate"
     return "TAG as in equation 1: a plain gradient step (--as-published for that of the published code)"
 
 
@@ -272,7 +272,7 @@ def _figure(setup: ExperimentSetup, results: Results, found: dict[Label, list[fl
         title="Deciding and training" if training else "Deciding",
         cost=f"{cost}, in trainings of MTL",
         error=f"total {metric_label(setup.chosen)}",
-        note=f"{setup.problem.name}, {setup.size}; beside each point its groups; equal costs stand side by side",
+        note=f"{setup.problem.name}, {setup.size}; labels are groups; equal costs are side by side",
     )
 
 

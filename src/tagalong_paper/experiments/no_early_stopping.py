@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tagalong.errors import counted
+from tagalong.errors import pluralize
 
 from ..claims import claim_all_lower, summarize
 from ..figures import bars
@@ -63,7 +63,7 @@ def run(setup: ExperimentSetup, methods: Sequence[str] | None = None) -> Report:
                 },
             )
         },
-        notes=[*setup.notes, f"without early stopping: {counted(setup.chosen.recipe.epochs, 'epoch')} each"],
+        notes=[*setup.notes, f"without early stopping: {pluralize(setup.chosen.recipe.epochs, 'epoch')} each"],
     )
 
 

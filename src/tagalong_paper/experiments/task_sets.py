@@ -142,7 +142,7 @@ def _shared(pairs: list[tuple[Affinity, Affinity]]) -> dict[str, float]:
 def with_destructive_task(problem: Problem) -> Problem:
     """Returns the problem with one more task: the first task's labels, shuffled over the rows, with a large weight.
 
-    Nothing can be learnt from it beyond the share of each label, and its gradients outweigh all others.
+    Nothing can be learned from it beyond the share of each label, and its gradients outweigh all others.
     """
     task = replace(problem.tasks[0], name=DESTRUCTIVE, weight=WEIGHT)
     train, val, test = (_add_shuffled(part, rows, problem.names[0]) for part, rows in problem.splits.items())
@@ -263,7 +263,7 @@ def changes(each: Sequence[tuple[float, float]], harms: Answer) -> Claim:
 
 
 def _figures(setup: ExperimentSetup, found: Mapping[Tasks, Affinity]) -> dict[str, Figure]:
-    """Draws a heat map of each set, all with the same colour scale."""
+    """Draws a heat map of each set, all with the same color scale."""
     return {
         f"task-sets-{place + 1}": affinity_heatmap(
             affinity,

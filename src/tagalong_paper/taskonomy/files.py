@@ -210,7 +210,7 @@ class Views:
 
 
 def usable_views(buildings: Sequence[Building], domains: Sequence[str], pixels: int, most: int | None = None) -> Views:
-    """Returns the views of which all images are complete.
+    """Returns the views that have all their images.
 
     Args:
         buildings: the buildings, in the order of the rows.

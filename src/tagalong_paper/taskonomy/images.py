@@ -31,7 +31,7 @@ CLASSES = 18  # 0: uncertain, 1: background, 2 to 17: objects
 FARTHEST = 2**13  # in units of 1/512 m; depth from 16 m on, and in holes of the mesh (65,535), counts as unknown
 CENTRED = {"depth": (1500.0, 1000.0), "edges": (718.0, 1070.0), "keypoints": (50.0, 100.0)}
 MASKED = ("depth", "normals")
-COLOUR_MODES, INTEGER_MODES, CLASS_MODES = ("RGB", "RGBA"), ("I", "I;16", "I;16B"), ("L", "P")  # of Pillow
+COLOR_MODES, INTEGER_MODES, CLASS_MODES = ("RGB", "RGBA"), ("I", "I;16", "I;16B"), ("L", "P")  # of Pillow
 CHANNELS = {"depth": 2, "normals": 4, "edges": 1, "keypoints": 1}
 DECODING_ERRORS = (OSError, SyntaxError, ValueError)  # what Pillow and our checks raise for a damaged PNG
 FORMAT, VERSION = "tagalong-taskonomy", 1  # of the file that keeps which views can be decoded
@@ -77,7 +77,7 @@ class ViewReader:
         yield repr((self.pixels, FARTHEST, CENTRED, len(self))).encode()
 
     def read(self, row: int, tasks: Sequence[str], draw: int | None) -> Batch:
-        """Reads a view: colours from 0 to 255, and the targets of some tasks.
+        """Reads a view: colors from 0 to 255, and the targets of some tasks.
 
         Args:
             row: the number of the view.
@@ -126,7 +126,7 @@ class ViewReader:
         logger.warning("%s; its view gets no labels; damaged images so far: %d in %d views", error, count, len(self))
 
     def _images(self, row: int, tasks: Sequence[str]) -> Batch:
-        inputs = torch.from_numpy(self._colours(row, RGB).transpose(2, 0, 1).copy())
+        inputs = torch.from_numpy(self._colors(row, RGB).transpose(2, 0, 1).copy())
         depth = self._numbers(row, "depth") if set(MASKED) & set(tasks) else None
         return inputs, {task: self._target(row, task, depth) for task in tasks}
 
@@ -134,20 +134,20 @@ class ViewReader:
         if task == "segmentation":
             return torch.from_numpy(self._classes(row))
         if task == "normals":
-            colours = self._colours(row, DOMAINS[task]).transpose(2, 0, 1).astype(np.float32)
-            values = colours / np.float32(127.5) - np.float32(1)
+            colors = self._colors(row, DOMAINS[task]).transpose(2, 0, 1).astype(np.float32)
+            values = colors / np.float32(127.5) - np.float32(1)
         else:
             numbers = depth if task == "depth" and depth is not None else self._numbers(row, task)
             middle, spread = CENTRED[task]
             values = ((numbers - np.float32(middle)) / np.float32(spread))[None]
         return _mask(values, depth) if task in MASKED and depth is not None else torch.from_numpy(values)
 
-    def _colours(self, row: int, domain: str) -> NDArray[np.uint8]:
+    def _colors(self, row: int, domain: str) -> NDArray[np.uint8]:
         from PIL.Image import Resampling
 
-        with self._open(row, domain, COLOUR_MODES, "three channels") as image:
-            colours = image.convert("RGB")
-            return np.asarray(colours.resize((self.pixels, self.pixels), Resampling.BILINEAR))
+        with self._open(row, domain, COLOR_MODES, "three channels") as image:
+            colors = image.convert("RGB")
+            return np.asarray(colors.resize((self.pixels, self.pixels), Resampling.BILINEAR))
 
     def _numbers(self, row: int, task: str) -> Pixels:
         from PIL.Image import Resampling, fromarray

@@ -44,7 +44,7 @@ class Xception:
             nn.ReLU(),
             *_with_norm(Separable(growing[-1], last := scale_channels(FEATURES, self.channels)), last),
         )
-        return initialise(encoder)
+        return initialize(encoder)
 
     def __repr__(self) -> str:
         return f"Xception(channels={self.channels:g})"
@@ -67,7 +67,7 @@ class Decoders:
             layers += [*_with_norm(nn.ConvTranspose2d(before, after, 2, 2), after), nn.ReLU()]
             if place < len(DECODER) - 1:
                 layers += [*_with_norm(nn.Conv2d(after, after, 3, padding=1), after), nn.ReLU()]
-        return initialise(nn.Sequential(*layers, nn.Conv2d(sizes[-1], task.head_size, 3, padding=1)))
+        return initialize(nn.Sequential(*layers, nn.Conv2d(sizes[-1], task.head_size, 3, padding=1)))
 
     def __repr__(self) -> str:
         return f"Decoders(channels={self.channels:g})"
@@ -124,8 +124,8 @@ def scale_channels(size: int, factor: float) -> int:
     return max(1, round(size * factor))
 
 
-def initialise(module: nn.Module) -> nn.Module:
-    """Initialises plain convolutions as in the published code: normal, with variance 2 / (kernel · outputs)."""
+def initialize(module: nn.Module) -> nn.Module:
+    """Initializes plain convolutions as in the published code: normal, with variance 2 / (kernel · outputs)."""
     for part in module.modules():
         if isinstance(part, nn.Conv2d):
             nn.init.normal_(part.weight, 0.0, math.sqrt(2 / (math.prod(part.kernel_size) * part.out_channels)))

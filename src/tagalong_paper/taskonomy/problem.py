@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tagalong.errors import InvalidInput, closest, collect, counted, named, raise_problems, require
+from tagalong.errors import InvalidInput, as_names, collect, did_you_mean, pluralize, raise_problems, require_package
 from tagalong.files import CACHE, make_folder
 from tagalong.learn import PARTS, Problem, Recipe, StreamedRows, Task
 from tagalong.progress import NoProgress, Progress
@@ -131,7 +131,7 @@ def taskonomy(
         ValueError: the folder, the lists or the options are invalid.
         ImportError: Pillow is not installed.
     """
-    require("the problem 'taskonomy'", "PIL", "tagalong[images]")
+    require_package("the problem 'taskonomy'", "PIL", "tagalong[images]")
     chosen = _choose_tasks(tasks)
     given = {"pixels": pixels, "channels": channels}
     _check_options(data, chosen, size, per_building, {**given, "check": check})
@@ -177,10 +177,10 @@ def _choose_tasks(tasks: Sequence[str] | str | None) -> tuple[str, ...]:
     known = tuple(task.name for task in TASKS)
     if tasks is None:
         return known
-    chosen = tuple(map(str.strip, tasks.split(","))) if isinstance(tasks, str) else named(tasks)
+    chosen = tuple(map(str.strip, tasks.split(","))) if isinstance(tasks, str) else as_names(tasks)
     unknown = [name for name in chosen if name not in known]
     raise_problems(
-        [InvalidInput("tasks", "must be tasks of taskonomy", repr(name), closest(name, known)) for name in unknown]
+        [InvalidInput("tasks", "must be tasks of taskonomy", repr(name), did_you_mean(name, known)) for name in unknown]
     )
     return tuple(name for name in known if name in chosen)
 
@@ -223,7 +223,7 @@ def _open_buildings(lists: Lists, folders: Mapping[str, Folders], domains: Seque
             if building is not None:
                 opened[part].append(building)
     left_out = len(flaws) - MAX_NAMED
-    more = [InvalidInput("`data`:", f"{counted(left_out, 'more building')} have such flaws")] if left_out > 0 else []
+    more = [InvalidInput("`data`:", f"{pluralize(left_out, 'more building')} have such flaws")] if left_out > 0 else []
     raise_problems([*problems, *flaws[:MAX_NAMED], *more])
     return opened
 
@@ -284,7 +284,7 @@ def view_notes(
     sizes = "; ".join(_size(part, v) for part, v in views.items())
     notes = [f"read from files: {sizes}"]
     if per_building is not None:
-        notes.append(f"for validation and test, only the first {counted(per_building, 'image')} of each building")
+        notes.append(f"for validation and test, only the first {pluralize(per_building, 'image')} of each building")
     notes += [f"{part}: images skipped: {_skipped(v)}" for part, v in views.items() if v.skipped]
     notes += [
         f"{part}: buildings without a usable image: {', '.join(v.filtered)}" for part, v in views.items() if v.filtered
@@ -294,7 +294,7 @@ def view_notes(
 
 
 def _size(part: str, views: Views) -> str:
-    return f"{part} {counted(len(views), 'image')} of {counted(len(views.buildings), 'building')}"
+    return f"{part} {pluralize(len(views), 'image')} of {pluralize(len(views.buildings), 'building')}"
 
 
 def _skipped(views: Views) -> str:

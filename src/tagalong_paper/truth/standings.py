@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from tagalong.errors import InvalidInput
+from tagalong.errors import InvalidInput, is_positive_integer
 
 from .estimates import (
     Estimate,
@@ -75,9 +74,9 @@ def leaderboard(
         progress: receives a message about each measurement.
 
     Raises:
-        ValueError: there is no such table, no seed, or a single value where a list is needed.
+        ValueError: a table is unknown, there is no seed, or a single value is passed where a list is needed.
     """
-    if not isinstance(seeds, Integral) or isinstance(seeds, bool) or seeds < 1:
+    if not is_positive_integer(seeds):
         raise InvalidInput("seeds", "must be a positive integer", repr(seeds))
     for argument, given in {"tables": tables, "budgets": budgets}.items():
         if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):

@@ -1,4 +1,4 @@
-"""Results of every subset of a problem's tasks, so that what a grouping truly brings is a look-up."""
+"""Truth tables: results of every subset of a problem's tasks, in which the true gain of any grouping is looked up."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tagalong.affinity import Affinity
-from tagalong.errors import InvalidInput, closest
+from tagalong.errors import InvalidInput, did_you_mean
 from tagalong.files import damage_reported, document_text, pack_arrays, parse_document, unpack_arrays, write_atomic
 from tagalong.learn import Job
 from tagalong.study import Backend, Cost, NetworkResult, Score
 
 Array = NDArray[np.float64]
-FOLDER = "tables"  # beside this file: those that come with the package
+FOLDER = "tables"  # next to this file: the tables that come with the package
 FORMAT, VERSION = "tagalong-truth", 1
 HINT = "make it again with benchmarks/truth.py"
-WHOLE = 1000  # steps that a whole training counts as
+WHOLE = 1000  # steps that a full training counts as
 ESTIMATORS = {"lookahead": "lookahead sgd train mean", "cosine": "cosine train trimmed"}
-UNIT = 1 / 20_000  # of logarithms in the file: losses to 0.005 per cent
+UNIT = 1 / 20_000  # resolution of logarithms in the file: 0.005 % of a loss
 
 
 @dataclass(frozen=True, eq=False)
 class TruthTable:
     """Losses of the networks of every subset of tasks.
 
-    A subset is a number whose bit i says whether task i is in it; its place is that number less one. Losses are natural
-    logarithms of the loss over that of the network of all tasks, averaged over seeds, so that a difference of 0.01 is
-    about one per cent; NaN where a task is not in the subset.
+    A subset is a number whose bit i is set if it contains task i; its index in the table is that number minus one.
+    Losses are natural logarithms of the ratio of a loss to that of the network for all tasks, which is averaged over
+    seeds; so a difference of 0.01 is about one percent. They are NaN if a task is not in the subset.
 
     Attributes:
-        tasks: names.
-        val: [seeds, 2, subsets, tasks], on either half of the validation rows.
-        test: [seeds, subsets, tasks].
-        early: [seeds, fractions, subsets, tasks], on validation, had training ended after a fraction.
-        fractions: of the epochs that the network of all tasks takes.
-        epochs: [seeds, subsets], trained.
-        affinities: by estimator [seeds, tasks, tasks], source × target.
-        errors: standard errors of these.
-        predictions: by estimator that predicts whole networks [seeds, subsets, tasks], logarithms as above.
-        costs: by estimator, what measuring added, in trainings of the network of all tasks.
-        about: the command that made it, and what it was made of.
+        tasks: the names of the tasks.
+        val: [seeds, 2, subsets, tasks], losses on the two halves of the validation rows.
+        test: [seeds, subsets, tasks], losses on the test rows.
+        early: [seeds, fractions, subsets, tasks], validation losses after a fraction of the training.
+        fractions: the fractions of the epochs of the network for all tasks.
+        epochs: [seeds, subsets], the number of epochs.
+        affinities: [seeds, tasks, tasks], source × target, by estimator.
+        errors: their standard errors.
+        predictions: [seeds, subsets, tasks], losses predicted by estimators of whole networks, by estimator.
+        costs: the cost of measuring, in trainings of the network for all tasks, by estimator.
+        about: the command that made the table, and its inputs.
     """
 
     tasks: tuple[str, ...]
@@ -64,16 +64,16 @@ class TruthTable:
 
     @property
     def seeds(self) -> int:
-        """How many networks there are of every subset."""
+        """The number of seeds with which every subset was trained."""
         return len(self.test)
 
     @property
     def subsets(self) -> NDArray[np.bool_]:
-        """[subsets, tasks], which tasks are in a subset."""
+        """Whether each subset contains each task, [subsets, tasks]."""
         return subset_members(len(self.tasks))
 
     def place(self, subset: Iterable[str]) -> int:
-        """Where a subset is.
+        """Returns the index of a subset.
 
         Example:
             >>> table = TruthTable(("a", "b"), *[np.zeros(0)] * 3, (), np.zeros(0))
@@ -83,11 +83,11 @@ class TruthTable:
         return sum(1 << self.tasks.index(task) for task in set(subset)) - 1
 
     def change(self, served: Mapping[str, Iterable[str]], seeds: Iterable[int] | None = None) -> float:
-        """The true change against one network for all tasks: the mean over tasks and seeds, on test.
+        """Returns the true change of test losses against one network for all tasks, a mean over tasks and seeds.
 
         Args:
             served: the tasks of the network that serves each task.
-            seeds: whose networks; all by default.
+            seeds: the seeds of the networks; all by default.
         """
         chosen = list(range(self.seeds) if seeds is None else seeds)
         changes = [self._ratio(self.test[chosen], self.place(tasks), task) for task, tasks in served.items()]
@@ -98,15 +98,15 @@ class TruthTable:
         return float(np.exp(logs[:, place, column] - logs[:, -1, column]).mean())
 
     def save(self, path: str | Path) -> None:
-        """Writes the table, rounded, as a small npz."""
+        """Writes the table, rounded, as a small npz file."""
         inside = self.subsets
-        arrays: dict[str, Any] = {name: _packed(getattr(self, name)[..., inside]) for name in ("val", "test", "early")}
+        arrays: dict[str, Any] = {name: _pack(getattr(self, name)[..., inside]) for name in ("val", "test", "early")}
         arrays["epochs"] = self.epochs.astype(np.uint16)
         for name in self.affinities:
             arrays[f"affinity {name}"] = self.affinities[name].astype(np.float32)
             arrays[f"stderr {name}"] = self.errors[name].astype(np.float16)
         for name, logs in self.predictions.items():
-            arrays[f"predicted {name}"] = _packed(logs[..., inside])
+            arrays[f"predicted {name}"] = _pack(logs[..., inside])
         document = {
             "tasks": self.tasks,
             "fractions": self.fractions,
@@ -125,7 +125,7 @@ class TruthTable:
         document = parse_document(text, str(path), FORMAT, (VERSION,), hint=HINT)
         tasks = tuple(document["tasks"])
         inside = subset_members(len(tasks))
-        losses = {name: _unpacked(arrays[name], inside) for name in ("val", "test", "early")}
+        losses = {name: _unpack(arrays[name], inside) for name in ("val", "test", "early")}
         named, predicted = (
             [name.removeprefix(kind) for name in arrays if name.startswith(kind)]
             for kind in ("affinity ", "predicted ")
@@ -137,14 +137,14 @@ class TruthTable:
             epochs=arrays["epochs"].astype(np.int64),
             affinities={name: arrays[f"affinity {name}"].astype(np.float64) for name in named},
             errors={name: arrays[f"stderr {name}"].astype(np.float64) for name in named},
-            predictions={name: _unpacked(arrays[f"predicted {name}"], inside) for name in predicted},
+            predictions={name: _unpack(arrays[f"predicted {name}"], inside) for name in predicted},
             costs=document["costs"],
             about=document["about"],
         )
 
 
 def subset_members(tasks: int) -> NDArray[np.bool_]:
-    """[subsets, tasks], which tasks are in a subset.
+    """Returns whether each subset contains each task, [subsets, tasks].
 
     Example:
         >>> subset_members(2).tolist()
@@ -153,11 +153,11 @@ def subset_members(tasks: int) -> NDArray[np.bool_]:
     return (np.arange(1, 2**tasks)[:, None] >> np.arange(tasks) & 1).astype(bool)
 
 
-def _packed(logs: Array) -> NDArray[np.int16]:
+def _pack(logs: Array) -> NDArray[np.int16]:
     return np.clip(np.round(logs / UNIT), -32_767, 32_767).astype(np.int16)
 
 
-def _unpacked(packed: NDArray[np.int16], inside: NDArray[np.bool_]) -> Array:
+def _unpack(packed: NDArray[np.int16], inside: NDArray[np.bool_]) -> Array:
     logs = np.full((*packed.shape[:-1], *inside.shape), np.nan)
     logs[..., inside] = packed * UNIT
     return logs
@@ -165,23 +165,23 @@ def _unpacked(packed: NDArray[np.int16], inside: NDArray[np.bool_]) -> Array:
 
 @cache
 def truth_names() -> tuple[str, ...]:
-    """The names of the tables."""
+    """Returns the names of the tables that come with the package."""
     shipped = files(__package__).joinpath(FOLDER).iterdir()
     return tuple(sorted(file.name.removesuffix(".npz") for file in shipped if file.name.endswith(".npz")))
 
 
 def load_truth(name: str) -> TruthTable:
-    """A table by its name.
+    """Loads a table that comes with the package.
 
     Raises:
-        ValueError: there is none of this name.
+        ValueError: no table has this name.
 
     Example:
         >>> load_truth("nhanes").tasks[:2]
         ('systolic', 'diastolic')
     """
     if name not in truth_names():
-        raise ValueError(f"`name` must be a truth table, found {name!r}; {closest(name, truth_names())}")
+        raise InvalidInput("name", "must be a truth table", repr(name), did_you_mean(name, truth_names()))
     with as_file(files(__package__).joinpath(FOLDER, f"{name}.npz")) as path:
         return TruthTable.load(path)
 
@@ -189,12 +189,12 @@ def load_truth(name: str) -> TruthTable:
 class TruthBackend(Backend):
     """Looks networks up in a truth table instead of training them, so that any method can be tried on it.
 
-    Losses are relative to the network of all tasks, and seeds are places in the table. A whole training counts as
+    Losses are relative to the network for all tasks, and seeds are indices of the table. A full training counts as
     `WHOLE` steps.
 
     Args:
-        table: the truth.
-        estimators: the table's affinity for each estimator of a meter.
+        table: the truth table.
+        estimators: the name of the table's affinity for each estimator of a meter.
 
     Example:
         >>> table = load_truth("nhanes")

@@ -1,7 +1,7 @@
 """Solvers: find the best choice of networks for a problem, with a bound or a proof.
 
 `choice` picks one: `dynamic` ("exact"), `partition` ("lp"), `columns`, `compact` ("milp") or `local_search` ("search").
-They share `served_sets` (the best network for each served set), `programmes` (solved by HiGHS) and `ties`;
+They share `served_sets` (the best network for each served set), `programs` (solved by HiGHS) and `ties`;
 `certificate` checks a proof independently of them.
 """
 

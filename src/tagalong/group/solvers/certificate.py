@@ -27,7 +27,7 @@ class Certificate:
 
     If for every group G the sum over its tasks of max(0, score in G − price of the task) is at most the price of a
     network, then no k networks score more than Σ task prices + k · network price. With the objective "min", scores and
-    prices change sign. The prices are the dual of the set-partition programme.
+    prices change sign. The prices are the dual of the set-partition program.
 
     Attributes:
         tasks: the price of each task, in the units of the (weighted) score.

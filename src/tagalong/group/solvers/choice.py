@@ -28,7 +28,7 @@ BY_NAME: dict[str, Solver] = {
 }
 HINT = "`solver='auto'` chooses a suitable one"
 # Numbers of tasks up to which a solver is chosen, and nodes of the branch and bound of column generation.
-EXACT_UP_TO = 12  # takes a tenth of a second; with more tasks the linear programme is faster
+EXACT_UP_TO = 12  # takes a tenth of a second; with more tasks the linear program is faster
 PARTITION_UP_TO, TRIED_NODES = 20, 5e6  # takes seconds; with more tasks, column generation is tried first
 MANY_NODES_UP_TO, MANY_NODES = 32, 1e7  # takes about ten seconds
 FEW_NODES_UP_TO, FEW_NODES = 50, 5e5  # takes less than a second

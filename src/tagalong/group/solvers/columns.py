@@ -1,6 +1,6 @@
 """Column generation, for more tasks than a table of all served sets could hold.
 
-Prices of the tasks and of a network come from a linear programme over the served sets known so far. Sets that are worth
+Prices of the tasks and of a network come from a linear program over the served sets known so far. Sets that are worth
 more than their prices are added: first those found by hill climbing from known sets, then those found by a branch and
 bound (`Pricing`), which also proves when there are no more. Then the prices prove a bound.
 """
@@ -25,14 +25,14 @@ from ..selection_problem import (
     indices,
     solution_value,
 )
+from .linear_programs import Dual, Stabilization, best_choice, find_prices
 from .local_search import solve_search
-from .programmes import Dual, Stabilization, best_choice, find_prices
 from .served_sets import values_of
 from .ties import first_in_order
 
 MAX_TASKS = 64  # the tables of the pricing take 100 megabytes
 STRENGTHS = (0.01, 0.001)  # of the stabilization, one after the other
-EXTRA_NETWORKS = 0.01  # added to the number of networks in the linear programme
+EXTRA_NETWORKS = 0.01  # added to the number of networks in the linear program
 SHORT_KICKS, FIRST_NODES = 20, 200_000  # kicks of the first search, and nodes of the first branch and bound
 CLIMBS = 50  # rounds of climbing before the branch and bound
 MAX_CLIMBED = 2_000  # climbed sets kept per round
@@ -92,7 +92,7 @@ class _ColumnGeneration:
         served = np.zeros((len(start.choices), problem.n), dtype=bool)
         for row, choice in enumerate(start.choices):
             served[row, list(indices(choice.serves))] = True
-        self.members = neighbours(problem, served)
+        self.members = neighbors(problem, served)
         self.values = values_of(problem, self.members)
 
     def solve(self) -> Solution:
@@ -185,14 +185,14 @@ class _ColumnGeneration:
         return center
 
     def _decide(self, dual: Dual) -> Solution:
-        """Solves the integer programme over all sets that miss their prices by less than the gap."""
+        """Solves the integer program over all sets that miss their prices by less than the gap."""
         least = dual.network + self.known - dual.bound(self.networks) - TIE
         sets = self.pricing.find(PricingQuery(dual.tasks, least, every=True), self.node_budget, self.limits)
         values = values_of(self.problem, sets)
         return best_choice(self.problem, sets, values, self.networks, self.start, dual, self.limits)
 
 
-def neighbours(problem: SelectionProblem, served: Bools) -> Bools:
+def neighbors(problem: SelectionProblem, served: Bools) -> Bools:
     """Returns sets to start from: served sets with one unit more or less, single units, and pairs of units."""
     pairs = (problem.units[:, None] | problem.units).reshape(-1, problem.n)
     near = (served[:, None] ^ problem.units).reshape(-1, problem.n)

@@ -1,4 +1,4 @@
-"""The compact binary programme: which networks exist, and which of them serves each task.
+"""The compact binary program: which networks exist, and which of them serves each task.
 
 This is the formulation that Fifty et al. (2021) cite for network selection, after Standley et al. (2020). It is slow
 for many groups, and therefore mainly a cross-check; but it works for any list of candidates and number of tasks.
@@ -26,8 +26,8 @@ from ..selection_problem import (
     indices,
     solution_value,
 )
+from .linear_programs import OBJECTIVE_SCALE, integer_program
 from .local_search import solve_search
-from .programmes import OBJECTIVE_SCALE, integer_programme
 from .served_sets import all_networks
 
 TOO_SHORT = "`time_limit` was too short to find any choice of networks; allow more seconds"
@@ -57,7 +57,7 @@ def _solve(problem: SelectionProblem, budget: float, limits: Limits) -> Solution
     row, task = np.nonzero(np.isfinite(networks.values))
     count = len(networks.cost) + len(row)
     price = np.full(len(networks.cost), TIE / (2 * problem.n))  # leaves out networks that add nothing
-    result = integer_programme(
+    result = integer_program(
         limits,
         -OBJECTIVE_SCALE * np.append(-price, networks.values[row, task]),
         constraints=_constraints(problem, networks, row, task, budget),
@@ -122,5 +122,5 @@ def _constraints(
 def _linked_variables(problem: SelectionProblem, row: Ints, task: Ints) -> list[tuple[int, int]]:
     """Returns pairs of variables that must be equal: adjacent tasks of a link in the same network."""
     where = {pair: i for i, pair in enumerate(zip(row.tolist(), task.tolist(), strict=True))}
-    neighbours = {one: other for link in map(indices, problem.links) for one, other in pairwise(link)}
-    return [(i, where[which, neighbours[one]]) for (which, one), i in where.items() if one in neighbours]
+    neighbors = {one: other for link in map(indices, problem.links) for one, other in pairwise(link)}
+    return [(i, where[which, neighbors[one]]) for (which, one), i in where.items() if one in neighbors]

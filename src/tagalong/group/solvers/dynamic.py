@@ -1,7 +1,7 @@
-"""Finds the best networks exactly, with a dynamic programme over sets of served tasks.
+"""Finds the best networks exactly, with a dynamic program over sets of served tasks.
 
 A solution is a partition of the tasks into served sets, each served by the best network for it. The served sets share
-the budget, so a state of the programme is a set of tasks and the cost so far.
+the budget, so a state of the program is a set of tasks and the cost so far.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _solve_all(
 
 
 def fits_exact(problem: SelectionProblem, budget: float) -> bool:
-    """Returns whether the programme is small enough for memory and time."""
+    """Returns whether the program is small enough for memory and time."""
     if problem.networks is None:
         return problem.n <= MAX_PAIRWISE
     costs = np.unique(problem.networks.cost)
@@ -134,7 +134,7 @@ def spending_levels(costs: Floats, budget: float) -> Floats | None:
 
 @dataclass(frozen=True)
 class DynamicProgram:
-    """The solved programme: for every spending level, the highest value of each set of tasks within that cost."""
+    """The solved program: for every spending level, the highest value of each set of tasks within that cost."""
 
     served: ServedTable
     levels: Floats
@@ -142,7 +142,7 @@ class DynamicProgram:
 
     @classmethod
     def of(cls, served: ServedTable, levels: Floats, limits: Limits) -> DynamicProgram:
-        """Solves the programme, from the lowest to the highest level."""
+        """Solves the program, from the lowest to the highest level."""
         nothing = np.full(served.values.shape[1], -np.inf)
         nothing[0] = 0.0
         plan = cls(served, levels, [nothing])

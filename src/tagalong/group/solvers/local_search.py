@@ -169,7 +169,7 @@ def pack_units(sizes: Sequence[int], places: int, room: int) -> Ints | None:
     """Packs units into places of at most `room` tasks; returns the place of each unit, or None if it is impossible.
 
     Puts the largest units first into the emptiest place, which spreads them evenly; if that fails, into the fullest
-    place with room; if that fails too, an integer programme decides.
+    place with room; if that fails too, an integer program decides.
     """
     if max(sizes) > room or sum(sizes) > places * room:
         return None
@@ -193,7 +193,7 @@ def _pack_greedily(sizes: Sequence[int], places: int, room: int, fullest: bool) 
 
 
 def _pack_exactly(sizes: Sequence[int], places: int, room: int) -> Ints | None:
-    """Finds the number of units of each size in every place with an integer programme."""
+    """Finds the number of units of each size in every place with an integer program."""
     kinds, number = np.unique(sizes, return_counts=True)
     limits = block_diag([kinds[None]] * places)
     totals = hstack([identity(len(kinds))] * places)
@@ -217,7 +217,7 @@ def simple_bound(problem: SelectionProblem, networks: int) -> float:
 
     A task in a served set of s tasks is trained with at least s − 1 others, so it scores at most u(s), the mean of its
     s − 1 largest affinities. And Σ 1/s over all tasks is the number of served sets, at most k. So for every λ ≥ 0 the
-    value is at most λk + Σ max over s of u(s) − λ/s. Any λ gives a valid bound; a one-dimensional search minimises it.
+    value is at most λk + Σ max over s of u(s) − λ/s. Any λ gives a valid bound; a one-dimensional search minimizes it.
     """
     best = score_by_size(problem)
     sizes = np.arange(1, best.shape[1] + 1)
@@ -300,7 +300,7 @@ class _SelectionSearch:
         near = {group & ~unit if group & unit else group | unit for group in sets for unit in self.problem.links}
         new = near - self.known - {0}
         self.known |= new
-        self.problem = self.problem.with_networks(networks.joined(self.problem.more(new)))
+        self.problem = self.problem.with_networks(networks.join(self.problem.more(new)))
         assert self.problem.networks is not None
         self.cost, before = self.problem.networks.cost, len(self.values_by_unit)
         added = self.problem.networks.only(np.arange(len(self.cost)) >= before)

@@ -1,7 +1,7 @@
-"""Set partition as a linear programme over all served sets, with a certificate; for up to 24 tasks.
+"""Set partition as a linear program over all served sets, with a certificate; for up to 24 tasks.
 
-Maximises Σ h(S) y(S) over served sets S, with each task in exactly one set and at most k sets. Columns are added by
-reduced cost. The dual prices bound every choice; sets that they rule out are dropped, and an integer programme over the
+Maximizes Σ h(S) y(S) over served sets S, with each task in exactly one set and at most k sets. Columns are added by
+reduced cost. The dual prices bound every choice; sets that they rule out are dropped, and an integer program over the
 remaining ones finds the best choice.
 """
 
@@ -24,14 +24,14 @@ from ..selection_problem import (
     membership,
     solution_value,
 )
+from .linear_programs import Dual, best_choice, find_prices
 from .local_search import solve_search
-from .programmes import Dual, best_choice, find_prices
 from .served_sets import served_values
 from .ties import first_in_order
 
 MAX_TASKS = 24  # 2^24 values of eight bytes
 COLUMNS_PER_ROUND = 400  # columns per round
-MAX_COLUMNS = 50_000  # of the integer programme
+MAX_COLUMNS = 50_000  # of the integer program
 
 
 def solve_partition(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:

@@ -36,7 +36,7 @@ class ValueTable(Protocol):
 
 
 class SolvedProgram(Protocol):
-    """A solved dynamic programme: the values of sets of tasks at every level, and the possible next networks."""
+    """A solved dynamic program: the values of sets of tasks at every level, and the possible next networks."""
 
     @property
     def tables(self) -> Sequence[ValueTable]: ...
@@ -188,7 +188,7 @@ class _Level:
 
 
 class _SparsePlan:
-    """Like the plan of the dynamic programme, but only over some served sets, and computed on demand."""
+    """Like the plan of the dynamic program, but only over some served sets, and computed on demand."""
 
     def __init__(self, problem: SelectionProblem, members: Bools, networks: int) -> None:
         price = TIE / (2 * problem.n**2)
@@ -223,7 +223,7 @@ class _SparsePlan:
         return [entry for entry in self.by_lowest.get(left & -left, []) if not entry[0] & ~left]
 
     def continuations(self, left: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
-        """Returns the same as in the dynamic programme; there is only one kind of network."""
+        """Returns the same as in the dynamic program; there is only one kind of network."""
         if not level:
             return []
         least, below = self.tables[level][left] - slack, self.tables[level - 1]

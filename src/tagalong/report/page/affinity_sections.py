@@ -82,7 +82,7 @@ def _key() -> Html:
     bar = tag("span", tag("span", "hurts"), tag("i", class_="scale"), tag("span", "helps"), class_="scale-key")
     entries = [
         tag("span", tag("i", class_="box pale"), "pale or ~: within two standard errors of zero"),
-        tag("span", tag("i", class_="box grey"), "a task's effect on itself"),
+        tag("span", tag("i", class_="box gray"), "a task's effect on itself"),
         tag("span", id="heatmap-unit"),
     ]
     return tag("div", bar, *entries, class_="key", aria_hidden="true")

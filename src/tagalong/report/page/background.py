@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from tagalong.disclaimer import GENERAL, PEOPLE, find_sensitive_tasks
-from tagalong.errors import counted
+from tagalong.errors import pluralize
 from tagalong.rendering import Html, table, tag
 from tagalong.study import Cost, ProblemInfo, Results, Run
 
@@ -21,7 +21,7 @@ METHODS = {
     "hoa": "groups chosen by the results of all pairs of tasks, each trained",
     "optimal": "every set of tasks trained, groups chosen on validation data",
     "oracle": "every set of tasks trained, groups chosen on test data: a bound, not a method",
-    "uw": "one network, losses weighted by learnt uncertainties",
+    "uw": "one network, losses weighted by learned uncertainties",
     "gradnorm": "one network, losses weighted so that gradients stay balanced",
     "pcgrad": "one network, conflicting gradients projected",
     "auto": "networks suggested by affinities and by the networks trained so far, and confirmed on validation data",
@@ -144,8 +144,8 @@ def total_cost(results: Results) -> str:
     known = results.settings.get("spent")
     total = Cost(**known) if known else _sum_over_methods(results)
     parts = [
-        f"{counted(total.networks, 'network')} trained" if total.networks else "",
-        counted(total.steps, "optimiser step") if total.steps else "",
+        f"{pluralize(total.networks, 'network')} trained" if total.networks else "",
+        pluralize(total.steps, "optimizer step") if total.steps else "",
         _duration(total.seconds),
     ]
     text = ", ".join(part for part in parts if part)

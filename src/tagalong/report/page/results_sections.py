@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tagalong.rendering import Html, tag
-from tagalong.study import Lesson, MethodSummary, Results, Run, SearchLog
+from tagalong.study import LoggedTraining, MethodSummary, Results, Run, SearchLog
 
 from ..result_figures import change_error, known_costs
 from ..style import signed
@@ -65,7 +65,7 @@ def methods_table(results: Results) -> Html:
     body = [_method_row(line, columns, (line.method, line.budget) == best) for line in lines]
     names = {name for name, _, _ in columns}
     costs = (
-        " Costs are optimiser steps, as a multiple of training one network for all tasks; the cost of deciding covers "
+        " Costs are optimizer steps, as a multiple of training one network for all tasks; the cost of deciding covers "
         "all budgets."
     )
     size = " Size is the number of parameters, as a multiple of that network's."
@@ -168,13 +168,13 @@ def _table(decision: Mapping[str, Any]) -> Html:
         "table",
         tag("caption", "Changes of the validation loss, averaged over the network's tasks", class_="quiet"),
         tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names))),
-        tag("tbody", *(_lesson_row(one, budgets) for one in SearchLog(decision).lessons)),
+        tag("tbody", *(_training_row(one, budgets) for one in SearchLog(decision).trainings)),
         id="lessons",
     )
     return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Table of all trainings")
 
 
-def _lesson_row(one: Lesson, budgets: list[int]) -> Html:
+def _training_row(one: LoggedTraining, budgets: list[int]) -> Html:
     part = "" if one.fraction == 1 else f" (the first {one.fraction:.3g} of a training)"
     change = "diverged" if one.diverged else "" if one.change is None else f"{signed(one.change)} %"
     best = [f"{signed(one.best[budget])} %" for budget in budgets]

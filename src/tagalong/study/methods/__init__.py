@@ -1,6 +1,6 @@
 """Ways of deciding which networks there should be."""
 
-from .auto import Auto as Auto
+from .auto import AutoMethod as AutoMethod
 from .auto import read_effort as read_effort
 from .hoa_optimal import Hoa as Hoa
 from .hoa_optimal import Optimal as Optimal
@@ -17,6 +17,6 @@ from .random_groups import Random as Random
 from .registry import make_method as make_method
 from .registry import method_names as method_names
 from .registry import register_method as register_method
+from .tag_cs import AffinityMethod as AffinityMethod
 from .tag_cs import Cs as Cs
-from .tag_cs import Measured as Measured
 from .tag_cs import Tag as Tag

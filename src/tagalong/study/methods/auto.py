@@ -15,7 +15,7 @@ from tagalong.group import Group
 from tagalong.learn import Diverged
 
 from ..records import Cost
-from ..search import Chosen, SearchResult, SearchSettings, Step, mean_half_loss, search
+from ..search import Recommendation, Round, SearchResult, SearchSettings, mean_half_loss, search
 from .method import Choice, Decision, Method, everything
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ MOST_OVERHEAD = 0.1  # of the first training, for measuring
 FRACTIONS = (0.125, 0.25, 0.5)
 
 
-class Auto(Method):
-    """Trains a few networks that affinities and what was learnt so far suggest, and recommends what is confirmed.
+class AutoMethod(Method):
+    """Trains a few networks that affinities and earlier results suggest, and recommends what validation confirms.
 
     Args:
-        effort: whole trainings that may be spent, the first ones of all tasks together among them; "quick" (20),
+        effort: the number of full trainings to spend, including the first ones of all tasks together; "quick" (20),
             "normal" (60), "thorough" (200), or a time such as "10min".
-        affinity: measure affinities in the first training and let them propose.
-        screen: end the worse half of the proposals after this part of a training; None: train all to the end.
+        affinity: whether to measure affinities in the first training and start from them.
+        screen: stop the worse half of the proposals after this fraction of a training; None trains all fully.
     """
 
     name = "auto"
@@ -58,7 +58,7 @@ class Auto(Method):
 
     def begin(self, backend: Backend, seeds: Sequence[int]) -> None:
         if self.affinity and len(backend.tasks) > 1:
-            with suppress(Diverged):  # the study goes on with seeds that do not, if there are any
+            with suppress(Diverged):  # the study continues with seeds that do not diverge, if there are any
                 self._affinity(backend, seeds[0])
 
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
@@ -66,7 +66,7 @@ class Auto(Method):
             return Decision.pooled({budget: Choice(everything(backend.tasks)) for budget in budgets}, seeds)
         self.begin(backend, seeds)
         together = backend.cost([backend.job(backend.tasks, seeds[0])])
-        affinity, extra = self._measured(backend, seeds[0], together)
+        affinity, extra = self._measure(backend, seeds[0], together)
         measuring = extra.steps / max(together.steps, 1)
         effort = read_effort(self.effort).in_trainings(together.seconds)
         hints, errors = (None, None) if affinity is None else (affinity.mean, affinity.stderr)
@@ -84,8 +84,8 @@ class Auto(Method):
         }
         return Decision.pooled(choices, seeds, dict.fromkeys(seeds, shared), affinity, about)
 
-    def _measured(self, backend: Backend, seed: int, together: Cost) -> tuple[Affinity | None, Cost]:
-        """Affinities of the first seed, and what measuring added to its training."""
+    def _measure(self, backend: Backend, seed: int, together: Cost) -> tuple[Affinity | None, Cost]:
+        """Returns the affinity of the first seed, and what measuring added to the cost of its training."""
         if not self.affinity:
             return None, Cost()
         affinity, cost = self._affinity(backend, seed)
@@ -93,23 +93,23 @@ class Auto(Method):
         return affinity.averaged("trimmed", 0.05) if len(affinity.steps) else affinity, extra
 
     def _affinity(self, backend: Backend, seed: int) -> tuple[Affinity, Cost]:
-        affinity, costs = backend.measure_affinity([seed], {**METER, "every": every(len(backend.tasks))})
+        affinity, costs = backend.measure_affinity([seed], {**METER, "every": measuring_interval(len(backend.tasks))})
         return affinity, costs[seed]
 
 
-def every(tasks: int) -> int:
-    """Steps between two measurements, so that measuring takes a tenth of the training.
+def measuring_interval(tasks: int) -> int:
+    """Returns the number of steps between two measurements, so that measuring takes a tenth of the training.
 
-    Counted, not timed: a plain step is three passes, a measurement of cosines n gradients of two.
+    Costs are counted, not timed: a plain step is three passes, a measurement of cosines n gradients of two.
 
     Example:
-        >>> every(9)
+        >>> measuring_interval(9)
         60
     """
     return math.ceil(2 * tasks / 3 / MOST_OVERHEAD)
 
 
-def _groups(chosen: Chosen) -> tuple[Group, ...]:
+def _groups(chosen: Recommendation) -> tuple[Group, ...]:
     return tuple(
         sorted(
             Group(network, [task for task, network_of in chosen.serves.items() if network_of == network])
@@ -119,7 +119,7 @@ def _groups(chosen: Chosen) -> tuple[Group, ...]:
 
 
 def _document(found: SearchResult, tasks: Sequence[str]) -> dict[str, Any]:
-    """What was tried, what it taught, and how the best expectation fell with the effort; as JSON can hold it."""
+    """Returns the trainings, their results, and the best expectation by effort, as a JSON document."""
     return {
         "spent": found.spent,
         "chosen": {
@@ -130,7 +130,7 @@ def _document(found: SearchResult, tasks: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _step(step: Step, tasks: Sequence[str]) -> dict[str, Any]:
+def _step(step: Round, tasks: Sequence[str]) -> dict[str, Any]:
     trained = [
         {
             "tasks": [task for task in tasks if task in trial.tasks],
@@ -146,18 +146,18 @@ def _step(step: Step, tasks: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Effort:
-    """What may be spent.
+    """The effort that a search may spend: a number of trainings, or a time.
 
     Attributes:
-        trainings: whole ones, or None.
-        seconds: of computing, or None; as many trainings as that is worth by what networks of all tasks took.
+        trainings: the number of full trainings, or None.
+        seconds: the time, or None; it is converted by the training time of the network for all tasks.
     """
 
     trainings: float | None = None
     seconds: float | None = None
 
     def in_trainings(self, seconds_each: float) -> float:
-        """How many trainings that is, if one takes so long."""
+        """Returns the effort in trainings, given the seconds of one."""
         if self.trainings is not None:
             return self.trainings
         assert self.seconds is not None
@@ -165,10 +165,10 @@ class Effort:
 
 
 def read_effort(effort: Any) -> Effort:
-    """What a user means by an effort.
+    """Parses an effort: a number, a word or a time.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not an effort.
 
     Example:
         >>> read_effort("quick").trainings, read_effort(35).trainings, read_effort("10min").seconds

@@ -20,10 +20,10 @@ MOST = 12  # tasks, for all subsets to be trained
 
 
 class Hoa(Method):
-    """Trains all pairs and singles; a task in a larger group is expected to do as the mean over its pairs there.
+    """Trains all pairs and single tasks; predicts the loss of a task in a larger group as the mean over its pairs.
 
-    Chosen on validation losses, each relative to the same task trained alone with the same seed and then averaged
-    over seeds: rescaling a target changes nothing.
+    Groups are chosen by validation losses, each relative to that of the task trained alone with the same seed and then
+    averaged over seeds, so that rescaling a target changes nothing.
     """
 
     name = "hoa"
@@ -42,12 +42,12 @@ class Hoa(Method):
 class Optimal(Method):
     """Trains every subset and chooses the groups with the lowest validation losses.
 
-    A task's loss counts relative to the network of all tasks with the same seed, averaged over seeds: exactly what
-    the verdict compares, so no grouping of these networks does better on validation.
+    Losses are relative to those of the network for all tasks with the same seed, averaged over seeds. This is exactly
+    what the verdict compares, so no grouping of these networks does better on validation.
 
     Args:
-        max_size: the largest subsets to train, in addition to the network of all tasks; all by default.
-        max_tasks: with more tasks than this the method refuses, since it trains 2^n − 1 networks per seed.
+        max_size: the size of the largest subsets to train, besides the network for all tasks; all by default.
+        max_tasks: the largest number of tasks that is accepted, since 2^n − 1 networks per seed are trained.
     """
 
     name = "optimal"
@@ -84,12 +84,12 @@ class Optimal(Method):
     def table(
         self, backend: Backend, subsets: Sequence[frozenset[str]], seeds: Sequence[int]
     ) -> dict[frozenset[str], dict[str, float]]:
-        """What each subset's network does for each of its tasks, lower is better."""
+        """Returns the relative loss of each task in the network of each subset; lower is better."""
         return relative_losses(backend, subsets, seeds, part=self.part, reference="together")
 
 
 class Oracle(Optimal):
-    """The same, chosen on test losses, much as the paper's "Optimal". Not honest; it shows what could be gained."""
+    """Like `Optimal`, but chosen by test losses, as the paper's "Optimal". Not honest; shows what could be gained."""
 
     name = "oracle"
     order = 41

@@ -1,4 +1,4 @@
-"""What a method is: it decides which networks there should be for each budget."""
+"""`Method`: the base class of methods, which decide on the networks for each budget."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Choice:
     """The networks that a method chose.
 
     Attributes:
-        groups: what each network trains and serves.
-        shares: for an expected value over many groupings, how likely each group is; None if the groups are meant.
-        grouping: the answer of `select_groups`, where there is one.
+        groups: the tasks that each network trains and serves.
+        shares: the probability of each group, for an expected value over many groupings; None if all groups are used.
+        grouping: the result of `select_groups`, if there is one.
     """
 
     groups: tuple[Group, ...]
@@ -36,19 +36,19 @@ class Choice:
 
     @staticmethod
     def of(grouping: Grouping) -> Choice:
-        """The groups of a grouping."""
+        """Returns the choice of the groups of a grouping."""
         return Choice(grouping.groups, grouping=grouping)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a method decided.
+    """The decision of a method.
 
     Attributes:
-        choices: by budget and seed; the budget is None for methods that have none.
-        deciding: what deciding took for all budgets together, by seed.
-        affinity: what the method measured, if it measured.
-        about: how it came to it, for reports; as JSON can hold it.
+        choices: the choice for each budget and seed; the budget is None for methods without one.
+        deciding: the cost of deciding for all budgets together, by seed.
+        affinity: the affinity that the method measured, if any.
+        about: how the method came to its decision, for reports; a JSON document.
     """
 
     choices: Mapping[tuple[Budget, int], Choice]
@@ -64,19 +64,19 @@ class Decision:
         affinity: Affinity | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> Decision:
-        """One choice per budget, made from all seeds together."""
+        """Returns a decision with one choice per budget, made from all seeds together."""
         each = {(budget, seed): choice for budget, choice in choices.items() for seed in seeds}
         return Decision(each, deciding or {}, affinity, about or {})
 
 
 class Method(ABC):
-    """A way of deciding which networks there should be.
+    """A way of deciding which networks to train.
 
     Attributes:
-        name: what it is called in tables.
-        order: decisions are made from low to high, so that results do not depend on the order of methods.
-        budgeted: whether it decides anew for every budget.
-        honest: False if it looks at test data.
+        name: the name in tables.
+        order: methods decide in ascending order, so that results do not depend on the order of methods in a request.
+        budgeted: whether it decides for every budget separately.
+        honest: False if it uses test data.
         rule: how the losses of its networks are combined.
     """
 
@@ -91,7 +91,7 @@ class Method(ABC):
 
         Args:
             tasks: names of all tasks.
-            problem: data and architecture; None where networks are not trained here.
+            problem: data and architecture; None if networks are not trained here.
         """
         return []
 
@@ -100,11 +100,11 @@ class Method(ABC):
         return 1.0
 
     def begin(self, backend: Backend, seeds: Sequence[int]) -> None:  # noqa: B027 - most methods need nothing
-        """Requests what trains all tasks together on the way, before they are trained for all methods."""
+        """Requests measurements that also train the network for all tasks, before that network is trained by itself."""
 
     @abstractmethod
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
-        """Chooses networks: for every budget, or for None if there is none. Never looks at test data if honest."""
+        """Chooses networks for every budget, or for None without budgets. An honest method never uses test data."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Mtl(Method):
-    """All tasks in one network: what every grouping is compared with."""
+    """Trains all tasks in one network: the baseline of every comparison."""
 
     name = "mtl"
     order = 0
@@ -27,10 +27,10 @@ class Mtl(Method):
 
 
 class Ruled(Mtl):
-    """All tasks in one network whose losses are combined by a rule, such as uncertainty weights.
+    """Trains all tasks in one network whose losses are combined by a rule, such as uncertainty weights.
 
     Args:
-        rule: its name, see `tagalong.learn.Job`.
+        rule: the name of the rule, see `tagalong.learn.Job`.
     """
 
     order = 10
@@ -40,11 +40,11 @@ class Ruled(Mtl):
 
 
 class Wide(Mtl):
-    """All tasks in one larger network, as the paper's comparison without a limit on latency.
+    """Trains all tasks in one larger network, as in the paper's comparison without a limit on latency.
 
     Args:
-        times: how many times as large.
-        of: what is multiplied: "wide" the channels, "big" the parameters.
+        times: the factor.
+        of: what is multiplied: the channels ("wide") or the parameters ("big").
     """
 
     order = 10
@@ -76,7 +76,7 @@ class Wide(Mtl):
 
 
 class Stl(Method):
-    """Every task alone. Nothing is decided; training takes all n runs, which is what the paper reports as its cost."""
+    """Trains every task alone. There is nothing to decide; the paper reports the n trainings as the cost."""
 
     name = "stl"
     order = 10
@@ -90,7 +90,7 @@ class Combined(Method):
     """The groups of a method, each network trained by a rule that balances its tasks.
 
     Args:
-        groups: the method that decides; it decides as it does alone.
+        groups: the method that decides, in the same way as without the rule.
         rule: how the losses of each network are combined.
     """
 

@@ -1,4 +1,4 @@
-"""What groups drawn at random bring on average: `random`."""
+"""The method `random`: the expected result of groups drawn at random."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Random(Method):
     """The expected result of groups drawn at random.
 
     The paper reports an "expected value from randomly selecting task groupings" and does not define it. Here every
-    partition into exactly k groups is equally likely. The expectation is exact where other methods of the same run
-    request the networks of all possible groups (`optimal` does), else the mean over drawn partitions.
+    partition into exactly k groups is equally likely. The expectation is exact if other methods of the same run request
+    the networks of all possible groups (as `optimal` does), else it is the mean over drawn partitions.
 
     Args:
-        samples: partitions to draw for each seed and budget.
-        exact: True trains what is missing for the exact expectation, False always draws; None: exact if nothing
-            needs to be trained for it. What earlier runs left does not count, so that a run repeated is the same.
+        samples: number of partitions to draw for each seed and budget.
+        exact: True trains missing networks for the exact expectation, False always draws; None is exact if no network
+            has to be trained for it. Networks of earlier runs do not count, so that a repeated run is the same.
         overlap: True draws covers that may overlap instead: k different groups, each task in any number of them,
             all such covers equally likely, and each task served by any group that trains it.
     """
@@ -70,7 +70,7 @@ class Random(Method):
         if exact:
             shares = {Group(block, block): block_share(len(block), len(names), budget) for block in possible}
         else:
-            # A stream for each seed and budget, so that asking for another budget changes nothing.
+            # A random stream for each seed and budget, so that another budget changes nothing.
             draw = np.random.default_rng([seed % 2**32, budget, len(names), self.overlap])
             drawn = [self._draw(names, budget, draw) for _ in range(self.samples)]
             counts = Counter(group for groups in drawn for group in groups)
@@ -86,7 +86,7 @@ class Random(Method):
 
 @cache
 def partitions(n: int, k: int) -> int:
-    """How many partitions of n tasks into exactly k groups there are (Stirling numbers of the second kind).
+    """Returns the number of partitions of n tasks into exactly k groups (Stirling numbers of the second kind).
 
     Example:
         >>> [partitions(4, k) for k in range(6)]
@@ -98,7 +98,7 @@ def partitions(n: int, k: int) -> int:
 
 
 def block_share(size: int, n: int, k: int) -> float:
-    """Returns how likely a certain set of this size is a group of a random partition of n tasks into k groups.
+    """Returns the probability that a given set of this size is a group of a random partition of n tasks into k groups.
 
     Example:
         >>> block_share(1, 3, 2)  # of {a}{bc}, {b}{ac}, {c}{ab} one has {a}
@@ -108,11 +108,11 @@ def block_share(size: int, n: int, k: int) -> float:
 
 
 def random_partition(names: Names, k: int, draw: np.random.Generator) -> list[frozenset[str]]:
-    """A partition into exactly k groups, all equally likely."""
+    """Draws a partition into exactly k groups; all partitions are equally likely."""
     blocks: list[set[str]] = []
     left = k
     ahead = []
-    for n in range(len(names), 0, -1):  # the last name is alone in a new group, or joins one of k that are there
+    for n in range(len(names), 0, -1):  # the last name starts a new group, or joins one of k existing ones
         alone = draw.random() < partitions(n - 1, left - 1) / partitions(n, left)
         ahead.append((names[n - 1], alone))
         left -= alone
@@ -125,7 +125,7 @@ def random_partition(names: Names, k: int, draw: np.random.Generator) -> list[fr
 
 
 def random_cover(names: Names, k: int, draw: np.random.Generator) -> list[Group]:
-    """k different groups that cover all tasks, all equally likely; each task is served by one of those with it."""
+    """Draws k different groups that cover all tasks, all covers equally likely; one of its groups serves each task."""
     while True:
         members = draw.integers(1, 2**k, size=len(names))  # for each task, the bits of its groups
         trains = [frozenset(name for name, bits in zip(names, members, strict=True) if bits >> i & 1) for i in range(k)]

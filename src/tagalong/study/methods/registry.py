@@ -1,4 +1,4 @@
-"""Methods by name: ours, those of users, and those of other packages."""
+"""Methods by name: built-in ones, those that users register, and those of other packages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from tagalong.errors import InvalidInput
 from tagalong.plugins import Registry, unknown_name
 
-from .auto import Auto
+from .auto import AutoMethod
 from .hoa_optimal import Hoa, Optimal, Oracle
 from .method import RULES, Method, rule_problem
 from .mtl_stl import Combined, Mtl, Ruled, Stl, Wide
@@ -28,19 +28,19 @@ SHIPPED: dict[str, Factory] = {
     "hoa": Hoa,
     "optimal": Optimal,
     "oracle": Oracle,
-    "auto": Auto,
+    "auto": AutoMethod,
     **{rule: partial(Ruled, rule) for rule in RULES},
 }
 LARGER = re.compile(r"mtl-(wide|big)(\d+(?:\.\d+)?)")
 
 
 def register_method(name: str, method: Factory) -> None:
-    """Makes a method known by its name.
+    """Registers a method under a name.
 
     Args:
-        name: what users write; without "+".
-        method: makes the method from the keyword options that users may give, usually the class itself. Other
-            packages can declare one in the entry point group "tagalong.methods" instead.
+        name: the name that users write; without "+".
+        method: makes the method from keyword options, usually the class itself. Other packages can declare one in the
+            entry point group "tagalong.methods" instead.
 
     Raises:
         InvalidInput: the name or the method cannot be used.
@@ -63,7 +63,7 @@ def register_method(name: str, method: Factory) -> None:
 
 
 def method_names() -> list[str]:
-    """The names of all methods, those of other packages included; combinations such as "tag+pcgrad" come on top."""
+    """Returns the names of all methods, including those of other packages, but not combinations like "tag+pcgrad"."""
     return _methods.names()
 
 
@@ -73,11 +73,11 @@ def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = Non
     Args:
         name: one of `method_names()`, a rule of `tagalong.learn`, a combination "method+rule", "mtl-wide2" (twice the
             channels) or "mtl-big2" (about twice the parameters).
-        options: by method name, what its factory takes.
+        options: the keyword options of each method, by its name.
 
     Raises:
         InvalidInput: no method has this name, or it does not take an option.
-        PluginError: the package that brings it is broken.
+        PluginError: the package that provides it is broken.
 
     Example:
         >>> make_method("tag", {"tag": {"every": 5}}).meter["every"], make_method("hoa+uw").rule
@@ -85,18 +85,18 @@ def make_method(name: str, options: Mapping[str, Mapping[str, Any]] | None = Non
     """
     given = {} if options is None else options
     if factory := _methods.get(name):
-        return _made(name, factory, given.get(name, {}))
+        return _make(name, factory, given.get(name, {}))
     if larger := LARGER.fullmatch(name):
-        return _made(name, partial(Wide, float(larger[2]), larger[1]), given.get(name, {}))
+        return _make(name, partial(Wide, float(larger[2]), larger[1]), given.get(name, {}))
     groups, plus, rule = name.rpartition("+")
     if plus and (factory := _methods.get(groups)):
-        return Combined(_made(groups, factory, {**given.get(groups, {}), **given.get(name, {})}), rule)
+        return Combined(_make(groups, factory, {**given.get(groups, {}), **given.get(name, {})}), rule)
     if not plus and rule_problem(name) is None:
-        return _made(name, partial(Ruled, name), given.get(name, {}))
+        return _make(name, partial(Ruled, name), given.get(name, {}))
     raise unknown_name("methods", "method", name, _known_names())
 
 
-def _made(name: str, factory: Factory, options: Mapping[str, Any]) -> Method:
+def _make(name: str, factory: Factory, options: Mapping[str, Any]) -> Method:
     parameters = inspect.signature(factory).parameters
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         unknown = [option for option in options if option not in parameters]
@@ -107,7 +107,7 @@ def _made(name: str, factory: Factory, options: Mapping[str, Any]) -> Method:
 
 
 def _known_names() -> list[str]:
-    """Names of methods, then examples of what else may be written, then combinations."""
+    """Returns the names of methods, then examples of other names, then combinations."""
     names = method_names()
     examples = ["tag+pcgrad", "mtl-wide2", "mtl-big2", "mgda"]
     return list(dict.fromkeys([*names, *examples, *(f"{name}+{rule}" for name in names for rule in RULES)]))

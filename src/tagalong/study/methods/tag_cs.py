@@ -1,4 +1,4 @@
-"""Groups by what a meter measures in one training of all tasks: `tag` (the paper's) and `cs` (cosines of gradients)."""
+"""Groups by affinities measured in one training of all tasks: `tag` (the paper's) and `cs` (cosines of gradients)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ METER = {name for name in inspect.signature(AffinityMeter.__init__).parameters i
 SELECT = ("allow_single", "max_size", "must_link", "cannot_link", "solver", "time_limit")
 
 
-class Measured(Method):
+class AffinityMethod(Method):
     """Measures affinities while all tasks train in one network, averages the seeds, and selects groups.
 
     Args:
-        average: of the measured steps, see `Affinity.averaged`.
-        trim: the share that "trimmed" cuts at either end.
-        **options: of the `AffinityMeter` (`every`, `estimator`, `update`, `lr`, `per_lr`, …), `held_out=True` to
-            read affinities on validation batches, and of `select_groups` (`allow_single`, `max_size`, …).
+        average: how to average the measured steps, see `Affinity.averaged`.
+        trim: the share that "trimmed" cuts at each end.
+        **options: options of the `AffinityMeter` (`every`, `estimator`, `update`, `lr`, `per_lr`, …), `held_out=True`
+            to measure affinities on validation batches, and options of `select_groups` (`allow_single`, `max_size`, …).
     """
 
     order = 20
@@ -57,8 +57,8 @@ class Measured(Method):
             return [InvalidInput("`options`: `update`", "must be 'sgd', 'optimizer' or None", repr(update))]
         settings = {name: value for name, value in self.meter.items() if name != "held_out"}
         try:
-            # Without an optimiser, which takes seconds to import and is made by the trainer.
-            shared = [torch.nn.Parameter(torch.zeros(1))]  # a layer would draw from the user's random numbers
+            # Without an optimizer, which takes seconds to import; the trainer makes it later.
+            shared = [torch.nn.Parameter(torch.zeros(1))]  # a layer would use the user's random number generator
             AffinityMeter(shared, **{**settings, "update": "sgd", "lr": settings.get("lr") or 0.1})
             select_groups([[0.0] * len(tasks) for _ in tasks], len(tasks), **self.select | _links(self.select, tasks))
         except (TypeError, ValueError) as error:
@@ -77,7 +77,7 @@ class Measured(Method):
 
 
 def _links(select: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Links with numbers for names, as a bare matrix has them."""
+    """Replaces task names in links by numbers, the names of tasks in a bare matrix."""
     return {
         option: [[str(names.index(name)) if name in names else name for name in link] for link in select[option]]
         for option in ("must_link", "cannot_link")
@@ -85,17 +85,17 @@ def _links(select: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-class Tag(Measured):
+class Tag(AffinityMethod):
     """Task affinity groupings (Fifty et al., NeurIPS 2021): equation 1 with the paper's plain gradient step.
 
-    Measured at every tenth step, as the paper does on Taskonomy and recommends.
+    Affinities are measured at every tenth step, as the paper recommends and does on Taskonomy.
     """
 
     name = "tag"
     defaults: ClassVar[dict[str, Any]] = {"estimator": "lookahead", "update": "sgd", "every": 10}
 
 
-class Cs(Measured):
+class Cs(AffinityMethod):
     """Groups by the cosine between task gradients, measured at every step as in the paper."""
 
     name = "cs"

@@ -1,9 +1,9 @@
-"""Which networks to train next, and which to recommend: the search behind `auto`, on any backend."""
+"""The search behind `auto`: which networks to train next, and which to recommend, on any backend."""
 
-from .recommendation import Chosen as Chosen
+from .recommendation import Recommendation as Recommendation
 from .recommendation import SearchSettings as SearchSettings
+from .search import Round as Round
 from .search import SearchResult as SearchResult
-from .search import Step as Step
 from .search import search as search
 from .trial import Trial as Trial
 from .trial import mean_half_loss as mean_half_loss

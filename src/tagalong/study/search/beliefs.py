@@ -1,14 +1,15 @@
-"""Predicts networks that were not trained, with a Gaussian process for each task.
+"""Predicts the losses of networks that were not trained, with a Gaussian process for each task.
 
 The logarithm of a task's validation loss in a network is
 
-    level + shared trends + own effect of the set of tasks + luck of the seed + luck of the network.
+    level + shared trends + effect of the set of tasks + noise of the seed + noise of the network.
 
-Own effects are alike for sets that differ in few tasks: the covariance falls by a factor with each task in which two
-sets differ (a product kernel on the bits, so that main effects, pairs and higher orders are all there, in falling
-weight). Trends are shared by all tasks: how affinity, the number of tasks left out, and each single one left out
-matter. The luck of a seed hits all its networks alike (they share first weights and the order of rows), so that
-networks of one seed are compared in pairs, and the luck of the network of all tasks is not taken for a gain of others.
+Effects of sets that differ in few tasks are similar: the covariance falls by a factor with each task in which two sets
+differ. This is a product kernel on the bits, so it includes main effects, pairs and higher orders with decreasing
+weight. Trends are shared by all tasks: the effects of affinity, of the number of tasks left out, and of leaving out
+each single task. The noise of a seed is common to all its networks, which share initial weights and the order of rows.
+So networks of one seed are compared in pairs, and a chance result of the network for all tasks is not mistaken for a
+gain of others.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Counts = NDArray[np.intp]
 
-LEVEL = 100.0  # variance of the level: nothing is known of it
-USUAL_SCALE = 0.03  # of effects on a logarithm of a loss, before anything was seen
-SCALE_WEIGHT = 4.0  # observations that the scale of the other tasks is worth
-EARLY = 1.5  # variance that an early look adds, in units of all others
+LEVEL = 100.0  # prior variance of the level, which is unknown
+USUAL_SCALE = 0.03  # prior scale of effects on the logarithm of a loss
+SCALE_WEIGHT = 4.0  # number of observations that the pooled scale of the other tasks counts for
+EARLY = 1.5  # variance that is added for partial trainings, in units of the total of the other variances
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Shares of the variance, which sum to 1, and how alike neighbours are.
+    """Hyperparameters of the covariance: shares of the variance, which sum to 1, and the correlation of neighbors.
 
     Attributes:
-        smooth: of effects that similar sets share.
-        own: of effects of one set alone.
-        seed: of the luck of a seed.
-        luck: of the luck of a network.
+        smooth: share of effects that similar sets have in common.
+        own: share of effects of a single set.
+        seed: share of the noise of a seed.
+        luck: share of the noise of a network.
         alike: the correlation of sets that differ in one task.
     """
 
@@ -50,14 +51,14 @@ class Shape:
 
 
 SHAPES = (
-    Shape(0.01, 0.01, 0.48, 0.5, 0.9),  # nothing but luck
+    Shape(0.01, 0.01, 0.48, 0.5, 0.9),  # almost only noise
     *(
         Shape((1 - noise) * 0.85, (1 - noise) * 0.15, noise * 0.5, noise * 0.5, alike)
         for noise in (0.15, 0.4, 0.8)
         for alike in (0.7, 0.9)
     ),
 )
-UNLIKELY = 1e-3  # shapes with less weight than this, relative to the best, are left out
+UNLIKELY = 1e-3  # shapes with a lower weight relative to the best one are ignored
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +67,8 @@ class TrialArrays:
 
     Attributes:
         inside: [trials, tasks], which tasks were trained.
-        seeds: [trials].
-        early: [trials], whether it was an early look.
+        seeds: [trials], the seed.
+        early: [trials], whether the training was a partial one.
         logs: [trials, tasks], logarithms of validation losses.
     """
 
@@ -78,13 +79,14 @@ class TrialArrays:
 
 
 class Beliefs:
-    """Expectations from what was seen, averaged over shapes by how well these fit.
+    """Predictions from the trials so far, averaged over shapes by how well these fit.
 
     Args:
-        seen: all trials, that of all tasks among them.
-        hints: [source, target], how helpful a task is for another before anything was trained; None: no idea.
-        errors: standard errors of hints; None: they are exact.
-        shapes: to average over.
+        seen: all trials, including those of all tasks together.
+        hints: [source, target], a prior estimate of how much a task helps another, such as affinities; None if there
+            is none.
+        errors: standard errors of hints; None if they are exact.
+        shapes: the hyperparameters to average over.
     """
 
     def __init__(
@@ -113,9 +115,10 @@ class Beliefs:
         self.shapes = [(fit, weight) for fit, weight in zip(fits, weights, strict=True) if weight > UNLIKELY]
 
     def expect(self, pool: Bools) -> tuple[Array, Array]:
-        """Means and standard deviations of log losses against all tasks together, [networks, tasks].
+        """Predicts log losses relative to one network for all tasks.
 
-        NaN where a network lacks a task.
+        Returns:
+            Means and standard deviations, [networks, tasks]; NaN if a network does not train a task.
         """
         means, deviations = np.full(pool.shape, np.nan), np.full(pool.shape, np.nan)
         for j in range(pool.shape[1]):
@@ -136,7 +139,7 @@ class Beliefs:
         return means, np.sqrt(variances + between)
 
     def _trends(self, j: int, sets: Bools) -> Array:
-        """What may matter for task j in each set: how many are left out, who, and hints."""
+        """Returns the regressors of task j for each set: the number of tasks left out, which ones, and hints."""
         out = (~sets).astype(np.float64)
         columns = [out.sum(1) / max(1, sets.shape[1] - 1), *out.T]
         if self._helps is not None:
@@ -160,7 +163,7 @@ class _TaskData:
 
 
 class _Fit:
-    """The posterior under one shape; scales of tasks and shared trends are their most likely values."""
+    """The posterior given one shape; scales of tasks and shared trends are at their most likely values."""
 
     def __init__(self, shape: Shape, data: Sequence[_TaskData], hinted: bool) -> None:
         self.shape = shape
@@ -171,7 +174,7 @@ class _Fit:
         ]
         squares = [
             np.column_stack([one.logs, one.design]).T @ some for one, some in zip(data, solved, strict=True)
-        ]  # of logs and trends with each other, weighed by the inverse covariance
+        ]  # inner products of logs and trends, weighted by the inverse covariance
         self.whitening = [
             solve_triangular(np.tril(factor), np.eye(len(factor)), lower=True, check_finite=False).T
             for factor, _ in self.factors
@@ -189,7 +192,7 @@ class _Fit:
         self.evidence = float(-0.5 * misfit - logs - counts @ np.log(self.scales))
 
     def contrast(self, j: int, apart: Counts, from_all: Counts, away: Counts, trends: Array) -> tuple[Array, Array]:
-        """Mean and variance of the log loss of task j in some sets, less that in the set of all."""
+        """Returns mean and variance of the log loss of task j in some sets minus that in the set of all tasks."""
         shape, scale = self.shape, self.scales[j]
         contrast = _alike(apart, shape) - _alike(from_all, shape)
         mean = trends @ self.trends + contrast @ self.weights[j]
@@ -199,7 +202,7 @@ class _Fit:
 
 
 def distances(some: Bools, others: Bools) -> Counts:
-    """How many tasks two sets differ in."""
+    """Returns the number of tasks in which each two sets differ."""
     left, right = some.astype(np.float64), others.astype(np.float64)
     return np.asarray(left.sum(1)[:, None] + right.sum(1) - 2 * left @ right.T, dtype=np.intp)
 
@@ -211,7 +214,7 @@ def _alike(apart: Counts, shape: Shape) -> Array:
 
 
 def _standard(hints: Array, errors: Array | None) -> Array:
-    """Hints onto each target around zero, of one size, less where they are mostly noise; none of a task for itself."""
+    """Standardizes the hints onto each target, shrinks those that are mostly noise, and sets the diagonal to zero."""
     n, own = len(hints), np.eye(len(hints), dtype=bool)
     helps = np.where(own, 0.0, np.nan_to_num(hints - np.where(own, 0.0, hints).sum(0) / max(1, n - 1)))
     size = np.sqrt((helps**2).sum(0) / max(1, n - 1))
@@ -221,12 +224,12 @@ def _standard(hints: Array, errors: Array | None) -> Array:
 
 
 def _misfit(squares: Array, trends: Array, scale: float) -> float:
-    """The squared distance of scaled logs from the trends."""
+    """Returns the squared distance of scaled logs from the trends."""
     return float(squares[0, 0] / scale**2 - 2 * squares[0, 1:] @ trends / scale + trends @ squares[1:, 1:] @ trends)
 
 
 def _scales(squares: Sequence[Array], counts: NDArray[np.int64], trends: Array, scales: Array) -> Array:
-    """How large effects are on each task; where little was seen, as large as on others."""
+    """Estimates the size of effects on each task, shrunk towards that on the other tasks."""
     sums = scales**2 * [_misfit(some, trends, scale) for some, scale in zip(squares, scales, strict=True)]
     free = np.maximum(counts - 1, 1)
     pooled = (2 * USUAL_SCALE**2 + len(sums) * np.exp(np.mean(np.log(sums / free + 1e-12)))) / (2 + len(sums))
@@ -234,7 +237,7 @@ def _scales(squares: Sequence[Array], counts: NDArray[np.int64], trends: Array, 
 
 
 def _shared_trends(squares: Sequence[Array], scales: Array, hinted: bool) -> Array:
-    """Trends that all tasks share, shrunk towards none, and hints towards a little help."""
+    """Estimates the trends that all tasks share, shrunk towards zero; that of hints towards a small positive value."""
     width = len(squares[0]) - 1
     precision, expected = np.full(width, 1 / 0.15**2), np.zeros(width)
     precision[0] = 1.0

@@ -1,4 +1,4 @@
-"""What a search recommends: networks that validation confirms, or one for all tasks."""
+"""What a search recommends: networks that validation confirms, or one network for all tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..store import NetworkResult
 from .beliefs import Array, Beliefs
 from .trial import Trials, half_losses
 
-HALF_AGREED = 20.0  # weight of the prior that halves agree by half, in differences
+HALF_AGREED = 20.0  # weight of the prior that the halves correlate by 0.5, in number of differences
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class SearchSettings:
     """How the search proposes and decides.
 
     Attributes:
-        optimism: standard deviations by which doubt counts in favour of a proposal.
-        rounds: in which the effort is spent, about; trainings of a round can run together.
+        optimism: number of standard deviations that a proposal is credited with.
+        rounds: approximate number of rounds; the trainings of a round can run in parallel.
         together: the share of the effort for networks of all tasks, which everything is compared with.
-        reserved: the share of the effort for further seeds of the best networks, at the end, while these are in doubt.
-        clear: standard deviations that the expected gain must exceed to be in no doubt.
-        caution: standard deviations by which doubt counts against moving a task, in the final choice.
-        sure: standard deviations that the expected gain must exceed to be recommended.
-        screen: train proposals to this fraction first, and end the worse half there; None: train all to the end.
+        reserved: the share of the effort for further seeds of the best networks at the end, while they are in doubt.
+        clear: number of standard deviations that the expected gain must exceed to be beyond doubt.
+        caution: number of standard deviations that are counted against moving a task, in the final choice.
+        sure: number of standard deviations that the expected gain must exceed to be recommended.
+        screen: train proposals for this fraction first, and only the better half to the end; None trains all fully.
     """
 
     optimism: float = 1.0
@@ -42,15 +42,17 @@ class SearchSettings:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """What is recommended for a budget.
+class Recommendation:
+    """The recommended networks for a budget.
 
     Attributes:
-        serves: for each task the tasks of the network that serves it.
-        expected: the expected change of the losses against all together, a mean over tasks; 0 for all together.
+        serves: for each task, the tasks of the network that serves it.
+        expected: the expected relative change of the losses against one network for all tasks, a mean over tasks; 0 if
+            that network is recommended.
         doubt: its standard deviation.
-        tried: number of sets of tasks trained, without all together.
-        agreement: how much of the differences on one half of the validation rows the other half shows.
+        tried: number of sets of tasks that were trained, besides the set of all.
+        agreement: the share of the differences on all validation rows that is not noise of these rows; see
+            `halves_of`.
     """
 
     serves: dict[str, Subset]
@@ -73,16 +75,16 @@ def choose(
     settings: SearchSettings,
     *,
     cautious: bool = True,
-) -> Chosen:
-    """The best networks among those that were trained to the end.
+) -> Recommendation:
+    """Chooses the best networks among those that were trained fully.
 
     Args:
-        beliefs: what is expected of them.
+        beliefs: predictions of their losses.
         seen: all trials, with their results.
-        tasks: names.
-        budget: how many networks there may be.
-        settings: how sure to be.
-        cautious: recommend all together unless the gain stands out.
+        tasks: names of all tasks.
+        budget: the largest number of networks.
+        settings: how certain a gain must be.
+        cautious: whether to recommend one network for all tasks unless the gain is certain.
     """
     everything = frozenset(tasks)
     whole = dict.fromkeys(trial.tasks for trial in seen if trial.fraction == 1)
@@ -93,7 +95,7 @@ def choose(
     means = agreement * means
     deviations = np.sqrt((agreement * deviations) ** 2 + row_noise**2)
     deviations[0] = 0.0
-    together = Chosen(dict.fromkeys(tasks, everything), 0.0, 0.0, len(sets) - 1, agreement)
+    together = Recommendation(dict.fromkeys(tasks, everything), 0.0, 0.0, len(sets) - 1, agreement)
     values = np.where(pool, means + (settings.caution if cautious else 0.0) * deviations, np.inf)
     values[0] = 0.0
     rows = served_by(values, cover(values, budget))
@@ -104,17 +106,18 @@ def choose(
         return together
     serves = {task: sets[row] for task, row in zip(tasks, rows, strict=True)}
     ratio = float(np.exp(expected))
-    return Chosen(serves, ratio - 1, ratio * doubt, len(sets) - 1, agreement)
+    return Recommendation(serves, ratio - 1, ratio * doubt, len(sets) - 1, agreement)
 
 
 def halves_of(seen: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
-    """What two halves of the validation rows say of the luck of these rows.
+    """Estimates the noise of the validation rows from its two halves.
 
-    Differences against all together with the same seed are taken on either half.
+    On each half, networks are compared with that for all tasks with the same seed.
 
     Returns:
-        How much of the differences on all rows is not the luck of these rows, from 0 to 1: the reliability that follows
-        from the correlation of halves (Spearman and Brown). And for each task the standard deviation of that luck.
+        The share, from 0 to 1, of the differences on all rows that is not noise of these rows: the reliability that
+        follows from the correlation of the halves (Spearman and Brown). And for each task the standard deviation of
+        that noise.
     """
     everything = frozenset(tasks)
     whole = {trial: result for trial, result in seen.items() if trial.fraction == 1}
@@ -133,7 +136,7 @@ def halves_of(seen: Trials, tasks: Sequence[str]) -> tuple[float, Array]:
 
 
 def _agreement(found: Array) -> float:
-    first, second = found[~np.isnan(found).any(-1)].T  # where one half has no labels, nothing can agree
+    first, second = found[~np.isnan(found).any(-1)].T  # a half may have no labels
     size = (np.sum(first**2) + np.sum(second**2)) / 2
     if not size > 0:
         return 0.0
@@ -143,7 +146,7 @@ def _agreement(found: Array) -> float:
 
 
 def _row_noise(found: Array) -> Array:
-    """Of all rows: half of what the halves differ by; tasks with few differences take after the others."""
+    """Estimates the noise of all rows as half the difference of the halves, shrunk towards that of the other tasks."""
     squares = (found[..., 0] - found[..., 1]) ** 2 / 4
     counts = np.sum(~np.isnan(squares), axis=0)
     sums = np.nansum(squares, axis=0)
@@ -152,38 +155,38 @@ def _row_noise(found: Array) -> Array:
 
 
 def cover(values: Array, budget: int) -> tuple[int, ...]:
-    """Which rows (networks) to take, so that the sum over columns (tasks) of the lowest value is low.
+    """Selects rows (networks) such that the sum over columns (tasks) of the lowest value is low.
 
-    Greedy from the first row and from every good start, then one network at a time is replaced by a better one until
-    none is. Exact answers are for the final choice; this runs thousands of times.
+    Rows are added greedily, from the first row and from every promising one, and then replaced one at a time while that
+    lowers the sum. This heuristic is fast, since the search calls it thousands of times.
 
     Args:
-        values: [networks, tasks], infinite where a network lacks a task; the first row must have all.
-        budget: how many networks there may be.
+        values: [networks, tasks], infinite if a network does not train a task; the first row must be finite.
+        budget: the largest number of networks.
 
     Returns:
-        The rows, without those that serve nothing better.
+        The rows, without redundant ones.
 
     Example:
         >>> inf = np.inf
         >>> cover(np.array([[0.0, 0.0, 0.0], [-1.0, inf, inf], [inf, -1.0, 1.0], [inf, -2.0, inf]]), 2)
         (0, 3)
     """
-    starts = [(0,), *((row,) for row in _promising(values))]
+    starts = [(0,), *((row,) for row in _promising_rows(values))]
     there = np.isfinite(values)
-    values = np.where(there, values, 1000 * (np.abs(values[there]).max() + 1))  # uncovered is worse than any
-    found = [_improved(values, _grown(values, start, budget)) for start in starts]
+    values = np.where(there, values, 1000 * (np.abs(values[there]).max() + 1))  # worse than any finite value
+    found = [_improve(values, _extend(values, start, budget)) for start in starts]
     best = min(found, key=lambda rows: (round(_total(values, rows), 12), len(rows)))
-    return _needed(values, best)
+    return _drop_redundant(values, best)
 
 
 def served_by(values: Array, rows: tuple[int, ...]) -> NDArray[np.intp]:
-    """For each task the row that serves it; the first of equals."""
+    """Returns for each task the row that serves it; the first of equal ones."""
     best: NDArray[np.intp] = np.asarray(rows, dtype=np.intp)[np.argmin(values[list(rows)], axis=0)]
     return best
 
 
-def _promising(values: Array, count: int = 3) -> NDArray[np.intp]:
+def _promising_rows(values: Array, count: int = 3) -> NDArray[np.intp]:
     gains = np.minimum(values - values[0], 0).sum(1)
     return np.argsort(gains, kind="stable")[:count]
 
@@ -192,19 +195,19 @@ def _total(values: Array, rows: tuple[int, ...]) -> float:
     return float(values[list(rows)].min(0).sum())
 
 
-def _grown(values: Array, rows: tuple[int, ...], budget: int) -> tuple[int, ...]:
+def _extend(values: Array, rows: tuple[int, ...], budget: int) -> tuple[int, ...]:
     while len(rows) < budget:
         rows = (*rows, _addition(values, rows))
     return rows
 
 
 def _addition(values: Array, rows: tuple[int, ...]) -> int:
-    """Returns the row that lowers the sum most when it joins the others."""
+    """Returns the row that lowers the sum most when it is added."""
     held = values[list(rows)].min(0) if rows else np.full(values.shape[1], np.inf)
     return int(np.argmin(np.minimum(values, held).sum(1)))
 
 
-def _improved(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:
+def _improve(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:
     total = _total(values, rows)
     while True:
         for place in range(len(rows)):
@@ -217,8 +220,8 @@ def _improved(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:
             return rows
 
 
-def _needed(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:
-    """Without rows that others serve as well as."""
+def _drop_redundant(values: Array, rows: tuple[int, ...]) -> tuple[int, ...]:
+    """Drops rows whose tasks the other rows serve as well."""
     kept = tuple(dict.fromkeys(sorted(rows)))
     for row in kept[::-1]:
         rest = tuple(other for other in kept if other != row)

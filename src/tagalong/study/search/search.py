@@ -13,22 +13,22 @@ from ..backend import Backend
 from ..relative_losses import Subset
 from ..store import NetworkResult
 from .beliefs import Array, Beliefs, Bools, TrialArrays, distances
-from .recommendation import Chosen, SearchSettings, choose, cover
+from .recommendation import Recommendation, SearchSettings, choose, cover
 from .trial import Trial, Trials, mean_half_loss
 
 Mask = tuple[bool, ...]
-MOST = 4096  # sets to think about at once
+MOST = 4096  # sets of tasks to consider at once
 
 
 @dataclass(frozen=True)
-class Step:
-    """What one round did.
+class Round:
+    """One round of the search.
 
     Attributes:
-        results: of the networks trained.
-        efforts: what each of them took, in whole trainings.
-        spent: effort until here.
-        best: the expected change against all together of the best networks, by budget.
+        results: the results of the networks that were trained.
+        efforts: the effort of each of them, in full trainings.
+        spent: the effort spent up to the end of this round.
+        best: the expected change of the best networks against one for all tasks, by budget.
     """
 
     results: Trials
@@ -39,16 +39,16 @@ class Step:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What the search found.
+    """The result of a search.
 
     Attributes:
-        chosen: by budget.
-        steps: in order.
-        spent: the effort that it took.
+        chosen: the recommendation for each budget.
+        steps: the rounds, in order.
+        spent: the effort spent.
     """
 
-    chosen: dict[int, Chosen]
-    steps: tuple[Step, ...]
+    chosen: dict[int, Recommendation]
+    steps: tuple[Round, ...]
     spent: float
 
 
@@ -63,17 +63,18 @@ def search(
     spent: float = 0.0,
     settings: SearchSettings | None = None,
 ) -> SearchResult:
-    """Looks for the best networks of every budget.
+    """Searches for the best networks for every budget.
 
     Args:
-        backend: has the networks, or trains them.
-        budgets: how many networks there may be.
-        effort: whole trainings that may be spent, the first ones of all tasks together among them.
-        seeds: of networks; each set of tasks is trained with one, then with more where it matters. With each of them a
-            network of all tasks must not diverge.
-        hints: [source, target], such as affinities; None: no idea.
-        errors: standard errors of hints; the larger, the less hints count.
-        spent: what measuring hints took.
+        backend: trains the networks, or looks them up.
+        budgets: numbers of networks.
+        effort: the number of full trainings to spend, including the first ones of all tasks together.
+        seeds: seeds of networks; each set of tasks is trained with one seed, and with more if that matters. The network
+            for all tasks must not diverge with any of them.
+        hints: [source, target], a prior estimate of how much tasks help each other, such as affinities; None if there
+            is none.
+        errors: standard errors of hints; the larger they are, the less hints count.
+        spent: the effort of measuring the hints.
         settings: how to propose and to decide.
     """
     return _Search(
@@ -91,8 +92,8 @@ class _Search:
     errors: Array | None
     spent: float
     settings: SearchSettings
-    steps: list[Step] = field(default_factory=list)
-    seen: dict[Trial, NetworkResult] = field(default_factory=dict)  # without sets that diverged
+    steps: list[Round] = field(default_factory=list)
+    seen: dict[Trial, NetworkResult] = field(default_factory=dict)  # without sets that diverged with some seed
     diverged: set[Subset] = field(default_factory=set)
     believed: Beliefs | None = None
 
@@ -101,8 +102,8 @@ class _Search:
         self.pool = first_pool(len(self.tasks))
         self._train([Trial(frozenset(self.tasks), seed) for seed in self._first_seeds()])
         for seed in self._whole_seeds():
-            self._train([Trial(self._named(row), seed) for row in self.pool if not self._trained(row, seed)])
-        batch = max(2, round(self.effort / self.settings.rounds))  # networks that complete each other
+            self._train([Trial(self._tasks_of(row), seed) for row in self.pool if not self._is_trained(row, seed)])
+        batch = max(2, round(self.effort / self.settings.rounds))  # two at least, since networks share the tasks
         while self.spent + 1 <= self.effort:
             confirming = self.spent >= (1 - self.settings.reserved) * self.effort and self._in_doubt()
             ways = (self._explore, self._confirm)
@@ -119,18 +120,18 @@ class _Search:
         return any(one.expected > -self.settings.clear * one.doubt for one in best)
 
     def _first_seeds(self) -> tuple[int, ...]:
-        """All together is what everything is compared with: one seed at least."""
+        """Returns the seeds of the first networks for all tasks, at least one: everything is compared with these."""
         return self.seeds[: max(1, round(self.effort * self.settings.together))]
 
     def _whole_seeds(self) -> tuple[int, ...]:
-        """Seeds for which every subset can be trained, as long as the effort lasts."""
+        """Returns the seeds for which the effort suffices to train every subset."""
         subsets = 2 ** len(self.tasks) - 1
         lacking = [subsets - sum(trial.seed == seed for trial in self.seen) for seed in self.seeds]
         enough = self.spent + np.cumsum(lacking) <= self.effort + 1e-9
         return self.seeds[: int(enough.sum())] if subsets <= len(self.pool) else ()
 
     def _train(self, trials: Sequence[Trial]) -> bool:
-        """Trains as many of these as are new and the effort allows; whether there were any."""
+        """Trains new trials as far as the effort allows; returns whether there were any."""
         known = {trial for step in self.steps for trial in step.results}
         trials = [trial for trial in trials if trial not in known]
         ends = self.spent + np.cumsum([trial.fraction for trial in trials])
@@ -143,7 +144,7 @@ class _Search:
         self._learn(found)
         efforts = {trial: self._effort(trial, result) for trial, result in found.items()}
         self.spent += sum(efforts.values())
-        self.steps.append(Step(found, efforts, self.spent, self._best_now()))
+        self.steps.append(Round(found, efforts, self.spent, self._best_now()))
         return True
 
     def _job(self, trial: Trial) -> Job:
@@ -155,22 +156,22 @@ class _Search:
 
     @property
     def _whole_steps(self) -> int:
-        """The steps of a whole training: of the first network of all tasks."""
+        """The number of steps of a full training, that of the first network for all tasks."""
         return self.seen[Trial(frozenset(self.tasks), self.seeds[0])].steps
 
     def _learn(self, found: Trials) -> None:
-        """What a set of tasks showed with some seeds counts for nothing, once it diverged with another."""
-        together = frozenset(self.tasks)  # only an early look at it can diverge
+        """Adds results; a set of tasks that diverged with one seed is dropped with all its seeds."""
+        together = frozenset(self.tasks)  # only a partial training of it can diverge
         self.diverged |= {trial.tasks for trial, result in found.items() if result.diverged} - {together}
         converged = {trial: result for trial, result in {**self.seen, **found}.items() if not result.diverged}
         self.seen = {trial: result for trial, result in converged.items() if trial.tasks not in self.diverged}
         self.pool, self.believed = self._without_diverged(self.pool), None
 
     def _without_diverged(self, pool: Bools) -> Bools:
-        return pool[[self._named(row) not in self.diverged for row in pool]] if self.diverged else pool
+        return pool[[self._tasks_of(row) not in self.diverged for row in pool]] if self.diverged else pool
 
     def _explore(self, count: int) -> bool:
-        """Trains proposals, after an early look at twice as many where that is wanted; whether there were any."""
+        """Trains proposals, if asked for after partial trainings of twice as many; returns whether there were any."""
         screen = self.settings.screen
         if screen is None:
             return self._train(self._proposals(count))
@@ -200,7 +201,7 @@ class _Search:
             for column, task in enumerate(self.tasks):
                 if task in trial.tasks:
                     logs[row, column] = np.log(mean_half_loss(self.seen[trial], task))
-                    if trial.fraction < 1:  # as far from all together as it is after the same part of the training
+                    if trial.fraction < 1:  # assume that the difference to all together stays as it is now
                         whole, early = bases[trial.seed, 1.0], bases[trial.seed, trial.fraction]
                         logs[row, column] += np.log(mean_half_loss(whole, task) / mean_half_loss(early, task))
         inside = ~np.isnan(logs)
@@ -209,15 +210,15 @@ class _Search:
         return Beliefs(TrialArrays(inside, seeds, early_looks, logs), self.hints, self.errors)
 
     def _proposals(self, count: int) -> list[Trial]:
-        """The networks that would be best if every doubt were resolved in their favour."""
+        """Returns the networks that would be best at the optimistic end of their predictions."""
         beliefs = self._beliefs()
         seen = [tuple(task in trial.tasks for task in self.tasks) for trial in self.seen]
-        self.pool = self._without_diverged(near(seen, self.pool))
+        self.pool = self._without_diverged(add_neighbors(seen, self.pool))
         means, deviations = beliefs.expect(self.pool)
-        return self._drawn(means, deviations, count)
+        return self._choose_trials(means, deviations, count)
 
-    def _drawn(self, means: Array, deviations: Array, count: int) -> list[Trial]:
-        """Sets that were not trained yet, as these teach more than another seed of one that was; then further seeds."""
+    def _choose_trials(self, means: Array, deviations: Array, count: int) -> list[Trial]:
+        """Chooses new sets first, which are more informative than another seed of a known set; then further seeds."""
         trials: list[Trial] = []
         trained = np.array([[task in trial.tasks for task in self.tasks] for trial in self.seen if trial.fraction == 1])
         times = (distances(self.pool, trained) == 0).sum(1)
@@ -233,7 +234,7 @@ class _Search:
                 for row in cover(values, budget):
                     if not known[row] and len(trials) < count:
                         trials.append(self._next_trial(row, trials))
-                        known[row], doubts[row] = True, 0.0  # its doubt is about to be resolved
+                        known[row], doubts[row] = True, 0.0  # it will be known after this round
             if len(trials) == before:
                 optimism = max(0.5, 1.5 * optimism)
         return trials
@@ -242,7 +243,7 @@ class _Search:
         return self._train(self._confirmations(count))
 
     def _confirmations(self, count: int) -> list[Trial]:
-        """Further seeds of the networks that look best now, and of all together."""
+        """Returns further seeds of the networks that look best now, and of the network for all tasks."""
         beliefs, trials = self._beliefs(), []
         for budget in self.budgets:
             for subset in choose(beliefs, self.seen, self.tasks, budget, self.settings, cautious=False).networks:
@@ -251,24 +252,27 @@ class _Search:
         return trials[:count]
 
     def _next_trial(self, row: int, pending: Sequence[Trial]) -> Trial:
-        subset = self._named(self.pool[row])
+        subset = self._tasks_of(self.pool[row])
         free = [seed for seed in self.seeds if not self._has(subset, seed)]
-        free = [seed for seed in free if self._has(self.tasks, seed)] or free  # those that can be compared in pairs
+        free = [seed for seed in free if self._has(self.tasks, seed)] or free  # prefer those compared in pairs
         used = [trial.seed for trial in [*self.seen, *pending]]
         return Trial(subset, min(free, key=lambda seed: (used.count(seed), seed)))
 
     def _has(self, subset: Iterable[str], seed: int, fraction: float = 1.0) -> bool:
         return Trial(frozenset(subset), seed, fraction) in self.seen
 
-    def _trained(self, row: Bools, seed: int) -> bool:
-        return self._has(self._named(row), seed)
+    def _is_trained(self, row: Bools, seed: int) -> bool:
+        return self._has(self._tasks_of(row), seed)
 
-    def _named(self, row: Bools) -> Subset:
+    def _tasks_of(self, row: Bools) -> Subset:
         return frozenset(task for task, inside in zip(self.tasks, row, strict=True) if inside)
 
 
 def first_pool(tasks: int) -> Bools:
-    """[sets, tasks]: all tasks first; then every subset if they are few, else pairs, singles and all but one or two."""
+    """Returns the first sets to consider, [sets, tasks].
+
+    All tasks come first; then every subset if there are few tasks, else pairs, single tasks and all but one or two.
+    """
     if 2**tasks - 1 <= MOST:
         bits = np.arange(2**tasks - 1, 0, -1)[:, None] >> np.arange(tasks) & 1
         return bits.astype(bool)
@@ -279,8 +283,8 @@ def first_pool(tasks: int) -> Bools:
     return sets[:MOST]
 
 
-def near(sets: Iterable[Mask], pool: Bools) -> Bools:
-    """The pool with the sets that differ from some good ones in one task, or in two for the first of these."""
+def add_neighbors(sets: Iterable[Mask], pool: Bools) -> Bools:
+    """Returns the pool with the sets added that differ from one of `sets` in one task."""
     known = dict.fromkeys(map(tuple, pool.tolist()))
     if len(known) == 2 ** pool.shape[1] - 1:
         return pool
@@ -291,7 +295,7 @@ def near(sets: Iterable[Mask], pool: Bools) -> Bools:
             if any(changed) and changed not in known:
                 added[changed] = None
     kept = [*known, *added]
-    if len(kept) > MOST:  # the first ones reach everywhere, the last ones are near what is good now
+    if len(kept) > MOST:  # the first ones are diverse, the last ones are near the latest trials
         half = MOST // 2
         kept = [*kept[:half], *kept[-half:]]
     return np.array(kept, dtype=bool)

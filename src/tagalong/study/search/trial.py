@@ -1,4 +1,4 @@
-"""Networks that the search tries, and what their results show."""
+"""Networks that the search trains, and their losses on halves of the validation rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..relative_losses import Subset
 from ..store import NetworkResult
 
-LEAST = 1e-9  # losses are compared by their logarithms, and a separable task can have none at all
+LEAST = 1e-9  # losses are compared by their logarithms, and that of a separable task can be zero
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Trial:
     """A network to train.
 
     Attributes:
-        tasks: that it trains.
-        seed: of its weights and rows.
-        fraction: how much of a training, 1 for the whole of it.
+        tasks: the tasks that it trains.
+        seed: the seed of its weights and the order of rows.
+        fraction: the fraction of a full training.
     """
 
     tasks: Subset
@@ -31,10 +31,9 @@ Trials = Mapping[Trial, NetworkResult]
 
 
 def half_losses(result: NetworkResult, task: str) -> tuple[float, float]:
-    """Returns the losses of a task on either half of the validation rows.
+    """Returns the losses of a task on the two halves of the validation rows; NaN for a half without labels.
 
-    NaN for a half without labels. The loss on all rows stands for either where halves were not kept, or were beyond
-    what single precision holds.
+    If halves were not kept, or overflowed in single precision, both are the loss on all rows.
     """
     first, second = result.halves.get(task, (math.nan, math.nan))
     if math.isnan(first) and math.isnan(second):
@@ -43,6 +42,6 @@ def half_losses(result: NetworkResult, task: str) -> tuple[float, float]:
 
 
 def mean_half_loss(result: NetworkResult, task: str) -> float:
-    """Returns the loss on all validation rows, near enough: halves have about as many labels."""
+    """Returns the mean of the losses on the halves, about the loss on all rows: they have about as many labels."""
     known = [loss for loss in half_losses(result, task) if not math.isnan(loss)]
     return sum(known) / len(known)

@@ -1,4 +1,4 @@
-"""Linear and integer programmes over served sets, solved by HiGHS within time limits."""
+"""Linear and integer programs over served sets, solved by HiGHS within time limits."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def find_prices(
     limits: Limits,
     stabilization: Stabilization | None = None,
 ) -> Dual:
-    """Returns the dual of the linear programme over these served sets (rows); linked tasks have equal prices."""
+    """Returns the dual of the linear program over these served sets (rows); linked tasks have equal prices."""
     unit, size = first_tasks(problem)
     stabilization = stabilization or Stabilization(np.zeros(problem.n), 0.0)
     center = np.array([stabilization.center[list(indices(link))].sum() for link in problem.links])
     trade = identity(len(unit))
-    result = linear_programme(
+    result = linear_program(
         limits,
         -OBJECTIVE_SCALE * np.concatenate([values, center, -center]),
         A_ub=csc_matrix(np.append(np.ones(len(values)), np.zeros(2 * len(unit)))[None]),
@@ -97,7 +97,7 @@ def best_choice(
     limits: Limits,
 ) -> Solution:
     """Returns the best choice of these served sets, which must be all that could improve on `start`."""
-    chosen, best = _solve_integer_programme(problem, members, values, networks, limits)
+    chosen, best = _solve_integer_program(problem, members, values, networks, limits)
     known = solution_value(problem, start.choices)
     choices = () if chosen is None else tuple(network_for(problem, np.flatnonzero(row)) for row in chosen)
     if chosen is None or solution_value(problem, choices) < known:
@@ -107,14 +107,14 @@ def best_choice(
     return Solution(choices, max(value, min(best, bound)) if proven else bound, proven, prices=dual.prices)
 
 
-def _solve_integer_programme(
+def _solve_integer_program(
     problem: SelectionProblem, members: Bools, values: Floats, networks: int, limits: Limits
 ) -> tuple[Bools | None, float]:
     """Returns the sets of the best partition, and the bound that HiGHS proves."""
     unit, _ = first_tasks(problem)
     rows = vstack([csc_matrix(members[:, unit].T.astype(np.float64)), csc_matrix(np.ones((1, len(values))))])
     low, high = np.append(np.ones(len(unit)), 0), np.append(np.ones(len(unit)), networks)
-    result = integer_programme(
+    result = integer_program(
         limits,
         -OBJECTIVE_SCALE * values,
         constraints=LinearConstraint(rows, low, high),
@@ -127,7 +127,7 @@ def _solve_integer_programme(
     return members[result.x > 0.5], float(bound)
 
 
-def linear_programme(limits: Limits, objective: Any, **constraints: Any) -> OptimizeResult:
+def linear_program(limits: Limits, objective: Any, **constraints: Any) -> OptimizeResult:
     """Runs `scipy.optimize.linprog` without a deadline, since prices of an unfinished solve prove nothing.
 
     Raises:
@@ -136,7 +136,7 @@ def linear_programme(limits: Limits, objective: Any, **constraints: Any) -> Opti
     return _run_stoppable(limits, lambda: linprog(objective, method="highs", **constraints))
 
 
-def integer_programme(limits: Limits, objective: Any, **constraints: Any) -> OptimizeResult:
+def integer_program(limits: Limits, objective: Any, **constraints: Any) -> OptimizeResult:
     """Runs `scipy.optimize.milp` until the deadline.
 
     Raises:
