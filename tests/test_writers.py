@@ -38,7 +38,7 @@ TEMPORARY = {"TemporaryDirectory", "NamedTemporaryFile", "TemporaryFile", "mkste
 # These write to a path or to an open file; the place is their argument of this number.
 TO_A_PLACE = {"torch.save": 1, "torch.export.save": 1, "np.save": 0, "np.savez": 0, "np.savez_compressed": 0}
 OPENERS = {"open", "ZipFile", "TarFile", "GzipFile"}
-OWN_TO_CSV = "made.to_csv"  # of a plan, which uses the writer
+OWN_TO_CSV = "planned.to_csv"  # of a plan, which uses the writer
 
 
 def writing_calls(tree: ast.AST) -> Iterator[str]:

@@ -615,7 +615,7 @@ def test_the_figure_of_capacity_shows_the_true_parameters_of_groups(report: Repo
         assert weight == pytest.approx(real / usual)
         assert weight < float(str(budget)), "no group has a head for every task"
     figure = found.figures["capacity"]
-    assert "stand side by side" in figure.layout.title.text, "points are moved"
+    assert "are side by side" in figure.layout.title.text, "points are moved"
     drawn = {line.name: list(line.customdata) for line in figure.data}
     assert drawn["tag"] + drawn["hoa"] == pytest.approx(weights)
 

@@ -149,7 +149,7 @@ def test_auto_counts_and_reports_diverged_networks_and_never_chooses_them(tmp_pa
     problem = diverging_problem()
     results = Study(problem, tmp_path).run(["auto"], budgets=[2, 3], seeds=2, effort=13)
     log = results.settings["decisions"]["auto"]
-    tried = SearchLog(log).lessons
+    tried = SearchLog(log).trainings
     diverged = [one for one in tried if one.diverged]
     assert {one.tasks for one in diverged} <= set(DIVERGING)
     assert len({one.tasks for one in diverged}) == len(diverged) > 0, "one divergence is enough to know"
@@ -165,7 +165,7 @@ def test_auto_counts_and_reports_diverged_networks_and_never_chooses_them(tmp_pa
 def test_an_early_look_that_diverges_is_reported_too(tmp_path: Path) -> None:
     study = Study(diverging_problem(), tmp_path)
     results = study.run(["auto"], budgets=[2], seeds=2, effort=12, options={"auto": {"screen": 0.5}})
-    looks = [one for one in results.search_log.lessons if one.fraction < 1]
+    looks = [one for one in results.search_log.trainings if one.fraction < 1]
     assert {one.tasks for one in looks if one.diverged} & set(DIVERGING)
     assert not {one.tasks for one in looks if not one.diverged} & set(DIVERGING)
 

@@ -82,7 +82,7 @@ class SearchLog:
             "" if overhead is None else f"; measuring affinities took {100 * overhead:.1f} % more time in the first"
         )
         spent = f"{format_effort(about['spent'])} of {format_effort(about['effort'])} trainings"
-        return f"auto spent {spent} on {len(sets)} sets of tasks, including all together{lost}{measuring}."
+        return f"auto spent {spent} on {len(sets)} sets of tasks, including the set of all tasks{lost}{measuring}."
 
     def to_text(self, width: int = WIDTH) -> str:
         """Returns the sentence, then for each budget the expected change of the best networks by effort."""
