@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from markdown import progress, table
 from tagalong.learn import Job, MappedTensor, Problem, Recipe, Split, Task, train
 from tagalong_paper.celeba.cache import Cache, cores
+from tagalong_paper.celeba.celeba_files import find_images
 from tagalong_paper.celeba.decode import decode
-from tagalong_paper.celeba.files import find_images
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "paper"))
 from official_celeba import file_name, write_celeba

@@ -184,8 +184,8 @@ REGISTRIES = {
 def restore_registries(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         ("tagalong.measure.estimators", "_estimators"),
-        ("tagalong.study.methods.registry", "_methods"),
-        ("tagalong.problems.registry", "_problems"),
+        ("tagalong.study.methods.method_registry", "_methods"),
+        ("tagalong.problems.problem_registry", "_problems"),
     ):
         registry = getattr(sys.modules[module], name)
         monkeypatch.setattr(registry, "entries", dict(registry.entries))

@@ -4,12 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .experiment_report import Claim as Claim
+    from .experiment_report import Report as Report
+    from .experiment_report import ReportTable as ReportTable
+    from .experiment_report import Value as Value
     from .experiment_setup import ExperimentSetup as ExperimentSetup
     from .experiment_setup import load_setup as load_setup
     from .experiments import EXPERIMENTS as EXPERIMENTS
     from .experiments import Experiment as Experiment
     from .experiments import run_experiment as run_experiment
-    from .plugins import register as register
     from .printed import CELEBA as CELEBA
     from .printed import MATRICES as MATRICES
     from .printed import PRINTED as PRINTED
@@ -18,17 +21,14 @@ if TYPE_CHECKING:
     from .printed import PrintedGrouping as PrintedGrouping
     from .printed import PublishedMatrix as PublishedMatrix
     from .printed import published_matrices as published_matrices
-    from .report import Claim as Claim
-    from .report import Report as Report
-    from .report import ReportTable as ReportTable
-    from .report import Value as Value
+    from .registration import register as register
     from .selection import Selection as Selection
     from .selection import selections as selections
 
 _HOMES = {
     "ExperimentSetup": ".experiment_setup",
     "CELEBA": ".printed",
-    "Claim": ".report",
+    "Claim": ".experiment_report",
     "EXPERIMENTS": ".experiments",
     "Experiment": ".experiments",
     "MATRICES": ".printed",
@@ -36,14 +36,14 @@ _HOMES = {
     "PrintedGrouping": ".printed",
     "PrintedGroup": ".printed",
     "PublishedMatrix": ".printed",
-    "Report": ".report",
+    "Report": ".experiment_report",
     "Selection": ".selection",
-    "ReportTable": ".report",
+    "ReportTable": ".experiment_report",
     "TASKONOMY": ".printed",
-    "Value": ".report",
+    "Value": ".experiment_report",
     "load_setup": ".experiment_setup",
     "published_matrices": ".printed",
-    "register": ".plugins",
+    "register": ".registration",
     "run_experiment": ".experiments",
     "selections": ".selection",
 }

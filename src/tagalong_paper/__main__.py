@@ -6,7 +6,7 @@ import sys
 
 from tagalong.cli import main
 
-from .plugins import register
+from .registration import register
 
 if __name__ == "__main__":
     register()

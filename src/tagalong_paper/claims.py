@@ -9,7 +9,7 @@ import numpy as np
 
 from tagalong.study import Verdict, interval_half_width
 
-from .report import Answer, Claim, Value
+from .experiment_report import Answer, Claim, Value
 
 Pairs = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 CONFIDENCE = Verdict.confidence

@@ -35,11 +35,11 @@ from tagalong.cli import (
 from tagalong.files import document_text, write_document
 
 from .experiments import EXPERIMENTS, check_methods, run_experiment
-from .terminal import show_files, show_report, show_selections
+from .report_printing import show_files, show_report, show_selections
 
 if TYPE_CHECKING:
+    from .experiment_report import Report
     from .experiments import Experiment
-    from .report import Report
 
 SELECTIONS = "tagalong-selections"  # the format of selection.json
 PANEL = "Where"

@@ -10,7 +10,7 @@ from rich.console import Console
 from terminal import Terminal
 
 from tagalong_paper import EXPERIMENTS, Report, ReportTable, Value
-from tagalong_paper.terminal import show_report
+from tagalong_paper.report_printing import show_report
 
 
 def test_all_experiments_are_listed(tagalong: Terminal) -> None:
@@ -97,7 +97,9 @@ def test_no_number_of_a_wide_table_is_cut(tagalong: Terminal, monkeypatch: pytes
 
 def test_served_tasks_are_bold_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.StringIO()
-    monkeypatch.setattr("tagalong_paper.terminal.screen", lambda: Console(file=shown, force_terminal=True, width=80))
+    monkeypatch.setattr(
+        "tagalong_paper.report_printing.screen", lambda: Console(file=shown, force_terminal=True, width=80)
+    )
     columns = ("method", "a1", "a2")
     groups = ReportTable(
         "2 groups", columns, [("tag", Value(11.25), Value(8.5, served=False)), ("tag", None, Value(7.75))]

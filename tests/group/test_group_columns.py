@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as npst
 
 from tagalong.group import select_groups
 from tagalong.group.selection_problem import Limits, SelectionProblem, membership, solution_value, splits_no_link
-from tagalong.group.solvers.columns import NodeBudget, Pricing, PricingQuery, solve_columns
+from tagalong.group.solvers.column_generation import NodeBudget, Pricing, PricingQuery, solve_columns
 from tagalong.group.solvers.local_search import solve_search
 from tagalong.group.solvers.served_sets import served_values
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from tagalong.learn import Job, build_network, capacities, count_parameters, train
 from tagalong_paper.taskonomy import Decoders, Xception, taskonomy
-from tagalong_paper.taskonomy.problem import TASKS, absolute_error, rotated_error
+from tagalong_paper.taskonomy.taskonomy_problem import TASKS, absolute_error, rotated_error
 
 OUTPUTS = {"segmentation": 18, "depth": 1, "normals": 3, "edges": 1, "keypoints": 1}
 

@@ -53,7 +53,7 @@ def test_shipped_problems_describe_themselves() -> None:
     "first",
     [
         "import tagalong.problems.faces_problem",
-        "import tagalong.problems.registry",
+        "import tagalong.problems.problem_registry",
         "from tagalong.problems import load_problem; load_problem('faces', rows=100, pixels=8)",
         "import tagalong_paper",
     ],

@@ -17,8 +17,8 @@ from tagalong.learn.recipe import KEY_DEFAULTS
 from tagalong.measure import Cosine, Every, Window
 from tagalong.problems.celeba_net import Centred, Residual
 from tagalong.study.keys import Keys
-from tagalong_paper.taskonomy.network import Block, Colours, Separable
-from tagalong_paper.taskonomy.problem import absolute_error, rotated_error
+from tagalong_paper.taskonomy.taskonomy_network import Block, Colours, Separable
+from tagalong_paper.taskonomy.taskonomy_problem import absolute_error, rotated_error
 
 JOB = Job(("a", "b"), 0)
 

@@ -9,9 +9,9 @@ from .capacity import Capacity as Capacity
 from .capacity import capacities as capacities
 from .capacity import count_parameters as count_parameters
 from .capacity import width_for as width_for
-from .columns import Columns as Columns
-from .columns import is_missing as is_missing
-from .columns import read_columns as read_columns
+from .column_types import Columns as Columns
+from .column_types import is_missing as is_missing
+from .column_types import read_columns as read_columns
 from .data_checks import LabelSummary as LabelSummary
 from .data_checks import check_data as check_data
 from .data_checks import label_summary as label_summary

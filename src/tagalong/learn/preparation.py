@@ -17,7 +17,7 @@ from torch import Tensor
 from tagalong.errors import InvalidInput
 from tagalong.tabular import TableSource, as_number
 
-from .columns import LARGEST, TRUTH, Column, Columns, as_column, read_columns
+from .column_types import LARGEST, TRUTH, Column, Columns, as_column, read_columns
 from .rows import ROWS_AT_ONCE
 from .splitting import RowNumbers
 from .targets import Label

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput, raise_problems
 
-from .columns import as_column
+from .column_types import as_column
 from .randomness import derive_seed
 from .targets import Target
 

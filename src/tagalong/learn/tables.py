@@ -17,7 +17,7 @@ from tagalong.errors import InvalidInput, collect, did_you_mean, raise_problems,
 from tagalong.tabular import TableSource
 
 from .arrays import Prepare, assemble, check_encoder, input_dtype, scaled
-from .columns import LARGEST, Column, Columns, read_columns
+from .column_types import LARGEST, Column, Columns, read_columns
 from .network import Encoder
 from .preparation import NumberColumn, Table, load_array, read_inputs
 from .recipe import Recipe

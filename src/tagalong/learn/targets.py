@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tagalong.errors import InvalidInput
 
-from .columns import LARGEST, Column, as_column
+from .column_types import LARGEST, Column, as_column
 from .task import DEFAULT_ERRORS, Kind, Task
 
 MOST_WHOLE_CLASSES = 10

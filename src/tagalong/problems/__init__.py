@@ -9,10 +9,10 @@ from .faces_drawing import FACE_ATTRIBUTES as FACE_ATTRIBUTES
 from .faces_problem import FACES_RECIPES as FACES_RECIPES
 from .faces_problem import faces as faces
 from .nhanes_problem import nhanes as nhanes
+from .problem_registry import DEMO_TASKS as DEMO_TASKS
+from .problem_registry import ProblemSpec as ProblemSpec
+from .problem_registry import known_problems as known_problems
+from .problem_registry import load_problem as load_problem
+from .problem_registry import problem_names as problem_names
+from .problem_registry import register_problem as register_problem
 from .qm9_problem import qm9 as qm9
-from .registry import DEMO_TASKS as DEMO_TASKS
-from .registry import ProblemSpec as ProblemSpec
-from .registry import known_problems as known_problems
-from .registry import load_problem as load_problem
-from .registry import problem_names as problem_names
-from .registry import register_problem as register_problem

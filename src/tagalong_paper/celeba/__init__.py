@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .problem import celeba as celeba
+    from .celeba_problem import celeba as celeba
 
 
 def __getattr__(name: str) -> Any:
     # Imported on demand: worker processes that decode images import this package, but do not need torch.
     if name == "celeba":
-        from .problem import celeba
+        from .celeba_problem import celeba
 
         return celeba
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

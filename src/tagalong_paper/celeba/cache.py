@@ -24,7 +24,7 @@ from tagalong.errors import InvalidInput, require_package
 from tagalong.files import make_folder, move_into_place, write_atomic
 from tagalong.progress import NoProgress, Progress
 
-from .files import Images, first_few
+from .celeba_files import Images, first_few
 
 if TYPE_CHECKING:
     from .decode import DecodedPiece, ImagePiece

@@ -1,6 +1,6 @@
 """The experiments: one module each, with a function `run` that returns a `Report`."""
 
-from .registry import EXPERIMENTS as EXPERIMENTS
-from .registry import Experiment as Experiment
-from .registry import check_methods as check_methods
-from .registry import run_experiment as run_experiment
+from .experiment_registry import EXPERIMENTS as EXPERIMENTS
+from .experiment_registry import Experiment as Experiment
+from .experiment_registry import check_methods as check_methods
+from .experiment_registry import run_experiment as run_experiment

@@ -11,10 +11,10 @@ from tagalong.learn import Capacity, capacities, count_parameters
 from tagalong.study import TrainingBackend, compare_methods
 
 from ..claims import claim_all_lower, summarize
+from ..experiment_report import Cell, Claim, Report, ReportTable, Value
 from ..figures import Point, error_against_cost
 from ..metrics import Label, error_per_row, metric_digits, metric_label, total_result, totals_by_method
 from ..printed import CAPACITY
-from ..report import Cell, Claim, Report, ReportTable, Value
 from .tune import rules_of
 
 if TYPE_CHECKING:

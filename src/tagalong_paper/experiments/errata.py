@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errata import errata
-from ..report import Claim, Report, ReportTable
+from ..experiment_report import Claim, Report, ReportTable
 
 TITLE = "Where the paper disagrees with itself, its published matrices and its code"
 

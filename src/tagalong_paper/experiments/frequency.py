@@ -13,11 +13,11 @@ from tagalong.study import TrainingBackend
 
 from ..affinities import EQUATION_1, measure_every_step, off_diagonal, pool_seeds
 from ..claims import claim_all_lower, judge_lower, pearson, summarize
+from ..experiment_report import Answer, Cell, Claim, Report, ReportTable, Value
 from ..figures import bars
 from ..measurement_cost import PAPER_COST, SCHEDULES, MeasuringSchedule, speed_up
 from ..metrics import error_per_row, grouping_totals, metric_noun, random_totals, train_all_subsets
 from ..printed import SPEED
-from ..report import Answer, Cell, Claim, Report, ReportTable, Value
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

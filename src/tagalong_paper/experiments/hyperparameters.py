@@ -12,6 +12,7 @@ from tagalong.learn import Diverged
 from tagalong.study import TrainingBackend
 
 from ..claims import claim_all_lower, summarize
+from ..experiment_report import Cell, Claim, Report, ReportTable, Value
 from ..figures import bars
 from ..metrics import (
     error_per_row,
@@ -23,7 +24,6 @@ from ..metrics import (
     train_all_subsets,
 )
 from ..printed import HYPERPARAMETERS
-from ..report import Cell, Claim, Report, ReportTable, Value
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

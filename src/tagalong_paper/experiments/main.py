@@ -12,6 +12,7 @@ from tagalong.study import Method, MethodSummary, ProblemInfo, Record, Results, 
 
 from ..affinities import AS_PUBLISHED
 from ..claims import claim_all_lower, summarize
+from ..experiment_report import Cell, Claim, Report, ReportTable, Value
 from ..figures import Point, error_against_cost
 from ..metrics import (
     PaperOptimal,
@@ -24,7 +25,6 @@ from ..metrics import (
     totals_by_method,
 )
 from ..printed import BASELINES, OPTIMAL, PCGRAD_GAIN, PRINTED, Baseline, PrintedGroup
-from ..report import Cell, Claim, Report, ReportTable, Value
 from .tune import tuned_gradnorm
 
 if TYPE_CHECKING:

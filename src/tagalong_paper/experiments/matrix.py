@@ -14,8 +14,8 @@ from tagalong.report import affinity_heatmap
 
 from ..affinities import measure_affinities, pool_seeds, with_short_names
 from ..claims import judge_lower
+from ..experiment_report import Cell, Claim, Report, ReportTable, Value
 from ..printed import PublishedMatrix
-from ..report import Cell, Claim, Report, ReportTable, Value
 
 if TYPE_CHECKING:
     from ..experiment_setup import ExperimentSetup

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tagalong.errors import pluralize
 
 from ..claims import claim_all_lower, summarize
+from ..experiment_report import Cell, Report, ReportTable
 from ..figures import bars
 from ..metrics import error_per_row, metric_digits, metric_label, total_result
-from ..report import Cell, Report, ReportTable
 from .tune import rules_of
 
 if TYPE_CHECKING:

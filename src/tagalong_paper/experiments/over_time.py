@@ -14,8 +14,8 @@ from tagalong.affinity import Affinity
 
 from ..affinities import measure_every_step, with_short_names
 from ..claims import claim_all_lower, judge_lower, summarize
+from ..experiment_report import Cell, Claim, Report, ReportTable, Value
 from ..figures import panels
-from ..report import Cell, Claim, Report, ReportTable, Value
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -14,10 +14,10 @@ from tagalong.study import TrainingBackend
 
 from ..affinities import measure_affinities, pool_seeds, with_short_names
 from ..claims import claim_correlation, judge_lower, judge_negative, pearson, summarize
+from ..experiment_report import Answer, Cell, Claim, Report, ReportTable, Value
 from ..figures import bars
 from ..metrics import error_per_row, metric_name, metric_noun, network_results
 from ..printed import PARTNER, PARTNER_PEARSON, SPREAD, PublishedMatrix
-from ..report import Answer, Cell, Claim, Report, ReportTable, Value
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -18,9 +18,9 @@ from tagalong.report import affinity_heatmap
 
 from ..affinities import measure_affinities, pool_seeds, with_short_names
 from ..claims import claim_correlation, judge_lower, pearson, summarize
+from ..experiment_report import Answer, Cell, Claim, Report, ReportTable, Value
 from ..experiment_setup import SMALL_TASKS
 from ..metrics import error_per_row, metric_digits, metric_label, network_results
-from ..report import Answer, Cell, Claim, Report, ReportTable, Value
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..experiment_report import Cell, Claim, Report, ReportTable, Value
 from ..figures import counterexample
-from ..report import Cell, Claim, Report, ReportTable, Value
 from ..theory import (
     BOUNDS,
     COUNT,

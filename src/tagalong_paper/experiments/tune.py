@@ -10,9 +10,9 @@ import numpy as np
 
 from tagalong.study import TrainingBackend
 
+from ..experiment_report import Cell, Claim, Report, ReportTable, Value
 from ..figures import lines
 from ..metrics import metric_digits, metric_label, total_result
-from ..report import Cell, Claim, Report, ReportTable, Value
 
 if TYPE_CHECKING:
     from ..experiment_setup import ExperimentSetup

@@ -12,10 +12,10 @@ from tagalong.group import Grouping, select_groups
 
 from ..affinities import measure_every_step, off_diagonal, pool_seeds, with_short_names
 from ..claims import claim_correlation, judge_lower, pearson, summarize
+from ..experiment_report import Answer, Cell, Claim, Report, ReportTable, Value
 from ..figures import scatter
 from ..metrics import error_per_row, grouping_totals, metric_digits, metric_label, network_results
 from ..printed import EVERY_STEP_ERROR, VALIDATION_ERROR, VALIDATION_PEARSON
-from ..report import Answer, Cell, Claim, Report, ReportTable, Value
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

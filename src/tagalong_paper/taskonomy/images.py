@@ -22,7 +22,7 @@ from tagalong.files import UNVERSIONED, DocumentError, read_document, write_docu
 from tagalong.learn import THREADS, Batch
 from tagalong.progress import Progress
 
-from .files import DOMAINS, RGB, Views
+from .taskonomy_files import DOMAINS, RGB, Views
 
 if TYPE_CHECKING:
     from PIL.Image import Image

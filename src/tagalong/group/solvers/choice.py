@@ -10,8 +10,8 @@ import numpy as np
 from tagalong.errors import InvalidInput
 
 from ..selection_problem import Limits, SelectionProblem, Solution, Solver
-from .columns import MAX_TASKS as MAX_COLUMNS
-from .columns import solve_columns
+from .column_generation import MAX_TASKS as MAX_COLUMNS
+from .column_generation import solve_columns
 from .compact import MAX_TASKS as MAX_COMPACT
 from .compact import solve_compact
 from .dynamic import MAX_LISTED, MAX_PAIRWISE, fits_exact, solve_exact

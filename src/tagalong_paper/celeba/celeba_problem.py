@@ -17,7 +17,7 @@ from tagalong.problems import FACE_ATTRIBUTES, FACES_RECIPES, PAPER_RECIPE, Cele
 from tagalong.progress import Progress
 
 from .cache import Cache
-from .files import (
+from .celeba_files import (
     ATTRIBUTES_LIST,
     PARTITION_LIST,
     Images,

@@ -17,7 +17,8 @@ from tagalong.files import CACHE, make_folder
 from tagalong.learn import PARTS, Problem, Recipe, StreamedRows, Task
 from tagalong.progress import NoProgress, Progress
 
-from .files import (
+from .images import CLASSES, ViewReader, drop_undecodable
+from .taskonomy_files import (
     MAX_NAMED,
     Building,
     Folders,
@@ -30,8 +31,7 @@ from .files import (
     read_lists,
     usable_views,
 )
-from .images import CLASSES, ViewReader, drop_undecodable
-from .network import Decoders, Xception
+from .taskonomy_network import Decoders, Xception
 
 SHIFTS = [(down, right) for down in range(3) for right in range(3)]
 

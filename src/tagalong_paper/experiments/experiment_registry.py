@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tagalong.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from ..experiment_report import Report
     from ..experiment_setup import ExperimentSetup
-    from ..report import Report
 
 
 class Experiment(NamedTuple):

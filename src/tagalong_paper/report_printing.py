@@ -10,14 +10,14 @@ from rich.console import Console
 from tagalong.cli import TextTable, print_line, print_table, printable, screen
 from tagalong.rendering import Styled
 
-from .report import Value
+from .experiment_report import Value
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tagalong.group import Group
 
-    from .report import Cell, Report, ReportTable
+    from .experiment_report import Cell, Report, ReportTable
     from .selection import Selection
 
 MAX_CELL_WIDTH = 60  # a table with a longer cell is shown as a list
