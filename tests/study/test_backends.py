@@ -50,10 +50,15 @@ class Trainer:
         return {**parts, "rows": rows, "val_rows": val_rows, **costs}
 
 
-def compare(problem: Problem, out: Path, affinities: list[str], **request: Any) -> tuple[Results, Results, int]:
+def compare(
+    problem: Problem, out: Path, affinities: list[str] | dict[str, str], **request: Any
+) -> tuple[Results, Results, int]:
     """Returns the results of a study, those of the same study trained elsewhere, and how many networks that took."""
     mine = Study(problem, out / "study").run(**request)
-    given = [Affinity.load(out / "study" / name) for name in affinities]
+    if isinstance(affinities, dict):
+        given: Any = {method: Affinity.load(out / "study" / name) for method, name in affinities.items()}
+    else:
+        given = [Affinity.load(out / "study" / name) for name in affinities]
     study = ExternalStudy(problem.names, out / "external")
     study.plan(given or None, **request)
     with (
@@ -99,6 +104,22 @@ def test_auto_decides_the_same_if_networks_are_trained_elsewhere(tmp_path: Path,
     assert comparable(mine).records == comparable(theirs).records
     assert mine.settings["decisions"] == theirs.settings["decisions"]
     assert trained <= effort + 2
+
+
+def test_auto_and_cs_each_use_their_own_affinity_elsewhere(tmp_path: Path) -> None:
+    files = {"auto": "affinity-auto.json", "cs": "affinity-cs.json", "tag": "affinity.json"}
+    request: dict[str, Any] = {"methods": ["tag", "cs", "auto"], "budgets": [2], "seeds": 2, "effort": 14}
+    mine, theirs, _ = compare(_pairs(), tmp_path, files, **request)
+    assert comparable(mine).records == comparable(theirs).records
+    assert mine.settings["decisions"] == theirs.settings["decisions"]
+
+
+def test_affinities_for_other_methods_are_an_error(tmp_path: Path) -> None:
+    affinity = Affinity.from_matrix(np.zeros((4, 4)), TASKS)
+    with pytest.raises(ValueError, match="`affinity` must be for 'tag', 'cs' or 'auto', found 'hoa'"):
+        ExternalStudy(TASKS, tmp_path).plan({"hoa": affinity}, methods=["hoa"], budgets=[2])
+    with pytest.raises(ValueError, match=r"`affinity` must include one measured with the estimator .* for 'cs'"):
+        ExternalStudy(TASKS, tmp_path).plan({"auto": affinity}, methods=["cs", "auto"], budgets=[2])
 
 
 def test_auto_needs_no_affinity_elsewhere(tmp_path: Path) -> None:

@@ -124,12 +124,15 @@ class Backend(ABC):
         """Returns the results of at least these networks, including diverged ones."""
 
     @abstractmethod
-    def measure_affinity(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> tuple[Affinity, dict[int, Cost]]:
+    def measure_affinity(
+        self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
+    ) -> tuple[Affinity, dict[int, Cost]]:
         """Returns what a meter measures while all tasks train in one network, pooled over seeds; and its cost by seed.
 
         Args:
             seeds: the seeds of the networks.
             settings: the settings of the `AffinityMeter`.
+            method: the method that groups by it, for a backend that is given affinities.
 
         Raises:
             Diverged: the network diverges with every seed.
@@ -304,7 +307,9 @@ class TrainingBackend(Backend):
             raise Diverged(f"affinities: {describe_jobs(list(jobs.values()))} diverged; lower `recipe.lr`")
         return known
 
-    def measure_affinity(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> tuple[Affinity, dict[int, Cost]]:
+    def measure_affinity(
+        self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
+    ) -> tuple[Affinity, dict[int, Cost]]:
         measured = self.affinities(seeds, settings)
         merged: Affinity = reduce(Affinity.merge, (affinity for affinity, _ in measured.values()))
         return merged, {seed: cost for seed, (_, cost) in measured.items()}

@@ -27,7 +27,7 @@ from tagalong.score import Score
 from .decisions import about_decisions, decide_all, records_of
 from .external_backend import ExternalBackend
 from .methods import Method, make_method
-from .planning import PlannedGroups, PlanRequest, TrainingPlan, check_plan, explore
+from .planning import Affinities, PlannedGroups, PlanRequest, TrainingPlan, check_plan, explore
 from .records import Label, ProblemInfo, Record
 from .results import Results
 from .run_folder import draw_page
@@ -71,7 +71,7 @@ class ExternalStudy:
 
     def plan(
         self,
-        affinity: Affinity | Sequence[Affinity] | None = None,
+        affinity: Affinities = None,
         *,
         methods: Sequence[str] | None = None,
         budgets: Sequence[int] | None = None,
@@ -83,7 +83,7 @@ class ExternalStudy:
 
         Args:
             affinity: one or several affinities measured in your own loop: `cs` uses one of cosines, `tag` any other,
-                and `auto` starts from one of cosines.
+                and `auto` starts from one of cosines. To be explicit, pass a mapping from "tag", "cs" and "auto".
             methods: any method of a study whose networks are plain: "stl", "tag", "cs", "hoa", "optimal", "oracle",
                 "random", "auto"; "mtl" is always included. By default `stl` and the methods that use the affinities, or
                 `hoa` without affinities.

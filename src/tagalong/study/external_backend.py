@@ -65,10 +65,12 @@ class ExternalBackend(Backend):
             raise MissingNetworks(missing)
         return self._known
 
-    def measure_affinity(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> tuple[Affinity, dict[int, Cost]]:
+    def measure_affinity(
+        self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
+    ) -> tuple[Affinity, dict[int, Cost]]:
         """Returns the given affinity; its cost is that of all tasks together, each seed with its share of measuring."""
         estimator = settings.get("estimator")
-        given = self._affinities.get(method_of_estimator(estimator))
+        given = self._affinities.get(method) or self._affinities.get(method_of_estimator(estimator))
         if given is None:
             raise InvalidInput("affinity", f"must include one measured with the estimator {estimator!r}", "none")
         affinity = given.only(self.tasks)

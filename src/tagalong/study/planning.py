@@ -95,8 +95,11 @@ def read_csv_label(text: str) -> Label:
     return method, int(budget) if budget else None
 
 
+Affinities = Affinity | Sequence[Affinity] | Mapping[str, Affinity] | None
+
+
 def plan(
-    affinity: Affinity | Sequence[Affinity] | None,
+    affinity: Affinities,
     budgets: Sequence[int],
     methods: Sequence[str] | None = None,
     seeds: int | Sequence[int] = 3,
@@ -108,8 +111,8 @@ def plan(
 
     Args:
         affinity: one, or several. One measured with "cosine" (or "cosine_kernels") decides the groups of `cs`; any
-            other, such as "lookahead", "gradient" or a matrix of unknown origin, those of `tag`. None if neither is
-            compared.
+            other, such as "lookahead", "gradient" or a matrix of unknown origin, those of `tag`. Or a mapping from
+            "tag", "cs" and "auto" to theirs. None if none of these is compared.
         budgets: numbers of networks.
         methods: any method of a study whose networks are plain ("stl", "tag", "cs", "hoa", "optimal", "random", …);
             "mtl" is always among them. By default `stl`, and those of `tag` and `cs` that there is an affinity for.
@@ -139,7 +142,7 @@ class PlanRequest:
     Attributes:
         tasks: names of all tasks.
         study: methods, budgets and seeds.
-        affinities: by the method that groups by them, "tag" or "cs".
+        affinities: by the method that uses them: "tag", "cs" or "auto".
         options: by method.
     """
 
@@ -150,7 +153,7 @@ class PlanRequest:
 
 
 def check_plan(
-    affinity: Affinity | Sequence[Affinity] | None,
+    affinity: Affinities,
     budgets: Sequence[int],
     methods: Sequence[str] | None = None,
     seeds: int | Sequence[int] = 3,
@@ -161,13 +164,14 @@ def check_plan(
     """Returns the checked arguments of `plan`, or raises an error with every problem at once."""
     problems: list[InvalidInput] = []
     given = collect(problems, _affinities, affinity)
+    by_name = affinity if isinstance(affinity, Mapping) else {}
     names = collect(problems, _tasks, given or (), tasks)
     wanted = ("stl", *(_grouping_methods(given or ()) or ("tag",))) if methods is None else methods
     chosen = collect(problems, as_tuple, wanted, "methods", "names", "['stl', 'tag']") or ()
     if given is not None and names is not None:
         problems += task_name_problems(names)
         options = _with_hints(options, chosen, given)
-        affinities = _by_method(chosen, given, names, problems)
+        affinities = _by_method(chosen, by_name or given, names, problems)
         for method in chosen:
             problems += _training_problems(str(method), options)
         if chosen:
@@ -256,10 +260,16 @@ def _grouping_methods(affinities: Sequence[Affinity]) -> tuple[str, ...]:
     return tuple(method for method in ESTIMATORS if method in found)
 
 
-def _affinities(given: Affinity | Sequence[Affinity] | None) -> tuple[Affinity, ...]:
+def _affinities(given: Affinities) -> tuple[Affinity, ...]:
+    if isinstance(given, Mapping):
+        unknown = [name for name in given if name not in (*ESTIMATORS, "auto")]
+        if unknown:
+            expected = "must be for 'tag', 'cs' or 'auto'"
+            raise InvalidInput("affinity", expected, ", ".join(map(repr, unknown)))
+        given = tuple(given.values())
     found = () if given is None else (given,) if isinstance(given, Affinity) else given
     if not isinstance(found, Sequence) or not all(isinstance(one, Affinity) for one in found):
-        expected = "must be an Affinity, a list of them, or None"
+        expected = "must be an Affinity, a list or mapping of them, or None"
         raise InvalidInput("affinity", expected, repr(given), "see Affinity.from_matrix")
     return tuple(found)
 
@@ -292,16 +302,24 @@ def _training_problems(name: str, options: Options | None) -> list[InvalidInput]
 
 
 def _by_method(
-    methods: Sequence[str], affinities: Sequence[Affinity], tasks: Sequence[str], problems: list[InvalidInput]
+    methods: Sequence[str],
+    affinities: Sequence[Affinity] | Mapping[str, Affinity],
+    tasks: Sequence[str],
+    problems: list[InvalidInput],
 ) -> dict[str, Affinity]:
-    """Returns the affinities of `tag` and `cs`, if they are needed; `auto` starts from that of `cs`."""
+    """Returns the affinities of `tag`, `cs` and `auto`, as far as they are needed; `auto` may use that of `cs`."""
     required = [method for method in ESTIMATORS if method in methods]
     if required and not affinities:
         expected = f"must be given for {', '.join(map(repr, required))}"
         problems.append(InvalidInput("affinity", expected, "None", "measure it or leave them out"))
         return {}
     found: dict[str, Affinity] = {}
+    if isinstance(affinities, Mapping):
+        found = {method: affinities[method] for method in (*required, "auto") if method in affinities}
+        affinities = [one for method, one in affinities.items() if method not in found]
     for method in ESTIMATORS:
+        if method in found:
+            continue
         mine = [one for one in affinities if method_of_estimator(one.settings.get("estimator")) == method]
         if not mine and method in required:
             estimators = " or ".join(map(repr, ESTIMATORS[method]))

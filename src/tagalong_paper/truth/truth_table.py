@@ -232,7 +232,9 @@ class TruthBackend(Backend):
     def early_job(self, job: Job, steps: float) -> Job:
         return replace(job, epochs=round(steps))
 
-    def measure_affinity(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> tuple[Affinity, dict[int, Cost]]:
+    def measure_affinity(
+        self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
+    ) -> tuple[Affinity, dict[int, Cost]]:
         name = self._estimators.get(settings.get("estimator", "lookahead"), "")
         if name not in self.table.affinities:
             raise InvalidInput("estimator", "must have been measured for the table", repr(name))

@@ -64,7 +64,9 @@ class World(Backend):
     def early_job(self, job: Job, steps: float) -> Job:
         return replace(job, epochs=round(steps))
 
-    def measure_affinity(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> tuple[Affinity, dict[int, Cost]]:
+    def measure_affinity(
+        self, seeds: Sequence[int], settings: Mapping[str, Any], method: str = ""
+    ) -> tuple[Affinity, dict[int, Cost]]:
         raise NotImplementedError
 
     def losses_of_rows(self, tasks: Sequence[str], seed: int, part: int) -> np.ndarray:

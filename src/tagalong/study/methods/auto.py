@@ -93,7 +93,8 @@ class AutoMethod(Method):
         return affinity.averaged("trimmed", 0.05) if len(affinity.steps) else affinity, extra
 
     def _affinity(self, backend: Backend, seed: int) -> tuple[Affinity, Cost]:
-        affinity, costs = backend.measure_affinity([seed], {**METER, "every": measuring_interval(len(backend.tasks))})
+        settings = {**METER, "every": measuring_interval(len(backend.tasks))}
+        affinity, costs = backend.measure_affinity([seed], settings, self.name)
         return affinity, costs[seed]
 
 

@@ -68,7 +68,7 @@ class AffinityMethod(Method):
     def decide(self, backend: Backend, budgets: Sequence[int], seeds: Sequence[int]) -> Decision:
         if len(backend.tasks) == 1:  # affinity is between tasks
             return Decision.pooled({budget: Choice(everything(backend.tasks)) for budget in budgets}, seeds)
-        affinity, costs = backend.measure_affinity(seeds, self.meter)
+        affinity, costs = backend.measure_affinity(seeds, self.meter, self.name)
         if self.average != "mean":
             affinity = affinity.averaged(self.average, self.trim)
         groupings = select_groups_by_budget(affinity, budgets, **self.select)
