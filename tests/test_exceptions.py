@@ -64,3 +64,8 @@ def test_an_error_of_several_problems_survives_pickling() -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert str(copy) == str(error) == "several problems:\n--first must be 1, found 2\nb is empty"
     assert [problem.argument for problem in copy.problems] == ["a", Path("b")]
+
+
+def test_a_single_backtick_in_a_name_hides_no_argument() -> None:
+    error = InvalidInput("`targets`:", "'b`' must vary, or pass `kinds`")
+    assert error.render(lambda name: f"--{name}") == "--targets: 'b`' must vary, or pass --kinds"

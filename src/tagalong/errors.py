@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
@@ -13,6 +14,7 @@ from typing import Any, TypeGuard
 
 Spelling = Callable[[str], str]
 SEVERAL = "several problems:"
+REFERENCE = re.compile(r"`([A-Za-z_][\w.]*(?:=[^`]*)?)`")  # an argument, perhaps with a value
 
 
 def in_python(reference: str) -> str:
@@ -98,10 +100,7 @@ def render_references(text: str, spelling: Spelling) -> str:
         >>> render_references("pass `cost` or `max_size=3`", lambda reference: f"<{reference}>")
         'pass <cost> or <max_size=3>'
     """
-    pieces = text.split("`")
-    if len(pieces) % 2 == 0:  # a backtick without its partner is no mark
-        return text
-    return "".join(spelling(piece) if number % 2 else piece for number, piece in enumerate(pieces))
+    return REFERENCE.sub(lambda found: spelling(found[1]), text)
 
 
 def raise_problems(problems: Sequence[InvalidInput], error: type[InvalidInput] = InvalidInput) -> None:

@@ -262,3 +262,14 @@ def test_a_table_s_budgets_are_a_list(tmp_path: Path) -> None:
     fill_in(path, drop=("serves", "decides"))
     with pytest.raises(ValueError, match="`budgets` must be a list of numbers of networks, found 3"):
         verdict_from_csv(path, budgets=3)  # type: ignore[arg-type]
+
+
+def test_a_table_cannot_hold_task_names_with_a_plus(tmp_path: Path) -> None:
+    affinity = Affinity.from_matrix(np.eye(3), ["a+b", "a", "b"])
+    with pytest.raises(ValueError, match=r"task names must not contain '\+', .*, found 'a\+b'; rename them"):
+        plan(affinity, [2], methods=["stl"], seeds=1).to_csv(tmp_path / "plan.csv")
+
+
+def test_a_plan_without_methods_is_an_error() -> None:
+    with pytest.raises(ValueError, match="`methods` must name at least one method, found none"):
+        plan(Affinity.from_matrix(np.eye(2), ["a", "b"]), [2], methods=[])

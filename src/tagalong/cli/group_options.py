@@ -133,7 +133,7 @@ CannotOption = Annotated[
     ),
 ]
 SolverOption = Annotated[
-    SolverChoice, make_option(SOLVER, "--solver", text="SolverChoice; auto chooses by the size of the problem.")
+    SolverChoice, make_option(SOLVER, "--solver", text="Solver; auto chooses by the size of the problem.")
 ]
 TimeOption = Annotated[
     float | None,

@@ -60,11 +60,16 @@ class TrainingPlan:
         decide.
 
         Raises:
-            InvalidInput: a method decides in several rounds, so that there is no table to fill in.
+            InvalidInput: a method decides in several rounds, so that there is no table to fill in; or a task has a
+                "+" in its name.
         """
         if "auto" in self.methods:
             hint = "use ExternalStudy in Python, or leave it out"
             raise InvalidInput("methods", "must decide at once to be planned as a table", "'auto'", hint)
+        joined = [task for task in self.tasks if "+" in task]
+        if joined:
+            expected = "must not contain '+', which joins the tasks of a network in the table"
+            raise InvalidInput("task names", expected, ", ".join(map(repr, joined)), "rename them")
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*KEYS, *PLANNED, *NEEDED, *OPTIONAL[:2]])
@@ -174,8 +179,9 @@ def check_plan(
         affinities = _by_method(chosen, by_name or given, names, problems)
         for method in chosen:
             problems += _training_problems(str(method), options)
-        if chosen:
-            study = collect(problems, check_request, names, chosen, budgets, seeds, options)
+        if not chosen and not problems:
+            problems.append(InvalidInput("methods", "must name at least one method", "none"))
+        study = collect(problems, check_request, names, chosen or ("mtl",), budgets, seeds, options)
     raise_problems(problems)
     return PlanRequest(names, study, affinities, options or {})
 
