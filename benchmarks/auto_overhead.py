@@ -16,7 +16,7 @@ from truth_problems import PROBLEMS
 
 
 def main() -> None:
-    """Prints a row for each problem whose data is available."""
+    """Prints a row for each problem whose data are available."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("problems", nargs="*", default=list(PROBLEMS), metavar="PROBLEM")
     parser.add_argument("--data", type=Path, help="folder with qm9/, tox21/ and nhanes.tsv")

@@ -1,9 +1,9 @@
-"""How good are the groupings that `auto` finds? Trains nothing: results come from truth tables (see the README).
+"""How good are the groupings that `auto` finds? Nothing is trained: results come from truth tables (see the README).
 
     python benchmarks/auto_quality.py                      # all tables shipped with the package
     python benchmarks/auto_quality.py --repetitions 20 --efforts 20,60 --tables nhanes,faces
 
-An effort is a number of trainings, or a fraction of those that HOA needs with the same number of seeds, such as HOA/4.
+An effort is a number of trainings, or a fraction of the number that HOA needs with the same seeds, e.g. HOA/4.
 Each repetition draws three seeds for the search; the grouping found is judged by the test losses of all other seeds.
 """
 
@@ -49,7 +49,7 @@ class Case:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """The change of test losses for each budget, and the number of trainings spent."""
+    """The change in test loss for each budget, and the number of trainings used."""
 
     case: Case
     changes: dict[int, float]
@@ -65,10 +65,14 @@ def main() -> None:
     parser.add_argument("--efforts", default="HOA/12,20,HOA/4,60,200")
     parser.add_argument("--budgets", default="2,3")
     parser.add_argument(
-        "--hints", default=ESTIMATOR, help="estimator for the first proposals, as named by `tagalong leaderboard`"
+        "--hints", default=ESTIMATOR, help="estimator for the first proposals, by its name in `tagalong leaderboard`"
     )
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--tune", action="store_true", help="leave one table out, choose settings on the others")
+    parser.add_argument(
+        "--tune",
+        action="store_true",
+        help="choose settings by leave-one-table-out cross-validation",
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     start = time.perf_counter()
@@ -112,7 +116,7 @@ def _list_methods(efforts: Iterable[str], tune: bool) -> list[tuple[str, str, Se
 
 
 def run_case(case: Case) -> CaseResult:
-    """Runs one case, and looks up the true test losses of what it chose."""
+    """Runs one case, and looks up the true test losses of the networks it chose."""
     table = _load_table(case.table)
     rng = np.random.default_rng([case.repetition, 8])
     order = rng.permutation(table.seeds).tolist()
@@ -151,7 +155,7 @@ Hints = tuple[np.ndarray | None, np.ndarray | None, float]
 
 
 def _measure_hints(table: TruthTable, seed: int, method: str, rng: np.random.Generator) -> Hints:
-    """Returns affinities of one seed, noisy as if measured for a tenth of a training, with their errors and cost."""
+    """Returns affinities for one seed, as noisy as if measured for a tenth of a training, with errors and cost."""
     if method == "auto, no affinity":
         return None, None, 0.0
     if HINTS in table.predictions:  # these predict whole networks, at their full cost
@@ -192,7 +196,7 @@ def hoa(table: TruthTable, seeds: list[int]) -> tuple[dict[int, Serves], float]:
 
 
 def tag(table: TruthTable, seeds: list[int]) -> tuple[dict[int, Serves], float]:
-    """Uses the paper's affinities of one seed, measured at about every other step."""
+    """Uses the paper's affinities for one seed, measured about every other step."""
     measured = table.affinities[TAG]
     return _select(table, Estimate(measured[seeds[0] % len(measured)], 0.0)), 1 + table.costs[TAG]
 
@@ -226,7 +230,7 @@ def _print_table(results: list[CaseResult], names: list[str], budget: int) -> No
 
 
 def _changes(results: list[CaseResult], names: list[str], method: str, effort: str, budget: int) -> np.ndarray:
-    """Returns the changes of test losses, [tables, repetitions]."""
+    """Returns the changes in test loss, [tables, repetitions]."""
     wanted = [one for one in results if (one.case.method, one.case.effort) == (method, effort)]
     return np.array([[one.changes[budget] for one in wanted if one.case.table == name] for name in names])
 

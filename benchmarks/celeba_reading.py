@@ -42,7 +42,7 @@ DISTINCT_IMAGES = 1000
 
 
 class FewPixels:
-    """Makes encoders that look at few pixels."""
+    """Makes encoders that look at only a few pixels."""
 
     def __call__(self) -> nn.Module:
         return FewPixelsEncoder()
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def write_images(data: Path, images: int) -> None:
-    """Draws up to a thousand images, and copies them until there are enough."""
+    """Draws up to a thousand images, and writes copies of them until there are enough files."""
     write_celeba(data, min(images, DISTINCT_IMAGES))
     folder = data / "img_align_celeba"
     for number in range(DISTINCT_IMAGES, images):
@@ -84,7 +84,7 @@ def write_images(data: Path, images: int) -> None:
 
 
 def measure_decoding(data: Path, rounds: int) -> list[dict[str, Any]]:
-    """Times plain decoding and building the cache, taking turns."""
+    """Times plain decoding and building the cache in alternation."""
     files = sorted((data / "img_align_celeba").iterdir())
     measured: dict[str, list[tuple[float, float]]] = {}
     for number in range(rounds):
@@ -106,7 +106,7 @@ def measure_decoding(data: Path, rounds: int) -> list[dict[str, Any]]:
 
 
 def _time(work: Callable[[], object]) -> tuple[float, float]:
-    """Returns wall-clock seconds, and CPU seconds of all cores."""
+    """Returns wall-clock seconds, and CPU seconds summed over all cores."""
 
     def cpu_seconds() -> float:
         spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

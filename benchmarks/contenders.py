@@ -1,4 +1,4 @@
-"""The training steps to compare, plain and measured, each with its own model and optimizer."""
+"""The training steps that the benchmark compares, plain and measured, each with its own model and optimizer."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ class Contender:
     Attributes:
         name: Its name in the table.
         step: Takes one full training step, including the measurement.
-        floor: The least time that its passes need, in plain steps.
+        floor: The minimum time for its passes, in plain steps.
         time_target: Whether it must stay near its floor.
-        rival: Whether it does the same as the usual loop, and must not be slower.
-        copies: The number of copies of the shared parameters that it may hold on top of a plain step that keeps its
-            graph.
+        rival: Whether it does the same as the usual loop, and therefore must not be slower.
+        copies: The number of copies of the shared parameters that it may keep in memory, beyond a plain step that
+            keeps its graph.
         timed: Whether to measure its time, or only its memory.
     """
 
@@ -69,7 +69,7 @@ class SetupFactory:
         self._batches = [random_batch(batch, tasks, device) for _ in range(2)]
 
     def make(self, *, generic: bool = False) -> TrainingSetup:
-        """Makes a setup; if `generic`, with an optimizer for which the meter has no formula."""
+        """Makes a setup; if `generic`, with an optimizer for which the meter has no closed formula."""
         torch.manual_seed(0)
         network = MultiTaskNetwork(self._network, self.tasks).to(self._device)
         parameters = network.parameters()

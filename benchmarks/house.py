@@ -4,12 +4,12 @@ Files are the `.py` files under `src/`. Statements are `ast.stmt` nodes, nested 
 include blank ones. The importers of a file are the other files under `src/` with an import statement for it: at the
 top, in a function or under TYPE_CHECKING.
 
-Visits are counted by a profile hook in a separate process, once for each workload in `house_probe.WORKLOADS`.
+Visits are counted by a profile hook in a separate process for each workload in `house_probe.WORKLOADS`.
 Functions are the distinct code objects of files under `src/` that are called: `def`, lambdas and generator expressions,
 but not the bodies of modules and classes, nor comprehensions, which Python 3.12 inlines. Files are those that contain
-at least one of these functions; depth is the largest number of such calls on the stack. The hook is installed after
-the import of the code to run (for a command, `tagalong.cli`). Child processes are not counted. Where timing matters,
-a run may visit a function or two more or fewer.
+at least one of these functions; depth is the maximum number of such calls on the stack. The hook is installed after
+the code to run has been imported (for a command, `tagalong.cli`). Child processes are not counted. Where behavior
+depends on timing, a run may visit a function or two more or fewer.
 
 Rooms are the packages and modules directly in `tagalong`, and its `__init__`; any other package under `src/` is one
 room. The door of a room is its `__init__`. An import goes past a door if it names a module *inside* another room,
@@ -20,7 +20,7 @@ Code in strings does not.
 
 A cycle is a set of two or more modules that reach each other (a strongly connected component). A module reaches the
 modules that it imports at run time, when every module is imported once; those that it imports inside functions; and
-those that it names for `import_module`. The last are found if it calls `import_module` or has a `__getattr__`: every
+those that it names for `import_module`. The latter are found if it calls `import_module` or has a `__getattr__`: every
 string in it that is the name of a module, absolute or relative to its package, and every module whose name starts like
 an f-string passed to `import_module`. So a lazy `__init__` reaches the submodules it names. Imports under
 TYPE_CHECKING, the implicit import of parent packages, and entry points do not count; `from package import submodule`
@@ -61,7 +61,7 @@ NO_CONTENT = ("__init__.py", "__main__.py", "_version.py")
 
 @dataclass
 class Counts:
-    """The counts of a checkout; `past_doors` counts them by top-level folder."""
+    """The counts of a checkout; `past_doors` has the imports past doors by top-level folder."""
 
     tree: str
     files: int

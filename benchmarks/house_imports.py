@@ -20,9 +20,9 @@ class Module:
     """A Python file.
 
     Attributes:
-        name: the dotted name; for files outside `src/` the path.
+        name: the dotted name; for files outside `src/`, the path.
         package: the package that relative imports start from.
-        path: relative to the root of the checkout.
+        path: the path relative to the root of the checkout.
     """
 
     name: str
@@ -83,7 +83,7 @@ def count_statements(tree: ast.Module) -> int:
 
 
 def imports(module: Module, house: Mapping[str, Module]) -> Iterator[Import]:
-    """Yields what a file imports from our packages, in the order of its text."""
+    """Yields what a file imports from our packages, in source order."""
     for node, where in import_nodes(module.tree, "top"):
         taken: dict[str, list[str]] = {}
         if isinstance(node, ast.Import):
@@ -138,7 +138,7 @@ def named_modules(module: Module, house: Mapping[str, Module]) -> set[str]:
     if not calls and "__getattr__" not in top_level_names(module.tree):
         return set()
     strings = {name for node in nodes for name in absolute_names(string_value(node), module.package)}
-    strings.discard(module.package)  # more likely a group of entry points
+    strings.discard(module.package)  # more likely an entry point group
     for call in calls:
         first, *others = call.args
         package = string_value(others[0]) if others else ""
@@ -167,7 +167,7 @@ def string_value(node: ast.AST) -> str:
 def absolute_names(name: str, package: str) -> set[str]:
     """Returns the modules that a name may refer to, absolute or within a package; empty if it is not a dotted name."""
     found = {name}
-    for relative in (name, f".{name}"):  # tables often leave the first dot to f".{table[name]}"
+    for relative in (name, f".{name}"):  # tables often omit the leading dot, which f".{table[name]}" adds
         if relative.startswith("."):
             with suppress(ImportError):  # more dots than packages
                 found.add(resolve_name(relative, package))
@@ -224,7 +224,7 @@ def run_time_edges(
 
 
 def find_cycles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
-    """Returns sets of two or more that reach each other, the largest first."""
+    """Returns the sets of two or more nodes that reach each other, largest first."""
     next_to: dict[str, set[str]] = {}
     for start, end in edges:
         next_to.setdefault(start, set()).update({end} - {start})

@@ -175,7 +175,7 @@ def import_all(modules: Sequence[str]) -> dict[str, Any]:
     """Imports the modules one after another in this process.
 
     Returns:
-        `edges`: pairs [importer, imported] at run time; `failed`: by module, why it could not be imported.
+        `edges`: pairs [importer, imported] at run time; `failed`: the error for each module that cannot be imported.
     """
     known = frozenset(modules)
     edges: set[tuple[str, str]] = set()

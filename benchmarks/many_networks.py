@@ -57,7 +57,7 @@ def main() -> None:
         sys.exit(f"these networks cannot be batched: {reason}")
     rows, difference = compare(problem, jobs, options)
     print(table(COLUMNS, map(cells, rows)))
-    print(f"\nLargest relative difference of a validation loss in the sample, together against alone: {difference:.1e}")
+    print(f"\nLargest relative difference in validation loss in the sample, together against alone: {difference:.1e}")
     if options.json:
         found = {"setting": heading(problem, options), "difference": difference, "rows": [asdict(row) for row in rows]}
         options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
@@ -70,7 +70,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--rows", type=int, default=3700, help="number of training rows; validation and test have fewer"
     )
-    parser.add_argument("--epochs", type=int, default=30, help="maximum number of epochs; the patience is 5")
+    parser.add_argument("--epochs", type=int, default=30, help="maximum number of epochs (with a patience of 5)")
     parser.add_argument("--sample", type=int, default=16, help="number of networks that are also trained one by one")
     parser.add_argument("--quick", action="store_true", help="5 tasks, 5 epochs, a sample of 4")
     parser.add_argument(
@@ -85,7 +85,7 @@ def arguments() -> argparse.Namespace:
 
 
 def make_problem(options: argparse.Namespace) -> Problem:
-    """Makes a synthetic problem of the size of `nhanes`, whose targets share some directions of the inputs."""
+    """Makes a synthetic problem the size of `nhanes`, whose targets share some directions of the inputs."""
     generator = torch.Generator().manual_seed(0)
     directions = torch.randn(FEATURES, options.tasks, generator=generator) / FEATURES**0.5
     names = [f"t{place}" for place in range(options.tasks)]
@@ -128,7 +128,7 @@ def compare(problem: Problem, jobs: list[Job], options: argparse.Namespace) -> t
 
 
 def warm_up(problem: Problem, jobs: list[Job], device: torch.device) -> None:
-    """Trains briefly, so that what is loaded and compiled at first use is not timed."""
+    """Trains briefly, so that one-time loading and compilation are not timed."""
     one_epoch = Recipe(epochs=1, patience=1)
     short = Problem(problem.name, problem.tasks, *problem.splits.values(), problem.encoder, recipe=one_epoch)
     train(short, jobs[-1], device=device)
@@ -138,7 +138,7 @@ def warm_up(problem: Problem, jobs: list[Job], device: torch.device) -> None:
 class Clock:
     """Measures seconds, and peak memory in megabytes above what was allocated before.
 
-    Uses the wall clock; on one CPU thread the CPU time of this process, which other processes do not affect.
+    Uses the wall clock or, on one CPU thread, the CPU time of this process, which other processes do not affect.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -163,7 +163,7 @@ class Clock:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
     def _peak_bytes(self) -> int:
-        """On a CPU this is the peak of the whole process so far, so only a new peak shows."""
+        """Returns peak memory; on a CPU, that of the whole process so far, so only a new peak is visible."""
         if self.cuda:
             return torch.cuda.max_memory_allocated()
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -14,5 +14,5 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def progress(message: str) -> None:
-    """Prints a line to standard error, apart from the table."""
+    """Prints a line to standard error, separate from the table."""
     print(message, file=sys.stderr, flush=True)

@@ -38,11 +38,11 @@ class Row:
     """One row of the table; memory is in copies of the shared parameters.
 
     Attributes:
-        ratio: The time of a step, divided by that of a plain step.
+        ratio: The time of a step divided by that of a plain step.
         floor: The smallest ratio possible, from the number of passes.
         meets_target: Whether the time is near the floor and not above that of the usual loop.
         memory: The peak above that of a plain step.
-        own_memory: The peak above that of a plain step that keeps its graph, which any second gradient needs.
+        own_memory: The peak above that of a plain step that keeps its graph, as any second gradient requires.
         memory_limit: The limit for `own_memory`.
     """
 
@@ -80,7 +80,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(
-        "--batch", type=int, help="rows per batch; by default enough to saturate a large GPU, and 8 on a CPU"
+        "--batch", type=int, help="rows per batch; by default, enough to saturate a large GPU, or 8 on a CPU"
     )
     parser.add_argument("--tasks", type=int, nargs="+", default=[3, 9, 40], help="numbers of tasks")
     parser.add_argument("--networks", nargs="+", choices=list(ENCODERS), default=list(ENCODERS))
@@ -94,7 +94,7 @@ def arguments() -> argparse.Namespace:
     options.batches = {
         network: options.batch or (8 if cpu else SATURATING_BATCH[network]) for network in options.networks
     }
-    # One thread: with more threads than free cores, other processes would distort the timings.
+    # Use one thread: with more threads than free cores, other processes would distort the timings.
     options.threads = options.threads or (1 if cpu else None)
     return options
 
@@ -115,7 +115,7 @@ def _on_or_off(switch: bool) -> str:
 
 
 def compare(network: str, tasks: int, options: argparse.Namespace, device: torch.device) -> list[Row]:
-    """Times all contenders on one network, in turns, so that a slow phase of the machine affects them all."""
+    """Times all contenders on one network in turn, so that a slow phase of the machine affects all of them."""
     setups = SetupFactory(network, tasks, options.batches[network], device)
     contenders = list(make_contenders(setups))
     copy = setups.make().shared_bytes
@@ -135,14 +135,14 @@ def compare(network: str, tasks: int, options: argparse.Namespace, device: torch
 
 
 def warm_up(contender: Contender, device: torch.device) -> tuple[int, int]:
-    """Returns peak bytes and the number of steps in a sample; a meter's first step checks more and reuses less."""
+    """Returns peak bytes and steps per sample after a first step, in which a meter checks more and reuses less."""
     for _ in range(3 if device.type == "cuda" else 1):
         last = time_step(contender.step, 1, device)
     return measure_peak_bytes(contender.step, device), steps_in_sample(last)
 
 
 def steps_in_sample(step: float, sample: float = 0.3) -> int:
-    """Returns how many steps of `step` seconds make a sample long enough to time well."""
+    """Returns how many steps of `step` seconds each make a sample long enough to time reliably."""
     return max(1, min(50, math.ceil(sample / step)))
 
 

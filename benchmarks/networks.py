@@ -1,4 +1,4 @@
-"""The two networks of the benchmark, with hard parameter sharing: one encoder, and all heads in one layer."""
+"""The two benchmark networks, with hard parameter sharing: one encoder, and all heads in one layer."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class ResidualBlock(nn.Module):
-    """conv-BN-ReLU-conv-BN, plus the input (projected where its shape differs)."""
+    """conv-BN-ReLU-conv-BN, plus the input (projected if its shape differs)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
         super().__init__()
@@ -51,13 +51,13 @@ def resnet18_encoder() -> nn.Sequential:
     return nn.Sequential(*stem, nn.MaxPool2d(3, stride=2, padding=1), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
-# Rows per batch that keep a large GPU busy, so that launching kernels from the host is not the limit.
+# Rows per batch that keep a large GPU busy, so that kernel launches from the host are not the bottleneck.
 SATURATING_BATCH = {"celeba": 1024, "resnet18": 2048}
 ENCODERS = {"celeba": (celeba_encoder, 14_400), "resnet18": (resnet18_encoder, 512)}
 
 
 class MultiTaskNetwork(nn.Module):
-    """An encoder and two logits per task; all heads are one Linear, so that tasks add no tiny kernels."""
+    """An encoder and two logits per task; all heads form one Linear, so that tasks add no tiny kernels."""
 
     def __init__(self, network: str, tasks: Sequence[str]) -> None:
         super().__init__()
@@ -67,14 +67,14 @@ class MultiTaskNetwork(nn.Module):
         self.heads = nn.Linear(features, 2 * len(self.tasks))
 
     def losses(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Returns one scalar cross entropy per task; `labels` is rows × tasks."""
+        """Returns one scalar cross-entropy per task; `labels` is rows × tasks."""
         logits = self.heads(self.encoder(images)).view(len(images), 2, len(self.tasks))
         per_task = F.cross_entropy(logits, labels, reduction="none").mean(0)
         return dict(zip(self.tasks, per_task.unbind(), strict=True))
 
 
 def random_batch(rows: int, tasks: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Returns noise in pairs of equal images with opposite labels, so that training never gets a loss below log 2."""
+    """Returns random images, each twice with opposite labels, so that training never gets a loss below log 2."""
     row = torch.arange(rows, device=device)
     images = torch.randn(rows // 2 + 1, 3, 64, 64, device=device)
     labels = torch.randint(2, (rows // 2 + 1, tasks), device=device)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", *sorted(ROOT.glob("docs/*.md"))]
 MESSAGES = re.compile(r"(Error|Invalid\w*|Option|Argument|make_option|warning|info|print_line|_text|_problem)$")
 SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\[])")
-MOST_FILES = 5  # one name in this many is that of a file
+NAMES_PER_FILE_NAME = 5
 
 
 def trees() -> Iterator[tuple[str, ast.Module]]:
@@ -51,7 +51,7 @@ def messages() -> Iterator[str]:
 
 
 def text_of(node: ast.expr) -> str:
-    """Returns a literal text, with {…} for what is filled in."""
+    """Returns a string literal, with {…} in place of interpolated values."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -96,16 +96,16 @@ def draw(number: int, seed: int) -> dict[str, list[str]]:
     def some(found: Iterator[str], count: int) -> list[str]:
         return generator.sample(sorted(set(found)), count)
 
-    third = number // 3
+    third, file_names = number // 3, number // NAMES_PER_FILE_NAME
     texts = [*some(messages(), third), *some(docstrings(), third), *some(documentation(), number - 2 * third)]
-    names = [*some(identifiers(), number - number // MOST_FILES), *some(files(), number // MOST_FILES)]
+    names = [*some(identifiers(), number - file_names), *some(files(), file_names)]
     return {"sentences": texts, "names": names}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
-    parser.add_argument("--number", type=int, default=30, help="how many of each (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the draw (default: %(default)s)")
+    parser.add_argument("--number", type=int, default=30, help="number of sentences and names (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the draw (default: %(default)s)")
     args = parser.parse_args()
     for heading, drawn in draw(args.number, args.seed).items():
         print(f"{heading}:")

@@ -10,7 +10,7 @@ Closure = Callable[[], dict[str, Tensor]]
 
 
 def plain_step(closure: Closure, optimizer: Optimizer, *, retain_graph: bool = False) -> None:
-    """Runs forward, the sum of losses, backward and the optimizer step."""
+    """Runs the forward pass, sums the losses, and runs the backward pass and the optimizer step."""
     total = torch.stack(list(closure().values())).sum()
     total.backward(retain_graph=retain_graph)
     optimizer.step()
@@ -18,7 +18,7 @@ def plain_step(closure: Closure, optimizer: Optimizer, *, retain_graph: bool = F
 
 
 def usual_measured_step(closure: Closure, optimizer: Optimizer, shared: Sequence[nn.Parameter], lr: float) -> Tensor:
-    """Computes affinities as public code does: step in place, evaluate, read the losses, step back."""
+    """Computes affinities as public implementations do: step in place, evaluate, read the losses, step back."""
     losses = closure()
     before = {task: loss.item() for task, loss in losses.items()}
     affinity = torch.zeros(len(losses), len(losses))

@@ -13,7 +13,7 @@ Step = Callable[[], object]
 
 
 def time_step(step: Step, repeats: int, device: torch.device) -> float:
-    """Returns seconds per step over `repeats` steps in a row, from CUDA events or the CPU time of this process.
+    """Returns seconds per step over `repeats` consecutive steps, from CUDA events or the CPU time of this process.
 
     CPU time does not depend on other processes that share the core.
     """

@@ -3,9 +3,10 @@
     python benchmarks/report_speed.py               # 40 tasks
     python benchmarks/report_speed.py --tasks 9
 
-Times are measured from the start of navigation in a freshly chromium browser. "Interactive": the slider, the switches
-and the table respond, and the plots in the window are drawn. "Everything": all plots are drawn, in a window as tall as
-the page. The run is synthetic: no network is trained. Needs the packages of the dev extra and Chromium.
+Times are measured from the start of navigation in a freshly started Chromium browser. "Interactive" means that the
+slider, the switches and the table respond, and the plots in the window are drawn. "Everything" means that all plots
+are drawn, in a window as tall as the page. The run is synthetic: no network is trained. Needs the packages of the dev
+extra and Chromium.
 """
 
 from __future__ import annotations

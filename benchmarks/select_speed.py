@@ -96,7 +96,7 @@ def low_rank(n: int) -> Floats:
 
 
 def network_count(n: int) -> int:
-    """Returns one network per six tasks, and at most ten."""
+    """Returns the number of networks: one per six tasks, but at most ten."""
     return min(max(2, round(n / 6)), 10)
 
 
@@ -125,7 +125,7 @@ def is_recovered(grouping: Grouping, place: NDArray[np.int64]) -> bool:
 def compare_on_nine_tasks(k: int, stop_after: float) -> Iterator[Row]:
     """Times both ways on one random matrix, and checks that they agree."""
     scores = MATRICES["random"](9)
-    select_groups(scores, k)  # the first call makes tables of subsets
+    select_groups(scores, k)  # the first call builds tables of subsets
     start = time.process_time()
     for _ in range(10):
         grouping = select_groups(scores, k)
@@ -141,7 +141,7 @@ def compare_on_nine_tasks(k: int, stop_after: float) -> Iterator[Row]:
 
 
 def usual_way(scores: Floats, k: int, deadline: float) -> float | None:
-    """Tries every set of at most k groups, by recursion; each task takes the best group that trains it."""
+    """Tries every set of at most k groups recursively; each task is served by the best group that trains it."""
     n = len(scores)
     groups = [np.array(g) for size in range(2, n + 1) for g in combinations(range(n), size)]
     values = np.full((len(groups), n), -np.inf)

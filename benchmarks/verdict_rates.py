@@ -3,7 +3,7 @@
 Each repetition draws new data, trains every subset of four tasks with three seeds, lets the methods decide, and
 reads the verdict. There are three worlds:
 
-- noise: the targets have nothing to do with the inputs, so no grouping can be better than another.
+- noise: the targets are independent of the inputs, so no grouping can be better than another.
 - twins: all tasks are the same function with independent noise, so training together is right.
 - conflict: two pairs of tasks need different directions from an encoder with a single linear unit.
 """
@@ -34,11 +34,11 @@ class Rate:
     Attributes:
         world: the kind of problem.
         repetitions: the number of data sets.
-        worth_it: the number of verdicts that a grouping is worth it.
-        low: the lower end of the 95 % interval of the rate (Clopper and Pearson).
+        worth_it: the number of verdicts that found a grouping worth it.
+        low: the lower end of the 95 % interval of the rate (Clopper–Pearson).
         high: its upper end.
         seeds_only: the same number if verdicts ignored the noise of test rows and the choice among groupings.
-        change: the mean change of the candidate's test losses.
+        change: the mean change in the candidate's test loss.
         fresh: the same on many fresh rows, which is the true change for these networks.
     """
 
@@ -53,7 +53,7 @@ class Rate:
 
 
 def make_problem(world: str, seed: int, rows: tuple[int, int, int], fresh: int) -> tuple[Problem, Split]:
-    """Draws the data of a world, and some fresh rows."""
+    """Draws data from a world, and some fresh rows."""
     rng = torch.Generator().manual_seed(seed)
     units, noise = WORLDS[world]
     directions = torch.linalg.qr(torch.randn(FEATURES, 4, generator=rng)).Q
@@ -125,7 +125,7 @@ def _true_change(results: Results, truth: dict[tuple[frozenset[str], int], dict[
 
 
 def measure_rate(world: str, repetitions: int, rows: tuple[int, int, int], fresh: int = 5000) -> Rate:
-    """Counts the verdicts on a number of problems of one world."""
+    """Counts the verdicts on several problems drawn from one world."""
     verdicts = [judge(*make_problem(world, seed, rows, fresh)) for seed in range(repetitions)]
     worth_it = sum(verdict.worth_it for verdict, _, _ in verdicts)
     low, high = exact_interval(worth_it, repetitions)
@@ -136,7 +136,7 @@ def measure_rate(world: str, repetitions: int, rows: tuple[int, int, int], fresh
 
 
 def exact_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Returns the 95 % interval of a rate (Clopper and Pearson)."""
+    """Returns the 95 % interval of a rate (Clopper–Pearson)."""
     from scipy.special import betaincinv
 
     low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, 0.025))

@@ -3,8 +3,8 @@ Use the meter with a model compiled by torch.compile.
 
 $ python examples/compiled.py
 
-Two things differ from the usual loop. The meter cannot observe compiled modules, so pass it the model. And before the
-first call, torch.compile must be told to keep the buffers that a second gradient needs.
+Two things differ from the usual loop. The meter cannot observe compiled modules, so pass it the model. And
+torch.compile must be configured, before the first call, to keep the buffers that a second gradient needs.
 """
 
 # ruff: noqa: B023 - the meter calls the closure immediately, within the same iteration
@@ -24,7 +24,7 @@ torch.manual_seed(0)
 functorch_config.donated_buffer = False  # before the first call
 
 # -----------------------------------------------------------------------------
-# data: two tasks depend on the same columns, the third on others
+# data: two tasks depend on the same columns, the third on different ones
 x = torch.randn(2048, 16)
 y = {"sum": x[:, :8].sum(1), "negated": -x[:, :8].sum(1), "other": x[:, 8:].sum(1)}
 

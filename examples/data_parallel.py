@@ -3,7 +3,7 @@ Use the meter with DistributedDataParallel: every rank has its own rows, and all
 
 $ torchrun --nproc-per-node 2 examples/data_parallel.py
 
-The closure calls the wrapped model. It returns the number of labels with each loss, because it differs between ranks.
+The closure calls the wrapped model. With each loss, it returns the number of labels, which differs between ranks.
 """
 
 # ruff: noqa: B023 - the meter calls the closure immediately, within the same iteration
@@ -23,7 +23,7 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 
 # -----------------------------------------------------------------------------
-# data: the same on all ranks; a third of the labels of "tides" are missing
+# data: the same on all ranks; a third of the labels for "tides" are missing
 generator = torch.Generator().manual_seed(0)
 x = torch.randn(2048, 12, generator=generator)
 moon, rain = x[:, :6].sum(1).tanh(), x[:, 6:].sum(1).tanh()

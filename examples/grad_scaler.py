@@ -3,7 +3,7 @@ Use the meter with float16 mixed precision, a GradScaler and gradient clipping.
 
 $ python examples/grad_scaler.py
 
-Pass the scaler of the loop to the meter: without it, the small gradients of single tasks would underflow in float16.
+Pass the loop's scaler to the meter: without it, the small gradients of single tasks would underflow in float16.
 Measurements with non-finite gradients are skipped and counted.
 """
 

@@ -3,8 +3,8 @@ Use the meter with bfloat16 autocast, gradient accumulation and clipping.
 
 $ python examples/gradient_accumulation_and_amp.py
 
-Call the meter once per micro-batch. A measurement only uses the gradients of its own micro-batch: it neither reads nor
-changes what `.grad` has accumulated so far. `meter.backward` reuses the task gradients of a measured call for training.
+Call the meter once per micro-batch. A measurement uses only the gradients of its own micro-batch: it neither reads nor
+changes what has accumulated in `.grad`. `meter.backward` reuses the task gradients of a measured call for training.
 """
 
 # ruff: noqa: B023 - the meter calls the closure immediately, within the same iteration
@@ -29,8 +29,8 @@ pixel = torch.arange(16)
 inside_x = (pixel >= left[:, None]) & (pixel < (left + size)[:, None])
 inside_y = (pixel >= top[:, None]) & (pixel < (top + size)[:, None])
 images = (inside_y[:, :, None] & inside_x[:, None, :]).float()[:, None] + 0.3 * torch.randn(2048, 1, 16, 16)
-centre = left + size / 2
-y = {"across": centre / 8 - 1, "size": size / 5 - 1, "is_left": (centre < 6).float()}
+center = left + size / 2
+y = {"across": center / 8 - 1, "size": size / 5 - 1, "is_left": (center < 6).float()}
 
 # -----------------------------------------------------------------------------
 # model: measuring does not change BatchNorm's running statistics
@@ -52,7 +52,7 @@ def task_losses(rows: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 # -----------------------------------------------------------------------------
-# measure every third micro-batch: 3 does not divide 4, so all positions within the accumulation are measured
+# measure every 3 micro-batches: 3 does not divide 4, so all positions within the accumulation are measured
 share = dict.fromkeys(y, 1 / args.micro)
 meter = AffinityMeter(shared=encoder, optimizer=optimizer, every=3, weights=share)
 for step in range(args.steps):

@@ -25,7 +25,7 @@ torch.manual_seed(0)
 
 # -----------------------------------------------------------------------------
 # data: a made-up machine, so that we know the answer. Vibration and hum depend on its wear, power depends on its load,
-# and whether it fails depends on both. A third of the labels of power are missing.
+# and whether it fails depends on both. A third of the power labels are missing.
 x = torch.randn(4096, 24)
 wear, load = x[:, :8].mean(1) * 3, x[:, 8:16].mean(1) * 3
 y = {
@@ -56,7 +56,7 @@ def task_losses(rows: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 # -----------------------------------------------------------------------------
-# training; the meter needs two lines
+# training: the meter takes two lines
 meter = AffinityMeter(shared=encoder, optimizer=optimizer, every=5, tasks=list(y))
 print(meter.check(lambda: task_losses(torch.arange(64))), end="\n\n")
 for step in range(args.steps):

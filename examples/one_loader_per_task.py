@@ -1,10 +1,10 @@
 """
-Use the meter if every task has its own data: three data sets, three loaders, one encoder.
+Use the meter when every task has its own data: three data sets, three loaders, one encoder.
 
 $ python examples/one_loader_per_task.py
 
-Training uses one batch of one task per step. A measurement needs the losses of all tasks, each on a batch of its own,
-so it takes one batch from each loader.
+Each training step uses one batch of one task. A measurement needs the losses of all tasks, each on its own batch, so it
+takes one batch from each loader.
 """
 
 # ruff: noqa: B023 - the meter calls the closure immediately, within the same iteration
@@ -48,7 +48,7 @@ def loss_of(task: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 # -----------------------------------------------------------------------------
-# tasks take turns; measure after every three rounds, with `measure_only`, since these losses are not trained on
+# tasks take turns; measure every three rounds, with `measure_only`, since these losses are not used for training
 meter = AffinityMeter(shared=encoder, optimizer=optimizer, every=1)
 for step in range(args.steps):
     task = list(tasks)[step % len(tasks)]

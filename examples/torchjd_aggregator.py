@@ -1,10 +1,10 @@
 """
-Measure affinities while training with an aggregator of TorchJD: PCGrad, which projects away conflicting gradients.
+Measure affinities while training with a TorchJD aggregator: PCGrad, which projects away conflicting gradients.
 
 $ python examples/torchjd_aggregator.py
 
-The weights of the aggregator only depend on the inner products of the task gradients. `meter.gram()` returns them. At a
-measured call, they come from the same gradients as the affinities, so nothing is computed twice.
+The weights of the aggregator depend only on the inner products of the task gradients, which `meter.gram()` returns. At
+a measured call, they come from the same gradients as the affinities, so nothing is computed twice.
 """
 
 # ruff: noqa: B023 - the meter calls the closure immediately, within the same iteration
@@ -16,13 +16,13 @@ from torchjd.aggregation import PCGradWeighting
 
 from tagalong import AffinityMeter
 
-parser = argparse.ArgumentParser(description="The meter with an aggregator of TorchJD.")
+parser = argparse.ArgumentParser(description="The meter with a TorchJD aggregator.")
 parser.add_argument("--steps", type=int, default=300)
 args = parser.parse_args()
 torch.manual_seed(0)
 
 # -----------------------------------------------------------------------------
-# data: a bridge; two tasks measure its load, the third the weather
+# data: a bridge; two tasks depend on its load, the third on the weather
 x = torch.randn(2048, 12)
 load, weather = x[:, :6].sum(1).tanh(), x[:, 6:].sum(1).tanh()
 y = {"strain": load, "sag": 2 * load + 0.1 * weather, "wind": weather}
@@ -43,7 +43,7 @@ meter = AffinityMeter(shared=encoder, optimizer=optimizer, every=5, estimator=["
 for step in range(args.steps):
     rows = torch.randint(2048, (64,))
     losses = meter(lambda: task_losses(rows))
-    weights = weighting(meter.gram())  # one weight per loss, in their order
+    weights = weighting(meter.gram())  # one weight per loss, in the same order
     torch.stack(list(losses.values())).backward(weights)
     optimizer.step()
     optimizer.zero_grad()

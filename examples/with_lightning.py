@@ -4,8 +4,8 @@ Use the meter with Lightning: add one callback.
 $ pip install 'tagalong[lightning]'
 $ python examples/with_lightning.py
 
-The callback measures before training steps and logs what it measures. At the end of training, it writes affinity.json
-and chooses groups. The training itself stays the same, bit for bit.
+The callback measures before training steps and logs the measurements. At the end of training, it writes affinity.json
+and chooses groups. Training stays bit-for-bit identical.
 """
 
 import argparse

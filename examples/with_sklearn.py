@@ -1,11 +1,11 @@
 """
-Run a study with the fit and predict of scikit-learn, in a pipeline, with missing labels.
+Run a study through scikit-learn's `fit` and `predict`, in a pipeline, with missing labels.
 
 $ pip install 'tagalong[sklearn]'
 $ python examples/with_sklearn.py
 
-The tasks are two thermometers and two hygrometers with missing readings. Is one network for all four the best? `fit`
-tries one network, four networks and two groups, and keeps what the verdict recommends.
+The tasks are to predict two thermometers and two hygrometers, with missing readings. Is one network for all four best?
+`fit` tries one network, four networks and two groups, and keeps what the verdict recommends.
 """
 
 import argparse
@@ -22,7 +22,7 @@ parser.add_argument("--steps", type=int, default=200, help="maximum number of tr
 args = parser.parse_args()
 
 # -----------------------------------------------------------------------------
-# data: 12 inputs, two instruments of each kind, a tenth of the labels missing
+# data: 12 inputs, two instruments of each kind; a tenth of the labels are missing
 rng = np.random.default_rng(0)
 X = rng.normal(size=(800, 12))
 heat, water = np.tanh(X[:, :6] @ rng.normal(size=6)), np.tanh(X[:, 6:] @ rng.normal(size=6))
@@ -31,7 +31,7 @@ Y[rng.random(Y.shape) < 0.1] = np.nan
 X, new_X, Y, new_Y = train_test_split(X, Y, test_size=0.25, random_state=0)
 
 # -----------------------------------------------------------------------------
-# the networks are small, so that tasks compete for capacity
+# the networks are small so that tasks compete for capacity
 model = make_pipeline(
     QuantileTransformer(n_quantiles=100, output_distribution="normal"),
     GroupedMultiTaskRegressor(

@@ -40,7 +40,7 @@ rows = [
 
 
 # -----------------------------------------------------------------------------
-# model: returns the losses by task, and their sum as `loss`, which the Trainer uses
+# model: returns the loss of each task, and their sum as `loss`, which the Trainer uses
 class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()

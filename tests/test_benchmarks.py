@@ -80,7 +80,7 @@ def test_truth_trains_every_subset_into_a_table(tmp_path: Path) -> None:
     table = TruthTable.load(tmp_path / "nhanes.npz")
     assert table.test.shape == (2, 3, 2)
     assert {"lookahead sgd train mean", "cosine held-out trimmed", "joint mean"} < set(table.affinities)
-    _run("truth.py", "nhanes", "--only-linearised", "--measured-seeds", "1", *sizes)
+    _run("truth.py", "nhanes", "--only-linearized", "--measured-seeds", "1", *sizes)
     again = TruthTable.load(tmp_path / "nhanes.npz")
     assert (len(table.predictions["linearised fine-tuning"]), len(again.predictions["linearised fine-tuning"])) == (
         2,
