@@ -25,7 +25,7 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
         (SQUARE.replace("c,5,6,0", "c,5,6"), "line 4 must have 4 cells, found 3"),
         (SQUARE.replace("c,5,6,0", "c,5,6,0,1"), "line 4 must have 4 cells, found 5"),
         (SQUARE.replace("source,a,b,c", "source,a,b,b"), "line 1 must name each column once, found 'b' more than once"),
-        (SQUARE.replace("\nb,", "\na,"), "file.csv must have one row for 'a', found several"),
+        (SQUARE.replace("\nb,", "\na,"), "file.csv must have one row for 'a', found more than one"),
         (SQUARE.replace("1", "inf"), "line 2, column 'b' must be a finite number or empty, found 'inf'"),
         (SQUARE.replace("1", "n/a"), "file.csv must be finite, found nan from 'a' onto 'b'"),
         (SQUARE.replace("1", ""), "file.csv must be finite, found nan from 'a' onto 'b'; measure that pair, or omit"),
@@ -222,7 +222,7 @@ def test_options_that_do_not_fit_the_kind_of_file_are_rejected(tagalong: Termina
     for name, typed, message in [
         ("c.csv", "--cost 2", "--cost cannot be combined with candidates, which have their own costs"),
         ("r.csv", "--average mean", "--average needs the history of a saved affinity"),
-        ("saved.json", "--average mean", "needs the history of measured steps, and this affinity has none"),
+        ("saved.json", "--average mean", "needs the history of measured steps, but this affinity has none"),
         ("saved.json", "--axis target", "--axis must be left out"),
         ("r.csv", "--tasks b,x", "--tasks must be among 'a', 'b', found 'x'"),
     ]:

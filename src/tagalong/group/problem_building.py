@@ -1,7 +1,7 @@
-"""Builds the problem for the solvers from scores and options: indices instead of names, scaled, to be maximized.
+"""Converts scores and options to a problem for the solvers: scaled, to be maximized, and with indices as task names.
 
-Solvers take pairwise scores if all groups exist and cost the same; otherwise every network is listed. If there are too
-many to list, a pool of promising networks replaces them.
+Solvers use pairwise scores if all groups exist and have the same cost. Otherwise, every network is listed, or only a
+pool of promising networks if there are too many to list.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from .selection_problem import Bools, Floats, Ints, Limits, Networks, SelectionP
 from .selection_request import SelectionRequest, Units
 from .solvers import MAX_LISTED, all_networks, solve_search
 
-COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of networks to search the plain problem for
+POOL_BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # for which the search on the plain problem yields promising groups
 QUICK = Limits(kicks=5)
 
-Apart = Bools  # tasks × tasks: pairs that no network trains
-CostOf = Callable[[tuple[int, ...]], float]  # of a network that trains these tasks; NaN: it does not exist
+Apart = Bools  # tasks × tasks: pairs that no network may train
+CostOf = Callable[[tuple[int, ...]], float]  # the cost of a network that trains these tasks; NaN if there is none
 
 
 @dataclass(frozen=True)
 class ScaledProblem:
-    """A problem for the solvers, and how to convert its answer back.
+    """A problem for the solvers, and how to convert its solution back.
 
     Attributes:
-        problem: for the solvers.
-        budgets: in the units of the problem: numbers of networks if all cost the same.
+        problem: the problem to solve.
+        budgets: the budgets in the units of the problem, i.e. numbers of networks if all have the same cost.
         scale: the divisor of the weighted scores, in `units`.
-        sign: −1 if scores are minimized, else 1.
-        units: the units of weighted scores.
-        rows: for each network of the problem, its index in the list of all.
-        networks: the listed networks before `max_cost`, to find the smallest feasible limit.
+        sign: −1 if scores are minimized, 1 otherwise.
+        units: the units of the weighted scores.
+        rows: the index of each network of the problem in the list of all networks.
+        networks: the listed networks before `max_cost` is applied, used to find the smallest feasible limit.
     """
 
     problem: SelectionProblem
@@ -49,7 +49,7 @@ class ScaledProblem:
     networks: Networks | None = None
 
     def to_scores(self, value: float) -> float:
-        """Converts from the units of the problem to those of the scores."""
+        """Converts a value from the units of the problem to those of the scores."""
         return self.units.to_scores(self.sign * self.scale * value)
 
 
@@ -73,7 +73,7 @@ def build_problem(scores: Scores, request: SelectionRequest) -> ScaledProblem:
 
 
 def components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[int, ...]:
-    """Returns the connected components of the links, as bit sets ordered by their first task."""
+    """Returns the connected components of the links, as bit masks ordered by their first task."""
     sets = [1 << i for i in range(len(tasks))]
     for link in links:
         joined = bits_of([tasks.index(task) for task in set(link)])
@@ -97,7 +97,7 @@ def _largest(values: Floats) -> float:
 
 
 def _is_plain(scores: Scores, request: SelectionRequest) -> bool:
-    """Returns whether all groups of allowed size exist and cost the same, so that sorting finds the helpers."""
+    """Returns whether all groups of allowed size exist and have the same cost, so helpers can be found by sorting."""
     constant = request.cost is None or not (callable(request.cost) or isinstance(request.cost, Mapping))
     free = request.max_cost is None or not constant or request.cost <= request.max_cost  # type: ignore[operator]
     return constant and free and not request.cannot_link and not scores.given
@@ -116,14 +116,14 @@ def _build_from_networks(
     separate = _separate(networks.trains, scores.tasks, request)
     cheap = networks.cost <= (np.inf if request.max_cost is None else request.max_cost * (1 + 1e-9))
     problem = bare.with_networks(networks.only(separate & cheap))
-    dearest = bare.n * float(networks.cost[separate & cheap].max(initial=0.0))  # no grouping costs more
-    budgets = tuple(min(float(budget), max(dearest, 1e-300)) for budget in request.budgets)
+    max_total = bare.n * float(networks.cost[separate & cheap].max(initial=0.0))  # no grouping costs more
+    budgets = tuple(min(float(budget), max(max_total, 1e-300)) for budget in request.budgets)
     rows = np.flatnonzero(separate & cheap)
     return ScaledProblem(problem, budgets, scale, request.sign, units, rows, networks.only(separate))
 
 
 def _separate(trains: Bools, tasks: tuple[str, ...], request: SelectionRequest) -> Bools:
-    """Returns which networks respect `cannot_link`."""
+    """Returns a mask of the networks that respect `cannot_link`."""
     apart = np.ones(len(trains), dtype=bool)
     for link in request.cannot_link:
         apart &= trains[:, [tasks.index(task) for task in set(link)]].sum(axis=1) < 2
@@ -131,7 +131,7 @@ def _separate(trains: Bools, tasks: tuple[str, ...], request: SelectionRequest) 
 
 
 def _candidate_networks(scores: Scores, request: SelectionRequest, units: Units) -> Networks:
-    """Returns one row per candidate; those that may not be chosen serve nothing."""
+    """Returns one row per candidate. Candidates that may not be chosen serve no tasks."""
     assert scores.candidates is not None
     n, count, singles = len(scores.tasks), len(scores.candidates), request.singles(scores)
     place = {task: i for i, task in enumerate(scores.tasks)}
@@ -150,10 +150,10 @@ def _candidate_networks(scores: Scores, request: SelectionRequest, units: Units)
 
 
 def _group_networks(problem: SelectionProblem, scores: Scores, request: SelectionRequest, units: Units) -> Networks:
-    """Returns every group with its own cost and the results given for it."""
+    """Returns every group as a network, with its cost and any results given for it."""
     if problem.n > MAX_LISTED:
         expected = f"with results of larger groups must have at most {MAX_LISTED} tasks"
-        hint = "leave some out, or list the networks as Candidates"
+        hint = "omit some tasks, or list the networks as Candidates"
         raise InvalidInput("scores", expected, str(problem.n), hint)
     names = scores.tasks
     networks = all_networks(problem, lambda group: request.cost_of(frozenset(names[i] for i in group)))
@@ -167,7 +167,7 @@ def _group_networks(problem: SelectionProblem, scores: Scores, request: Selectio
 
 
 def _build_from_pool(plain: SelectionProblem, scores: Scores, request: SelectionRequest, units: Units) -> ScaledProblem:
-    """Builds a pool of promising networks where there are too many to list; the plain problem gives a bound."""
+    """Uses a pool of promising networks because there are too many to list. The plain problem provides a bound."""
     assert plain.scores is not None
     scale, names = _largest(plain.scores), scores.tasks
     plain = replace(plain, scores=plain.scores / scale)
@@ -194,16 +194,16 @@ def _build_from_pool(plain: SelectionProblem, scores: Scores, request: Selection
 
 
 def _cheapest(request: SelectionRequest) -> float:
-    """Returns a lower bound on the cost of a network; nothing is known of a callable."""
+    """Returns a lower bound on the cost of a network, which is unknown (almost 0) if `cost` is a callable."""
     if request.cost is None:
         return 1.0
     if isinstance(request.cost, Mapping):
-        return min((cost for cost in request.cost.values() if cost > 0), default=1.0)  # NaN is no cost
+        return min((cost for cost in request.cost.values() if cost > 0), default=1.0)  # skips NaN
     return 1e-300 if callable(request.cost) else float(request.cost)
 
 
 def _feasible_networks(problem: SelectionProblem, apart: Apart, cost: CostOf, sets: set[int]) -> Networks:
-    """Returns these groups as networks, without those that train a forbidden pair, are too large or cost NaN."""
+    """Returns the given groups as networks, without those that are too large, contain a forbidden pair or cost NaN."""
     kept = []
     for bits in sorted(sets):
         group = list(indices(bits))
@@ -220,13 +220,13 @@ def _feasible_networks(problem: SelectionProblem, apart: Apart, cost: CostOf, se
 
 
 def _promising_groups(problem: SelectionProblem, apart: Apart) -> set[int]:
-    """Returns pairs, each task with its nearest ones, and what the search finds without costs, in all sizes."""
+    """Returns all pairs, groups of tasks with their nearest tasks, and groups that the search finds ignoring costs."""
     near = problem.pairwise + problem.pairwise.T
     found = {1 << task for task in range(problem.n) if np.isfinite(problem.alone[task])}
     found |= {1 << a | 1 << b for a in range(problem.n) for b in range(a)}
     for link in problem.links:
         found |= set(_grow(list(indices(link)), near, apart))
-    for count in COUNTS:
+    for count in POOL_BUDGETS:
         if count <= problem.n and problem.largest * count >= problem.n:
             for choice in solve_search(problem, [count], QUICK)[0].choices:
                 found |= set(_shrink(list(indices(choice.trains)), near, apart))
@@ -234,7 +234,7 @@ def _promising_groups(problem: SelectionProblem, apart: Apart) -> set[int]:
 
 
 def _grow(group: list[int], near: Floats, apart: Apart) -> Iterator[int]:
-    """Yields a group, then the group with its nearest task, its two nearest, …, skipping forbidden pairs."""
+    """Yields a group, then the group with its nearest task added, its two nearest, etc., without forbidden pairs."""
     grown = list(group)
     yield bits_of(grown)
     for task in np.argsort(-near[group].sum(axis=0), kind="stable").tolist():
@@ -244,7 +244,7 @@ def _grow(group: list[int], near: Floats, apart: Apart) -> Iterator[int]:
 
 
 def _shrink(group: list[int], near: Floats, apart: Apart) -> Iterator[int]:
-    """Yields a group, then without its most distant task, its two most distant, …; forbidden pairs go first."""
+    """Yields a group, then the group without its most distant task, etc., removing forbidden pairs first."""
     while group:
         yield bits_of(group)
         inside = np.ix_(group, group)
