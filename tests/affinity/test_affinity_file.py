@@ -218,7 +218,7 @@ def drop(*keys: str) -> Callable[[bytes], bytes]:
         (change(mean=[[1, 2], [3]]), "is damaged: 'mean' must be an array of numbers"),
         (change(mean=[["1", {}, 2]] * 3), "is damaged: 'mean' must be an array of numbers"),
         (change(history=[[[1, 2, 3]] * 3]), r"is damaged: 'history'.*\(5, 3, 3\) for 3 tasks, found \(1, 3, 3\)"),
-        (change(null=[[0, 0, 0]]), "is damaged: 'null' must have the shape"),
+        (change(null=[[0, 0, 0]]), "is damaged: 'null' must have shape"),
         (change(steps=[1, 2]), "is damaged"),
         (change(steps=7), "is damaged"),
         (change(skipped=[1]), "is damaged"),

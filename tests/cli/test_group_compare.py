@@ -83,8 +83,12 @@ def test_quiet_adds_one_line(tagalong: Terminal) -> None:
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        ("[[age, height]]", "", "mine.yaml must name tasks ('age', 'ill', 'smoker', 'weight'), found 'height'"),
-        ("[[age, weight]]", "", "mine.yaml must serve every task, found none that serves 'ill', 'smoker'"),
+        (
+            "[[age, height]]",
+            "",
+            "mine.yaml must contain only known tasks ('age', 'ill', 'smoker', 'weight'), found 'height'",
+        ),
+        ("[[age, weight]]", "", "mine.yaml must serve every task, found none serving 'ill', 'smoker'"),
         ("[[age], [weight, ill, smoker]]", "", "mine.yaml: {age} trains a single task, and --allow-single is off"),
         ("[[age, weight, ill, smoker]]", "--max-size 3", "trains 4 tasks, --max-size is 3"),
         ("[[age, weight, ill, smoker]]", "--cannot-link age,ill", "trains age, ill together, which --cannot-link"),

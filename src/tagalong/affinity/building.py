@@ -68,7 +68,7 @@ def fields_of_matrix(
     if axis not in ("source", "target"):
         check.add("axis", 'must be "source" or "target", whichever the rows are', repr(axis))
     if len(names) != n:
-        check.add("tasks", f"must name the {n} rows of `matrix`", f"{len(names)} names")
+        check.add("tasks", f"must contain {n} names, one per row of `matrix`", str(len(names)))
     mean = check.array("matrix", matrix, (n, n))
     errors = check.errors(np.full((n, n), np.nan) if stderr is None else stderr)
     counts = check.counts("count", np.isfinite(mean) * 1 if count is None else count)
@@ -222,7 +222,7 @@ class FieldChecker:
         if array.size == 0 and 0 in shape:
             array = array.reshape(shape)  # the shape of an empty list does not show the number of tasks
         if array.shape != shape:
-            self.add(name, f"must have the shape {shape} for {self.n} tasks", str(array.shape))
+            self.add(name, f"must have shape {shape} for {self.n} tasks", str(array.shape))
         elif np.issubdtype(array.dtype, np.floating):
             infinite = int(np.isinf(array).sum())
             if infinite:

@@ -304,6 +304,6 @@ def _range_problems(largest: Floats, weights: Floats) -> list[InvalidInput]:
         total = float(units.weighted(largest).sum())
         if total and math.frexp(total)[1] + units.exponent > MAX_EXPONENT:
             expected = f"must add up to less than {math.ldexp(1.0, MAX_EXPONENT):.0e} over all tasks"
-            found = f"up to {largest.max():.3g} for one of {len(largest)}"
+            found = f"up to {largest.max():.3g} for one of {len(largest)} tasks"
             return [InvalidInput(name, expected, found, "divide all scores by the same number")]
     return []
