@@ -75,7 +75,7 @@ def test_candidates_are_found_by_their_tasks() -> None:
     [
         ([["age", "height"]], {}, r"must contain only known tasks \('age', 'ill', 'no', 'sex'\), found 'height'"),
         ([["age", "ill", "sex"]], {}, "must serve every task, found none serving 'no'"),
-        ([["age"], ["ill", "sex", "no"]], {}, r"\{age\} trains a single task, and `allow_single` is off"),
+        ([["age"], ["ill", "sex", "no"]], {}, r"\{age\} trains a single task, but `allow_single` is off"),
         ([NAMES], {"max_size": 3}, "trains 4 tasks, but `max_size` is 3"),
         ([NAMES], {"cost": len, "max_cost": 3}, "costs 4, but `max_cost` is 3"),
         ([NAMES], {"cost": {2: 1.0}}, r"`cost` does not list \{age, ill, no, sex\}"),
@@ -141,7 +141,7 @@ def test_saved_groupings_are_read() -> None:
         ("[[age, ill]", "valid YAML or JSON, found"),
         ("- {trains: [age], serves: [ill]}", "`serves` must be among the tasks in `trains`"),
         ("- {names: [age]}", "found an entry with 'names'"),
-        ('{"groupings": []}', "several budgets"),
+        ('{"groupings": []}', "multiple budgets"),
         ("- {trains: [age], serves: [age], cost: much}", "could not convert"),
     ],
 )

@@ -67,7 +67,7 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
         ({"resamples": -1}, "`resamples` must be a non-negative integer"),
         ({"budget": "3"}, "^`budget` must be a number, found '3'$"),
         ({"budget": 10**400}, "^`budget` must be positive, found 1000.*; 1 is one network"),
-        ({"weights": [1, 2, 3]}, r"^`weights` must map tasks to numbers, such as \{'0': 2\}, found \[1, 2, 3\]$"),
+        ({"weights": [1, 2, 3]}, r"^`weights` must map tasks to numbers, e.g. \{'0': 2\}, found \[1, 2, 3\]$"),
         ({"weights": np.ones(3)}, r"^`weights` must map tasks to numbers, .*found array\("),
         ({"weights": 2}, "^`weights` must map tasks to numbers, .*found 2$"),
         ({"weights": {"1": "2"}}, "^`weights` of '1' must be a positive number, found '2'$"),
@@ -92,7 +92,7 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
         ({"cost": {("0", "1"): 1, ("1", "0"): 2}}, "^`cost` must list each group once"),
         ({"cost": 1, "max_cost": "x"}, "^`max_cost` must be a positive number, found 'x'$"),
         ({"max_size": 2.5}, "^`max_size` must be a positive integer, found 2.5$"),
-        ({"must_link": "01"}, r"^`must_link` must be a list of sets of tasks, such as \[\('a', 'b'\)\], found '01'$"),
+        ({"must_link": "01"}, r"^`must_link` must be a list of sets of tasks, e.g. \[\('a', 'b'\)\], found '01'$"),
         ({"must_link": None}, "^`must_link` must be a list of sets of tasks, .*found None$"),
         ({"must_link": [3]}, "^`must_link` must contain sets of two or more tasks, found 3$"),
         ({"cannot_link": 3}, "^`cannot_link` must be a list of sets of tasks, .*found 3$"),
@@ -113,7 +113,7 @@ def test_options_are_checked(options: Any, message: str) -> None:
     ("budgets", "message"),
     [
         ([], "^`budgets` must contain at least one budget, found none$"),
-        (3, r"^`budgets` must be a list of numbers, such as \[2, 3\], found 3$"),
+        (3, r"^`budgets` must be a list of numbers, e.g. \[2, 3\], found 3$"),
         (None, "^`budgets` must be a list of numbers, .*found None$"),
         ("23", "^`budgets` must be a list of numbers, .*found '23'"),
         ([2, 9], "^`budget` must be at most 3, the number of tasks, found 9$"),
@@ -171,9 +171,14 @@ def test_one_error_lists_all_problems() -> None:
     [
         ("exact", 17, {}, "`solver='exact'` needs at most 16 tasks"),
         ("lp", 25, {}, "`solver='lp'` needs at most 24 tasks, found 25"),
-        ("milp", 11, {}, "`solver='milp'` lists all groups and needs at most 10 tasks"),
-        ("search", 5, {"cannot_link": [("0", "1")]}, "`solver='search'` needs scores by pair"),
-        ("exact", 15, {"cannot_link": [("0", "1")]}, "needs at most 14 tasks with costs by group or `cannot_link`"),
+        ("milp", 11, {}, "`solver='milp'` needs at most 10 tasks because it lists all groups"),
+        ("search", 5, {"cannot_link": [("0", "1")]}, "`solver='search'` needs pairwise scores"),
+        (
+            "exact",
+            15,
+            {"cannot_link": [("0", "1")]},
+            "needs at most 14 tasks if there are costs by group or `cannot_link`",
+        ),
     ],
 )
 def test_the_error_for_an_unsuitable_solver_says_why(solver: Any, n: int, options: Any, message: str) -> None:
@@ -186,7 +191,7 @@ def test_given_results_of_larger_groups_need_few_tasks() -> None:
     table: Any = {frozenset({a, b}): {a: 1.0, b: 1.0} for a in names for b in names if a < b}
     table[frozenset(names[:3])] = dict.fromkeys(names[:3], 2.0)
     with pytest.raises(
-        ValueError, match="with results of larger groups must have at most 14 tasks, found 15; leave some"
+        ValueError, match="with results of larger groups must have at most 14 tasks, found 15; omit some"
     ):
         select_groups(table, 2, complete="pairs")
 

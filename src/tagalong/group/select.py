@@ -18,7 +18,7 @@ from .grouping import Group, Grouping, Option
 from .infeasible import explain_infeasible
 from .problem_building import ScaledProblem, build_problem
 from .scores import Complete, Scores, read_scores
-from .selection_problem import Floats, Infeasible, Limits, NetworkChoice, Solution, indices
+from .selection_problem import Floats, InfeasibleError, Limits, NetworkChoice, Solution, indices
 from .selection_request import Cost, SelectionRequest, SolverName, read_budgets, read_links
 from .solvers import Certificate, choose_solver
 from .stability import Served, stability
@@ -213,10 +213,10 @@ def _select(scores: Scores, request: SelectionRequest) -> list[Grouping]:
 def _solve(scaled: ScaledProblem, request: SelectionRequest, limits: Limits) -> tuple[str, list[Solution]]:
     try:
         if min(scaled.budgets) <= 0 or (not scaled.problem.serves_all and scaled.problem.relaxed is None):
-            raise Infeasible
+            raise InfeasibleError
         name, solver = choose_solver(request.solver, scaled.problem, scaled.budgets, limits)
         return name, solver(scaled.problem, scaled.budgets, limits)
-    except Infeasible:
+    except InfeasibleError:
         raise explain_infeasible(scaled, request, min(request.budgets)) from None
 
 

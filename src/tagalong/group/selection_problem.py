@@ -140,7 +140,7 @@ class Solution:
     prices: Floats | None = None
 
 
-class Infeasible(ValueError):
+class InfeasibleError(ValueError):
     """No choice of networks serves all tasks within the budget."""
 
 
