@@ -20,10 +20,10 @@ from .averaging import TRIM, Average, Floats, Ints, averages, level_history
 from .bootstrap import RESAMPLES, resamples, standard_errors
 from .building import (
     FieldChecker,
-    fields_of_history,
-    fields_of_matrix,
-    fields_of_steps,
-    fields_of_tasks,
+    fields_for_steps,
+    fields_for_tasks,
+    fields_from_history,
+    fields_from_matrix,
     merge_fields,
 )
 from .display import html_table, named_values, text_table
@@ -74,7 +74,7 @@ class Affinity:
     def __post_init__(self) -> None:
         tasks = as_names(self.tasks)
         check, n, length = FieldChecker(tasks), len(tasks), np.size(self.steps)
-        skipped = {why: check.counts(f"skipped[{why!r}]", counts) for why, counts in self.skipped.items()}
+        skipped = {reason: check.counts(f"skipped[{reason!r}]", counts) for reason, counts in self.skipped.items()}
         checked: dict[str, Any] = {
             "tasks": tasks,
             "mean": check.array("mean", self.mean, (n, n)),
@@ -120,7 +120,7 @@ class Affinity:
             >>> affinity.mean.tolist(), affinity.stderr[0, 1].item()
             ([[1.0, 3.0], [3.0, 4.0]], 1.0)
         """
-        return cls(**fields_of_history(history, tasks, steps, null, skipped, settings))
+        return cls(**fields_from_history(history, tasks, steps, null, skipped, settings))
 
     @classmethod
     def from_matrix(
@@ -146,7 +146,7 @@ class Affinity:
             >>> Affinity.from_matrix([[1, 2], [3, 4]], axis="target").mean.tolist()
             [[1.0, 3.0], [2.0, 4.0]]
         """
-        return cls(**fields_of_matrix(matrix, tasks, axis, stderr, count, settings))
+        return cls(**fields_from_matrix(matrix, tasks, axis, stderr, count, settings))
 
     @classmethod
     def from_csv(cls, path: PathLike, axis: Literal["source", "target"] = "source") -> Affinity:
@@ -170,7 +170,7 @@ class Affinity:
             [[1.0, 3.0], [2.0, 4.0]]
         """
         matrix, names = read_csv(Path(path), axis)
-        return cls(**fields_of_matrix(matrix, names, axis))
+        return cls(**fields_from_matrix(matrix, names, axis))
 
     @classmethod
     def load(cls, path: PathLike) -> Affinity:
@@ -283,7 +283,7 @@ class Affinity:
                 f"none with {first} <= step < {last}",
                 f"steps run from {self.steps[0]} to {self.steps[-1]}",
             )
-        return type(self)(**fields_of_steps(self, rows))
+        return type(self)(**fields_for_steps(self, rows))
 
     def every(self, n: int) -> Affinity:
         """Keeps every n-th measured step, to show the effect of measuring less often.
@@ -294,7 +294,7 @@ class Affinity:
         """
         self._need_history("every")
         _check_positive("n", n)
-        return type(self)(**fields_of_steps(self, np.arange(0, len(self.steps), n)))
+        return type(self)(**fields_for_steps(self, np.arange(0, len(self.steps), n)))
 
     def only(self, tasks: Iterable[str]) -> Affinity:
         """Keeps the given tasks, in the given order.
@@ -303,7 +303,7 @@ class Affinity:
             >>> Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"]).only(["b", "a"]).mean.tolist()
             [[4.0, 3.0], [2.0, 1.0]]
         """
-        return type(self)(**fields_of_tasks(self, tasks))
+        return type(self)(**fields_for_tasks(self, tasks))
 
     def merge(self, other: Affinity) -> Affinity:
         """Combines two affinities over the union of their tasks. Pairs measured by neither are NaN with count 0.
@@ -339,7 +339,7 @@ class Affinity:
         """
         self._need_history("bootstrap")
         _check_positive("n", n)
-        return resamples(self.history, self.null, Average.of(self.settings), n, seed)
+        return resamples(self.history, self.null, Average.from_settings(self.settings), n, seed)
 
     def settled(self, budget: int, fractions: Sequence[float] = FRACTIONS) -> Settled:
         """Checks whether the groups have stopped changing, by selecting groups on growing prefixes of the history.

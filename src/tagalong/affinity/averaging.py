@@ -32,7 +32,7 @@ class Average:
             raise InvalidInput("trim", "must be the fraction to drop at each end, in [0, 0.5)", repr(self.trim))
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> Average:
+    def from_settings(cls, settings: Mapping[str, Any]) -> Average:
         """Returns the kind of average specified in the settings of an affinity."""
         return cls(settings.get("average", "mean"), settings.get("trim", TRIM))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DEFINING_SETTINGS = ("estimator", "update", "held_out", "per_lr", "average", "trim")  # what quantity is measured
 
 
-def fields_of_history(
+def fields_from_history(
     history: ArrayLike,
     tasks: Iterable[str],
     steps: ArrayLike | None = None,
@@ -32,7 +32,7 @@ def fields_of_history(
     """Returns the fields of an affinity with the averages and standard errors of a history."""
     names = as_names(tasks)
     check, n = FieldChecker(names), len(names)
-    average = Average.of(settings or {})
+    average = Average.from_settings(settings or {})
     length = _length("history", history)
     values = check.array("history", history, (length, n, n))
     nulls = check.array("null", np.full((length, n), np.nan) if null is None else null, (length, n))
@@ -53,7 +53,7 @@ def fields_of_history(
     }
 
 
-def fields_of_matrix(
+def fields_from_matrix(
     matrix: ArrayLike,
     tasks: Iterable[str] | None = None,
     axis: str = "source",
@@ -73,23 +73,23 @@ def fields_of_matrix(
     errors = check.errors(np.full((n, n), np.nan) if stderr is None else stderr)
     counts = check.counts("count", np.isfinite(mean) * 1 if count is None else count)
     raise_problems(check.problems)
-    turn = np.transpose if axis == "target" else np.asarray
-    parts: dict[str, NDArray[Any]] = {"mean": turn(mean), "stderr": turn(errors), "count": turn(counts)}
+    orient = np.transpose if axis == "target" else np.asarray
+    parts: dict[str, NDArray[Any]] = {"mean": orient(mean), "stderr": orient(errors), "count": orient(counts)}
     empty = {"steps": np.zeros(0), "history": np.zeros((0, n, n)), "null": np.zeros((0, n))}
     return {"tasks": names, **parts, **empty, "settings": settings or {}}
 
 
-def fields_of_steps(affinity: Affinity, rows: NDArray[Any]) -> dict[str, Any]:
+def fields_for_steps(affinity: Affinity, rows: NDArray[Any]) -> dict[str, Any]:
     """Returns the fields of an affinity restricted to some of its measured steps.
 
     `skipped` is omitted because it is known only for all steps together.
     """
-    return fields_of_history(
+    return fields_from_history(
         affinity.history[rows], affinity.tasks, affinity.steps[rows], affinity.null[rows], settings=affinity.settings
     )
 
 
-def fields_of_tasks(affinity: Affinity, tasks: Iterable[str]) -> dict[str, Any]:
+def fields_for_tasks(affinity: Affinity, tasks: Iterable[str]) -> dict[str, Any]:
     """Returns the fields of an affinity restricted to the given tasks, in the given order."""
     names = as_names(tasks)
     unknown = [task for task in names if task not in affinity.tasks]
@@ -98,11 +98,11 @@ def fields_of_tasks(affinity: Affinity, tasks: Iterable[str]) -> dict[str, Any]:
         raise InvalidInput("tasks", f"must be among {known}", ", ".join(map(repr, unknown)))
     at = np.array([affinity.tasks.index(task) for task in names], dtype=np.intp)
     pairs = np.ix_(at, at)
-    skipped = {why: counts[pairs] for why, counts in affinity.skipped.items()}
+    skipped = {reason: counts[pairs] for reason, counts in affinity.skipped.items()}
     if len(affinity.steps):
         history = affinity.history[:, at][:, :, at]
-        return fields_of_history(history, names, affinity.steps, affinity.null[:, at], skipped, affinity.settings)
-    part = fields_of_matrix(
+        return fields_from_history(history, names, affinity.steps, affinity.null[:, at], skipped, affinity.settings)
+    part = fields_from_matrix(
         affinity.mean[pairs],
         names,
         stderr=affinity.stderr[pairs],
@@ -123,10 +123,10 @@ def merge_fields(first: Affinity, second: Affinity) -> dict[str, Any]:
     """Returns the fields of the combination of two affinities, over the union of their tasks."""
     settings = _merge_settings(first, second)
     tasks = (*first.tasks, *(task for task in second.tasks if task not in first.tasks))
-    skipped = {why: _sum_skipped(why, first, second, tasks) for why in (*first.skipped, *second.skipped)}
+    skipped = {reason: _sum_skipped(reason, first, second, tasks) for reason in (*first.skipped, *second.skipped)}
     if len(first.steps) and len(second.steps):
-        return fields_of_history(**_join_histories(first, second, tasks), skipped=skipped, settings=settings)
-    return {**fields_of_matrix(**_pool_means(first, second, tasks), settings=settings), "skipped": skipped}
+        return fields_from_history(**_join_histories(first, second, tasks), skipped=skipped, settings=settings)
+    return {**fields_from_matrix(**_pool_means(first, second, tasks), settings=settings), "skipped": skipped}
 
 
 def _merge_settings(first: Affinity, second: Affinity) -> dict[str, Any]:
@@ -175,9 +175,9 @@ def _pool_means(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> di
     return {"matrix": mean, "tasks": tasks, "stderr": np.where(total > 0, stderr, np.nan), "count": total}
 
 
-def _sum_skipped(why: str, first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> Floats:
-    parts = [part for part in (first, second) if why in part.skipped]
-    return np.asarray(np.sum([_widen(part.skipped[why], part, tasks, 0.0) for part in parts], axis=0))
+def _sum_skipped(reason: str, first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> Floats:
+    parts = [part for part in (first, second) if reason in part.skipped]
+    return np.asarray(np.sum([_widen(part.skipped[reason], part, tasks, 0.0) for part in parts], axis=0))
 
 
 def _widen(matrix: NDArray[Any], part: Affinity, tasks: tuple[str, ...], fill: float) -> Floats:

@@ -32,7 +32,7 @@ def text_table(affinity: Affinity, width: int | None = None) -> str:
     """
     scale, n = _scale(affinity), len(affinity.tasks)
     rows, shown = _all_rows(affinity, scale) if width is None else _fitted_rows(affinity, scale, width)
-    lines = [_head(affinity, scale), *rows]
+    lines = [_heading(affinity, scale), *rows]
     if (np.abs(affinity.mean) < 2 * affinity.stderr)[:shown, :shown].any():
         lines.append("~ within two standard errors of zero")
     if affinity.settings.get("update") == "optimizer" and np.isnan(affinity.null).any():
@@ -64,7 +64,7 @@ def _fitted_rows(affinity: Affinity, scale: int, width: int) -> tuple[list[str],
     return rows, shown
 
 
-def _head(affinity: Affinity, scale: int) -> str:
+def _heading(affinity: Affinity, scale: int) -> str:
     unit = f", values × 10{str(scale).translate(_SUPERSCRIPT)}" if scale else ""
     steps = len(affinity.steps)
     source = (
@@ -78,8 +78,8 @@ def _head(affinity: Affinity, scale: int) -> str:
 
 def _largest(affinity: Affinity) -> float:
     """Returns the largest absolute affinity between two different tasks, as self-affinities would dwarf the rest."""
-    apart = ~np.eye(len(affinity.tasks), dtype=bool)
-    values = np.abs(affinity.mean[apart & np.isfinite(affinity.mean)])
+    off_diagonal = ~np.eye(len(affinity.tasks), dtype=bool)
+    values = np.abs(affinity.mean[off_diagonal & np.isfinite(affinity.mean)])
     return float(values.max()) if values.size and values.max() > 1e-300 else 1.0
 
 
@@ -107,10 +107,10 @@ def _cell(mean: float, error: float, digits: int, errors: bool) -> str:
 
 def _rows(sources: Sequence[str], targets: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
     headings = [f"{target} " for target in targets]  # aligned with the numbers, not with the marks after them
-    made = TextTable("", *headings, numbers=headings, gap=1)
+    text = TextTable("", *headings, numbers=headings, gap=1)
     for source, row in zip(sources, cells[: len(sources)], strict=True):
-        made.add_row(source, *row[: len(targets)])
-    return made.lines()
+        text.add_row(source, *row[: len(targets)])
+    return text.lines()
 
 
 def _one_line(name: str) -> str:
@@ -125,26 +125,26 @@ def html_table(affinity: Affinity) -> str:
     """Returns an HTML table in which the row helps the column. Blue helps, red hurts, and noise has no color."""
     shown = min(len(affinity.tasks), MAX_COLUMNS)
     names = affinity.tasks[:shown]
-    rows = [[name, *(_colored(affinity, i, j) for j in range(shown))] for i, name in enumerate(names)]
+    rows = [[name, *(_colored_cell(affinity, i, j) for j in range(shown))] for i, name in enumerate(names)]
     notes = ["~ within two standard errors of zero; the diagonal is self-affinity"]
     if shown < len(affinity.tasks):
         notes.append(f"; {shown} of {len(affinity.tasks)} tasks shown")
-    head = _head(affinity, _scale(affinity))
+    head = _heading(affinity, _scale(affinity))
     return join([table(["a step on …", *names], rows, caption=head), tag("small", *notes)])
 
 
-def _colored(affinity: Affinity, i: int, j: int) -> Html:
+def _colored_cell(affinity: Affinity, i: int, j: int) -> Html:
     mean, error = float(affinity.mean[i, j]), float(affinity.stderr[i, j])
     unit = 10.0 ** _scale(affinity)
     shown = _cell(mean / unit, error / unit, 2, errors=True).strip()
-    sure = i != j and np.isfinite(mean) and not abs(mean) < 2 * error
-    return tag("td", shown, style=_background(mean / _largest(affinity)) if sure else None)
+    significant = i != j and np.isfinite(mean) and not abs(mean) < 2 * error
+    return tag("td", shown, style=_background(mean / _largest(affinity)) if significant else None)
 
 
-def _background(share: float) -> str:
+def _background(relative_value: float) -> str:
     """Returns a translucent color, which works in both light and dark notebooks."""
-    color = ", ".join(map(str, HELPS if share > 0 else HURTS))
-    return f"background: rgba({color}, {0.55 * min(abs(share), 1.0):.2f})"
+    color = ", ".join(map(str, HELPS if relative_value > 0 else HURTS))
+    return f"background: rgba({color}, {0.55 * min(abs(relative_value), 1.0):.2f})"
 
 
 def named_values(name: str, tasks: Sequence[str], values: Floats) -> dict[str, float]:

@@ -165,24 +165,24 @@ def _remove_stale_archives(path: Path, archive: str | None) -> None:
 
 def _has_archive(path: Path) -> bool:
     """Whether the archive that the JSON refers to exists. True if it does not refer to one."""
-    entry = _read(path).get("archive")
+    entry = _read_fields(path).get("archive")
     return entry is None or path.with_name(entry["file"]).exists()
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Reads the fields of an affinity. If another process saves to the same path meanwhile, the newer one is read."""
-    found = _read(path)
+    found = _read_fields(path)
     try:
         if "archive" not in found:
             return found
         return {name: found[name] for name in ALWAYS_INLINE} | _read_archive(path, found["archive"])
     except AffinityFileError:
-        if _read(path) == found:
+        if _read_fields(path) == found:
             raise
     return read_json(path)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_fields(path: Path) -> dict[str, Any]:
     """Reads the fields in the JSON; "archive" locates the other fields if they are stored separately."""
     document = read_document(path, FORMAT, (VERSION,), dict, AffinityFileError, SAVE_AGAIN)
     direction = document.get("direction", DIRECTION)

@@ -47,7 +47,7 @@ class Spread:
         for task, value in self.values.items():
             partners = f"{self.best.get(task, '-')} / {self.worst.get(task, '-')}"
             mark = "  no partner stands out" if task in self.flagged else ""
-            table.add_row(task, _short(value), _short(self.noise[task]), partners + mark)
+            table.add_row(task, _format_number(value), _format_number(self.noise[task]), partners + mark)
         return str(table)
 
 
@@ -64,8 +64,8 @@ def spread(affinity: Affinity) -> Spread:
         values=_by_task(affinity, values),
         noise=_by_task(affinity, noise),
         flagged=flagged,
-        best=_partners(affinity, others),
-        worst=_partners(affinity, -others),
+        best=_best_partners(affinity, others),
+        worst=_best_partners(affinity, -others),
     )
 
 
@@ -98,13 +98,13 @@ def _by_task(affinity: Affinity, values: Floats) -> dict[str, float]:
     return dict(zip(affinity.tasks, values.tolist(), strict=True))
 
 
-def _partners(affinity: Affinity, others: Floats) -> dict[str, str]:
+def _best_partners(affinity: Affinity, others: Floats) -> dict[str, str]:
     known = np.isfinite(others).sum(axis=0) > 0
     best = np.where(np.isfinite(others), others, -np.inf).argmax(axis=0)
     return {task: affinity.tasks[best[j]] for j, task in enumerate(affinity.tasks) if known[j]}
 
 
-def _short(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:.3g}" if np.isfinite(value) else "-"
 
 
@@ -135,25 +135,25 @@ class Settled:
 
     def __str__(self) -> str:
         verdict = f"groups unchanged since step {self.since}" if self.settled else "groups still changing"
-        lines = [f"{share:>5.0%}  {_format_sets(served)}" for share, served in self.groups.items()]
+        lines = [f"{fraction:>5.0%}  {_format_sets(served)}" for fraction, served in self.groups.items()]
         return "\n".join([verdict, *lines])
 
 
 def settle(affinity: Affinity, budget: int, fractions: Sequence[float]) -> Settled:
     """Selects groups on growing prefixes of the history."""
-    shares = sorted(set(fractions))
-    if len(shares) < 2 or not 0 < shares[0] <= shares[-1] <= 1:
+    unique_fractions = sorted(set(fractions))
+    if len(unique_fractions) < 2 or not 0 < unique_fractions[0] <= unique_fractions[-1] <= 1:
         raise InvalidInput(
             "fractions", "must contain at least two different fractions in (0, 1]", repr(list(fractions))
         )
-    ends = [ceil(share * len(affinity.steps)) for share in shares]
+    ends = [ceil(fraction * len(affinity.steps)) for fraction in unique_fractions]
     groups = [_served_sets(affinity, end, budget) for end in ends]
     same = 1
     while same < len(groups) and groups[-same - 1] == groups[-1]:
         same += 1
     settled = bool(groups[-1]) and same >= min(MIN_AGREEING, len(groups)) and len({*ends}) == len(ends)
     since = int(affinity.steps[ends[-same] - 1]) if settled else None
-    return Settled(settled, since, dict(zip(shares, groups, strict=True)))
+    return Settled(settled, since, dict(zip(unique_fractions, groups, strict=True)))
 
 
 def _served_sets(affinity: Affinity, steps: int, budget: int) -> ServedSets:
@@ -161,7 +161,7 @@ def _served_sets(affinity: Affinity, steps: int, budget: int) -> ServedSets:
         select_groups,
     )  # imported here because an affinity is data and must load without the solvers
 
-    matrix = averages(affinity.history[:steps], affinity.null[:steps], Average.of(affinity.settings))
+    matrix = averages(affinity.history[:steps], affinity.null[:steps], Average.from_settings(affinity.settings))
     if not np.isfinite(matrix[~np.eye(len(affinity.tasks), dtype=bool)]).all():
         return ()  # some pair has not been measured yet
     grouping = select_groups(type(affinity).from_matrix(matrix, affinity.tasks, settings=affinity.settings), budget)

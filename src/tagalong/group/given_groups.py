@@ -44,7 +44,7 @@ def read_groups(text: str) -> tuple[GivenGroup, ...]:
         >>> print(read_groups("- {trains: [age, ill], serves: [age]}")[0])
         serves {age}, helped by {ill}
     """
-    document = _document(text)
+    document = _parse_document(text)
     if isinstance(document, Mapping):
         if "groupings" in document:
             found, hint = "groupings for multiple budgets", "save the grouping for a single budget"
@@ -57,7 +57,7 @@ def read_groups(text: str) -> tuple[GivenGroup, ...]:
     return tuple(_read_entry(entry) for entry in entries)
 
 
-def _document(text: str) -> Any:
+def _parse_document(text: str) -> Any:
     # Try JSON first, because it may contain tabs, which YAML does not allow.
     if text.lstrip()[:1] in ("{", "["):
         try:
@@ -244,16 +244,16 @@ def _find_candidate(
 ) -> Candidate | None:
     """Returns the candidate that trains these tasks, preferring the given cost, then the best score, then low cost."""
     same = [entry for entry in scores.candidates or () if entry.trains == trains]
-    costed = [entry for entry in same if isinstance(group, Group) and entry.cost == group.cost]
-    if len(costed or same) < 2:
-        return next(iter(costed or same), None)
+    same_cost = [entry for entry in same if isinstance(group, Group) and entry.cost == group.cost]
+    if len(same_cost or same) < 2:
+        return next(iter(same_cost or same), None)
     units = request.units(scores)
 
     def worth(entry: Candidate) -> tuple[float, float]:
         total = sum(units.weighted_score(scores.tasks.index(task), value) for task, value in entry.values.items())
         return request.sign * total, -entry.cost
 
-    return max(costed or same, key=worth)
+    return max(same_cost or same, key=worth)
 
 
 def _coverage_problems(networks: Sequence[_ScoredNetwork], scores: Scores) -> list[InvalidInput]:
@@ -305,19 +305,19 @@ def _assign(
     for bits in components(scores.tasks, request.must_link):
         link = [scores.tasks[i] for i in indices(bits)]
         stated = {at for at, network in enumerate(networks) for task in link if task in (network.serves or ())}
-        able = [
+        eligible = [
             at
             for at, network in enumerate(networks)
             if set(link) <= set(network.values) and (stated == {at} or (not stated and network.serves is None))
         ]
-        if not able:
+        if not eligible:
             problems.append(_problem(f"no network serves {', '.join(link)} together, which `must_link` requires"))
             continue
         worth = [
             request.sign * sum(units.weighted_score(i, networks[at].values[scores.tasks[i]]) for i in indices(bits))
-            for at in able
+            for at in eligible
         ]
-        best = able[worth.index(max(worth))]
+        best = eligible[worth.index(max(worth))]
         place |= dict.fromkeys(link, best)
     raise_problems(problems)
     return place

@@ -22,7 +22,7 @@ from .solvers import MAX_LISTED, all_networks, solve_search
 POOL_BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # for which the search on the plain problem yields promising groups
 QUICK = Limits(kicks=5)
 
-Apart = Bools  # tasks × tasks: pairs that no network may train
+ForbiddenPairs = Bools  # tasks × tasks: pairs that no network may train
 CostOf = Callable[[tuple[int, ...]], float]  # the cost of a network that trains these tasks; NaN if there is none
 
 
@@ -60,11 +60,11 @@ def build_problem(scores: Scores, request: SelectionRequest) -> ScaledProblem:
     bare = SelectionProblem(n, None, None, components(scores.tasks, request.must_link), min(n, request.max_size or n))
     if scores.matrix is None:
         return _build_from_networks(bare, _candidate_networks(scores, request, units), scores, request, units)
-    pairs = _weigh(scores.matrix, units, request.sign, request.singles(scores))
+    pairs = _weighted_scores(scores.matrix, units, request.sign, request.singles(scores))
     if _is_plain(scores, request):
         scale = _largest(pairs)
         return ScaledProblem(
-            replace(bare, scores=pairs / scale), tuple(_counts(request, n)), scale, request.sign, units
+            replace(bare, scores=pairs / scale), tuple(_network_counts(request, n)), scale, request.sign, units
         )
     if n > MAX_LISTED and not scores.given:
         return _build_from_pool(replace(bare, scores=pairs), scores, request, units)
@@ -82,7 +82,7 @@ def components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[
     return tuple(sorted(sets, key=lambda bits: bits & -bits))
 
 
-def _weigh(matrix: Floats, units: Units, sign: float, singles: bool) -> Floats:
+def _weighted_scores(matrix: Floats, units: Units, sign: float, singles: bool) -> Floats:
     if len(matrix) == 1:
         return sign * units.weighted(np.nan_to_num(matrix))  # there is only one network
     used = matrix if singles else np.where(np.eye(len(matrix), dtype=bool), 0.0, matrix)
@@ -103,7 +103,7 @@ def _is_plain(scores: Scores, request: SelectionRequest) -> bool:
     return constant and free and not request.cannot_link and not scores.given
 
 
-def _counts(request: SelectionRequest, n: int) -> list[float]:
+def _network_counts(request: SelectionRequest, n: int) -> list[float]:
     cost = 1.0 if request.cost is None else float(request.cost)  # type: ignore[arg-type]
     return [min(np.floor(budget / cost * (1 + 1e-9)), n) for budget in request.budgets]
 
@@ -113,21 +113,21 @@ def _build_from_networks(
 ) -> ScaledProblem:
     scale = _largest(networks.values)
     networks = replace(networks, values=networks.values / scale)
-    separate = _separate(networks.trains, scores.tasks, request)
-    cheap = networks.cost <= (np.inf if request.max_cost is None else request.max_cost * (1 + 1e-9))
-    problem = bare.with_networks(networks.only(separate & cheap))
-    max_total = bare.n * float(networks.cost[separate & cheap].max(initial=0.0))  # no grouping costs more
+    separate = _respects_cannot_link(networks.trains, scores.tasks, request)
+    affordable = networks.cost <= (np.inf if request.max_cost is None else request.max_cost * (1 + 1e-9))
+    problem = bare.with_networks(networks.only(separate & affordable))
+    max_total = bare.n * float(networks.cost[separate & affordable].max(initial=0.0))  # no grouping costs more
     budgets = tuple(min(float(budget), max(max_total, 1e-300)) for budget in request.budgets)
-    rows = np.flatnonzero(separate & cheap)
+    rows = np.flatnonzero(separate & affordable)
     return ScaledProblem(problem, budgets, scale, request.sign, units, rows, networks.only(separate))
 
 
-def _separate(trains: Bools, tasks: tuple[str, ...], request: SelectionRequest) -> Bools:
+def _respects_cannot_link(trains: Bools, tasks: tuple[str, ...], request: SelectionRequest) -> Bools:
     """Returns a mask of the networks that respect `cannot_link`."""
-    apart = np.ones(len(trains), dtype=bool)
+    allowed = np.ones(len(trains), dtype=bool)
     for link in request.cannot_link:
-        apart &= trains[:, [tasks.index(task) for task in set(link)]].sum(axis=1) < 2
-    return apart
+        allowed &= trains[:, [tasks.index(task) for task in set(link)]].sum(axis=1) < 2
+    return allowed
 
 
 def _candidate_networks(scores: Scores, request: SelectionRequest, units: Units) -> Networks:
@@ -171,24 +171,24 @@ def _build_from_pool(plain: SelectionProblem, scores: Scores, request: Selection
     assert plain.scores is not None
     scale, names = _largest(plain.scores), scores.tasks
     plain = replace(plain, scores=plain.scores / scale)
-    apart = np.zeros((plain.n, plain.n), dtype=bool)
+    forbidden = np.zeros((plain.n, plain.n), dtype=bool)
     for link in request.cannot_link:
         tasks = [names.index(task) for task in set(link)]
-        apart[np.ix_(tasks, tasks)] = True
-    np.fill_diagonal(apart, False)
+        forbidden[np.ix_(tasks, tasks)] = True
+    np.fill_diagonal(forbidden, False)
     most = np.inf if request.max_cost is None else request.max_cost * (1 + 1e-9)
 
     def cost(group: tuple[int, ...]) -> float:
         spent = request.cost_of(frozenset(names[i] for i in group))
         return spent if spent <= most else np.nan
 
-    pool = _feasible_networks(plain, apart, cost, _promising_groups(plain, apart))
+    pool = _feasible_networks(plain, forbidden, cost, _promising_groups(plain, forbidden))
     problem = replace(
         plain,
         scores=None,
         relaxed=plain,
         cheapest=_cheapest(request),
-        more=partial(_feasible_networks, plain, apart, cost),
+        more=partial(_feasible_networks, plain, forbidden, cost),
     ).with_networks(pool)
     return ScaledProblem(problem, tuple(map(float, request.budgets)), scale, request.sign, units)
 
@@ -202,13 +202,13 @@ def _cheapest(request: SelectionRequest) -> float:
     return 1e-300 if callable(request.cost) else float(request.cost)
 
 
-def _feasible_networks(problem: SelectionProblem, apart: Apart, cost: CostOf, sets: set[int]) -> Networks:
+def _feasible_networks(problem: SelectionProblem, forbidden: ForbiddenPairs, cost: CostOf, sets: set[int]) -> Networks:
     """Returns the given groups as networks, without those that are too large, contain a forbidden pair or cost NaN."""
     kept = []
     for bits in sorted(sets):
         group = list(indices(bits))
         alone = len(group) == 1 and not np.isfinite(problem.alone[group[0]])
-        if not alone and len(group) <= problem.largest and not apart[np.ix_(group, group)].any():
+        if not alone and len(group) <= problem.largest and not forbidden[np.ix_(group, group)].any():
             kept.append((group, cost(tuple(group))))
     kept = [(group, spent) for group, spent in kept if not np.isnan(spent)]
     member = np.zeros((len(kept), problem.n), dtype=bool)
@@ -219,34 +219,34 @@ def _feasible_networks(problem: SelectionProblem, apart: Apart, cost: CostOf, se
     return Networks(member, np.where(member, mean, -np.inf), np.array([spent for _, spent in kept]))
 
 
-def _promising_groups(problem: SelectionProblem, apart: Apart) -> set[int]:
+def _promising_groups(problem: SelectionProblem, forbidden: ForbiddenPairs) -> set[int]:
     """Returns all pairs, groups of tasks with their nearest tasks, and groups that the search finds ignoring costs."""
     near = problem.pairwise + problem.pairwise.T
     found = {1 << task for task in range(problem.n) if np.isfinite(problem.alone[task])}
     found |= {1 << a | 1 << b for a in range(problem.n) for b in range(a)}
     for link in problem.links:
-        found |= set(_grow(list(indices(link)), near, apart))
+        found |= set(_grown_groups(list(indices(link)), near, forbidden))
     for count in POOL_BUDGETS:
         if count <= problem.n and problem.largest * count >= problem.n:
             for choice in solve_search(problem, [count], QUICK)[0].choices:
-                found |= set(_shrink(list(indices(choice.trains)), near, apart))
+                found |= set(_shrunk_groups(list(indices(choice.trains)), near, forbidden))
     return found
 
 
-def _grow(group: list[int], near: Floats, apart: Apart) -> Iterator[int]:
+def _grown_groups(group: list[int], near: Floats, forbidden: ForbiddenPairs) -> Iterator[int]:
     """Yields a group, then the group with its nearest task added, its two nearest, etc., without forbidden pairs."""
     grown = list(group)
     yield bits_of(grown)
     for task in np.argsort(-near[group].sum(axis=0), kind="stable").tolist():
-        if task not in grown and not apart[task, grown].any():
+        if task not in grown and not forbidden[task, grown].any():
             grown.append(task)
             yield bits_of(grown)
 
 
-def _shrink(group: list[int], near: Floats, apart: Apart) -> Iterator[int]:
+def _shrunk_groups(group: list[int], near: Floats, forbidden: ForbiddenPairs) -> Iterator[int]:
     """Yields a group, then the group without its most distant task, etc., removing forbidden pairs first."""
     while group:
         yield bits_of(group)
         inside = np.ix_(group, group)
-        loose = near[inside].sum(axis=1) - 1e6 * apart[inside].any(axis=1)
+        loose = near[inside].sum(axis=1) - 1e6 * forbidden[inside].any(axis=1)
         group = [task for place, task in enumerate(group) if place != int(loose.argmin())]

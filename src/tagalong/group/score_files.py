@@ -114,10 +114,10 @@ class ScoreTable:
             return f"{pluralize(len(self.scores), 'network')} with their costs for {tasks}"
         if self.kind == "results":
             return f"results of {pluralize(len(self.scores), 'group')} of {tasks}"
-        way = "row helps column" if self.axis == "source" else "column helps row"
+        direction = "row helps column" if self.axis == "source" else "column helps row"
         steps = len(self.scores.steps)
         over = f" over {pluralize(steps, 'measured step')}" if steps else ""
-        return f"{'affinity' if self.kind == 'affinity' else 'square table'} of {tasks}{over}, {way}"
+        return f"{'affinity' if self.kind == 'affinity' else 'square table'} of {tasks}{over}, {direction}"
 
 
 def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
@@ -332,8 +332,8 @@ def _make_square(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
         raise InvalidInput("axis", 'must be "source" or "target", whichever the rows are', repr(axis))
     if axis == "target" and kind == "affinity":
         raise InvalidInput("axis", "must be omitted", hint="the direction of an affinity saved by tagalong is known")
-    turned = Affinity.from_matrix(affinity.mean, affinity.tasks, axis="target") if axis == "target" else affinity
-    return ScoreTable(kind, affinity.tasks, turned, axis)  # type: ignore[arg-type]
+    oriented = Affinity.from_matrix(affinity.mean, affinity.tasks, axis="target") if axis == "target" else affinity
+    return ScoreTable(kind, affinity.tasks, oriented, axis)  # type: ignore[arg-type]
 
 
 def _make_table(place: str, candidates: list[Candidate], has_costs: bool) -> ScoreTable:

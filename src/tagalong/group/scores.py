@@ -44,9 +44,9 @@ class Candidate:
             found, hint = f"the string {trains!r}", f"write {{{trains!r}}}"
             raise InvalidInput("trains", "must be a collection of names", found, hint)
         names = frozenset(trains)
-        foreign = sorted(map(repr, set(values) - names))
-        if foreign:
-            raise InvalidInput("values", "must contain results only for tasks in `trains`", ", ".join(foreign))
+        untrained = sorted(map(repr, set(values) - names))
+        if untrained:
+            raise InvalidInput("values", "must contain results only for tasks in `trains`", ", ".join(untrained))
         object.__setattr__(self, "trains", names)
         object.__setattr__(self, "values", MappingProxyType(dict(values)))
         object.__setattr__(self, "cost", cost)
@@ -91,8 +91,8 @@ class Scores:
             return float(self.given[trains][task])
         if self.matrix is None:
             return float("nan")
-        target = self._place[task]
-        sources = sorted(self._place[name] for name in trains if name != task) or [target]
+        target = self._index[task]
+        sources = sorted(self._index[name] for name in trains if name != task) or [target]
         return float(_means(self.matrix[sources, target]))
 
     def largest(self, singles: bool) -> Floats:
@@ -116,7 +116,7 @@ class Scores:
         return np.array(list(most.values()), dtype=np.float64)
 
     @cached_property
-    def _place(self) -> dict[str, int]:
+    def _index(self) -> dict[str, int]:
         return {task: i for i, task in enumerate(self.tasks)}
 
 
@@ -260,14 +260,14 @@ def _complete_candidates(scores: Scores, costs: bool) -> Scores:
         raise InvalidInput("`complete='pairs'`", expected, str(len(names)), hint)
     sizes = [math.nan] if costs else sorted({entry.cost for entry in listed if len(entry.trains) == 2})
     pairs = {size: _pair_matrix(names, [entry for entry in listed if _has_cost(size, entry)]) for size in sizes}
-    whole = {size: matrix for size, matrix in pairs.items() if not _missing_pairs(names, matrix)}
-    if not whole:
+    complete_sizes = {size: matrix for size, matrix in pairs.items() if not _missing_pairs(names, matrix)}
+    if not complete_sizes:
         _require_all_pairs(names, np.fmax.reduce([*pairs.values(), np.full((len(names), len(names)), np.nan)]))
         expected = "needs either all pairs at the same cost or `cost`, the cost of a network given its tasks"
         raise InvalidInput("`complete='pairs'`", expected, f"pairs that cost {sizes[0]:g} to {sizes[-1]:g}")
-    for size, matrix in whole.items():
+    for size, matrix in complete_sizes.items():
         larger = _larger_groups(names, matrix)
-        listed = _with_larger(listed, larger, size, listed_at=size if len(whole) > 1 else math.nan)
+        listed = _with_larger(listed, larger, size, listed_at=size if len(complete_sizes) > 1 else math.nan)
     return replace(scores, candidates=listed)
 
 

@@ -80,9 +80,9 @@ class SelectionProblem:
     def pairwise(self) -> Floats:
         """`scores` with zeros on the diagonal."""
         assert self.scores is not None
-        off = self.scores.copy()
-        np.fill_diagonal(off, 0.0)
-        return off
+        matrix = self.scores.copy()
+        np.fill_diagonal(matrix, 0.0)
+        return matrix
 
     @cached_property
     def alone(self) -> Floats:

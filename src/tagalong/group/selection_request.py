@@ -92,7 +92,7 @@ class SelectionRequest:
 
     def check(self, scores: Scores) -> None:
         """Raises an error that lists all invalid options, if there are any."""
-        value_problems = self._value_problems(scores) if self._knows_singles else []
+        value_problems = self._value_problems(scores) if self._has_valid_allow_single else []
         problems = [
             *self._budget_problems(scores),
             *self._option_problems(),
@@ -106,7 +106,7 @@ class SelectionRequest:
         raise_problems(_range_problems(scores.largest(self.singles(scores)), self._weights(scores)))
 
     @property
-    def _knows_singles(self) -> bool:
+    def _has_valid_allow_single(self) -> bool:
         return self.allow_single is None or isinstance(self.allow_single, (bool, np.bool_))
 
     def _budget_problems(self, scores: Scores) -> list[InvalidInput]:
@@ -136,7 +136,7 @@ class SelectionRequest:
         if not isinstance(self.solver, str) or self.solver not in SOLVERS:
             expected = f"must be one of {', '.join(map(repr, SOLVERS))}"
             problems.append(InvalidInput("solver", expected, short(self.solver)))
-        if not self._knows_singles:
+        if not self._has_valid_allow_single:
             problems.append(InvalidInput("allow_single", "must be True, False or None", short(self.allow_single)))
         if self.max_size is not None and not is_positive_integer(self.max_size):
             problems.append(InvalidInput("max_size", "must be a positive integer", repr(self.max_size)))

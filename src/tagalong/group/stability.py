@@ -48,8 +48,8 @@ def stability(chosen: Served, others: Sequence[Served]) -> Stability:
     """
     tasks = tuple(sorted(task for tasks in chosen for task in tasks))
     number = len(others)
-    place = [{task: tasks for tasks in other for task in tasks} for other in others]
-    home = {task: tasks for tasks in chosen for task in tasks}
-    together = tuple(tuple(sum(b in p[a] for p in place) / number for b in tasks) for a in tasks)
-    same = tuple(sum(p[task] == home[task] for p in place) / number for task in tasks)
+    served_with = [{task: tasks for tasks in other for task in tasks} for other in others]
+    chosen_with = {task: tasks for tasks in chosen for task in tasks}
+    together = tuple(tuple(sum(b in p[a] for p in served_with) / number for b in tasks) for a in tasks)
+    same = tuple(sum(p[task] == chosen_with[task] for p in served_with) / number for task in tasks)
     return Stability(number, sum(other == chosen for other in others) / number, tasks, together, same)

@@ -134,10 +134,10 @@ def _units(tasks: list[str], must_link: Iterable[Iterable[str]]) -> Floats:
 
 def _surplus(groups: Bools, scores: Floats, prices: Floats, units: Floats, allow_single: bool, largest: int) -> Floats:
     """Returns each group's surplus over the prices of its tasks, if it serves only the units with positive surplus."""
-    off = scores.copy()
-    np.fill_diagonal(off, 0.0)
+    pairwise = scores.copy()
+    np.fill_diagonal(pairwise, 0.0)
     size = groups.sum(axis=1)
-    mean = (groups.astype(np.float64) @ off) / np.maximum(size - 1, 1)[:, None]
+    mean = (groups.astype(np.float64) @ pairwise) / np.maximum(size - 1, 1)[:, None]
     if allow_single:
         mean = np.where((size == 1)[:, None], np.diag(scores), mean)
     paid = np.where(groups, mean - prices, 0.0) @ units.T

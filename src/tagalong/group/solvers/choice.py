@@ -49,14 +49,14 @@ def choose_solver(name: str, problem: SelectionProblem, budgets: Sequence[float]
             raise InvalidInput(f"`solver={name!r}`", expected, str(problem.n), HINT)
         return "search", solve_listed_search
     if name == "auto":
-        return _by_size(problem, budgets, limits)
+        return _choose_by_size(problem, budgets, limits)
     requirement = _unmet_requirement(name, problem, budgets)
     if requirement:
         raise InvalidInput(f"`solver={name!r}`", *requirement, hint=HINT)
     return name, BY_NAME[name]
 
 
-def _by_size(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> tuple[str, Solver]:
+def _choose_by_size(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> tuple[str, Solver]:
     if problem.networks is not None:
         return ("exact", solve_exact) if fits_exact(problem, max(budgets)) else ("milp", solve_compact)
     if problem.n <= EXACT_UP_TO:

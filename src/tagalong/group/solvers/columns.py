@@ -88,7 +88,7 @@ class _ColumnGeneration:
         self.problem, self.networks, self.start = problem, networks, start
         self.pricing, self.limits, self.node_budget = pricing, limits, node_budget
         self.known = solution_value(problem, start.choices)
-        self.bound, self.dual = start.bound, None if start.prices is None else Dual.of(start.prices)
+        self.bound, self.dual = start.bound, None if start.prices is None else Dual.from_prices(start.prices)
         served = np.zeros((len(start.choices), problem.n), dtype=bool)
         for row, choice in enumerate(start.choices):
             served[row, list(indices(choice.serves))] = True
@@ -112,7 +112,7 @@ class _ColumnGeneration:
         """Returns the first of equally good choices, if there is enough time to list the sets that they can use."""
         if not found.proven or found.prices is None:
             return found
-        dual = Dual.of(found.prices)
+        dual = Dual.from_prices(found.prices)
         missing = solution_value(self.problem, found.choices) - dual.bound(self.networks)
         query = PricingQuery(dual.tasks, dual.network + missing - 2 * TIE, every=True)
         try:
@@ -202,19 +202,19 @@ def neighbors(problem: SelectionProblem, served: Bools) -> Bools:
 
 def climb(problem: SelectionProblem, members: Bools, values: Floats, dual: Dual) -> Bools:
     """Finds sets that are worth more than their prices by repeatedly adding or dropping the best unit."""
-    earned = values - members @ dual.tasks
-    start = np.argsort(-earned, kind="stable")[:CLIMB_STARTS]
-    here, worth, found = members[start], earned[start], [members[:0]]
+    known_surplus = values - members @ dual.tasks
+    start = np.argsort(-known_surplus, kind="stable")[:CLIMB_STARTS]
+    here, worth, found = members[start], known_surplus[start], [members[:0]]
     for _ in range(CLIMB_STEPS):
         near = here[:, None] ^ problem.units
         flat = near.reshape(-1, problem.n)
-        earns = (values_of(problem, flat) - flat @ dual.tasks).reshape(len(here), -1)
-        found.append(near[earns > dual.network + MIN_GAIN])
-        best = earns.argmax(axis=1)
-        climbing = earns.max(axis=1) > worth + MIN_GAIN
+        surplus = (values_of(problem, flat) - flat @ dual.tasks).reshape(len(here), -1)
+        found.append(near[surplus > dual.network + MIN_GAIN])
+        best = surplus.argmax(axis=1)
+        climbing = surplus.max(axis=1) > worth + MIN_GAIN
         if not climbing.any():
             break
-        here, worth = near[np.arange(len(here)), best][climbing], earns.max(axis=1)[climbing]
+        here, worth = near[np.arange(len(here)), best][climbing], surplus.max(axis=1)[climbing]
     return np.unique(np.concatenate(found), axis=0)
 
 
@@ -270,7 +270,7 @@ class Pricing:
 
     def __init__(self, problem: SelectionProblem) -> None:
         n = problem.n
-        self.problem, self.order = problem, orders(problem)
+        self.problem, self.order = problem, task_orders(problem)
         self.scores = problem.pairwise[self.order[:, :, None], self.order[:, None, :]]
         unit = np.zeros(n, dtype=np.int64)
         for number, link in enumerate(problem.links):
@@ -290,7 +290,7 @@ class Pricing:
             TimeoutError: nodes or time run out, or there are too many sets.
         """
         bounds = PricingBounds(self.scores - query.prices[self.order][:, None], self.barred)
-        stack, found, count = [(1, self._roots(bounds))], [self._alone(query)], 0
+        stack, found, count = [(1, self._roots(bounds))], [self._single_task_sets(query)], 0
         while stack and (query.every or count < ENOUGH_SETS):
             depth, nodes = stack.pop()
             if len(nodes.first) > NODES_AT_ONCE:
@@ -310,7 +310,7 @@ class Pricing:
         sets: Bools = np.unique(np.concatenate(found), axis=0)
         return sets
 
-    def _alone(self, query: PricingQuery) -> Bools:
+    def _single_task_sets(self, query: PricingQuery) -> Bools:
         """Returns the single-task sets that match the query."""
         worth = np.where(self.linked, -np.inf, self.problem.alone) - query.prices
         return np.eye(self.problem.n, dtype=bool)[worth > query.least + ROUNDING_SLACK]
@@ -349,7 +349,7 @@ class Pricing:
 
     def _is_promising(self, nodes: _Nodes, depth: int, bounds: PricingBounds, query: PricingQuery) -> Bools:
         """Returns, for each node, whether the best undecided tasks could raise its surplus enough."""
-        served, helping = (table[nodes.first, nodes.left - 1] for table in bounds.shares(depth))
+        served, helping = (table[nodes.first, nodes.left - 1] for table in bounds.max_contributions(depth))
         gain = nodes.gives + np.maximum(nodes.gets + served, helping)
         best = np.cumsum(-np.sort(-gain, axis=1), axis=1)[np.arange(len(gain)), nodes.left - 1]
         enough: Bools = nodes.worth + best > query.least * (nodes.size - 1)
@@ -387,19 +387,22 @@ class PricingBounds:
         self.gives = _largest_sums(np.triu(self.given, 1), axis=2)
         later = np.where(np.tri(surplus.shape[1], k=0, dtype=bool).T, -np.inf, surplus)  # sources after the target
         self.gets = _largest_sums(later, axis=1).transpose(0, 2, 1)
-        self._shares: dict[int, tuple[Floats, Floats]] = {}
+        self._max_contributions: dict[int, tuple[Floats, Floats]] = {}
 
-    def shares(self, depth: int) -> tuple[Floats, Floats]:
+    def max_contributions(self, depth: int) -> tuple[Floats, Floats]:
         """Returns the most that a task can add, served or as a helper [first task, number, undecided position].
 
         This includes its pairs with a given number of other undecided tasks. Each task of a pair is credited with half
         of the score from source to target, so a pair counts fully only if both tasks are chosen.
         """
-        if depth not in self._shares:
+        if depth not in self._max_contributions:
             given = self.given[:, depth:, depth:].transpose(0, 2, 1)
             served = self.surplus[:, depth:, depth:] + given
-            self._shares[depth] = (_sums_over_others(served / 2, self.barred[:, depth:]), _sums_over_others(given / 2))
-        return self._shares[depth]
+            self._max_contributions[depth] = (
+                _sums_over_others(served / 2, self.barred[:, depth:]),
+                _sums_over_others(given / 2),
+            )
+        return self._max_contributions[depth]
 
 
 def _largest_sums(values: Floats, axis: int) -> Floats:
@@ -416,7 +419,7 @@ def _sums_over_others(values: Floats, barred: Bools | None = None) -> Floats:
     return sums if barred is None else np.where(barred[:, None], -np.inf, sums)
 
 
-def orders(problem: SelectionProblem) -> Ints:
+def task_orders(problem: SelectionProblem) -> Ints:
     """Returns, for each first task, all tasks with the nearest ones first and linked ones next to each other."""
     return np.array([_nearest_first(problem, first) for first in range(problem.n)])
 

@@ -49,7 +49,7 @@ def _solve_all(
 ) -> list[Solution]:
     levels = spending_levels(served.costs, max(budgets))
     assert levels is not None
-    plan = DynamicProgram.of(served, levels, limits)
+    plan = DynamicProgram.solve(served, levels, limits)
     return [_solution(problem, plan, budget) for budget in budgets]
 
 
@@ -141,7 +141,7 @@ class DynamicProgram:
     tables: list[Floats]
 
     @classmethod
-    def of(cls, served: ServedTable, levels: Floats, limits: Limits) -> DynamicProgram:
+    def solve(cls, served: ServedTable, levels: Floats, limits: Limits) -> DynamicProgram:
         """Solves the program, from the lowest to the highest level."""
         nothing = np.full(served.values.shape[1], -np.inf)
         nothing[0] = 0.0

@@ -26,7 +26,7 @@ class Dual:
     network: float
 
     @classmethod
-    def of(cls, prices: Floats) -> Dual:
+    def from_prices(cls, prices: Floats) -> Dual:
         """Splits the dual vector of a solution into prices of the tasks and of a network."""
         return cls(prices[:-1], float(prices[-1]))
 

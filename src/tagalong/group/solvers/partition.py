@@ -66,7 +66,7 @@ def _improve_one(problem: SelectionProblem, values: Floats, networks: int, start
 def _usable_sets(problem: SelectionProblem, values: Floats, networks: int, found: Solution) -> Bools:
     """Returns every served set that could be part of an equally good choice, up to a tie."""
     assert found.prices is not None
-    dual = Dual.of(found.prices)
+    dual = Dual.from_prices(found.prices)
     reduced = values - subset_sums(dual.tasks) - dual.network
     missing = solution_value(problem, found.choices) - dual.bound(networks)
     rows = np.flatnonzero(reduced >= missing - 2 * TIE)

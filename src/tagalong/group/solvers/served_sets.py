@@ -34,14 +34,14 @@ def served_values(problem: SelectionProblem, price: float = 0.0, limits: Limits 
     Raises:
         TimeoutError: the time limit is reached.
     """
-    n, off, alone = problem.n, problem.pairwise, problem.alone
+    n, pairwise, alone = problem.n, problem.pairwise, problem.alone
     best = np.empty(2**n)
     for start in range(0, 2**n, SETS_AT_ONCE):
         if limits.over:
             raise TimeoutError
         sets = np.arange(start, min(start + SETS_AT_ONCE, 2**n))
         members = membership(sets, n)
-        value = superset_values(members, members @ off.T, problem.largest, price).max(axis=1)
+        value = superset_values(members, members @ pairwise.T, problem.largest, price).max(axis=1)
         best[sets] = np.where(splits_no_link(sets, problem.links), value, -np.inf)
     singles = 1 << np.arange(n)
     whole = splits_no_link(singles, problem.links)
