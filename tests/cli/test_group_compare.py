@@ -62,7 +62,7 @@ def test_every_file_format_gives_the_same_comparison(tagalong: Terminal, text: s
 def test_a_saved_grouping_loses_nothing(tagalong: Terminal) -> None:
     for name in ("best.yaml", "best.json"):
         tagalong("group", "a.csv", "--budget", "2", "--out", name)
-        assert f"{name} is as good: 2" in tagalong("group", "a.csv", "--budget", "2", "--compare", name).out
+        assert f"{name} is equally good: 2" in tagalong("group", "a.csv", "--budget", "2", "--compare", name).out
 
 
 def test_a_larger_budget_is_pointed_out(tagalong: Terminal) -> None:
@@ -72,7 +72,7 @@ def test_a_larger_budget_is_pointed_out(tagalong: Terminal) -> None:
 
 def test_costs_are_compared(tagalong: Terminal) -> None:
     out = compare(tagalong, "[[age, weight], [smoker, ill]]", "--cost", "1+0.5", "--budget", "5")
-    assert "is as good: 2; cost: 4, the best: 4" in out
+    assert "is equally good: 2; cost: 4, the best: 4" in out
 
 
 def test_quiet_adds_one_line(tagalong: Terminal) -> None:

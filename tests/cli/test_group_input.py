@@ -17,7 +17,10 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1,2,3\n4,5,6\n7,8,9\n", "line 1 must be a header: a first cell, then one task name per column, found"),
+        (
+            "1,2,3\n4,5,6\n7,8,9\n",
+            "line 1 must be a header: a label for the rows, then one task name per column, found",
+        ),
         ("a,1,2\nb,3,4\n", "line 1 must be a header"),
         ("a b c\n1 2 3\n", "found one cell; are the columns separated by commas?"),
         (SQUARE.replace("c,5,6,0\n", ""), "file.csv must have 3 rows, one per column, found 2"),
@@ -150,7 +153,7 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ("--budget 0", "--budget must be positive, found 0; 1 is one network for all tasks"),
+        ("--budget 0", "--budget must be positive, found 0; 1 means one network for all tasks"),
         ("--budget -2", "--budget must be positive, found -2"),
         ("--budget 4", "--budget must be at most 3, the number of tasks, found 4"),
         ("--budget 1.5", "--budget must be an integer, the number of networks, found 1.5; pass --cost"),

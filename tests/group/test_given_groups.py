@@ -165,7 +165,7 @@ def test_a_comparison_shows_the_loss_in_total_and_by_task() -> None:
     assert sum(found.per_task.values()) == pytest.approx(found.loss)
     assert found.spent == (1, 2)
     assert str(found).startswith(f"loses {found.loss:.4g} of {best.value:.6g}")
-    assert str(Comparison(best, best)) == f"is as good: {best.value:.6g}"
+    assert str(Comparison(best, best)) == f"is equally good: {best.value:.6g}"
     assert str(Comparison(best, mine)).startswith("is better by")
     with pytest.raises(ValueError, match="same tasks"):
         Comparison(mine, score_grouping(SCORES.only(["age", "ill"]), [["age", "ill"]]))

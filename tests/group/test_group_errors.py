@@ -66,7 +66,7 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
         ({"cannot_link": [("0", "x")]}, "`cannot_link` must contain only known tasks .*found 'x'"),
         ({"resamples": -1}, "`resamples` must be a non-negative integer"),
         ({"budget": "3"}, "^`budget` must be a number, found '3'$"),
-        ({"budget": 10**400}, "^`budget` must be positive, found 1000.*; 1 is one network"),
+        ({"budget": 10**400}, "^`budget` must be positive, found 1000.*; 1 means one network"),
         ({"weights": [1, 2, 3]}, r"^`weights` must map tasks to numbers, e.g. \{'0': 2\}, found \[1, 2, 3\]$"),
         ({"weights": np.ones(3)}, r"^`weights` must map tasks to numbers, .*found array\("),
         ({"weights": 2}, "^`weights` must map tasks to numbers, .*found 2$"),

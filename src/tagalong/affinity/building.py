@@ -66,7 +66,7 @@ def fields_from_matrix(
     names = tuple(map(str, range(n))) if tasks is None else as_names(tasks)
     check = FieldChecker(names)
     if axis not in ("source", "target"):
-        check.add("axis", 'must be "source" or "target", whichever the rows are', repr(axis))
+        check.add("axis", 'must be "source" or "target"', repr(axis))
     if len(names) != n:
         check.add("tasks", f"must contain {n} names, one per row of `matrix`", str(len(names)))
     mean = check.array("matrix", matrix, (n, n))
@@ -227,7 +227,7 @@ class FieldChecker:
             infinite = int(np.isinf(array).sum())
             if infinite:
                 expected = "must be finite, or NaN where nothing was measured"
-                self.add(name, expected, f"{infinite} infinite", "has the loss diverged?")
+                self.add(name, expected, f"{infinite} infinite values", "has the loss diverged?")
         return read_only(array)
 
     def counts(self, name: str, value: Any) -> Ints:

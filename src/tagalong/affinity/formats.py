@@ -74,7 +74,7 @@ def _header_problems(
     table: ParsedTable, columns: tuple[str, ...], rows: tuple[str, ...], axis: str
 ) -> list[InvalidInput]:
     place, corner = table.at(table.header), table.header.cells[0]
-    expected = "must be a header: a first cell, then one task name per column"
+    expected = "must be a header: a label for the rows, then one task name per column"
     if not columns:
         return [AffinityFileError(place, expected, "one cell", "are the columns separated by commas?")]
     if all(map(is_number, columns)) and set(columns) != set(rows):

@@ -387,7 +387,7 @@ class Comparison:
 
     def __str__(self) -> str:
         if not self.loss:
-            return f"is as good: {self.mine.value:.6g}"
+            return f"is equally good: {self.mine.value:.6g}"
         percentage = f" ({abs(self.loss / self.best.value):.1%})" if self.best.value else ""
         if self.loss < 0:
             return f"is better by {-self.loss:.4g}{percentage} than {self.best.value:.6g}"

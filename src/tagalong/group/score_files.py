@@ -136,7 +136,7 @@ def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
 
 
 def _has_group_column(table: ParsedTable) -> bool:
-    """Whether a column contains groups. In a square table with a task called "group", there is also such a row."""
+    """Whether a column contains groups. A square table with a task called "group" also has a row of that name."""
     header = table.header.cells
     names = {row.cells[0] for row in table.rows}
     return any(cell.lower() in GROUP_COLUMNS for cell in header) and names != set(header[1:])
@@ -301,7 +301,7 @@ def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis
 
 
 def _read_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: str) -> ScoreTable:
-    """Reads a mapping from names to rows or, if each key is made up of the names inside, from groups to results."""
+    """Reads a mapping from tasks to rows, or from groups to results if each key combines the names inside."""
     inside = {name for row in document.values() for name in row}
     groups = {key: group_names(key, inside) for key in document}
     if not inside >= set(document) and all(set(row) <= (groups[key] or set()) for key, row in document.items()):
@@ -329,7 +329,7 @@ def _check_number(place: str, value: Any) -> None:
 
 def _make_square(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
     if axis not in ("source", "target"):
-        raise InvalidInput("axis", 'must be "source" or "target", whichever the rows are', repr(axis))
+        raise InvalidInput("axis", 'must be "source" or "target"', repr(axis))
     if axis == "target" and kind == "affinity":
         raise InvalidInput("axis", "must be omitted", hint="the direction of an affinity saved by tagalong is known")
     oriented = Affinity.from_matrix(affinity.mean, affinity.tasks, axis="target") if axis == "target" else affinity

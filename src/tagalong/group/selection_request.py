@@ -116,7 +116,7 @@ class SelectionRequest:
             if isinstance(budget, bool) or not isinstance(budget, (int, float, np.number)):
                 problems.append(InvalidInput("budget", "must be a number", short(budget)))
             elif not is_number(budget) or budget <= 0:
-                hint = "1 is one network for all tasks"
+                hint = "1 means one network for all tasks"
                 problems.append(InvalidInput("budget", "must be positive", short(budget), hint))
             elif plain and budget != int(budget):
                 hint = "pass `cost` if networks have costs"

@@ -251,7 +251,7 @@ class PricingQuery:
 
 
 class _Nodes(NamedTuple):
-    """Partly decided networks, as nodes. Columns of `gets` and `gives` are undecided positions."""
+    """Branch-and-bound nodes: partly decided networks. `gets` and `gives` have a column per undecided position."""
 
     first: Ints  # the first served task
     size: Ints  # the final number of trained tasks

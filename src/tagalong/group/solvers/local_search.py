@@ -294,7 +294,7 @@ class _SelectionSearch:
         return values_by_unit
 
     def grow(self, chosen: list[int]) -> None:
-        """Extends the list by all groups that differ from a chosen one by a single unit."""
+        """Adds to the list all groups that differ from a chosen one by a single unit."""
         networks = self.problem.networks
         assert networks is not None
         if self.problem.more is None or self.values_by_unit.size > MAX_VALUES:
