@@ -4,7 +4,7 @@ from affinity_oracle import ar1, ar1_mean_deviation, names
 
 from tagalong.affinity import Affinity
 from tagalong.affinity.averaging import Average, averages, history_onto
-from tagalong.affinity.bootstrap import block_length, block_weights, lag_one
+from tagalong.affinity.bootstrap import block_length, block_weights, lag_one_autocorrelation
 
 
 @pytest.mark.parametrize("average", ["mean", "trimmed"])
@@ -93,10 +93,10 @@ def test_equal_values_have_no_scatter(average: str) -> None:
 
 def test_block_lengths_follow_the_stated_rule() -> None:
     history = ar1(np.random.default_rng(0), 1000, (8, 8), 0.6)
-    rho = np.median([lag_one(history[:, i, j]) for i in range(8) for j in range(8)])
+    rho = np.median([lag_one_autocorrelation(history[:, i, j]) for i in range(8) for j in range(8)])
     length = block_length([history_onto(history, np.full((1000, 8), np.nan), j) for j in range(8)], 1000)
     assert length == round((2 * rho / (1 - rho**2)) ** (2 / 3) * 1000 ** (1 / 3))
-    assert lag_one(history[:, 0, 0]) == pytest.approx(
+    assert lag_one_autocorrelation(history[:, 0, 0]) == pytest.approx(
         np.corrcoef(history[1:, 0, 0], history[:-1, 0, 0])[0, 1], abs=0.01
     )
 

@@ -62,7 +62,7 @@ def test_every_file_format_gives_the_same_comparison(tagalong: Terminal, text: s
 def test_a_saved_grouping_loses_nothing(tagalong: Terminal) -> None:
     for name in ("best.yaml", "best.json"):
         tagalong("group", "a.csv", "--budget", "2", "--out", name)
-        assert f"{name} is as good: 2" in tagalong("group", "a.csv", "--budget", "2", "--compare", name).out
+        assert f"{name} is equally good: 2" in tagalong("group", "a.csv", "--budget", "2", "--compare", name).out
 
 
 def test_a_larger_budget_is_pointed_out(tagalong: Terminal) -> None:
@@ -72,7 +72,7 @@ def test_a_larger_budget_is_pointed_out(tagalong: Terminal) -> None:
 
 def test_costs_are_compared(tagalong: Terminal) -> None:
     out = compare(tagalong, "[[age, weight], [smoker, ill]]", "--cost", "1+0.5", "--budget", "5")
-    assert "is as good: 2; cost: 4, the best: 4" in out
+    assert "is equally good: 2; cost: 4, the best: 4" in out
 
 
 def test_quiet_adds_one_line(tagalong: Terminal) -> None:
@@ -83,17 +83,21 @@ def test_quiet_adds_one_line(tagalong: Terminal) -> None:
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        ("[[age, height]]", "", "mine.yaml must name tasks ('age', 'ill', 'smoker', 'weight'), found 'height'"),
-        ("[[age, weight]]", "", "mine.yaml must serve every task, found none that serves 'ill', 'smoker'"),
-        ("[[age], [weight, ill, smoker]]", "", "mine.yaml: {age} trains a single task, and --allow-single is off"),
-        ("[[age, weight, ill, smoker]]", "--max-size 3", "trains 4 tasks, --max-size is 3"),
+        (
+            "[[age, height]]",
+            "",
+            "mine.yaml must contain only known tasks ('age', 'ill', 'smoker', 'weight'), found 'height'",
+        ),
+        ("[[age, weight]]", "", "mine.yaml must serve every task, found none serving 'ill', 'smoker'"),
+        ("[[age], [weight, ill, smoker]]", "", "mine.yaml: {age} trains a single task, but --allow-single is off"),
+        ("[[age, weight, ill, smoker]]", "--max-size 3", "trains 4 tasks, but --max-size is 3"),
         ("[[age, weight, ill, smoker]]", "--cannot-link age,ill", "trains age, ill together, which --cannot-link"),
         (
             "[[age, weight], [ill, smoker]]",
             "--must-link age,ill",
             "no network serves age, ill together, which --must-link",
         ),
-        ("[[age, weight, ill, smoker]]", "--cost 1+1 --max-cost 4", "costs 5, --max-cost is 4"),
+        ("[[age, weight, ill, smoker]]", "--cost 1+1 --max-cost 4", "costs 5, but --max-cost is 4"),
         ("", "", "mine.yaml is empty"),
         ("[[age, weight]", "", "mine.yaml must be valid YAML or JSON"),
         ("{a: [[age]]}", "", "mine.yaml: each group must be a list of names, found [['age']]"),

@@ -17,7 +17,10 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1,2,3\n4,5,6\n7,8,9\n", "line 1 must be a header: a first cell, then one task name per column, found"),
+        (
+            "1,2,3\n4,5,6\n7,8,9\n",
+            "line 1 must be a header: a label for the rows, then one task name per column, found",
+        ),
         ("a,1,2\nb,3,4\n", "line 1 must be a header"),
         ("a b c\n1 2 3\n", "found one cell; are the columns separated by commas?"),
         (SQUARE.replace("c,5,6,0\n", ""), "file.csv must have 3 rows, one per column, found 2"),
@@ -25,7 +28,7 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
         (SQUARE.replace("c,5,6,0", "c,5,6"), "line 4 must have 4 cells, found 3"),
         (SQUARE.replace("c,5,6,0", "c,5,6,0,1"), "line 4 must have 4 cells, found 5"),
         (SQUARE.replace("source,a,b,c", "source,a,b,b"), "line 1 must name each column once, found 'b' more than once"),
-        (SQUARE.replace("\nb,", "\na,"), "file.csv must have one row for 'a', found several"),
+        (SQUARE.replace("\nb,", "\na,"), "file.csv must have one row for 'a', found more than one"),
         (SQUARE.replace("1", "inf"), "line 2, column 'b' must be a finite number or empty, found 'inf'"),
         (SQUARE.replace("1", "n/a"), "file.csv must be finite, found nan from 'a' onto 'b'"),
         (SQUARE.replace("1", ""), "file.csv must be finite, found nan from 'a' onto 'b'; measure that pair, or omit"),
@@ -54,26 +57,26 @@ def test_square_tables_are_checked(tagalong: Terminal, text: str, message: str) 
     ("text", "message"),
     [
         ("group,a,b\n", "file.csv must have rows below its header, found none"),
-        (RESULTS + "a+c,1,2\n", "line 5 must name tasks ('a', 'b') joined by +, found 'a+c'"),
-        (RESULTS + "a+a,1,\n", "line 5 must name tasks ('a', 'b') joined by +, found 'a+a'"),
+        (RESULTS + "a+c,1,2\n", "line 5 must contain task names ('a', 'b') joined by +, found 'a+c'"),
+        (RESULTS + "a+a,1,\n", "line 5 must contain task names ('a', 'b') joined by +, found 'a+a'"),
         (RESULTS.replace("3", "3,0"), "line 4 must have 3 cells, found 4"),
         (RESULTS.replace("3", "three"), "line 4, column 'a' must be a finite number, found 'three'"),
         (RESULTS.replace("3", "-inf"), "line 4, column 'a' must be a finite number, found '-inf'"),
         (RESULTS.replace("3", '"3,5"'), "found '3,5'; if decimals are written with a comma"),
         (
             RESULTS + "b+a,1,2\n",
-            "file.csv must give each group once, found {a, b} again; take the mean over runs, or give",
+            "file.csv must list each group once, found {a, b} more than once; use the mean over runs, or",
         ),
-        (RESULTS.replace("a,1,", "a,1,9"), "line 2 must have results of the tasks in 'a' only, found one of 'b'"),
+        (RESULTS.replace("a,1,", "a,1,9"), "line 2 must have results only for the tasks in 'a', found one for 'b'"),
         (RESULTS.replace("group,a,b", "group,a,a"), "line 1 must name each column once, found 'a' more than once"),
         ("group,a,b,cost\na+b,1,2,0\n", "the cost of {a, b} must be a positive number, found 0"),
         ("group,a,b,cost\na+b,1,2,\n", "line 2, column 'cost' must be a finite number, found ''"),
         ("group,a,b\na+b,1,\n", "must serve every task, found no result for 'b'"),
         (
             "group,task,value\na+b,a,1\na+b,a,2\na+b,b,1\n",
-            "line 3 must not repeat the result of 'a' in 'a+b'; take the mean",
+            "line 3 must not repeat the result for 'a' in 'a+b'; use the mean",
         ),
-        ("group,task,value\na,a,1\na,b,2\n", "line 3 must have a result of a task in 'a', found one of 'b'"),
+        ("group,task,value\na,a,1\na,b,2\n", "line 3 must have a result for a task in 'a', found one for 'b'"),
     ],
 )
 def test_results_are_checked(tagalong: Terminal, text: str, message: str) -> None:
@@ -92,15 +95,18 @@ def test_results_are_checked(tagalong: Terminal, text: str, message: str) -> Non
         ({"matrix": [[1, "x"], [3, 4]]}, "row 1, column 2 must be a finite number or null, found 'x'"),
         ({"matrix": [[1, None], [3, 4]]}, "file.json must be finite, found nan from '0' onto '1'"),
         ({"tasks": ["a", "a"], "matrix": [[1, 2], [3, 4]]}, "tasks must be distinct, found more than once: 'a'"),
-        ({"tasks": ["a"], "matrix": [[1, 2], [3, 4]]}, "file.json: tasks must name the 2 rows"),
+        ({"tasks": ["a"], "matrix": [[1, 2], [3, 4]]}, "file.json: tasks must contain 2 names, one per row"),
         (
             {"matrix": [[1, 2], [3, 4]], "direction": "[target][source]"},
             "file.json: direction must agree with --axis source, found '[target][source]'",
         ),
-        ({"a": {"b": 1}, "c": {"d": 2}}, "must have the same tasks inside and outside, or groups such as 'a+b'"),
-        ([{"trains": ["a", "a"], "values": {}}], "entry 1: trains must name each task once"),
-        ([{"trains": ["a"], "values": {"b": 1}}], "entry 1: values must be results of trained tasks, found 'b'"),
-        ([{"trains": ["a"]}], "entry 1: values must be the result of each task, found None"),
+        ({"a": {"b": 1}, "c": {"d": 2}}, "must have the same tasks as inner and outer keys, or groups like 'a+b'"),
+        ([{"trains": ["a", "a"], "values": {}}], "entry 1: trains must list each task once"),
+        (
+            [{"trains": ["a"], "values": {"b": 1}}],
+            "entry 1: values must contain results only for tasks in trains, found 'b'",
+        ),
+        ([{"trains": ["a"]}], "entry 1: values must map each task to its result, found None"),
         ([{"trains": [1], "values": {}}], "entry 1: trains must be a list of names"),
         ([{"trains": ["a"], "values": {"a": "x"}}], "the result of 'a' in {a} must be a finite number, found 'x'"),
         ({"format": "tagalong-affinity"}, "must have version 1, found None"),
@@ -114,11 +120,11 @@ def test_documents_are_checked(tagalong: Terminal, document: object, message: st
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "starts like JSON and is not"),
-        ('{"a": {"a": 1}, "a": {"a": 2}}', "file.json must give each name once, found 'a' more than once"),
-        ('{"matrix": [[NaN]]}', "file.json must hold finite numbers or null, found NaN"),
-        ('{"matrix": [[Infinity]]}', "file.json must hold finite numbers or null, found Infinity"),
-        ("[" * 100_000, "starts like JSON and is not"),
+        ("{", "starts like JSON but is invalid"),
+        ('{"a": {"a": 1}, "a": {"a": 2}}', "file.json must contain each name once, found 'a' more than once"),
+        ('{"matrix": [[NaN]]}', "file.json must contain only finite numbers or null, found NaN"),
+        ('{"matrix": [[Infinity]]}', "file.json must contain only finite numbers or null, found Infinity"),
+        ("[" * 100_000, "starts like JSON but is invalid"),
     ],
 )
 def test_json_must_be_json(tagalong: Terminal, text: str, message: str) -> None:
@@ -139,7 +145,7 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
         ("binary.csv", "binary.csv is not a text file"),
         ("zeros.csv", "zeros.csv is not a text file"),
         ("latin.csv", "latin.csv must have rows below its header, found none"),
-        ("grouping.json", "must hold scores, found a grouping; to compare it with the best, give it to --compare"),
+        ("grouping.json", "must contain scores, found a grouping; pass it to --compare"),
     ]:
         assert message in tagalong.error_of("group", name, "--budget", "1")
 
@@ -147,7 +153,7 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ("--budget 0", "--budget must be positive, found 0; 1 is one network for all tasks"),
+        ("--budget 0", "--budget must be positive, found 0; 1 means one network for all tasks"),
         ("--budget -2", "--budget must be positive, found -2"),
         ("--budget 4", "--budget must be at most 3, the number of tasks, found 4"),
         ("--budget 1.5", "--budget must be an integer, the number of networks, found 1.5; pass --cost"),
@@ -173,17 +179,20 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
         ("--budget 1 --max-size 2", "the smallest feasible one is 2"),
         ("--budget 2 --max-size x", "--max-size must be an integer, found 'x'"),
         ("--budget 2 --must-link a", "--must-link must be two or more names, such as age,ill, found 'a'"),
-        ("--budget 2 --must-link a,x", "--must-link must name tasks ('a', 'b', 'c'), found 'x'"),
+        ("--budget 2 --must-link a,x", "--must-link must contain only known tasks ('a', 'b', 'c'), found 'x'"),
         ("--budget 3 --must-link a,b --cannot-link a,b", "no budget can"),
         ("--budget 1 --cannot-link a,b", "the smallest feasible one is 2"),
         ("--budget 2 --weights a", "--weights must be comma-separated pairs such as age=2,ill=0.5, found 'a'"),
         ("--budget 2 --weights a=1,a=2", "--weights must name each task once, found 'a' again"),
-        ("--budget 2 --weights x=1", "--weights must name tasks ('a', 'b', 'c'), found 'x'"),
-        ("--budget 2 --weights a=-1", "--weights of 'a' must be positive numbers, found -1"),
+        ("--budget 2 --weights x=1", "--weights must contain only known tasks ('a', 'b', 'c'), found 'x'"),
+        ("--budget 2 --weights a=-1", "--weights of 'a' must be a positive number, found -1"),
         ("--budget 2 --cost cheap", "--cost must be a number, half-single, ENCODER+HEAD such as 10+0.5, or a file"),
         ("--budget 2 --cost -1", "--cost must be a positive number"),
         ("--budget 2 --max-cost 1", "--max-cost needs --cost"),
-        ("--budget 9 --cost 1+1 --max-cost 2", "--max-cost of 2 leaves tasks unserved; the smallest feasible one is 3"),
+        (
+            "--budget 9 --cost 1+1 --max-cost 2",
+            "--max-cost of 2 leaves some tasks unserved; the smallest feasible one is 3",
+        ),
         ("--budget 2 --time-limit 0", "--time-limit must be a positive number of seconds, found 0"),
         ("--budget 2 --seed -1", "--seed must be a non-negative integer, found -1"),
         ("--budget 2 --resamples -1", "--resamples must be a non-negative integer, found -1"),
@@ -203,8 +212,8 @@ def test_options_are_checked(tagalong: Terminal, typed: str, message: str) -> No
     [
         ("group,cost\na+b,1\nb+a,2\n", "line 3 must not repeat the cost of 'b+a'"),
         ("a+b,1,2\n", "line 1 must have 2 cells, found 3"),
-        ("a+x,1\n", "line 1 must name tasks ('a', 'b', 'c') joined by +, or their number, found 'a+x'"),
-        ("a+b,free\n", "line 1 must have a positive number as cost, found 'free'"),
+        ("a+x,1\n", "line 1 must be task names ('a', 'b', 'c') joined by +, or a number of tasks, found 'a+x'"),
+        ("a+b,free\n", "line 1 must have a positive cost, found 'free'"),
         ("group,cost\n", "costs.csv must have rows below its header, found none"),
         ("[1]", "must be {group: cost}, found a list"),
     ],
@@ -222,8 +231,8 @@ def test_options_that_do_not_fit_the_kind_of_file_are_rejected(tagalong: Termina
     for name, typed, message in [
         ("c.csv", "--cost 2", "--cost cannot be combined with candidates, which have their own costs"),
         ("r.csv", "--average mean", "--average needs the history of a saved affinity"),
-        ("saved.json", "--average mean", "needs the history of measured steps, and this affinity has none"),
-        ("saved.json", "--axis target", "--axis must be left out"),
+        ("saved.json", "--average mean", "needs the history of measured steps, but this affinity has none"),
+        ("saved.json", "--axis target", "--axis must be omitted"),
         ("r.csv", "--tasks b,x", "--tasks must be among 'a', 'b', found 'x'"),
     ]:
         assert message in tagalong.error_of("group", name, "--budget", "1", *typed.split())

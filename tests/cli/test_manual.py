@@ -94,7 +94,7 @@ def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
     wrong = process("group", str(path), "--budget", "0")
     out, err = wrong.communicate()
     assert (wrong.returncode, out) == (2, "")
-    assert err == "tagalong: --budget must be positive, found 0; 1 is one network for all tasks\n"
+    assert err == "tagalong: --budget must be positive, found 0; 1 means one network for all tasks\n"
 
 
 def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:

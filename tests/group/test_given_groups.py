@@ -73,15 +73,19 @@ def test_candidates_are_found_by_their_tasks() -> None:
 @pytest.mark.parametrize(
     ("groups", "options", "message"),
     [
-        ([["age", "height"]], {}, r"must name tasks \('age', 'ill', 'no', 'sex'\), found 'height'"),
-        ([["age", "ill", "sex"]], {}, "must serve every task, found none that serves 'no'"),
-        ([["age"], ["ill", "sex", "no"]], {}, r"\{age\} trains a single task, and `allow_single` is off"),
-        ([NAMES], {"max_size": 3}, "trains 4 tasks, `max_size` is 3"),
-        ([NAMES], {"cost": len, "max_cost": 3}, "costs 4, `max_cost` is 3"),
+        ([["age", "height"]], {}, r"must contain only known tasks \('age', 'ill', 'no', 'sex'\), found 'height'"),
+        ([["age", "ill", "sex"]], {}, "must serve every task, found none serving 'no'"),
+        ([["age"], ["ill", "sex", "no"]], {}, r"\{age\} trains a single task, but `allow_single` is off"),
+        ([NAMES], {"max_size": 3}, "trains 4 tasks, but `max_size` is 3"),
+        ([NAMES], {"cost": len, "max_cost": 3}, "costs 4, but `max_cost` is 3"),
         ([NAMES], {"cost": {2: 1.0}}, r"`cost` does not list \{age, ill, no, sex\}"),
         ([NAMES], {"cannot_link": [("age", "no")]}, "trains age, no together, which `cannot_link`"),
         ([["age", "ill"], ["sex", "no"]], {"must_link": [("age", "no")]}, "no network serves age, no together"),
-        ([Group({"age", "ill"}, {"age", "ill"}), Group(NAMES, NAMES)], {}, "serve each task once, found 'age', 'ill'"),
+        (
+            [Group({"age", "ill"}, {"age", "ill"}), Group(NAMES, NAMES)],
+            {},
+            "serve each task only once, found 'age', 'ill'",
+        ),
         ([[]], {}, "found an empty group"),
         ([NAMES], {"objective": "best"}, "`objective` must be"),
     ],
@@ -131,13 +135,13 @@ def test_saved_groupings_are_read() -> None:
     [
         ("", "found nothing"),
         ("3", "found str"),
-        ("[[age, age]]", "name a task once, found 'age' again"),
+        ("[[age, age]]", "list each task once, found 'age' more than once"),
         ("[[age, [ill]]]", "must be a list of names"),
-        ("a: [age]\na: [ill]\n", "'a' is given twice in line 2"),
+        ("a: [age]\na: [ill]\n", "key 'a' is repeated in line 2"),
         ("[[age, ill]", "valid YAML or JSON, found"),
         ("- {trains: [age], serves: [ill]}", "`serves` must be among the tasks in `trains`"),
         ("- {names: [age]}", "found an entry with 'names'"),
-        ('{"groupings": []}', "several budgets"),
+        ('{"groupings": []}', "multiple budgets"),
         ("- {trains: [age], serves: [age], cost: much}", "could not convert"),
     ],
 )
@@ -161,7 +165,7 @@ def test_a_comparison_shows_the_loss_in_total_and_by_task() -> None:
     assert sum(found.per_task.values()) == pytest.approx(found.loss)
     assert found.spent == (1, 2)
     assert str(found).startswith(f"loses {found.loss:.4g} of {best.value:.6g}")
-    assert str(Comparison(best, best)) == f"is as good: {best.value:.6g}"
+    assert str(Comparison(best, best)) == f"is equally good: {best.value:.6g}"
     assert str(Comparison(best, mine)).startswith("is better by")
     with pytest.raises(ValueError, match="same tasks"):
         Comparison(mine, score_grouping(SCORES.only(["age", "ill"]), [["age", "ill"]]))

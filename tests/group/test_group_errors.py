@@ -16,24 +16,24 @@ GAPS = np.array([[0, np.nan, 1], [1, 0, np.inf], [1, 1, 0]])
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        (np.zeros((2, 3)), r"`scores` must be square, .*found the shape \(2, 3\)"),
+        (np.zeros((2, 3)), r"`scores` must be square, .*found shape \(2, 3\)"),
         (np.zeros((0, 0)), "`scores` must be square"),
         ("affinity.csv", "`scores` must be an Affinity, a square table, .*found str"),
         (None, "`scores` must be"),
         (GAPS, "`scores` must be finite, found nan from '0' onto '1' and 1 more; measure that pair"),
         (Affinity.from_matrix(GAPS[:2, :2], ["a", "b"]), "found nan from 'a' onto 'b'; measure"),
         (Frame(MATRIX, ["a", "b", "b"], ["a", "b", "b"]), "column names must be distinct, found more than once: 'b'"),
-        (Frame(MATRIX, ["a", "b", "c"], ["a", "b", "d"]), "in one of them only: 'c', 'd'"),
-        (Frame(np.array([["x"]]), ["a"], ["a"]), "`scores` must hold numbers"),
+        (Frame(MATRIX, ["a", "b", "c"], ["a", "b", "d"]), "in only one of them: 'c', 'd'"),
+        (Frame(np.array([["x"]]), ["a"], ["a"]), "`scores` must contain only numbers"),
         ({}, "at least one group, found none"),
         ({"ab": {"a": 1.0}}, "a group must be a frozenset or tuple of names, found 'ab'"),
         ({("a", "b"): 3.0}, r"the results of \{a, b\} must be \{task: value\}, found 3.0"),
-        ({("a", "b"): {"c": 1.0}}, r"the results of \{a, b\} must be of its tasks, found 'c'"),
-        ({("a", "b"): {"a": 1.0, "b": 1.0}, ("b", "a"): {}}, r"found \{a, b\} again"),
+        ({("a", "b"): {"c": 1.0}}, r"the results of \{a, b\} must be for its tasks, found 'c'"),
+        ({("a", "b"): {"a": 1.0, "b": 1.0}, ("b", "a"): {}}, r"found \{a, b\} repeated"),
         ({("a", "b"): {"a": 1.0}}, "found no result for 'b'; add a network"),
         ({("a", "b"): {"a": np.nan, "b": 1.0}}, r"the result of 'a' in \{a, b\} must be a finite number, found nan"),
         ([Candidate({"a"}, {"a": 1.0}, cost=0)], r"the cost of \{a\} must be a positive number, found 0"),
-        ([Candidate({"a"}, {"a": 1.0}), 3], "nothing but Candidates, found int"),
+        ([Candidate({"a"}, {"a": 1.0}), 3], "must contain only Candidates, found int"),
     ],
 )
 def test_scores_are_checked(scores: Any, message: str) -> None:
@@ -60,17 +60,17 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
         ({"cost": -1}, "`cost` must be a positive number"),
         ({"cost": lambda tasks: 0}, r"`cost` of \{0, 1\} must be a positive number, found 0"),
         ({"max_cost": 1}, "`max_cost` needs `cost`"),
-        ({"weights": {"9": 1.0}}, r"`weights` must name tasks \('0', '1', '2'\), found '9'"),
-        ({"weights": {"1": -1.0}}, "`weights` of '1' must be positive numbers, found -1.0"),
-        ({"must_link": ["01"]}, "`must_link` must hold sets of two or more tasks, found '01'"),
-        ({"cannot_link": [("0", "x")]}, "`cannot_link` must name tasks .*found 'x'"),
+        ({"weights": {"9": 1.0}}, r"`weights` must contain only known tasks \('0', '1', '2'\), found '9'"),
+        ({"weights": {"1": -1.0}}, "`weights` of '1' must be a positive number, found -1.0"),
+        ({"must_link": ["01"]}, "`must_link` must contain sets of two or more tasks, found '01'"),
+        ({"cannot_link": [("0", "x")]}, "`cannot_link` must contain only known tasks .*found 'x'"),
         ({"resamples": -1}, "`resamples` must be a non-negative integer"),
         ({"budget": "3"}, "^`budget` must be a number, found '3'$"),
-        ({"budget": 10**400}, "^`budget` must be positive, found 1000.*; 1 is one network"),
-        ({"weights": [1, 2, 3]}, r"^`weights` must map tasks to numbers, such as \{'0': 2\}, found \[1, 2, 3\]$"),
+        ({"budget": 10**400}, "^`budget` must be positive, found 1000.*; 1 means one network"),
+        ({"weights": [1, 2, 3]}, r"^`weights` must map tasks to numbers, e.g. \{'0': 2\}, found \[1, 2, 3\]$"),
         ({"weights": np.ones(3)}, r"^`weights` must map tasks to numbers, .*found array\("),
         ({"weights": 2}, "^`weights` must map tasks to numbers, .*found 2$"),
-        ({"weights": {"1": "2"}}, "^`weights` of '1' must be positive numbers, found '2'$"),
+        ({"weights": {"1": "2"}}, "^`weights` of '1' must be a positive number, found '2'$"),
         ({"cost": lambda tasks: "1"}, r"^`cost` of \{0, 1\} must be a positive number, found '1'$"),
         ({"cost": lambda tasks: None}, r"^`cost` of \{0, 1\} must be a positive number, found None$"),
         ({"cost": lambda tasks: np.nan}, r"^`cost` of \{0, 1\} must be a positive number, found nan$"),
@@ -87,16 +87,16 @@ def test_scores_are_checked(scores: Any, message: str) -> None:
         ({"cost": {2: 1, ("1", "0"): None}}, r"^`cost` of \{0, 1\} must be a positive number, found None$"),
         (
             {"cost": {"01": 1}},
-            "^`cost` must map sets or numbers of tasks to costs, found the key '01'; write",
+            "^`cost` must map sets or numbers of tasks to costs, found key '01'; use",
         ),
         ({"cost": {("0", "1"): 1, ("1", "0"): 2}}, "^`cost` must list each group once"),
         ({"cost": 1, "max_cost": "x"}, "^`max_cost` must be a positive number, found 'x'$"),
         ({"max_size": 2.5}, "^`max_size` must be a positive integer, found 2.5$"),
-        ({"must_link": "01"}, r"^`must_link` must be a list of sets of tasks, such as \[\('a', 'b'\)\], found '01'$"),
+        ({"must_link": "01"}, r"^`must_link` must be a list of sets of tasks, e.g. \[\('a', 'b'\)\], found '01'$"),
         ({"must_link": None}, "^`must_link` must be a list of sets of tasks, .*found None$"),
-        ({"must_link": [3]}, "^`must_link` must hold sets of two or more tasks, found 3$"),
+        ({"must_link": [3]}, "^`must_link` must contain sets of two or more tasks, found 3$"),
         ({"cannot_link": 3}, "^`cannot_link` must be a list of sets of tasks, .*found 3$"),
-        ({"cannot_link": [(["0"], "1")]}, r"^`cannot_link` must name tasks .*found \['0'\]$"),
+        ({"cannot_link": [(["0"], "1")]}, r"^`cannot_link` must contain only known tasks .*found \['0'\]$"),
         ({"time_limit": "x"}, "^`time_limit` must be a positive number of seconds, found 'x'$"),
         ({"allow_single": np.ones(2)}, "^`allow_single` must be True, False or None, found array"),
         ({"objective": np.ones(2)}, "^`objective` must be 'max' or 'min', found array"),
@@ -112,8 +112,8 @@ def test_options_are_checked(options: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("budgets", "message"),
     [
-        ([], "^`budgets` must hold at least one budget, found none$"),
-        (3, r"^`budgets` must be a list of numbers, such as \[2, 3\], found 3$"),
+        ([], "^`budgets` must contain at least one budget, found none$"),
+        (3, r"^`budgets` must be a list of numbers, e.g. \[2, 3\], found 3$"),
         (None, "^`budgets` must be a list of numbers, .*found None$"),
         ("23", "^`budgets` must be a list of numbers, .*found '23'"),
         ([2, 9], "^`budget` must be at most 3, the number of tasks, found 9$"),
@@ -171,9 +171,14 @@ def test_one_error_lists_all_problems() -> None:
     [
         ("exact", 17, {}, "`solver='exact'` needs at most 16 tasks"),
         ("lp", 25, {}, "`solver='lp'` needs at most 24 tasks, found 25"),
-        ("milp", 11, {}, "`solver='milp'` lists all groups and needs at most 10 tasks"),
-        ("search", 5, {"cannot_link": [("0", "1")]}, "`solver='search'` needs scores by pair"),
-        ("exact", 15, {"cannot_link": [("0", "1")]}, "needs at most 14 tasks with costs by group or `cannot_link`"),
+        ("milp", 11, {}, "`solver='milp'` needs at most 10 tasks because it lists all groups"),
+        ("search", 5, {"cannot_link": [("0", "1")]}, "`solver='search'` needs pairwise scores"),
+        (
+            "exact",
+            15,
+            {"cannot_link": [("0", "1")]},
+            "needs at most 14 tasks if there are costs by group or `cannot_link`",
+        ),
     ],
 )
 def test_the_error_for_an_unsuitable_solver_says_why(solver: Any, n: int, options: Any, message: str) -> None:
@@ -186,7 +191,7 @@ def test_given_results_of_larger_groups_need_few_tasks() -> None:
     table: Any = {frozenset({a, b}): {a: 1.0, b: 1.0} for a in names for b in names if a < b}
     table[frozenset(names[:3])] = dict.fromkeys(names[:3], 2.0)
     with pytest.raises(
-        ValueError, match="with results of larger groups must have at most 14 tasks, found 15; leave some"
+        ValueError, match="with results of larger groups must have at most 14 tasks, found 15; omit some"
     ):
         select_groups(table, 2, complete="pairs")
 
@@ -207,7 +212,7 @@ def test_the_error_names_missing_pairs() -> None:
             r"^`cost` of \{0, 1, 2\} must be a positive number, found 'x'$",
         ),
         ([("0", "1", "2")], {"must_link": "01"}, "^`must_link` must be a list of sets of tasks"),
-        ([("0", "1", "2")], {"must_link": ["01"]}, "^`must_link` must hold sets of two or more tasks, found '01'$"),
+        ([("0", "1", "2")], {"must_link": ["01"]}, "^`must_link` must contain sets of two or more tasks, found '01'$"),
         ([("0", "1", "2")], {"budget": "3"}, "^`budget` must be a positive number, found '3'$"),
         ("012", {}, "^`groups` must be a list of groups, each a Group or a set of names, found '012'$"),
         (3, {}, "^`groups` must be a list of groups, .*found 3$"),

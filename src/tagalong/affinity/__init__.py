@@ -1,4 +1,4 @@
-"""Affinities: which task helps which, with error bars; the data that measuring produces and grouping uses."""
+"""Affinities: how much each task helps the others, with error bars. Measuring produces them, grouping uses them."""
 
 from .affinity import Affinity as Affinity
 from .display import named_values as named_values

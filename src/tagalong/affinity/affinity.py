@@ -1,4 +1,4 @@
-"""`Affinity`: which task helps which, with error bars and the history of measured steps."""
+"""`Affinity`: how much each task helps the others, with error bars and the history of measured steps."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .averaging import TRIM, Average, Floats, Ints, averages, level_history
 from .bootstrap import RESAMPLES, resamples, standard_errors
 from .building import (
     FieldChecker,
-    fields_of_history,
-    fields_of_matrix,
-    fields_of_steps,
-    fields_of_tasks,
+    fields_for_steps,
+    fields_for_tasks,
+    fields_from_history,
+    fields_from_matrix,
     merge_fields,
 )
 from .display import html_table, named_values, text_table
@@ -35,23 +35,23 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Affinity:
-    """Which task helps which, with error bars. Every matrix is [source, target]: the row helps the column.
+    """How much each task helps the others, with error bars. Every matrix is [source, target]: the row helps the column.
 
-    Made by a meter, or by `from_history`, `from_matrix`, `from_csv` and `load`. Arrays are read-only.
+    Created by a meter, or with `from_history`, `from_matrix`, `from_csv` or `load`. Arrays are read-only.
 
     Attributes:
-        tasks: names, in the order of all rows and columns.
-        mean: the average over steps; the diagonal is self-affinity. NaN for pairs never measured.
-        stderr: standard error of `mean`, NaN with fewer than two values. Consecutive steps are correlated, so whole
-            steps are resampled in blocks of length b = (2ρ / (1 − ρ²))^(2/3) · T^(1/3), with ρ the median
-            over pairs of the lag-one autocorrelation clipped to [0, 0.97]; at least 1, at most T/4.
-        count: the number of values behind the mean of each pair.
-        steps: call number of each measured step.
-        history: all measured values (steps × n × n), NaN for pairs that a step did not measure.
+        tasks: the task names, in the order of the rows and columns.
+        mean: the average over steps. The diagonal is self-affinity; pairs that were never measured are NaN.
+        stderr: the standard error of `mean`, NaN with fewer than two values. Consecutive steps are correlated, so whole
+            steps are resampled in blocks of length b = (2ρ / (1 − ρ²))^(2/3) · T^(1/3), clipped to [1, T/4], where T is
+            the number of steps and ρ the median lag-one autocorrelation over pairs, clipped to [0, 0.97].
+        count: the number of values averaged for each pair.
+        steps: the call number of each measured step.
+        history: all measured values (steps × n × n), NaN for pairs that were not measured at that step.
         null: the effect on each target of an optimizer step with zero gradient (steps × n). If finite, it has been
-            subtracted from the history of that step; if NaN, that history is raw.
-        skipped: the number of values of each pair that were skipped, by reason.
-        settings: what was measured and how, as JSON can represent it (estimator, update, held_out, per_lr, average …).
+            subtracted from the history of that step; if NaN, the history of that step is raw.
+        skipped: the number of skipped values per pair, keyed by reason.
+        settings: what was measured and how, as JSON-compatible values (estimator, update, held_out, per_lr, average …).
 
     Example:
         >>> print(Affinity.from_matrix([[2.0, 0.5], [-0.25, 1.0]], tasks=["age", "ill"]))
@@ -74,7 +74,7 @@ class Affinity:
     def __post_init__(self) -> None:
         tasks = as_names(self.tasks)
         check, n, length = FieldChecker(tasks), len(tasks), np.size(self.steps)
-        skipped = {why: check.counts(f"skipped[{why!r}]", counts) for why, counts in self.skipped.items()}
+        skipped = {reason: check.counts(f"skipped[{reason!r}]", counts) for reason, counts in self.skipped.items()}
         checked: dict[str, Any] = {
             "tasks": tasks,
             "mean": check.array("mean", self.mean, (n, n)),
@@ -103,23 +103,24 @@ class Affinity:
     ) -> Affinity:
         """Averages a history of measured steps.
 
-        If `null` is finite for some steps of a target and NaN for others, the raw steps of that target are shifted by a
-        constant to the level of the others, so that sources stay comparable.
+        If `null` is finite for some steps of a target and NaN for others, that target's raw steps are shifted by a
+        constant to the level of the others to keep sources comparable.
 
         Args:
-            history: steps × source × target, NaN where not measured, `null` already subtracted.
-            tasks: names, in the order of the history's axes.
-            steps: call numbers, increasing; 0, 1, … by default.
-            null: the effect on each target of a step with zero gradient (steps × tasks), NaN if not known.
-            skipped: the number of values of each pair that were skipped, by reason.
-            settings: what was measured; `average` and `trim` define how to average.
+            history: the measured values (steps × sources × targets), NaN where nothing was measured, with `null`
+                already subtracted.
+            tasks: the task names, in the order of the history's axes.
+            steps: the call numbers, in increasing order. Defaults to 0, 1, ….
+            null: the effect on each target of a step with zero gradient (steps × tasks), NaN where unknown.
+            skipped: the number of skipped values per pair, keyed by reason.
+            settings: what was measured and how; `average` and `trim` select the kind of average.
 
         Example:
             >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
             >>> affinity.mean.tolist(), affinity.stderr[0, 1].item()
             ([[1.0, 3.0], [3.0, 4.0]], 1.0)
         """
-        return cls(**fields_of_history(history, tasks, steps, null, skipped, settings))
+        return cls(**fields_from_history(history, tasks, steps, null, skipped, settings))
 
     @classmethod
     def from_matrix(
@@ -134,31 +135,31 @@ class Affinity:
         """Wraps a matrix of averages without a history.
 
         Args:
-            matrix: square, NaN for what is not known; the diagonal may be NaN.
-            tasks: names; "0", "1", … by default.
-            axis: what the rows are. With "target", `matrix`, `stderr` and `count` are transposed.
-            stderr: standard errors, not known (NaN) by default.
-            count: values behind each pair, 1 by default.
-            settings: what was measured.
+            matrix: a square matrix, NaN for unknown values; the diagonal may be NaN.
+            tasks: the task names. Defaults to "0", "1", ….
+            axis: whether rows are sources or targets. With "target", `matrix`, `stderr` and `count` are transposed.
+            stderr: the standard errors. Unknown (NaN) by default.
+            count: the number of values averaged for each pair. Defaults to 1.
+            settings: what was measured and how.
 
         Example:
             >>> Affinity.from_matrix([[1, 2], [3, 4]], axis="target").mean.tolist()
             [[1.0, 3.0], [2.0, 4.0]]
         """
-        return cls(**fields_of_matrix(matrix, tasks, axis, stderr, count, settings))
+        return cls(**fields_from_matrix(matrix, tasks, axis, stderr, count, settings))
 
     @classmethod
     def from_csv(cls, path: PathLike, axis: Literal["source", "target"] = "source") -> Affinity:
-        """Reads a square table with names in the first line and the first column.
+        """Reads a square table with task names in the first row and the first column.
 
         Args:
-            path: a CSV or Parquet file, as `Problem.from_table` reads them. Missing values are NaN, and columns may
-                come in another order than rows.
-            axis: what the lines are; "target" if each line holds the affinities onto one task.
+            path: a CSV or Parquet file, in any form that `Problem.from_table` accepts. Missing values are NaN, and the
+                columns may be in a different order than the rows.
+            axis: whether rows are sources or targets; "target" if each row contains the affinities onto one task.
 
         Raises:
             FileNotFoundError: the file does not exist.
-            AffinityFileError: the file is invalid; lists every problem, by line.
+            AffinityFileError: the file is invalid; the message lists every problem with its line number.
 
         Example:
             >>> import tempfile, pathlib
@@ -169,29 +170,29 @@ class Affinity:
             [[1.0, 3.0], [2.0, 4.0]]
         """
         matrix, names = read_csv(Path(path), axis)
-        return cls(**fields_of_matrix(matrix, names, axis))
+        return cls(**fields_from_matrix(matrix, names, axis))
 
     @classmethod
     def load(cls, path: PathLike) -> Affinity:
-        """Reads what `save` wrote.
+        """Reads an affinity written by `save`.
 
         Raises:
             FileNotFoundError: the file does not exist.
-            AffinityFileError: the file is damaged, of another format or of a newer version, or its archive
-                is missing or belongs to another save.
+            AffinityFileError: the file is damaged, has a different format or a newer version, or its archive is missing
+                or does not match.
         """
         values = read_json(Path(path))
         with damage_reported(Path(path), AffinityFileError, SAVE_AGAIN):
             return cls(**values)
 
     def save(self, path: PathLike) -> None:
-        """Writes everything, atomically; `load` returns it bit for bit.
+        """Writes everything atomically, such that `load` restores it bit for bit.
 
-        The file is versioned JSON. A history of more than 100,000 numbers goes into an archive next to it,
-        `<name>.<hash>.npz`, which the JSON names; archives of earlier saves are removed.
+        The file is versioned JSON. A history of more than 100,000 numbers is stored in an archive next to it,
+        `<name>.<hash>.npz`, which the JSON refers to. Archives of earlier saves are removed.
 
         Args:
-            path: the file, usually `affinity.json`.
+            path: the file to write, usually `affinity.json`.
 
         Example:
             >>> import tempfile, pathlib
@@ -204,13 +205,13 @@ class Affinity:
         write_json(self, Path(path))
 
     def to_csv(self, path: PathLike | None = None) -> str:
-        """Returns the matrix as comma-separated values: a header of targets, then one line per source.
+        """Returns the matrix as comma-separated values: a header row of targets, then one row per source.
 
         Args:
-            path: a file to write it to as well.
+            path: a file to write the text to as well.
 
         Returns:
-            The text. Numbers are in full; the cell of a pair never measured is empty.
+            The text, with numbers in full precision and empty cells for pairs that were never measured.
 
         Example:
             >>> affinity = Affinity.from_matrix([[1.0, 0.5], [0.0, float("nan")]], ["age", "ill"])
@@ -225,14 +226,14 @@ class Affinity:
         return text
 
     def averaged(self, average: Literal["mean", "trimmed", "median"], trim: float = TRIM) -> Affinity:
-        """Averages the same history in another way.
+        """Averages the same history in a different way.
 
-        Trimming and medians act on differences between sources: each value minus the mean over the other sources of its
-        target at its step. The target's level is then added back, so what is common to all sources cancels.
+        Trimming and medians are applied to differences between sources: each value minus the mean of the other sources
+        for the same target and step. The target's level is then added back, so effects common to all sources cancel.
 
         Args:
             average: "mean", "trimmed" or "median".
-            trim: the share of values that "trimmed" cuts at each end.
+            trim: the fraction of values that "trimmed" drops at each end.
 
         Example:
             >>> history = [[[0, 1], [2, 0]], [[0, 2], [2, 0]], [[0, 60], [2, 57]]]
@@ -249,24 +250,24 @@ class Affinity:
             settings=settings,
         )
 
-    def levelled(self) -> Affinity:
-        """Brings all steps to one level, so that parts of the history can be compared.
+    def leveled(self) -> Affinity:
+        """Shifts all steps to a common level to make different parts of the history comparable.
 
-        Some steps may be relative to the null step and others raw (see `null`); averages shift the raw ones of a
-        target by a constant to the level of the others, and this returns the history after that shift.
+        Some steps may be relative to the null step and others raw (see `null`). Averaging shifts each target's raw
+        steps by a constant to the level of the others; this method returns the history after that shift.
 
         Example:
             >>> history, null = [[[1, 1], [3, 3]], [[0, 0], [2, 2]]], [[float("nan")] * 2, [5, 5]]
-            >>> Affinity.from_history(history, ["a", "b"], null=null).levelled().history[0].tolist()
+            >>> Affinity.from_history(history, ["a", "b"], null=null).leveled().history[0].tolist()
             [[0.0, 0.0], [2.0, 2.0]]
         """
-        self._need_history("levelled")
+        self._need_history("leveled")
         return Affinity.from_history(
             level_history(self.history, self.null), self.tasks, self.steps, skipped=self.skipped, settings=self.settings
         )
 
     def between(self, first: int, last: int) -> Affinity:
-        """Keeps the steps with first <= call number < last, as a slice does.
+        """Keeps the steps with first <= call number < last, like a slice.
 
         Example:
             >>> affinity = Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"], steps=[0, 10, 20])
@@ -278,14 +279,14 @@ class Affinity:
         if not len(rows):
             raise InvalidInput(
                 "`first` and `last`",
-                "must have a measured step between them",
+                "must enclose at least one measured step",
                 f"none with {first} <= step < {last}",
                 f"steps run from {self.steps[0]} to {self.steps[-1]}",
             )
-        return type(self)(**fields_of_steps(self, rows))
+        return type(self)(**fields_for_steps(self, rows))
 
     def every(self, n: int) -> Affinity:
-        """Keeps every n-th measured step, to see what measuring less often would have given.
+        """Keeps every n-th measured step, to show the effect of measuring less often.
 
         Example:
             >>> Affinity.from_history([[[1.0]], [[2.0]], [[6.0]]], ["a"]).every(2).steps.tolist()
@@ -293,27 +294,27 @@ class Affinity:
         """
         self._need_history("every")
         _check_positive("n", n)
-        return type(self)(**fields_of_steps(self, np.arange(0, len(self.steps), n)))
+        return type(self)(**fields_for_steps(self, np.arange(0, len(self.steps), n)))
 
     def only(self, tasks: Iterable[str]) -> Affinity:
-        """Keeps these tasks, in this order.
+        """Keeps the given tasks, in the given order.
 
         Example:
             >>> Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"]).only(["b", "a"]).mean.tolist()
             [[4.0, 3.0], [2.0, 1.0]]
         """
-        return type(self)(**fields_of_tasks(self, tasks))
+        return type(self)(**fields_for_tasks(self, tasks))
 
     def merge(self, other: Affinity) -> Affinity:
-        """Combines both affinities, over the union of their tasks; pairs that neither measured are NaN with count 0.
+        """Combines two affinities over the union of their tasks. Pairs measured by neither are NaN with count 0.
 
-        The history of `other` comes second; its steps are renumbered where they would not come later. If one of them
-        has no history, the result has none, and means are weighted by their counts. Levels are not adjusted: runs with
-        different optimizers should be measured relative to the null step.
+        The history of `other` is appended, and its steps are renumbered if they would not come later. If either
+        affinity has no history, neither does the result, and means are weighted by their counts. Levels are not
+        adjusted, so runs with different optimizers should be measured relative to the null step.
 
         Raises:
-            InvalidInput: settings that define the quantity (estimator, update, held_out, per_lr, average)
-                differ. A setting that only one of them has is kept.
+            InvalidInput: the affinities differ in a setting that defines the measured quantity (estimator, update,
+                held_out, per_lr, average). Settings that only one of them has are kept.
 
         Example:
             >>> first = Affinity.from_matrix([[1, 2], [3, 4]], ["a", "b"])
@@ -329,7 +330,7 @@ class Affinity:
 
         Args:
             n: the number of resamples.
-            seed: the seed of the random numbers.
+            seed: the random seed.
 
         Example:
             >>> affinity = Affinity.from_history([[[1, 2], [3, 4]], [[1, 4], [3, 4]]], ["a", "b"])
@@ -338,14 +339,14 @@ class Affinity:
         """
         self._need_history("bootstrap")
         _check_positive("n", n)
-        return resamples(self.history, self.null, Average.of(self.settings), n, seed)
+        return resamples(self.history, self.null, Average.from_settings(self.settings), n, seed)
 
     def settled(self, budget: int, fractions: Sequence[float] = FRACTIONS) -> Settled:
-        """Checks whether the groups have stopped changing, by selecting groups on growing shares of the history.
+        """Checks whether the groups have stopped changing, by selecting groups on growing prefixes of the history.
 
         Args:
             budget: the number of groups.
-            fractions: the shares of the measured steps to select on, each starting with the first step.
+            fractions: the length of each prefix, as a fraction of the measured steps.
 
         Example:
             >>> affinity = Affinity.from_history([[[9, 1, 0], [1, 9, 0], [0, 0, 9]]] * 10, ["a", "b", "c"])
@@ -356,7 +357,7 @@ class Affinity:
         return settle(self, budget, fractions)
 
     def spread(self) -> Spread:
-        """Compares the best and the worst partner of each task; flags tasks for which no partner stands out.
+        """Compares the best and worst partner of each task and flags the tasks for which no partner stands out.
 
         Example:
             >>> affinity = Affinity.from_matrix([[0, 5, 0.1], [9, 0, 0], [2, 1, 0]], ["a", "b", "c"])
@@ -386,7 +387,7 @@ class Affinity:
         return html_table(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Read-only mappings cannot be pickled, and unpickled arrays are writable, so it is constructed again.
+        # Read-only mappings cannot be pickled, and unpickled arrays are writable, so unpickling calls the constructor.
         values = (getattr(self, entry.name) for entry in fields(self))
         return type(self), tuple(dict(value) if isinstance(value, MappingProxyType) else value for value in values)
 
@@ -394,8 +395,8 @@ class Affinity:
         if not len(self.steps):
             raise InvalidInput(
                 f"{method}()",
-                "needs the history of measured steps, and this affinity has none",
-                hint="measure with a meter, or load one saved with its history",
+                "needs the history of measured steps, but this affinity has none",
+                hint="measure with a meter, or load an affinity that was saved with its history",
             )
 
 

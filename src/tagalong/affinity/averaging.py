@@ -1,4 +1,4 @@
-"""Averages over the steps of a history, and the shifts that make the sources of one target comparable."""
+"""Averages over the steps of a history, and the shifts that make the sources of a target comparable."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 AVERAGES = ("mean", "trimmed", "median")
-TRIM = 0.05  # the share cut at each end by default
+TRIM = 0.05  # default fraction to drop at each end
 
 
 @dataclass(frozen=True)
 class Average:
-    """A kind of average: "mean", "trimmed" (a share `trim` is cut at each end) or "median"."""
+    """A kind of average: "mean", "trimmed" (a fraction `trim` of the values is dropped at each end) or "median"."""
 
     name: str = "mean"
     trim: float = TRIM
@@ -29,20 +29,20 @@ class Average:
         if self.name not in AVERAGES:
             raise InvalidInput("average", f"must be one of {', '.join(map(repr, AVERAGES))}", repr(self.name))
         if not 0 <= self.trim < 0.5:
-            raise InvalidInput("trim", "must be a share in [0, 0.5) to cut at either end", repr(self.trim))
+            raise InvalidInput("trim", "must be the fraction to drop at each end, in [0, 0.5)", repr(self.trim))
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> Average:
-        """Returns the average that the settings of an affinity name."""
+    def from_settings(cls, settings: Mapping[str, Any]) -> Average:
+        """Returns the kind of average specified in the settings of an affinity."""
         return cls(settings.get("average", "mean"), settings.get("trim", TRIM))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """This average as settings of an affinity."""
+        """The affinity settings that specify this average."""
         return {"average": self.name, **({"trim": self.trim} if self.name == "trimmed" else {})}
 
     def cut(self, counts: NDArray[Any]) -> Floats:
-        """Returns how many of `counts` values are cut at each end."""
+        """Returns how many of `counts` values are dropped at each end."""
         if self.name == "median":
             return np.maximum((counts - 1.0) // 2, 0.0)
         return np.asarray(np.floor(counts * (self.trim if self.name == "trimmed" else 0.0)))
@@ -66,16 +66,16 @@ def _average(aligned: TargetHistory, average: Average) -> Floats:
 
 
 def center(aligned: TargetHistory) -> Floats:
-    """Subtracts from each value the part of its step that is common to all sources; NaN if nothing was measured.
+    """Subtracts from each value the part of its step that is common to all sources. NaN where nothing was measured.
 
-    The common part can be many times larger than the differences between sources. Trimming and medians are not linear,
-    so they must act on these differences alone.
+    The common part can be many times larger than the differences between sources. Trimming and medians are nonlinear,
+    so they must be applied to these differences alone.
     """
     return np.where(aligned.present, aligned.values - step_levels(aligned)[:, None], np.nan)
 
 
 def ratio(sums: Floats, counts: NDArray[Any]) -> Floats:
-    """Divides sums by counts; NaN if there is nothing to average."""
+    """Divides sums by counts. NaN where there is nothing to average."""
     return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)
 
 
@@ -84,11 +84,11 @@ class TargetHistory:
     """The history onto one target (steps × sources).
 
     Attributes:
-        values: the measured values, 0 elsewhere, so that sums need no mask.
-        present: where something was measured.
-        relative: steps whose values are relative to the null step; the others are raw and include the effect of an
-            optimizer step without a gradient.
-        others: sources other than the target itself.
+        values: the measured values. Zero elsewhere, so sums need no mask.
+        present: marks the measured values.
+        relative: marks the steps whose values are relative to the null step. The others are raw and include the effect
+            of an optimizer step with zero gradient.
+        others: marks the sources other than the target itself.
     """
 
     values: Floats
@@ -98,17 +98,17 @@ class TargetHistory:
 
     @property
     def mixed(self) -> bool:
-        """Whether raw and relative steps both occur."""
+        """Whether there are both raw and relative steps."""
         measured = self.present.any(axis=1)
         return bool(self.relative[measured].any() and not self.relative[measured].all())
 
     def counts(self, steps: Mask | None = None) -> NDArray[Any]:
-        """Returns the number of values of each source in `steps`."""
+        """Returns the number of values per source in `steps`."""
         present = self.present if steps is None else self.present[steps]
         return np.asarray(np.count_nonzero(present, axis=0))
 
     def means(self, steps: Mask | None = None) -> Floats:
-        """Returns the mean of each source over `steps`; NaN without any value."""
+        """Returns the mean of each source over `steps`. NaN for sources without values."""
         counts = self.counts(steps)
         sums = (self.values if steps is None else self.values[steps]).sum(axis=0)
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
@@ -117,9 +117,9 @@ class TargetHistory:
 def history_onto(history: Floats, null: Floats, target: int) -> TargetHistory:
     """Returns the history onto a target, with raw steps shifted to the level of the relative ones.
 
-    Raw steps hold a term common to all sources (momentum, weight decay), relative steps do not. Sources
-    differ in how many relative steps they have, so averaging both kinds as they are would mix that term in
-    by different shares. All sources occur in all complete steps, so one constant added there keeps them
+    Raw steps include a term common to all sources (momentum, weight decay); relative steps do not. Sources differ in
+    how many relative steps they have, so averaging both kinds unchanged would include that term to a different extent
+    for each source. Every source occurs in every complete step, so shifting these steps by one constant keeps sources
     comparable.
     """
     column = np.ascontiguousarray(history[:, :, target])
@@ -134,48 +134,48 @@ def history_onto(history: Floats, null: Floats, target: int) -> TargetHistory:
 
 
 def level_history(history: Floats, null: Floats) -> Floats:
-    """Returns the whole history, with raw steps shifted to the level of relative ones."""
+    """Returns the entire history, with raw steps shifted to the level of the relative ones."""
     targets = (history_onto(history, null, j) for j in range(history.shape[1]))
     return np.stack([np.where(target.present, target.values, np.nan) for target in targets], axis=2)
 
 
 def level_gap(measured: TargetHistory) -> float:
-    """Returns how far the relative steps lie above the raw ones, over the sources that occur in both."""
+    """Returns how much higher the relative steps are than the raw ones, on average over the sources in both."""
     gap = measured.means(measured.relative) - measured.means(~measured.relative)
     shared = np.isfinite(gap)
     return float(gap[shared].mean()) if shared.any() else 0.0
 
 
 def step_levels(aligned: TargetHistory) -> Floats:
-    """Returns the part of each step that is common to all sources, as a distance from the target's level (steps,).
+    """Returns the part of each step that is common to all sources, relative to the target's level (steps,).
 
-    In a complete step this is the mean over sources minus the target's level, the mean over sources of
-    their means. In a raw step with fewer sources, the mean of what goes beyond these sources' own means.
-    Zero elsewhere: an incomplete relative step has lost its common term already, and in a step with one
-    source (round robin) all of its effect would be taken for common.
+    In a complete step, this is the mean over sources minus the target's level, which is the mean of all source means.
+    In a raw step with fewer sources, it is the mean deviation of these sources from their own means. It is zero
+    elsewhere: an incomplete relative step no longer has a common term, and with a single source (round robin) the
+    entire effect would count as common.
 
-    The target itself counts as a source only in steps with a single other one: self-affinity is large and
-    skewed, and would carry its skew into all the others.
+    The target itself counts as a source only in steps with at most one other source. Self-affinity is large and skewed,
+    and its skew would carry over to all other sources.
     """
     alone = (aligned.present & aligned.others).sum(axis=1) < 2
     counted = aligned.others | alone[:, None]
     present = aligned.present & counted
     sources = present.sum(axis=1)
-    beyond = np.where(present, aligned.values - np.nan_to_num(aligned.means()), 0.0)
+    deviations = np.where(present, aligned.values - np.nan_to_num(aligned.means()), 0.0)
     complete = sources == (counted & (aligned.counts() > 0)).sum(axis=1)
-    centred = (complete | ~aligned.relative) & (sources > 1)
-    return np.where(centred, beyond.sum(axis=1) / np.maximum(sources, 1), 0.0)
+    is_centered = (complete | ~aligned.relative) & (sources > 1)
+    return np.where(is_centered, deviations.sum(axis=1) / np.maximum(sources, 1), 0.0)
 
 
 def shift_influence(aligned: TargetHistory) -> Floats:
-    """Returns the first-order effect on the means of drawing each step once more, through the shift of raw steps."""
+    """Returns how drawing each step once more changes the means through the shift of raw steps, to first order."""
     if not aligned.mixed:
         return np.zeros_like(aligned.values)
     raw = ~aligned.relative
     shared = (aligned.counts(raw) > 0) & (aligned.counts(~raw) > 0)
     effect = np.zeros(len(raw))
     for steps, sign in ((~raw, 1.0), (raw, -1.0)):
-        beyond = (aligned.values[steps] - np.nan_to_num(aligned.means(steps))) * aligned.present[steps]
-        per_source = beyond[:, shared] / aligned.counts(steps)[shared]
+        deviations = (aligned.values[steps] - np.nan_to_num(aligned.means(steps))) * aligned.present[steps]
+        per_source = deviations[:, shared] / aligned.counts(steps)[shared]
         effect[steps] = sign * per_source.sum(axis=1) / max(int(shared.sum()), 1)
     return np.asarray(effect[:, None] * (aligned.counts(raw) / np.maximum(aligned.counts(), 1)))

@@ -8,35 +8,38 @@ import numpy as np
 
 from .averaging import Average, Floats, TargetHistory, center, history_onto, ratio, shift_influence, step_levels
 
-RESAMPLES = 200  # standard errors are then accurate to five percent
-BATCH = 50  # resamples computed at once, so that their weights stay in the processor's cache
-MAX_CORRELATION = 0.97  # above it, the rule gives blocks longer than any history
+RESAMPLES = 200  # makes standard errors accurate to about 5%
+BATCH = 50  # resamples to compute at once, few enough for their weights to stay in the CPU cache
+MAX_CORRELATION = 0.97  # above this, the block length would exceed any history
 
 
 def standard_errors(history: Floats, null: Floats, average: Average) -> Floats:
-    """Returns standard errors [source, target]: in closed form for the mean, from resamples otherwise."""
+    """Returns standard errors [source, target], in closed form for the mean and from resamples otherwise."""
     targets = [history_onto(history, null, j) for j in range(history.shape[1])]
     length = block_length(targets, len(history))
     if average.name == "mean":
         return np.stack([block_stderr(_mean_influence(t), t, length) for t in targets], axis=1)
     weights = block_weights(len(history), length, RESAMPLES, seed=0)
-    columns = [_deviation(_averages(t, average, weights)) * np.sqrt(small_sample(t, length)) for t in targets]
+    columns = [
+        _standard_deviation(_resampled_averages(t, average, weights)) * np.sqrt(small_sample_correction(t, length))
+        for t in targets
+    ]
     return np.stack(columns, axis=1)
 
 
 def resamples(history: Floats, null: Floats, average: Average, n: int, seed: int) -> Floats:
-    """Returns the averaged matrix of each of `n` resamples of whole steps (n × sources × targets)."""
+    """Returns the averaged matrices of `n` resamples of whole steps (n × sources × targets)."""
     targets = [history_onto(history, null, j) for j in range(history.shape[1])]
     weights = block_weights(len(history), block_length(targets, len(history)), n, seed)
-    return np.stack([_averages(target, average, weights) for target in targets], axis=2)
+    return np.stack([_resampled_averages(target, average, weights) for target in targets], axis=2)
 
 
-def _averages(aligned: TargetHistory, average: Average, weights: Floats) -> Floats:
+def _resampled_averages(aligned: TargetHistory, average: Average, weights: Floats) -> Floats:
     """Returns the average of each source in each resample (resamples × sources)."""
     if average.name == "mean":
         return _weighted_means(aligned, weights)
-    # Levels are part of every average but not of what is cut, so they are resampled separately.
-    return _cut_means(center(aligned), average, weights) + weights @ _level_influence(aligned)
+    # Levels contribute to every average but are not trimmed, so they are resampled separately.
+    return _trimmed_means(center(aligned), average, weights) + weights @ _level_influence(aligned)
 
 
 def _weighted_means(aligned: TargetHistory, weights: Floats) -> Floats:
@@ -45,7 +48,7 @@ def _weighted_means(aligned: TargetHistory, weights: Floats) -> Floats:
         return ratio(sums, counts)
     raw = weights * ~aligned.relative
     raw_sums, raw_counts = raw @ aligned.values, raw @ aligned.present
-    # The level of the raw steps follows the relative ones in every resample, as it does in the whole.
+    # As in the full history, the raw steps of each resample are shifted to the level of its relative steps.
     gap = ratio(sums - raw_sums, counts - raw_counts) - ratio(raw_sums, raw_counts)
     known = np.isfinite(gap)
     shift = ratio(np.where(known, gap, 0.0).sum(axis=1), known.sum(axis=1))
@@ -53,21 +56,21 @@ def _weighted_means(aligned: TargetHistory, weights: Floats) -> Floats:
 
 
 def _mean_influence(aligned: TargetHistory) -> Floats:
-    beyond = (aligned.values - np.nan_to_num(aligned.means())) * aligned.present
-    return np.asarray(beyond / np.maximum(aligned.counts(), 1) + shift_influence(aligned))
+    deviations = (aligned.values - np.nan_to_num(aligned.means())) * aligned.present
+    return np.asarray(deviations / np.maximum(aligned.counts(), 1) + shift_influence(aligned))
 
 
 def _level_influence(aligned: TargetHistory) -> Floats:
     counts = np.maximum(aligned.counts(), 1)
     levels = step_levels(aligned)[:, None] * aligned.present
-    beyond = (levels - levels.sum(axis=0) / counts) * aligned.present
-    return np.asarray(beyond / counts + shift_influence(aligned))
+    deviations = (levels - levels.sum(axis=0) / counts) * aligned.present
+    return np.asarray(deviations / counts + shift_influence(aligned))
 
 
-def _cut_means(values: Floats, average: Average, weights: Floats) -> Floats:
-    """Returns, for each source and resample, the mean of the drawn values after cutting both ends."""
+def _trimmed_means(values: Floats, average: Average, weights: Floats) -> Floats:
+    """Returns, for each source and resample, the mean of the drawn values after trimming both ends."""
     steps, sources = values.shape
-    # An additional row of zeros: what was not measured is drawn zero times.
+    # The additional row of zeros stands for missing values, which are never drawn.
     draws = np.concatenate([weights.T, np.zeros((1, len(weights)))])
     batches = [np.ascontiguousarray(draws[:, i : i + BATCH]) for i in range(0, len(weights), BATCH)]
     chunk = isqrt(steps) + 1
@@ -78,50 +81,51 @@ def _cut_means(values: Floats, average: Average, weights: Floats) -> Floats:
         rows[: len(order)] = order
         ordered = np.append(values[:, i], 0.0)[rows].reshape(-1, chunk)
         drawn = (batch.take(rows, axis=0).reshape(*ordered.shape, -1) for batch in batches)
-        means[:, i] = np.concatenate([_middle_mean(ordered, some, average) for some in drawn])
+        means[:, i] = np.concatenate([_trimmed_mean(ordered, some, average) for some in drawn])
     return means
 
 
-def _middle_mean(ordered: Floats, drawn: Floats, average: Average) -> Floats:
-    """Returns the mean of the middle of each resample, from sorted values and how often each was drawn.
+def _trimmed_mean(ordered: Floats, drawn: Floats, average: Average) -> Floats:
+    """Returns the trimmed mean of each resample, given the sorted values and how often each was drawn.
 
-    Values are summed per chunk first; only the two chunks that contain a cut are searched value by value.
+    Values are first summed per chunk. Only the two chunks that contain a cut are searched value by value.
     """
     per_chunk = np.stack([np.ones_like(ordered), ordered], axis=1) @ drawn
-    upto = np.concatenate([np.zeros_like(per_chunk[:1]), np.cumsum(per_chunk, axis=0)])
-    counts = upto[-1, 0]
+    cumulative = np.concatenate([np.zeros_like(per_chunk[:1]), np.cumsum(per_chunk, axis=0)])
+    counts = cumulative[-1, 0]
     cut = average.cut(counts)
-    middle = _smallest(ordered, drawn, upto, counts - cut) - _smallest(ordered, drawn, upto, cut)
+    middle = _sum_of_smallest(ordered, drawn, cumulative, counts - cut) - _sum_of_smallest(
+        ordered, drawn, cumulative, cut
+    )
     return ratio(middle, counts - 2 * cut)
 
 
-def _smallest(ordered: Floats, drawn: Floats, upto: Floats, rank: Floats) -> Floats:
-    """Returns the sum of the `rank` smallest drawn values of each resample."""
+def _sum_of_smallest(ordered: Floats, drawn: Floats, cumulative: Floats, rank: Floats) -> Floats:
+    """Returns the sum of the `rank` smallest values drawn in each resample."""
     resample = np.arange(len(rank))
-    chunk = np.minimum((upto[1:, 0] <= rank).sum(axis=0), len(ordered) - 1)
-    room = rank - upto[chunk, 0, resample]
+    chunk = np.minimum((cumulative[1:, 0] <= rank).sum(axis=0), len(ordered) - 1)
+    room = rank - cumulative[chunk, 0, resample]
     taken = np.minimum(np.cumsum(drawn[chunk, :, resample], axis=1), room[:, None])
     within = (np.diff(taken, axis=1, prepend=0.0) * ordered[chunk]).sum(axis=1)
-    return np.asarray(upto[chunk, 1, resample] + within)
+    return np.asarray(cumulative[chunk, 1, resample] + within)
 
 
-def _deviation(draws: Floats) -> Floats:
-    """Returns the standard deviation over the resamples in which a source has a value."""
+def _standard_deviation(draws: Floats) -> Floats:
+    """Returns the standard deviation over the resamples in which a source has values."""
     known = np.isfinite(draws)
     counts = known.sum(axis=0)
-    rest = np.where(known, draws - ratio(np.where(known, draws, 0.0).sum(axis=0), counts), 0.0)
-    return np.sqrt(ratio((rest**2).sum(axis=0), np.maximum(counts - 1, 0)))
+    residuals = np.where(known, draws - ratio(np.where(known, draws, 0.0).sum(axis=0), counts), 0.0)
+    return np.sqrt(ratio((residuals**2).sum(axis=0), np.maximum(counts - 1, 0)))
 
 
 def block_length(targets: list[TargetHistory], steps: int) -> int:
-    """Returns the block length in measured steps, at least 1 and at most a quarter of them.
+    """Returns the block length, which is at least 1 and at most a quarter of the measured steps.
 
-    ρ is the median over pairs of the lag-one autocorrelation of each pair's present values, clipped to
-    [0, 0.97]. If pairs lack values, T is the typical number of values of a pair, and the length is scaled from values
-    to steps.
+    ρ is the median over pairs of the lag-one autocorrelation of the measured values, clipped to [0, 0.97]. If pairs
+    have missing values, T is the median number of values per pair, and the length is converted from values to steps.
     """
     series = [target.values[target.present[:, i], i] for target in targets for i in range(len(targets))]
-    known = [(lag_one(one), len(one)) for one in series if len(one) > 2 and np.ptp(one) > 0]
+    known = [(lag_one_autocorrelation(one), len(one)) for one in series if len(one) > 2 and np.ptp(one) > 0]
     if not known or steps < 4:
         return 1
     rho = float(np.clip(np.median([correlation for correlation, _ in known]), 0.0, MAX_CORRELATION))
@@ -130,15 +134,15 @@ def block_length(targets: list[TargetHistory], steps: int) -> int:
     return int(np.clip(round(length), 1, steps // 4))
 
 
-def lag_one(series: Floats) -> float:
-    """Returns the lag-one autocorrelation of a series that is not constant."""
-    rest = series - series.mean()
-    rest /= np.abs(rest).max()  # squares of tiny values would vanish
-    return float(rest[1:] @ rest[:-1]) / float(rest @ rest)
+def lag_one_autocorrelation(series: Floats) -> float:
+    """Returns the lag-one autocorrelation of a non-constant series."""
+    residuals = series - series.mean()
+    residuals /= np.abs(residuals).max()  # squares of tiny values would underflow
+    return float(residuals[1:] @ residuals[:-1]) / float(residuals @ residuals)
 
 
 def block_weights(steps: int, length: int, n: int, seed: int) -> Floats:
-    """Returns how often each resample drew each step (n × steps)."""
+    """Returns how often each step was drawn in each resample (n × steps)."""
     starts = np.random.default_rng(seed).integers(steps, size=(n, -(-steps // length)))
     drawn = (starts[:, :, None] + np.arange(length)) % steps
     drawn = drawn.reshape(n, -1)[:, :steps] + steps * np.arange(n)[:, None]
@@ -146,19 +150,19 @@ def block_weights(steps: int, length: int, n: int, seed: int) -> Floats:
 
 
 def block_stderr(influence: Floats, target: TargetHistory, length: int) -> Floats:
-    """Returns the standard error of each source's mean that infinitely many resamples would give, to first order.
+    """Returns the standard error of each source's mean in the limit of infinitely many resamples, to first order.
 
-    `influence` (steps × sources) is what drawing a step once more adds to the mean. A resample draws
-    T / b blocks, so the variance is that of one block sum, times T / b.
+    `influence` (steps × sources) is the change in the mean from drawing a step once more. A resample consists of T / b
+    blocks, so the variance is T / b times that of one block sum.
     """
     variance = (_block_sums(influence, length) ** 2).sum(axis=0) / length
-    return np.asarray(np.sqrt(variance * small_sample(target, length)))
+    return np.asarray(np.sqrt(variance * small_sample_correction(target, length)))
 
 
-def small_sample(target: TargetHistory, length: int) -> Floats:
-    """Returns the factor that corrects a variance for residuals from the sample's own mean.
+def small_sample_correction(target: TargetHistory, length: int) -> Floats:
+    """Returns the factor that corrects the variance for the use of the sample mean.
 
-    It is N / (N − 1) for blocks of one step, and NaN where a source has fewer than two values.
+    It is N / (N − 1) for blocks of one step, and NaN for sources with fewer than two values.
     """
     counts = target.counts()
     blocks = _block_sums(target.present.astype(np.float64), length)

@@ -1,4 +1,4 @@
-"""The fields of an affinity, checked: from a history, a matrix, part of another affinity, or two merged."""
+"""Builds and checks the fields of an affinity: from a history, a matrix, part of an affinity, or two merged ones."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .bootstrap import standard_errors
 if TYPE_CHECKING:
     from .affinity import Affinity
 
-DEFINING = ("estimator", "update", "held_out", "per_lr", "average", "trim")  # settings that say what is measured
+DEFINING_SETTINGS = ("estimator", "update", "held_out", "per_lr", "average", "trim")  # what quantity is measured
 
 
-def fields_of_history(
+def fields_from_history(
     history: ArrayLike,
     tasks: Iterable[str],
     steps: ArrayLike | None = None,
@@ -29,16 +29,16 @@ def fields_of_history(
     skipped: Mapping[str, ArrayLike] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns the fields of an affinity with the averages and errors of a history."""
+    """Returns the fields of an affinity with the averages and standard errors of a history."""
     names = as_names(tasks)
     check, n = FieldChecker(names), len(names)
-    average = Average.of(settings or {})
+    average = Average.from_settings(settings or {})
     length = _length("history", history)
     values = check.array("history", history, (length, n, n))
     nulls = check.array("null", np.full((length, n), np.nan) if null is None else null, (length, n))
     calls = check.steps(np.arange(length) if steps is None else steps)
     if calls.size != length:
-        check.add("steps", f"must number the {length} steps of `history`", str(calls.size))
+        check.add("steps", f"must contain {length} call numbers, one per step of `history`", str(calls.size))
     raise_problems(check.problems)
     return {
         "tasks": names,
@@ -53,7 +53,7 @@ def fields_of_history(
     }
 
 
-def fields_of_matrix(
+def fields_from_matrix(
     matrix: ArrayLike,
     tasks: Iterable[str] | None = None,
     axis: str = "source",
@@ -61,36 +61,36 @@ def fields_of_matrix(
     count: ArrayLike | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns the fields of an affinity with given averages and no history."""
+    """Returns the fields of an affinity with the given averages and no history."""
     n = _length("matrix", matrix)
     names = tuple(map(str, range(n))) if tasks is None else as_names(tasks)
     check = FieldChecker(names)
     if axis not in ("source", "target"):
-        check.add("axis", 'must say what the rows are, "source" or "target"', repr(axis))
+        check.add("axis", 'must be "source" or "target"', repr(axis))
     if len(names) != n:
-        check.add("tasks", f"must name the {n} rows of `matrix`", f"{len(names)} names")
+        check.add("tasks", f"must contain {n} names, one per row of `matrix`", str(len(names)))
     mean = check.array("matrix", matrix, (n, n))
     errors = check.errors(np.full((n, n), np.nan) if stderr is None else stderr)
     counts = check.counts("count", np.isfinite(mean) * 1 if count is None else count)
     raise_problems(check.problems)
-    turn = np.transpose if axis == "target" else np.asarray
-    parts: dict[str, NDArray[Any]] = {"mean": turn(mean), "stderr": turn(errors), "count": turn(counts)}
+    orient = np.transpose if axis == "target" else np.asarray
+    parts: dict[str, NDArray[Any]] = {"mean": orient(mean), "stderr": orient(errors), "count": orient(counts)}
     empty = {"steps": np.zeros(0), "history": np.zeros((0, n, n)), "null": np.zeros((0, n))}
     return {"tasks": names, **parts, **empty, "settings": settings or {}}
 
 
-def fields_of_steps(affinity: Affinity, rows: NDArray[Any]) -> dict[str, Any]:
-    """Returns the fields of an affinity of some measured steps.
+def fields_for_steps(affinity: Affinity, rows: NDArray[Any]) -> dict[str, Any]:
+    """Returns the fields of an affinity restricted to some of its measured steps.
 
-    They have no `skipped`, which is known only for all steps together.
+    `skipped` is omitted because it is known only for all steps together.
     """
-    return fields_of_history(
+    return fields_from_history(
         affinity.history[rows], affinity.tasks, affinity.steps[rows], affinity.null[rows], settings=affinity.settings
     )
 
 
-def fields_of_tasks(affinity: Affinity, tasks: Iterable[str]) -> dict[str, Any]:
-    """Returns the fields of an affinity of these tasks, in this order."""
+def fields_for_tasks(affinity: Affinity, tasks: Iterable[str]) -> dict[str, Any]:
+    """Returns the fields of an affinity restricted to the given tasks, in the given order."""
     names = as_names(tasks)
     unknown = [task for task in names if task not in affinity.tasks]
     if unknown:
@@ -98,11 +98,11 @@ def fields_of_tasks(affinity: Affinity, tasks: Iterable[str]) -> dict[str, Any]:
         raise InvalidInput("tasks", f"must be among {known}", ", ".join(map(repr, unknown)))
     at = np.array([affinity.tasks.index(task) for task in names], dtype=np.intp)
     pairs = np.ix_(at, at)
-    skipped = {why: counts[pairs] for why, counts in affinity.skipped.items()}
+    skipped = {reason: counts[pairs] for reason, counts in affinity.skipped.items()}
     if len(affinity.steps):
         history = affinity.history[:, at][:, :, at]
-        return fields_of_history(history, names, affinity.steps, affinity.null[:, at], skipped, affinity.settings)
-    part = fields_of_matrix(
+        return fields_from_history(history, names, affinity.steps, affinity.null[:, at], skipped, affinity.settings)
+    part = fields_from_matrix(
         affinity.mean[pairs],
         names,
         stderr=affinity.stderr[pairs],
@@ -120,32 +120,32 @@ def _length(name: str, value: Any) -> int:
 
 
 def merge_fields(first: Affinity, second: Affinity) -> dict[str, Any]:
-    """Returns the fields of both affinities together, over the union of their tasks."""
+    """Returns the fields of the combination of two affinities, over the union of their tasks."""
     settings = _merge_settings(first, second)
     tasks = (*first.tasks, *(task for task in second.tasks if task not in first.tasks))
-    skipped = {why: _sum_skipped(why, first, second, tasks) for why in (*first.skipped, *second.skipped)}
+    skipped = {reason: _sum_skipped(reason, first, second, tasks) for reason in (*first.skipped, *second.skipped)}
     if len(first.steps) and len(second.steps):
-        return fields_of_history(**_join_histories(first, second, tasks), skipped=skipped, settings=settings)
-    return {**fields_of_matrix(**_pool_means(first, second, tasks), settings=settings), "skipped": skipped}
+        return fields_from_history(**_join_histories(first, second, tasks), skipped=skipped, settings=settings)
+    return {**fields_from_matrix(**_pool_means(first, second, tasks), settings=settings), "skipped": skipped}
 
 
 def _merge_settings(first: Affinity, second: Affinity) -> dict[str, Any]:
-    """Returns the settings that both have in common or only one has; those that define the quantity must agree."""
+    """Returns the settings on which both agree or that only one has. Those that define the quantity must agree."""
     ours, theirs = first.settings, second.settings
     differ = [key for key in ours if key in theirs and ours[key] != theirs[key]]
-    clash = [f"{key} ({ours[key]!r} and {theirs[key]!r})" for key in differ if key in DEFINING]
+    clash = [f"{key} ({ours[key]!r} and {theirs[key]!r})" for key in differ if key in DEFINING_SETTINGS]
     if clash:
         raise InvalidInput(
             "other",
             "must measure the same quantity",
             f"different {', '.join(clash)}",
-            "measure both with the same settings, or bring both to one average with averaged()",
+            "measure both with the same settings, or give both the same average with averaged()",
         )
     return {key: value for key, value in {**theirs, **ours}.items() if key not in differ}
 
 
 def _join_histories(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
-    """Returns both histories, one after the other."""
+    """Returns the concatenation of both histories."""
     length, n = len(first.steps) + len(second.steps), len(tasks)
     history, null = np.full((length, n, n), np.nan), np.full((length, n), np.nan)
     start = 0
@@ -154,14 +154,14 @@ def _join_histories(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -
         rows = np.arange(start, start + len(part.steps))
         history[np.ix_(rows, at, at)], null[np.ix_(rows, at)] = part.history, part.null
         start += len(rows)
-    # Steps that are in order already, such as those of two windows of one run, keep their numbers.
-    later = max(0, int(first.steps[-1]) + 1 - int(second.steps[0]))
-    steps = np.concatenate([first.steps, second.steps + later])
+    # Steps that are already in order, e.g. those of two windows of one run, keep their numbers.
+    offset = max(0, int(first.steps[-1]) + 1 - int(second.steps[0]))
+    steps = np.concatenate([first.steps, second.steps + offset])
     return {"history": history, "tasks": tasks, "steps": steps, "null": null}
 
 
 def _pool_means(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the means of both, weighted by their numbers of values."""
+    """Returns the average of both means, weighted by their numbers of values."""
     parts = (first, second)
     means = np.stack([_widen(part.mean, part, tasks, np.nan) for part in parts])
     errors = np.stack([_widen(part.stderr, part, tasks, np.nan) for part in parts])
@@ -169,19 +169,19 @@ def _pool_means(first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> di
     known = np.isfinite(means)
     weights = np.where(known, np.maximum(counts, 1.0), 0.0)
     total = weights.sum(axis=0)
-    shares = weights / np.maximum(total, 1.0)
-    mean = np.where(total > 0, (np.where(known, means, 0.0) * shares).sum(axis=0), np.nan)
-    stderr = np.sqrt((np.where(known, errors * shares, 0.0) ** 2).sum(axis=0))
+    fractions = weights / np.maximum(total, 1.0)
+    mean = np.where(total > 0, (np.where(known, means, 0.0) * fractions).sum(axis=0), np.nan)
+    stderr = np.sqrt((np.where(known, errors * fractions, 0.0) ** 2).sum(axis=0))
     return {"matrix": mean, "tasks": tasks, "stderr": np.where(total > 0, stderr, np.nan), "count": total}
 
 
-def _sum_skipped(why: str, first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> Floats:
-    parts = [part for part in (first, second) if why in part.skipped]
-    return np.asarray(np.sum([_widen(part.skipped[why], part, tasks, 0.0) for part in parts], axis=0))
+def _sum_skipped(reason: str, first: Affinity, second: Affinity, tasks: tuple[str, ...]) -> Floats:
+    parts = [part for part in (first, second) if reason in part.skipped]
+    return np.asarray(np.sum([_widen(part.skipped[reason], part, tasks, 0.0) for part in parts], axis=0))
 
 
 def _widen(matrix: NDArray[Any], part: Affinity, tasks: tuple[str, ...], fill: float) -> Floats:
-    """Extends a matrix over some tasks to all tasks."""
+    """Extends the matrix of one part to all tasks."""
     at = [tasks.index(task) for task in part.tasks]
     wide = np.full((len(tasks), len(tasks)), fill)
     wide[np.ix_(at, at)] = matrix
@@ -189,10 +189,10 @@ def _widen(matrix: NDArray[Any], part: Affinity, tasks: tuple[str, ...], fill: f
 
 
 class FieldChecker:
-    """Converts values to read-only arrays and collects the problems that it finds.
+    """Converts values to read-only arrays and collects the problems found along the way.
 
     Args:
-        tasks: the names of the tasks, which are checked too.
+        tasks: the task names, which are also checked.
 
     Attributes:
         problems: all problems found so far.
@@ -208,7 +208,7 @@ class FieldChecker:
         self.problems.append(InvalidInput(argument if is_name else f"`{argument}`", expected, found, hint))
 
     def array(self, name: str, value: Any, shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> Any:
-        """Returns a read-only copy of `value` with this shape and type."""
+        """Returns a read-only copy of `value` with the given type, and checks its shape."""
         try:
             array = np.asarray(value)
             if array.dtype.kind in "cmM":
@@ -220,45 +220,49 @@ class FieldChecker:
             self.add(name, "must be an array of numbers", f"{type(value).__name__}: {error}")
             return np.zeros(shape, dtype)
         if array.size == 0 and 0 in shape:
-            array = array.reshape(shape)  # an empty list cannot say how many tasks it is about
+            array = array.reshape(shape)  # the shape of an empty list does not show the number of tasks
         if array.shape != shape:
-            self.add(name, f"must have the shape {shape} for {self.n} tasks", str(array.shape))
+            self.add(name, f"must have shape {shape} for {self.n} tasks", str(array.shape))
         elif np.issubdtype(array.dtype, np.floating):
             infinite = int(np.isinf(array).sum())
             if infinite:
                 expected = "must be finite, or NaN where nothing was measured"
-                self.add(name, expected, f"{infinite} infinite", "has the loss diverged?")
+                self.add(name, expected, f"{infinite} infinite values", "has the loss diverged?")
         return read_only(array)
 
     def counts(self, name: str, value: Any) -> Ints:
         array: Ints = self.array(name, value, (self.n, self.n), np.int64)
         if (array < 0).any():
-            self.add(name, "must be numbers of values, at least 0", str(array.min()))
+            self.add(name, "must be non-negative numbers of values", str(array.min()))
         return array
 
     def errors(self, value: Any) -> Floats:
         array: Floats = self.array("stderr", value, (self.n, self.n))
         if (array < 0).any():
-            self.add("stderr", "must be at least 0, or NaN where it is not known", str(array[array < 0].min()))
+            self.add("stderr", "must be at least 0, or NaN where unknown", str(array[array < 0].min()))
         return array
 
     def steps(self, value: Any) -> Ints:
         array: Ints = self.array("steps", value, (np.size(value),), np.int64)
         if array.ndim == 1 and (np.diff(array) <= 0).any():
-            self.add("steps", "must be strictly increasing, one call number per measured step", hint="sort them")
+            self.add("steps", "must be strictly increasing call numbers, one per measured step", hint="sort them")
         return array
 
     def settings(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns a copy as JSON would give it back, so that a loaded affinity equals the saved one."""
+        """Returns a copy that has been through JSON, so a loaded affinity equals the saved one."""
         try:
             return MappingProxyType(json.loads(json.dumps(dict(value), allow_nan=False)))
         except (TypeError, ValueError) as error:
-            self.add("settings", "must be values that JSON can represent (numbers, strings, lists, None)", str(error))
+            self.add(
+                "settings",
+                "must contain only values that JSON can represent (numbers, strings, lists, None)",
+                str(error),
+            )
             return MappingProxyType({})
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Returns a read-only array that shares no memory with a writeable one; copies only if it has to."""
+    """Returns a read-only array that shares no memory with a writable one. Copies only if necessary."""
     if array.flags.writeable or array.base is not None:
         array = array.copy()
         array.setflags(write=False)

@@ -15,30 +15,32 @@ from .averaging import Floats
 if TYPE_CHECKING:
     from .affinity import Affinity
 
-LONGEST_NAMES = (16, 12, 8)  # on a terminal, longer names are cut: at the first of these that makes the table fit
-FEWEST_TASKS = 3  # shown even on a terminal that is too narrow for them
-NARROWEST_CELL = 4  # columns
+MAX_NAME_LENGTHS = (16, 12, 8)  # on a terminal, names are truncated to the first of these with which the table fits
+MIN_TASKS = 3  # shown even if the terminal is too narrow for them
+MIN_CELL_WIDTH = 4  # terminal columns
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def text_table(affinity: Affinity, width: int | None = None) -> str:
-    """Returns a table of the means and standard errors; the row helps the column.
+    """Returns a table of the means and standard errors, in which the row helps the column.
 
     Args:
-        affinity: what to show.
-        width: the columns of a terminal. What does not fit is left out: first standard errors, then the ends of long
-            names, then tasks. None shows everything.
+        affinity: the affinity to show.
+        width: the width of the terminal in columns. If the table does not fit, standard errors are omitted first, then
+            the ends of long names, then tasks. None shows everything.
     """
     scale, n = _scale(affinity), len(affinity.tasks)
     rows, shown = _all_rows(affinity, scale) if width is None else _fitted_rows(affinity, scale, width)
-    lines = [_head(affinity, scale), *rows]
+    lines = [_heading(affinity, scale), *rows]
     if (np.abs(affinity.mean) < 2 * affinity.stderr)[:shown, :shown].any():
         lines.append("~ within two standard errors of zero")
     if affinity.settings.get("update") == "optimizer" and np.isnan(affinity.null).any():
-        lines.append("every entry includes the optimizer's step without a gradient (momentum): compare within columns")
+        lines.append(
+            "every entry includes the effect of an optimizer step with zero gradient (momentum): compare within columns"
+        )
     if shown < n:
-        lines.append(f"{shown} of {n} tasks shown; only() chooses, to_csv() has all")
+        lines.append(f"{shown} of {n} tasks shown; choose others with only(), or export all with to_csv()")
     return "\n".join(lines)
 
 
@@ -49,20 +51,20 @@ def _all_rows(affinity: Affinity, scale: int) -> tuple[list[str], int]:
 
 def _fitted_rows(affinity: Affinity, scale: int, width: int) -> tuple[list[str], int]:
     """Returns the fullest table that fits, and the number of tasks it shows."""
-    most = min(len(affinity.tasks), max(width // NARROWEST_CELL, FEWEST_TASKS))
+    most = min(len(affinity.tasks), max(width // MIN_CELL_WIDTH, MIN_TASKS))
     names = [_one_line(task) for task in affinity.tasks[:most]]
     cells = {errors: _cells(affinity, scale, errors, most) for errors in (True, False)}
-    forms = [(True, LONGEST_NAMES[0], most), *((False, longest, most) for longest in LONGEST_NAMES)]
-    forms += [(False, LONGEST_NAMES[-1], shown) for shown in range(most - 1, FEWEST_TASKS - 1, -1)]
+    forms = [(True, MAX_NAME_LENGTHS[0], most), *((False, longest, most) for longest in MAX_NAME_LENGTHS)]
+    forms += [(False, MAX_NAME_LENGTHS[-1], shown) for shown in range(most - 1, MIN_TASKS - 1, -1)]
     for errors, longest, shown in forms:
-        sources = [cut(name, LONGEST_NAMES[0]) for name in names[:shown]]
+        sources = [cut(name, MAX_NAME_LENGTHS[0]) for name in names[:shown]]
         rows = _rows(sources, [cut(name, longest) for name in names[:shown]], cells[errors])
         if max(map(columns, rows)) <= width:
             break
     return rows, shown
 
 
-def _head(affinity: Affinity, scale: int) -> str:
+def _heading(affinity: Affinity, scale: int) -> str:
     unit = f", values × 10{str(scale).translate(_SUPERSCRIPT)}" if scale else ""
     steps = len(affinity.steps)
     source = (
@@ -75,14 +77,14 @@ def _head(affinity: Affinity, scale: int) -> str:
 
 
 def _largest(affinity: Affinity) -> float:
-    """Returns the largest absolute value between two tasks; self-affinities are far larger and would hide the rest."""
-    apart = ~np.eye(len(affinity.tasks), dtype=bool)
-    values = np.abs(affinity.mean[apart & np.isfinite(affinity.mean)])
+    """Returns the largest absolute affinity between two different tasks, as self-affinities would dwarf the rest."""
+    off_diagonal = ~np.eye(len(affinity.tasks), dtype=bool)
+    values = np.abs(affinity.mean[off_diagonal & np.isfinite(affinity.mean)])
     return float(values.max()) if values.size and values.max() > 1e-300 else 1.0
 
 
 def _scale(affinity: Affinity) -> int:
-    """Returns the power of ten, a multiple of three, by which values are divided to lie between 1 and 1000."""
+    """Returns the exponent, a multiple of three, of the power of ten that scales the largest value to [1, 1000)."""
     largest = _largest(affinity)
     return 0 if 0.1 <= largest < 1000 else 3 * floor(log10(largest) / 3)
 
@@ -104,11 +106,11 @@ def _cell(mean: float, error: float, digits: int, errors: bool) -> str:
 
 
 def _rows(sources: Sequence[str], targets: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
-    headings = [f"{target} " for target in targets]  # above the numbers, not above the marks behind them
-    made = TextTable("", *headings, numbers=headings, gap=1)
+    headings = [f"{target} " for target in targets]  # aligned with the numbers, not with the marks after them
+    text = TextTable("", *headings, numbers=headings, gap=1)
     for source, row in zip(sources, cells[: len(sources)], strict=True):
-        made.add_row(source, *row[: len(targets)])
-    return made.lines()
+        text.add_row(source, *row[: len(targets)])
+    return text.lines()
 
 
 def _one_line(name: str) -> str:
@@ -116,37 +118,37 @@ def _one_line(name: str) -> str:
 
 
 HELPS, HURTS = (33, 102, 172), (178, 24, 43)
-MOST_COLUMNS = 40  # in a notebook
+MAX_COLUMNS = 40  # in a notebook
 
 
 def html_table(affinity: Affinity) -> str:
-    """Returns an HTML table; the row helps the column. Blue helps, red hurts, and noise has no color."""
-    shown = min(len(affinity.tasks), MOST_COLUMNS)
+    """Returns an HTML table in which the row helps the column. Blue helps, red hurts, and noise has no color."""
+    shown = min(len(affinity.tasks), MAX_COLUMNS)
     names = affinity.tasks[:shown]
-    rows = [[name, *(_colored(affinity, i, j) for j in range(shown))] for i, name in enumerate(names)]
+    rows = [[name, *(_colored_cell(affinity, i, j) for j in range(shown))] for i, name in enumerate(names)]
     notes = ["~ within two standard errors of zero; the diagonal is self-affinity"]
     if shown < len(affinity.tasks):
         notes.append(f"; {shown} of {len(affinity.tasks)} tasks shown")
-    head = _head(affinity, _scale(affinity))
+    head = _heading(affinity, _scale(affinity))
     return join([table(["a step on …", *names], rows, caption=head), tag("small", *notes)])
 
 
-def _colored(affinity: Affinity, i: int, j: int) -> Html:
+def _colored_cell(affinity: Affinity, i: int, j: int) -> Html:
     mean, error = float(affinity.mean[i, j]), float(affinity.stderr[i, j])
     unit = 10.0 ** _scale(affinity)
     shown = _cell(mean / unit, error / unit, 2, errors=True).strip()
-    sure = i != j and np.isfinite(mean) and not abs(mean) < 2 * error
-    return tag("td", shown, style=_background(mean / _largest(affinity)) if sure else None)
+    significant = i != j and np.isfinite(mean) and not abs(mean) < 2 * error
+    return tag("td", shown, style=_background(mean / _largest(affinity)) if significant else None)
 
 
-def _background(share: float) -> str:
-    """Returns a translucent color, which suits light and dark notebooks."""
-    color = ", ".join(map(str, HELPS if share > 0 else HURTS))
-    return f"background: rgba({color}, {0.55 * min(abs(share), 1.0):.2f})"
+def _background(relative_value: float) -> str:
+    """Returns a translucent color, which works in both light and dark notebooks."""
+    color = ", ".join(map(str, HELPS if relative_value > 0 else HURTS))
+    return f"background: rgba({color}, {0.55 * min(abs(relative_value), 1.0):.2f})"
 
 
 def named_values(name: str, tasks: Sequence[str], values: Floats) -> dict[str, float]:
-    """Names the value of each pair of different tasks; loggers show the sources of one target together.
+    """Returns the value of each pair of different tasks, keyed such that loggers show all sources of a target together.
 
     Example:
         >>> named_values("lookahead", ["age", "ill"], np.array([[9.0, 0.5], [np.nan, 9.0]]))

@@ -1,4 +1,4 @@
-"""An affinity as files: CSV for people, a JSON document with an archive for long histories."""
+"""File formats of an affinity: CSV for people, and JSON with a separate archive for long histories."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .averaging import Floats
 if TYPE_CHECKING:
     from .affinity import Affinity
 
-ROW_MEANINGS = {"source": "source", "target": "target", "onto": "target"}  # first cells that say what the rows are
-QUOTED = set('",;\t|\r\n')  # a name with one of these is quoted, so that no reader takes it for a delimiter
+ROW_MEANINGS = {"source": "source", "target": "target", "onto": "target"}  # keyed by the table's first cell
+NEEDS_QUOTES = set('",;\t|\r\n')  # names with one of these are quoted, as readers may mistake it for a delimiter
 
 
 class AffinityFileError(DocumentError):
-    """A file does not contain an affinity, or is damaged."""
+    """The file does not contain an affinity or is damaged."""
 
 
 def csv_text(affinity: Affinity) -> str:
-    """Returns the matrix with names; numbers in full, an empty cell where nothing was measured."""
+    """Returns the matrix with task names, numbers in full precision, and empty cells where nothing was measured."""
     lines = [["source", *map(_quote, affinity.tasks)]]
     for task, row in zip(affinity.tasks, affinity.mean.tolist(), strict=True):
         lines.append([_quote(task), *("" if np.isnan(value) else repr(value) for value in row)])
@@ -40,11 +40,11 @@ def csv_text(affinity: Affinity) -> str:
 
 def _quote(name: str) -> str:
     doubled = name.replace('"', '""')
-    return f'"{doubled}"' if QUOTED & set(name) else name
+    return f'"{doubled}"' if NEEDS_QUOTES & set(name) else name
 
 
 def read_csv(path: Path, axis: str) -> tuple[Floats, tuple[str, ...]]:
-    """Reads a square table; returns its matrix and names, both in the order of the rows."""
+    """Reads a square table and returns its matrix and task names, both in row order."""
     if not path.exists():
         raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
     try:
@@ -54,10 +54,11 @@ def read_csv(path: Path, axis: str) -> tuple[Floats, tuple[str, ...]]:
 
 
 def square_matrix(table: ParsedTable, axis: str) -> tuple[Floats, tuple[str, ...]]:
-    """Returns matrix and names of a square table, both in the order of the rows.
+    """Returns the matrix and the task names of a square table, both in row order.
 
     Raises:
-        AffinityFileError: the table is not square, rows and columns have different names, or cells are not numbers.
+        AffinityFileError: the table is not square, its rows and columns have different names, or some cells are not
+            numbers.
     """
     columns, rows = tuple(table.header.cells[1:]), tuple(row.cells[0] for row in table.rows)
     raise_problems(_header_problems(table, columns, rows, axis), AffinityFileError)
@@ -73,15 +74,15 @@ def _header_problems(
     table: ParsedTable, columns: tuple[str, ...], rows: tuple[str, ...], axis: str
 ) -> list[InvalidInput]:
     place, corner = table.at(table.header), table.header.cells[0]
-    expected = "must be a header: a first cell, then one task name per column"
+    expected = "must be a header: a label for the rows, then one task name per column"
     if not columns:
         return [AffinityFileError(place, expected, "one cell", "are the columns separated by commas?")]
     if all(map(is_number, columns)) and set(columns) != set(rows):
-        hint = "put the task names in the first line and the first column"
+        hint = "put the task names in the first row and the first column"
         return [AffinityFileError(place, expected, "numbers", hint)]
     problems = [problem for problem in table.problems if problem.argument == place]
     if not all(columns):
-        problems.append(AffinityFileError(place, "must name each column", "an empty cell"))
+        problems.append(AffinityFileError(place, "must contain a name for every column", "an empty cell"))
     if ROW_MEANINGS.get(corner.lower(), axis) != axis:
         expected, hint = f"must not contradict `axis={axis!r}`", "pass the other `axis` or change the cell"
         problems.append(AffinityFileError(f"{place}: the first cell", expected, repr(corner), hint))
@@ -100,8 +101,10 @@ def _row_problems(table: ParsedTable, rows: tuple[str, ...], columns: tuple[str,
             problems.append(AffinityFileError(table.at(row), expected, repr(row.cells[0])))
     repeated = [name for name in columns if rows.count(name) > 1]
     missing = [name for name in columns if name not in rows]
-    problems += [AffinityFileError(table.place, f"must have one row for {name!r}", "several") for name in repeated]
-    problems += [AffinityFileError(table.place, f"must have a row for the column {name!r}", "none") for name in missing]
+    problems += [
+        AffinityFileError(table.place, f"must have one row for {name!r}", "more than one") for name in repeated
+    ]
+    problems += [AffinityFileError(table.place, f"must have a row for column {name!r}", "none") for name in missing]
     return problems
 
 
@@ -125,31 +128,31 @@ def _parse_row(
 FORMAT = "tagalong-affinity"
 VERSION = 1
 DIRECTION = "[source][target]"
-INLINE = 100_000  # numbers of history that stay in the JSON, about two megabytes
-ALWAYS = ("tasks", "mean", "stderr", "count", "skipped", "settings")
-TIMED = ("steps", "history", "null")
+MAX_INLINE = 100_000  # numbers; a longer history goes into an archive, as the JSON would exceed about 2 MB
+ALWAYS_INLINE = ("tasks", "mean", "stderr", "count", "skipped", "settings")
+PER_STEP = ("steps", "history", "null")
 SAVE_AGAIN = "save the affinity again"
 
 
 def write_json(affinity: Affinity, path: Path) -> None:
-    """Writes an affinity as JSON; a long history goes into an archive, which is written first."""
+    """Writes an affinity as JSON. A long history goes into an archive, which is written first."""
     document: dict[str, Any] = {"direction": DIRECTION, "caution": disclaimer(affinity.tasks)}
-    document |= {name: getattr(affinity, name) for name in ALWAYS}
-    timed = {name: getattr(affinity, name) for name in TIMED}
+    document |= {name: getattr(affinity, name) for name in ALWAYS_INLINE}
+    per_step = {name: getattr(affinity, name) for name in PER_STEP}
     archive, content = None, b""
-    if affinity.history.size + affinity.null.size > INLINE:
-        content = pack_arrays(timed)
+    if affinity.history.size + affinity.null.size > MAX_INLINE:
+        content = pack_arrays(per_step)
         digest = hashlib.sha256(content).hexdigest()
         archive = f"{path.name}.{digest[:16]}.npz"
         document["archive"] = {"file": archive, "sha256": digest}
     else:
-        document |= timed
+        document |= per_step
     while True:
         if archive is not None:
             write_atomic(path.with_name(archive), content)
         write_document(path, FORMAT, VERSION, document)
         _remove_stale_archives(path, archive)
-        if _has_archive(path):  # otherwise another process saved at the same time and removed the archive
+        if _has_archive(path):  # otherwise, a concurrent save has removed the archive
             return
 
 
@@ -161,53 +164,53 @@ def _remove_stale_archives(path: Path, archive: str | None) -> None:
 
 
 def _has_archive(path: Path) -> bool:
-    """Whether the archive that the JSON names exists; True if it names none."""
-    entry = _read(path).get("archive")
+    """Whether the archive that the JSON refers to exists. True if it does not refer to one."""
+    entry = _read_fields(path).get("archive")
     return entry is None or path.with_name(entry["file"]).exists()
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Reads the fields of an affinity; if another process saves one there meanwhile, those of the later one."""
-    found = _read(path)
+    """Reads the fields of an affinity. If another process saves to the same path meanwhile, the newer one is read."""
+    found = _read_fields(path)
     try:
         if "archive" not in found:
             return found
-        return {name: found[name] for name in ALWAYS} | _read_archive(path, found["archive"])
+        return {name: found[name] for name in ALWAYS_INLINE} | _read_archive(path, found["archive"])
     except AffinityFileError:
-        if _read(path) == found:
+        if _read_fields(path) == found:
             raise
     return read_json(path)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Reads the JSON: the fields in it, and under "archive" where the others are."""
+def _read_fields(path: Path) -> dict[str, Any]:
+    """Reads the fields in the JSON; "archive" locates the other fields if they are stored separately."""
     document = read_document(path, FORMAT, (VERSION,), dict, AffinityFileError, SAVE_AGAIN)
     direction = document.get("direction", DIRECTION)
     if direction != DIRECTION:
         hint = 'read its matrix with from_matrix(..., axis="target")'
-        raise AffinityFileError(path, f"must have the direction {DIRECTION!r}", repr(direction), hint)
-    names = (*ALWAYS, "archive") if "archive" in document else ALWAYS + TIMED
+        raise AffinityFileError(path, f"must have direction {DIRECTION!r}", repr(direction), hint)
+    names = (*ALWAYS_INLINE, "archive") if "archive" in document else ALWAYS_INLINE + PER_STEP
     missing = [name for name in names if name not in document]
     if missing:
-        raise AffinityFileError(path, f"is damaged: it lacks {', '.join(missing)}", hint=SAVE_AGAIN)
+        raise AffinityFileError(path, f"is damaged: {', '.join(missing)} missing", hint=SAVE_AGAIN)
     return {name: document[name] for name in names}
 
 
 def _read_archive(path: Path, entry: Any) -> dict[str, NDArray[Any]]:
     name, digest = (entry.get("file"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
     if not isinstance(name, str) or Path(name).name != name:
-        problem = f"is damaged: its archive must be a file in the same folder, found {name!r}"
+        problem = f"is damaged: the archive must be a file in the same folder, found {name!r}"
         raise AffinityFileError(path, problem, hint=SAVE_AGAIN)
     archive = path.with_name(name)
     try:
         content = archive.read_bytes()
     except FileNotFoundError:
-        raise AffinityFileError(path, f"needs its history in {archive}, which is missing; copy both") from None
+        raise AffinityFileError(path, f"needs its history in {archive}, which is missing; copy both files") from None
     if hashlib.sha256(content).hexdigest() != digest:
-        problem = f"is not the history that {path} was saved with: its hash differs"
+        problem = f"is not the history saved with {path}: the hashes differ"
         raise AffinityFileError(archive, problem, hint=SAVE_AGAIN)
     try:
-        return unpack_arrays(content, TIMED)
+        return unpack_arrays(content, PER_STEP)
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        problem = f"is not an archive of {', '.join(TIMED)}: {error}"
+        problem = f"is not an archive of {', '.join(PER_STEP)}: {error}"
         raise AffinityFileError(archive, problem, hint=SAVE_AGAIN) from error

@@ -1,4 +1,4 @@
-"""Which networks should there be? `select_groups` answers; the rest is what goes into it and what comes out."""
+"""Selects which networks to train (`select_groups`), and defines the input and output of that selection."""
 
 from tagalong.tabular import TableError as TableError
 

@@ -1,4 +1,4 @@
-"""Files of costs, by group or by number of tasks."""
+"""Reads cost files, which list costs by group or by number of tasks."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
     """Reads the cost of each group, or of each number of tasks.
 
     Args:
-        path: a table of two columns, the group (`age+ill`, or a number of tasks) and its cost, with or without a
-            header; or JSON `{group: cost}`.
+        path: a two-column table with or without a header, which contains groups (`age+ill`, or a number of tasks) and
+            their costs; or JSON `{group: cost}`.
         tasks: the names of all tasks.
 
     Returns:
-        A mapping for the `cost` of `select_groups`.
+        A mapping to pass as `cost` to `select_groups`.
 
     Raises:
-        TableError: the file is invalid; lists every problem.
+        TableError: the file is invalid; the message lists every problem.
 
     Example:
         >>> import pathlib, tempfile
@@ -45,22 +45,22 @@ def read_costs(path: str | os.PathLike[str], tasks: Collection[str]) -> Costs:
     for place, group, cell, cost in _read_entries(file):
         key = _read_key(group, tasks)
         if key is None:
-            expected = f"must name tasks ({known}) joined by +, or their number"
+            expected = f"must be task names ({known}) joined by +, or a number of tasks"
             problems.append(TableError(place, expected, repr(group)))
             continue
         if key in costs:
             problems.append(TableError(place, f"must not repeat the cost of {group!r}"))
         if not 0 < cost < math.inf:
-            problems.append(TableError(place, "must have a positive number as cost", repr(cell)))
+            problems.append(TableError(place, "must have a positive cost", repr(cell)))
         costs[key] = cost
     if not costs and not problems:
-        problems.append(TableError(file, f"must give the cost of groups of {known}", "none"))
+        problems.append(TableError(file, f"must list the costs of groups of {known}", "none"))
     raise_problems(problems, TableError)
     return costs
 
 
 def _read_entries(path: Path) -> list[tuple[str, str, Any, float]]:
-    """Reads the place of each entry, its group, and its cost as written and as a number."""
+    """Reads the entries: where each is in the file, its group, and its cost as written and as a number."""
     text = read_text(path)
     if is_json(text):
         document = parse_json(text, path)

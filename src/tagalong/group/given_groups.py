@@ -1,4 +1,4 @@
-"""Groups chosen by hand or by another method: read from text, scored under the same rules, and compared."""
+"""Reads, scores and compares groups that were chosen by hand or by another method."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from .selection_problem import indices
 from .selection_request import Cost, SelectionRequest, Units, read_links
 
 GivenGroup = Group | frozenset[str]
-SAME = 1e-9  # relative tolerance of equal values
+EQUALITY_TOLERANCE = 1e-9  # relative
 EXPECTED = "must be a list of lists of names, a mapping 'name: [names]', or entries with 'trains' and 'serves'"
 
 
 def read_groups(text: str) -> tuple[GivenGroup, ...]:
-    """Reads groups from YAML or JSON text, a saved grouping or one made by hand.
+    """Reads groups from YAML or JSON text, either a saved grouping or one written by hand.
 
     Args:
-        text: a list of lists of names; a mapping from names of groups to lists of names; a list (or mapping) of
+        text: a list of lists of task names; a mapping from group names to lists of task names; a list (or mapping) of
             entries with `trains` and, if some tasks only help, `serves`; or the output of `Grouping.to_json` or
             `Grouping.to_yaml`.
 
     Returns:
-        A `Group` for each entry that says what it serves, a set of names for each one that does not.
+        A `Group` for each entry that specifies the tasks it serves, and a set of names for each other entry.
 
     Raises:
-        GroupingFileError: the text holds anything else.
+        GroupingFileError: the text is in none of these forms.
 
     Example:
         >>> [sorted(group) for group in read_groups("hair: [black, blond]\\nbeard: [goatee, mustache]")]
@@ -44,10 +44,10 @@ def read_groups(text: str) -> tuple[GivenGroup, ...]:
         >>> print(read_groups("- {trains: [age, ill], serves: [age]}")[0])
         serves {age}, helped by {ill}
     """
-    document = _document(text)
+    document = _parse_document(text)
     if isinstance(document, Mapping):
         if "groupings" in document:
-            found, hint = "groupings for several budgets", "save a single budget"
+            found, hint = "groupings for multiple budgets", "save the grouping for a single budget"
             raise GroupingFileError("groups", "must be a single grouping", found, hint)
         document = document.get("groups", document)
     entries = list(document.values()) if isinstance(document, Mapping) else document
@@ -57,8 +57,8 @@ def read_groups(text: str) -> tuple[GivenGroup, ...]:
     return tuple(_read_entry(entry) for entry in entries)
 
 
-def _document(text: str) -> Any:
-    # JSON first, because YAML does not allow its tabs.
+def _parse_document(text: str) -> Any:
+    # Try JSON first, because it may contain tabs, which YAML does not allow.
     if text.lstrip()[:1] in ("{", "["):
         try:
             document = json.loads(text)
@@ -90,10 +90,10 @@ def _names(entry: Any) -> frozenset[str]:
     names = re.split(r"\s*[,+;]\s*", entry.strip()) if isinstance(entry, str) else entry
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
         raise GroupingFileError("`groups`:", "each group must be a list of names", repr(entry))
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        found = f"{', '.join(map(repr, twice))} again"
-        raise GroupingFileError("`groups`:", "each group must name a task once", found)
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        found = f"{', '.join(map(repr, repeated))} more than once"
+        raise GroupingFileError("`groups`:", "each group must list each task once", found)
     return frozenset(names)
 
 
@@ -112,28 +112,28 @@ def score_grouping(
     weights: Mapping[str, float] | None = None,
     complete: Complete = None,
 ) -> Grouping:
-    """Scores a grouping made by hand, or by another method, as `select_groups` would.
+    """Scores a grouping made by hand or by another method in the same way as `select_groups`.
 
     Args:
-        scores: as for `select_groups`, and so are the options below.
-        groups: each a `Group`, which says what it serves, or a set of names to train; each task of the latter is
-            served by the best of the networks that train it.
-        budget: recorded in the grouping, but not enforced; the total cost of the networks by default.
+        scores: the scores, in any form that `select_groups` accepts. The options below also have the same meaning.
+        groups: the groups, each a `Group`, which specifies the tasks it serves, or a set of names of tasks to train. In
+            the latter case, each task is served by the best of the networks that train it.
+        budget: the budget recorded in the grouping, which is not enforced. Defaults to the total cost of the networks.
         objective: "max" or "min".
         allow_single: whether a network may train a single task.
         max_size: the largest number of tasks that a network may train.
-        cost: of one network given its tasks.
-        max_cost: the highest cost of a single network.
-        must_link: sets of tasks that the same network must serve.
-        cannot_link: sets of tasks that no network may train together.
+        cost: the cost of a network given its tasks.
+        max_cost: the largest cost of a single network.
+        must_link: sets of tasks that must be served by the same network.
+        cannot_link: sets of tasks of which no network may train more than one.
         weights: the weight of each task in the sum.
-        complete: "pairs" fills in the results of larger groups.
+        complete: "pairs" computes missing results of larger groups from pairs.
 
     Returns:
-        A `Grouping` with solver "given", whose bound assumes the best possible partners for every task.
+        A `Grouping` with solver "given". Its bound assumes the best possible partners for every task.
 
     Raises:
-        InvalidInput: groups name unknown tasks, leave tasks out, have no known result or violate a constraint.
+        InvalidInput: the groups contain unknown tasks, omit tasks, have no known result or violate a constraint.
 
     Example:
         >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
@@ -181,10 +181,10 @@ class _ScoredNetwork:
     """A given network with the scores of the tasks it can serve.
 
     Attributes:
-        trains: its tasks.
-        serves: those it serves; None if that is left to the scores.
+        trains: the tasks it trains.
+        serves: the tasks it serves. None if the scores decide.
         values: the score of each task it can serve.
-        cost: NaN if the table of costs does not list it.
+        cost: its cost, NaN if the cost table does not list it.
     """
 
     trains: frozenset[str]
@@ -194,7 +194,7 @@ class _ScoredNetwork:
 
     @classmethod
     def look_up(cls, group: GivenGroup, scores: Scores, request: SelectionRequest) -> _ScoredNetwork:
-        """Looks up its scores; unknown tasks have none, which `problems` reports."""
+        """Looks up the scores of a group. Unknown tasks have none, which `problems` reports."""
         trains, serves = (group.trains, group.serves) if isinstance(group, Group) else (group, None)
         if not trains or not trains <= set(scores.tasks):
             return cls(trains, serves, {}, 1.0)
@@ -211,23 +211,23 @@ class _ScoredNetwork:
         return cls(trains, serves, {task: value for task, value in values.items() if np.isfinite(value)}, cost)
 
     def problems(self, scores: Scores, request: SelectionRequest) -> list[InvalidInput]:
-        """Returns what is wrong with it."""
+        """Returns the problems of this network, e.g. violated constraints."""
         name = group_name(self.trains)
         unknown = sorted(self.trains - set(scores.tasks))
         if unknown or not self.trains:
             known, found = ", ".join(map(repr, scores.tasks)), ", ".join(map(repr, unknown)) or "an empty group"
-            return [InvalidInput("groups", f"must name tasks ({known})", found)]
+            return [InvalidInput("groups", f"must contain only known tasks ({known})", found)]
         if len(self.trains) == 1 and len(scores.tasks) > 1 and not request.singles(scores):
-            return [_problem(f"{name} trains a single task, and `allow_single` is off for these scores")]
+            return [_problem(f"{name} trains a single task, but `allow_single` is off for these scores")]
         problems = []
         if not set(self.serves or ()) <= set(self.values) or not self.values:
             problems.append(_problem(f"`scores` has no result for {name}"))
         if request.max_size is not None and len(self.trains) > request.max_size:
-            problems.append(_problem(f"{name} trains {len(self.trains)} tasks, `max_size` is {request.max_size}"))
+            problems.append(_problem(f"{name} trains {len(self.trains)} tasks, but `max_size` is {request.max_size}"))
         if np.isnan(self.cost):
             problems.append(_problem(f"`cost` does not list {name}"))
         if request.max_cost is not None and self.cost > request.max_cost * (1 + 1e-9):
-            problems.append(_problem(f"{name} costs {self.cost:g}, `max_cost` is {request.max_cost:g}"))
+            problems.append(_problem(f"{name} costs {self.cost:g}, but `max_cost` is {request.max_cost:g}"))
         for link in request.cannot_link:
             if len(self.trains & set(link)) > 1:
                 both = ", ".join(sorted(self.trains & set(link)))
@@ -242,33 +242,33 @@ def _problem(text: str) -> InvalidInput:
 def _find_candidate(
     group: GivenGroup, trains: frozenset[str], scores: Scores, request: SelectionRequest
 ) -> Candidate | None:
-    """Returns the candidate that trains these tasks: with the given cost, else the best one, then the cheapest."""
+    """Returns the candidate that trains these tasks, preferring the given cost, then the best score, then low cost."""
     same = [entry for entry in scores.candidates or () if entry.trains == trains]
-    costed = [entry for entry in same if isinstance(group, Group) and entry.cost == group.cost]
-    if len(costed or same) < 2:
-        return next(iter(costed or same), None)
+    same_cost = [entry for entry in same if isinstance(group, Group) and entry.cost == group.cost]
+    if len(same_cost or same) < 2:
+        return next(iter(same_cost or same), None)
     units = request.units(scores)
 
     def worth(entry: Candidate) -> tuple[float, float]:
         total = sum(units.weighted_score(scores.tasks.index(task), value) for task, value in entry.values.items())
         return request.sign * total, -entry.cost
 
-    return max(costed or same, key=worth)
+    return max(same_cost or same, key=worth)
 
 
 def _coverage_problems(networks: Sequence[_ScoredNetwork], scores: Scores) -> list[InvalidInput]:
-    """Returns which tasks are not served, or served by more than one network."""
+    """Returns a problem for tasks that are not served, and one for tasks served by more than one network."""
     stated = [task for network in networks for task in network.serves or ()]
     reached = set(stated).union(*(network.values for network in networks if network.serves is None))
     missing = sorted(set(scores.tasks) - reached)
-    twice = sorted({task for task in stated if stated.count(task) > 1})
+    repeated = sorted({task for task in stated if stated.count(task) > 1})
     problems = []
     if missing:
-        found = f"none that serves {', '.join(map(repr, missing))}"
+        found = f"none serving {', '.join(map(repr, missing))}"
         problems.append(InvalidInput("groups", "must serve every task", found))
-    if twice:
-        found = f"{', '.join(map(repr, twice))} more than once"
-        problems.append(InvalidInput("groups", "must serve each task once", found))
+    if repeated:
+        found = f"{', '.join(map(repr, repeated))} more than once"
+        problems.append(InvalidInput("groups", "must serve each task only once", found))
     return problems
 
 
@@ -299,25 +299,25 @@ def _build_grouping(
 def _assign(
     networks: Sequence[_ScoredNetwork], scores: Scores, request: SelectionRequest, units: Units
 ) -> dict[str, int]:
-    """Returns which network serves each task: the stated one, else the best; linked tasks go together."""
+    """Returns which network serves each task: the specified one or else the best one. Linked tasks stay together."""
     place: dict[str, int] = {}
     problems = []
     for bits in components(scores.tasks, request.must_link):
         link = [scores.tasks[i] for i in indices(bits)]
         stated = {at for at, network in enumerate(networks) for task in link if task in (network.serves or ())}
-        able = [
+        eligible = [
             at
             for at, network in enumerate(networks)
             if set(link) <= set(network.values) and (stated == {at} or (not stated and network.serves is None))
         ]
-        if not able:
+        if not eligible:
             problems.append(_problem(f"no network serves {', '.join(link)} together, which `must_link` requires"))
             continue
         worth = [
             request.sign * sum(units.weighted_score(i, networks[at].values[scores.tasks[i]]) for i in indices(bits))
-            for at in able
+            for at in eligible
         ]
-        best = able[worth.index(max(worth))]
+        best = eligible[worth.index(max(worth))]
         place |= dict.fromkeys(link, best)
     raise_problems(problems)
     return place
@@ -329,7 +329,7 @@ def _options(networks: Sequence[_ScoredNetwork], task: str, sign: float) -> tupl
 
 
 def _best_partners(scores: Scores, request: SelectionRequest, units: Units) -> float:
-    """Returns an upper bound: every task with its best possible partners."""
+    """Returns an upper bound on the value, in which every task has its best possible partners."""
     best = dict.fromkeys(scores.tasks, -np.inf)
     for entry in scores.candidates or [Candidate(group, values) for group, values in scores.given.items()]:
         for task, value in entry.values.items():
@@ -348,8 +348,8 @@ class Comparison:
     """Two groupings of the same tasks under the same scores.
 
     Attributes:
-        mine: usually made by hand and scored by `score_grouping`.
-        best: usually found by `select_groups`.
+        mine: the first grouping, usually made by hand and scored with `score_grouping`.
+        best: the grouping to compare it with, usually found by `select_groups`.
 
     Example:
         >>> from tagalong.group import score_grouping, select_groups
@@ -368,15 +368,15 @@ class Comparison:
 
     @property
     def loss(self) -> float:
-        """How much worse `mine` is in total; negative if it is better, 0 if equal up to rounding."""
+        """How much worse `mine` is in total. Negative if it is better, 0 if they are equal up to rounding."""
         sign = 1.0 if self.best.objective == "max" else -1.0
         loss = sign * (self.best.value - self.mine.value)
         largest = max(abs(self.best.value), abs(self.mine.value))
-        return 0.0 if abs(loss) <= SAME * largest else loss
+        return 0.0 if abs(loss) <= EQUALITY_TOLERANCE * largest else loss
 
     @property
     def per_task(self) -> dict[str, float]:
-        """How much worse `mine` is for each task, before weights; negative if it is better."""
+        """How much worse `mine` is for each task, without weights. Negative if it is better."""
         sign = 1.0 if self.best.objective == "max" else -1.0
         return {task: sign * (score - self.mine.per_task[task]) for task, score in self.best.per_task.items()}
 
@@ -387,10 +387,10 @@ class Comparison:
 
     def __str__(self) -> str:
         if not self.loss:
-            return f"is as good: {self.mine.value:.6g}"
-        share = f" ({abs(self.loss / self.best.value):.1%})" if self.best.value else ""
+            return f"is equally good: {self.mine.value:.6g}"
+        percentage = f" ({abs(self.loss / self.best.value):.1%})" if self.best.value else ""
         if self.loss < 0:
-            return f"is better by {-self.loss:.4g}{share} than {self.best.value:.6g}"
-        losing = [task for task, loss in self.per_task.items() if loss > SAME * abs(self.best.value)]
+            return f"is better by {-self.loss:.4g}{percentage} than {self.best.value:.6g}"
+        losing = [task for task, loss in self.per_task.items() if loss > EQUALITY_TOLERANCE * abs(self.best.value)]
         where = f", all of it on {losing[0]}" if len(losing) == 1 else ""
-        return f"loses {self.loss:.4g} of {self.best.value:.6g}{share}{where}"
+        return f"loses {self.loss:.4g} of {self.best.value:.6g}{percentage}{where}"

@@ -1,4 +1,4 @@
-"""The answer, `Grouping`: which networks there should be, what each trains and serves; saved as JSON and YAML."""
+"""`Grouping`: the selected networks with the tasks that each trains and serves, which can be saved as JSON or YAML."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .stability import Stability
 
 FORMAT = "tagalong-grouping"
 VERSION = 1
-SAVE_AGAIN = "save it again"
-PLAIN = ("value", "bound", "status", "budget", "objective", "solver")  # stored unchanged in a document
+SAVE_AGAIN = "save the grouping again"
+PLAIN_FIELDS = ("value", "bound", "status", "budget", "objective", "solver")  # stored unchanged in a document
 
 
 class GroupingFileError(DocumentError):
-    """A text or file that should hold a grouping does not."""
+    """The text or file does not contain a valid grouping."""
 
 
 @dataclass(frozen=True, init=False)
 class Group:
-    """One network: the tasks it trains, those of them it serves, and its cost.
+    """A network: the tasks it trains, the ones among them that it serves, and its cost.
 
     Example:
         >>> print(Group(trains={"age", "ill"}, serves={"age"}))
@@ -49,7 +49,7 @@ class Group:
 
     @property
     def helpers(self) -> frozenset[str]:
-        """Tasks that are trained only to help those served."""
+        """The tasks that are trained only to help the served ones."""
         return self.trains - self.serves
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Option:
-    """A network that could serve a task, and the score of the task there."""
+    """A network that could serve a task, and the task's score in it."""
 
     trains: frozenset[str]
     score: float
@@ -74,22 +74,22 @@ class Option:
 
 @dataclass(frozen=True)
 class Grouping:
-    """The networks chosen for a budget, how good they are, and whether that is proven.
+    """The networks chosen for a budget, how good they are, and whether they are proven optimal.
 
     Attributes:
-        groups: sorted; every task is served by exactly one of them.
+        groups: the networks, sorted. Every task is served by exactly one of them.
         value: the (weighted) sum of the scores of all tasks.
-        bound: no other choice is better than this by more than a tie, 1e-9 of the largest score; `value` if proven.
-        status: "optimal" if proven, up to ties; else "feasible".
-        per_task: the score of each task where it is served.
+        bound: a bound on the value of any choice, up to a tie (1e-9 of the largest score). Equals `value` if optimal.
+        status: "optimal" if proven optimal up to ties, "feasible" otherwise.
+        per_task: the score of each task in the network that serves it.
         budget: the requested budget.
         objective: "max" or "min".
-        solver: the solver that found it.
-        ties: other choices with the same number of groups and the same value; at most eight.
-        options: for each task, its score in each of the networks, best first.
-        certificate: dual prices of the linear program, which prove `certificate.bound`. That bound equals `value`
-            unless the program left a gap, which branching then closed.
-        resampled: the result of selecting again on bootstrap resamples of the history; None without a history.
+        solver: the name of the solver that found it.
+        ties: up to eight other choices with the same value and the same number of groups.
+        options: the score of each task in each of the chosen networks, best first.
+        certificate: the dual prices of the linear program, which prove `certificate.bound`. That bound equals `value`
+            unless the program left a gap that was closed by branching.
+        resampled: the result of repeating the selection on bootstrap resamples of the history. None without a history.
 
     Example:
         >>> from tagalong.group import select_groups
@@ -126,13 +126,13 @@ class Grouping:
 
     @property
     def gap(self) -> float:
-        """The relative distance between bound and value; 0 if they are equal."""
+        """The relative difference between bound and value. 0 if they are equal."""
         distance = abs(self.bound - self.value)
         return distance / abs(self.value) if self.value else (float("inf") if distance else 0.0)
 
     @property
     def stability(self) -> float | None:
-        """The fraction of bootstrap resamples with the same served sets; None without a history."""
+        """The fraction of bootstrap resamples with the same served sets. None without a history."""
         return None if self.resampled is None else self.resampled.share
 
     def served_by(self, task: str) -> Group:
@@ -143,7 +143,7 @@ class Grouping:
         raise InvalidInput("task", f"must be one of {', '.join(map(repr, self.tasks))}", repr(task))
 
     def loss_mask(self, group: Group | int) -> dict[str, bool]:
-        """Returns which losses to train in the network of a group.
+        """Returns, for each task, whether the network of a group trains on its loss.
 
         Args:
             group: one of `groups`, or its index.
@@ -172,18 +172,18 @@ class Grouping:
 
     @property
     def summary(self) -> str:
-        """One line with the number of networks, their value, and whether it is proven optimal."""
+        """A one-line summary with the number of networks, their value, and whether it is proven optimal."""
         return summary(self)
 
     @property
     def remarks(self) -> list[str]:
-        """Further remarks, one per line: equally good groupings, and how stable this one is."""
+        """Further remarks, as a list of lines, about equally good groupings and the stability of this one."""
         return remarks(self)
 
     def to_document(self) -> dict[str, Any]:
-        """Returns the grouping as a JSON-safe dictionary, which `from_document` reads."""
+        """Returns the grouping as a JSON-compatible dictionary, which `from_document` reads."""
         document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-        document |= {name: getattr(self, name) for name in PLAIN}
+        document |= {name: getattr(self, name) for name in PLAIN_FIELDS}
         document["groups"] = _plain_groups(self.groups)
         document["per_task"] = dict(self.per_task)
         document["ties"] = [_plain_groups(tie) for tie in self.ties]
@@ -205,7 +205,7 @@ class Grouping:
 
     @staticmethod
     def from_document(document: Any) -> Grouping:
-        """Reads a dictionary made by `to_document`."""
+        """Reads a dictionary created by `to_document`."""
         checked = check_document(document, "a grouping", FORMAT, (VERSION,), GroupingFileError, SAVE_AGAIN)
         with damage_reported("the grouping", GroupingFileError, SAVE_AGAIN):
             return _grouping_from(checked)
@@ -216,7 +216,7 @@ class Grouping:
 
     @staticmethod
     def from_json(text: str) -> Grouping:
-        """Reads JSON text made by `to_json`.
+        """Reads JSON text created by `to_json`.
 
         Example:
             >>> from tagalong.group import select_groups
@@ -228,14 +228,14 @@ class Grouping:
         return Grouping.from_document(checked)
 
     def to_yaml(self) -> str:
-        """Returns the grouping as YAML text, easy to edit by hand, which `from_yaml` reads."""
+        """Returns the grouping as YAML text, which is easy to edit by hand. `from_yaml` reads it."""
         return yaml.safe_dump(
             self.to_document(), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110
-        )  # short lists on one line
+        )  # the flow style None puts short lists on one line
 
     @staticmethod
     def from_yaml(text: str) -> Grouping:
-        """Reads YAML text made by `to_yaml`.
+        """Reads YAML text created by `to_yaml`.
 
         Example:
             >>> from tagalong.group import select_groups
@@ -285,7 +285,7 @@ def _grouping_from(document: dict[str, Any]) -> Grouping:
             tuple(map(tuple, resampled["together"])),
             tuple(resampled["same"]),
         ),
-        **{name: document[name] for name in PLAIN},
+        **{name: document[name] for name in PLAIN_FIELDS},
     )
 
 
@@ -298,17 +298,17 @@ def _groups(entries: list[dict[str, Any]]) -> tuple[Group, ...]:
 
 
 def read_yaml(text: str, as_text: bool = False) -> Any:
-    """Parses YAML; with `as_text` every value is a string, so that tasks may be called `no` or `1`.
+    """Parses YAML. With `as_text`, every value is a string, which allows task names like `no` or `1`.
 
     Raises:
-        ValueError: the text is not YAML, or a mapping holds a key twice.
+        ValueError: the text is not valid YAML, or a mapping contains a repeated key.
 
     Example:
         >>> read_yaml("first: [age, no]", as_text=True)
         {'first': ['age', 'no']}
     """
     try:
-        return yaml.load(text, _Texts if as_text else _Values)
+        return yaml.load(text, _TextLoader if as_text else _TypedLoader)
     except yaml.YAMLError as error:
         raise ValueError(_describe(error)) from error
     except RecursionError:
@@ -321,21 +321,21 @@ def _describe(error: yaml.YAMLError) -> str:
     return f"{problem} in line {mark.line + 1}" if mark is not None else str(problem)
 
 
-class _Distinct:
-    """Rejects mappings with a repeated key; YAML's own loaders keep the last value."""
+class _UniqueKeys:
+    """Rejects mappings with repeated keys. PyYAML's own loaders silently keep the last value."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is repeated", key.start_mark)
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)  # type: ignore[misc]
 
 
-class _Values(_Distinct, yaml.SafeLoader):
+class _TypedLoader(_UniqueKeys, yaml.SafeLoader):
     pass
 
 
-class _Texts(_Distinct, yaml.BaseLoader):
+class _TextLoader(_UniqueKeys, yaml.BaseLoader):
     pass

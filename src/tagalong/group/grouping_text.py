@@ -1,4 +1,4 @@
-"""A grouping as text and HTML: a table, a summary in one line, and an explanation of where a task is served."""
+"""Renders a grouping as text and HTML: a table, a one-line summary, and an explanation of where a task is served."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def text_table(grouping: Grouping) -> str:
 
 
 def html_table(grouping: Grouping) -> str:
-    """Returns a table with one row per network, and the remarks, as HTML."""
+    """Returns HTML with a table of one row per network, and the remarks."""
     rows = [
         [number, _names(group.serves), _names(group.helpers) or "–", f"{_score(grouping, group):.4g}"]
         for number, group in enumerate(grouping.groups, 1)
@@ -33,7 +33,7 @@ def html_table(grouping: Grouping) -> str:
 
 
 def summary(grouping: Grouping) -> str:
-    """Returns the number of networks, their total score and whether it is proven optimal, in one line."""
+    """Returns one line with the number of networks, their total score and whether it is proven optimal."""
     count, n = len(grouping.groups), len(grouping.tasks)
     networks = f"{count} network{'s' * (count != 1)} for {n} task{'s' * (n != 1)}"
     gap = f"feasible, bound {grouping.bound:.6g}, gap {grouping.gap:.1%}"
@@ -42,7 +42,7 @@ def summary(grouping: Grouping) -> str:
 
 
 def remarks(grouping: Grouping) -> list[str]:
-    """Returns remarks on other groupings that are just as good, and on the stability of this one."""
+    """Returns remarks on equally good groupings and on the stability of this one."""
     found = []
     if grouping.ties:
         count = len(grouping.ties)
@@ -55,7 +55,7 @@ def remarks(grouping: Grouping) -> list[str]:
 
 
 def explanation(grouping: Grouping, task: str) -> str:
-    """Returns a sentence on the network that serves a task, and on the next best one."""
+    """Returns a sentence about the network that serves a task and about the next best one."""
     group, score = grouping.served_by(task), grouping.per_task[task]
     start = f"{task} is served by {{{_names(group.trains)}}} with {score:.6g}"
     sign = 1 if grouping.objective == "max" else -1
@@ -70,7 +70,7 @@ def explanation(grouping: Grouping, task: str) -> str:
 
 
 def _score(grouping: Grouping, group: Group) -> float:
-    return sum(grouping.per_task[task] for task in sorted(group.serves))  # sorted, so that rounding is always the same
+    return sum(grouping.per_task[task] for task in sorted(group.serves))  # sorted to make rounding deterministic
 
 
 def _names(tasks: frozenset[str]) -> str:

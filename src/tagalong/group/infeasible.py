@@ -13,7 +13,7 @@ from .solvers import MAX_LISTED, MAX_PAIRWISE, best_split, listed_values, served
 
 
 def explain_infeasible(scaled: ScaledProblem, request: SelectionRequest, budget: float) -> InvalidInput:
-    """Returns an error that names the smallest feasible budget or limit, if it can be computed."""
+    """Returns an error that states the smallest feasible budget or cost limit, if it can be computed."""
     needed = _cheapest(scaled.problem)
     expected = f"of {budget:g} cannot serve all tasks under these constraints"
     cost = float(request.cost) if isinstance(request.cost, (int, float)) and scaled.networks is None else 1.0
@@ -24,7 +24,7 @@ def explain_infeasible(scaled: ScaledProblem, request: SelectionRequest, budget:
         return InvalidInput("budget", expected, hint=f"the smallest feasible one is {needed * cost:g}")
     limit = _smallest_limit(scaled, budget) if request.max_cost is not None else None
     if limit is not None:
-        unserved = f"of {request.max_cost:g} leaves tasks unserved"
+        unserved = f"of {request.max_cost:g} leaves some tasks unserved"
         return InvalidInput("max_cost", unserved, hint=f"the smallest feasible one is {limit:g}")
     advice = "no budget can" if needed == np.inf else "allow more networks or relax a constraint"
     constraints = "`max_size`, `must_link`, `cannot_link`, `max_cost` and `allow_single`"
@@ -45,7 +45,7 @@ def _smallest_limit(scaled: ScaledProblem, budget: float) -> float | None:
 
 
 def _cheapest(problem: SelectionProblem) -> float:
-    """Returns the lowest cost of serving all tasks; infinite if impossible, −1 if there are too many tasks."""
+    """Returns the minimum cost of serving all tasks: infinity if impossible, −1 with too many tasks to compute it."""
     if not problem.serves_all:
         return float("inf")
     if problem.networks is None:
@@ -58,11 +58,11 @@ def _cheapest(problem: SelectionProblem) -> float:
         costs, table = listed_values(problem, np.zeros(len(problem.networks.cost)))
         worth = np.where(np.isfinite(table), -costs[:, None], -np.inf).max(axis=0)
     worth[0] = 0.0
-    return -float(_best_any_split(worth)[-1])
+    return -float(_best_over_splits(worth)[-1])
 
 
-def _best_any_split(worth: Floats) -> Floats:
-    """Returns the best value of each set if it may be split into any number of sets."""
+def _best_over_splits(worth: Floats) -> Floats:
+    """Returns the best value of each set, over splits into any number of sets."""
     best = worth
     while True:
         better = best_split(worth, best)

@@ -1,7 +1,7 @@
-"""Builds the problem for the solvers from scores and options: indices instead of names, scaled, to be maximized.
+"""Converts scores and options to a problem for the solvers: scaled, to be maximized, and with indices as task names.
 
-Solvers take pairwise scores if all groups exist and cost the same; otherwise every network is listed. If there are too
-many to list, a pool of promising networks replaces them.
+Solvers use pairwise scores if all groups exist and have the same cost. Otherwise, every network is listed, or only a
+pool of promising networks if there are too many to list.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from .selection_problem import Bools, Floats, Ints, Limits, Networks, SelectionP
 from .selection_request import SelectionRequest, Units
 from .solvers import MAX_LISTED, all_networks, solve_search
 
-COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of networks to search the plain problem for
+POOL_BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # for which the search on the plain problem yields promising groups
 QUICK = Limits(kicks=5)
 
-Apart = Bools  # tasks × tasks: pairs that no network trains
-CostOf = Callable[[tuple[int, ...]], float]  # of a network that trains these tasks; NaN: it does not exist
+ForbiddenPairs = Bools  # tasks × tasks: pairs that no network may train
+CostOf = Callable[[tuple[int, ...]], float]  # the cost of a network that trains these tasks; NaN if there is none
 
 
 @dataclass(frozen=True)
 class ScaledProblem:
-    """A problem for the solvers, and how to convert its answer back.
+    """A problem for the solvers, and how to convert its solution back.
 
     Attributes:
-        problem: for the solvers.
-        budgets: in the units of the problem: numbers of networks if all cost the same.
+        problem: the problem to solve.
+        budgets: the budgets in the units of the problem, i.e. numbers of networks if all have the same cost.
         scale: the divisor of the weighted scores, in `units`.
-        sign: −1 if scores are minimized, else 1.
-        units: the units of weighted scores.
-        rows: for each network of the problem, its index in the list of all.
-        networks: the listed networks before `max_cost`, to find the smallest feasible limit.
+        sign: −1 if scores are minimized, 1 otherwise.
+        units: the units of the weighted scores.
+        rows: the index of each network of the problem in the list of all networks.
+        networks: the listed networks before `max_cost` is applied, used to find the smallest feasible limit.
     """
 
     problem: SelectionProblem
@@ -49,7 +49,7 @@ class ScaledProblem:
     networks: Networks | None = None
 
     def to_scores(self, value: float) -> float:
-        """Converts from the units of the problem to those of the scores."""
+        """Converts a value from the units of the problem to those of the scores."""
         return self.units.to_scores(self.sign * self.scale * value)
 
 
@@ -60,11 +60,11 @@ def build_problem(scores: Scores, request: SelectionRequest) -> ScaledProblem:
     bare = SelectionProblem(n, None, None, components(scores.tasks, request.must_link), min(n, request.max_size or n))
     if scores.matrix is None:
         return _build_from_networks(bare, _candidate_networks(scores, request, units), scores, request, units)
-    pairs = _weigh(scores.matrix, units, request.sign, request.singles(scores))
+    pairs = _weighted_scores(scores.matrix, units, request.sign, request.singles(scores))
     if _is_plain(scores, request):
         scale = _largest(pairs)
         return ScaledProblem(
-            replace(bare, scores=pairs / scale), tuple(_counts(request, n)), scale, request.sign, units
+            replace(bare, scores=pairs / scale), tuple(_network_counts(request, n)), scale, request.sign, units
         )
     if n > MAX_LISTED and not scores.given:
         return _build_from_pool(replace(bare, scores=pairs), scores, request, units)
@@ -73,7 +73,7 @@ def build_problem(scores: Scores, request: SelectionRequest) -> ScaledProblem:
 
 
 def components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[int, ...]:
-    """Returns the connected components of the links, as bit sets ordered by their first task."""
+    """Returns the connected components of the links, as bit masks ordered by their first task."""
     sets = [1 << i for i in range(len(tasks))]
     for link in links:
         joined = bits_of([tasks.index(task) for task in set(link)])
@@ -82,7 +82,7 @@ def components(tasks: tuple[str, ...], links: Iterable[Iterable[str]]) -> tuple[
     return tuple(sorted(sets, key=lambda bits: bits & -bits))
 
 
-def _weigh(matrix: Floats, units: Units, sign: float, singles: bool) -> Floats:
+def _weighted_scores(matrix: Floats, units: Units, sign: float, singles: bool) -> Floats:
     if len(matrix) == 1:
         return sign * units.weighted(np.nan_to_num(matrix))  # there is only one network
     used = matrix if singles else np.where(np.eye(len(matrix), dtype=bool), 0.0, matrix)
@@ -97,13 +97,13 @@ def _largest(values: Floats) -> float:
 
 
 def _is_plain(scores: Scores, request: SelectionRequest) -> bool:
-    """Returns whether all groups of allowed size exist and cost the same, so that sorting finds the helpers."""
+    """Returns whether all groups of allowed size exist and have the same cost, so helpers can be found by sorting."""
     constant = request.cost is None or not (callable(request.cost) or isinstance(request.cost, Mapping))
     free = request.max_cost is None or not constant or request.cost <= request.max_cost  # type: ignore[operator]
     return constant and free and not request.cannot_link and not scores.given
 
 
-def _counts(request: SelectionRequest, n: int) -> list[float]:
+def _network_counts(request: SelectionRequest, n: int) -> list[float]:
     cost = 1.0 if request.cost is None else float(request.cost)  # type: ignore[arg-type]
     return [min(np.floor(budget / cost * (1 + 1e-9)), n) for budget in request.budgets]
 
@@ -113,25 +113,25 @@ def _build_from_networks(
 ) -> ScaledProblem:
     scale = _largest(networks.values)
     networks = replace(networks, values=networks.values / scale)
-    separate = _separate(networks.trains, scores.tasks, request)
-    cheap = networks.cost <= (np.inf if request.max_cost is None else request.max_cost * (1 + 1e-9))
-    problem = bare.with_networks(networks.only(separate & cheap))
-    dearest = bare.n * float(networks.cost[separate & cheap].max(initial=0.0))  # no grouping costs more
-    budgets = tuple(min(float(budget), max(dearest, 1e-300)) for budget in request.budgets)
-    rows = np.flatnonzero(separate & cheap)
+    separate = _respects_cannot_link(networks.trains, scores.tasks, request)
+    affordable = networks.cost <= (np.inf if request.max_cost is None else request.max_cost * (1 + 1e-9))
+    problem = bare.with_networks(networks.only(separate & affordable))
+    max_total = bare.n * float(networks.cost[separate & affordable].max(initial=0.0))  # no grouping costs more
+    budgets = tuple(min(float(budget), max(max_total, 1e-300)) for budget in request.budgets)
+    rows = np.flatnonzero(separate & affordable)
     return ScaledProblem(problem, budgets, scale, request.sign, units, rows, networks.only(separate))
 
 
-def _separate(trains: Bools, tasks: tuple[str, ...], request: SelectionRequest) -> Bools:
-    """Returns which networks respect `cannot_link`."""
-    apart = np.ones(len(trains), dtype=bool)
+def _respects_cannot_link(trains: Bools, tasks: tuple[str, ...], request: SelectionRequest) -> Bools:
+    """Returns a mask of the networks that respect `cannot_link`."""
+    allowed = np.ones(len(trains), dtype=bool)
     for link in request.cannot_link:
-        apart &= trains[:, [tasks.index(task) for task in set(link)]].sum(axis=1) < 2
-    return apart
+        allowed &= trains[:, [tasks.index(task) for task in set(link)]].sum(axis=1) < 2
+    return allowed
 
 
 def _candidate_networks(scores: Scores, request: SelectionRequest, units: Units) -> Networks:
-    """Returns one row per candidate; those that may not be chosen serve nothing."""
+    """Returns one row per candidate. Candidates that may not be chosen serve no tasks."""
     assert scores.candidates is not None
     n, count, singles = len(scores.tasks), len(scores.candidates), request.singles(scores)
     place = {task: i for i, task in enumerate(scores.tasks)}
@@ -150,10 +150,10 @@ def _candidate_networks(scores: Scores, request: SelectionRequest, units: Units)
 
 
 def _group_networks(problem: SelectionProblem, scores: Scores, request: SelectionRequest, units: Units) -> Networks:
-    """Returns every group with its own cost and the results given for it."""
+    """Returns every group as a network, with its cost and any results given for it."""
     if problem.n > MAX_LISTED:
         expected = f"with results of larger groups must have at most {MAX_LISTED} tasks"
-        hint = "leave some out, or list the networks as Candidates"
+        hint = "omit some tasks, or list the networks as Candidates"
         raise InvalidInput("scores", expected, str(problem.n), hint)
     names = scores.tasks
     networks = all_networks(problem, lambda group: request.cost_of(frozenset(names[i] for i in group)))
@@ -167,48 +167,48 @@ def _group_networks(problem: SelectionProblem, scores: Scores, request: Selectio
 
 
 def _build_from_pool(plain: SelectionProblem, scores: Scores, request: SelectionRequest, units: Units) -> ScaledProblem:
-    """Builds a pool of promising networks where there are too many to list; the plain problem gives a bound."""
+    """Uses a pool of promising networks because there are too many to list. The plain problem provides a bound."""
     assert plain.scores is not None
     scale, names = _largest(plain.scores), scores.tasks
     plain = replace(plain, scores=plain.scores / scale)
-    apart = np.zeros((plain.n, plain.n), dtype=bool)
+    forbidden = np.zeros((plain.n, plain.n), dtype=bool)
     for link in request.cannot_link:
         tasks = [names.index(task) for task in set(link)]
-        apart[np.ix_(tasks, tasks)] = True
-    np.fill_diagonal(apart, False)
+        forbidden[np.ix_(tasks, tasks)] = True
+    np.fill_diagonal(forbidden, False)
     most = np.inf if request.max_cost is None else request.max_cost * (1 + 1e-9)
 
     def cost(group: tuple[int, ...]) -> float:
         spent = request.cost_of(frozenset(names[i] for i in group))
         return spent if spent <= most else np.nan
 
-    pool = _feasible_networks(plain, apart, cost, _promising_groups(plain, apart))
+    pool = _feasible_networks(plain, forbidden, cost, _promising_groups(plain, forbidden))
     problem = replace(
         plain,
         scores=None,
         relaxed=plain,
         cheapest=_cheapest(request),
-        more=partial(_feasible_networks, plain, apart, cost),
+        more=partial(_feasible_networks, plain, forbidden, cost),
     ).with_networks(pool)
     return ScaledProblem(problem, tuple(map(float, request.budgets)), scale, request.sign, units)
 
 
 def _cheapest(request: SelectionRequest) -> float:
-    """Returns a lower bound on the cost of a network; nothing is known of a callable."""
+    """Returns a lower bound on the cost of a network, which is unknown (almost 0) if `cost` is a callable."""
     if request.cost is None:
         return 1.0
     if isinstance(request.cost, Mapping):
-        return min((cost for cost in request.cost.values() if cost > 0), default=1.0)  # NaN is no cost
+        return min((cost for cost in request.cost.values() if cost > 0), default=1.0)  # skips NaN
     return 1e-300 if callable(request.cost) else float(request.cost)
 
 
-def _feasible_networks(problem: SelectionProblem, apart: Apart, cost: CostOf, sets: set[int]) -> Networks:
-    """Returns these groups as networks, without those that train a forbidden pair, are too large or cost NaN."""
+def _feasible_networks(problem: SelectionProblem, forbidden: ForbiddenPairs, cost: CostOf, sets: set[int]) -> Networks:
+    """Returns the given groups as networks, without those that are too large, contain a forbidden pair or cost NaN."""
     kept = []
     for bits in sorted(sets):
         group = list(indices(bits))
         alone = len(group) == 1 and not np.isfinite(problem.alone[group[0]])
-        if not alone and len(group) <= problem.largest and not apart[np.ix_(group, group)].any():
+        if not alone and len(group) <= problem.largest and not forbidden[np.ix_(group, group)].any():
             kept.append((group, cost(tuple(group))))
     kept = [(group, spent) for group, spent in kept if not np.isnan(spent)]
     member = np.zeros((len(kept), problem.n), dtype=bool)
@@ -219,34 +219,34 @@ def _feasible_networks(problem: SelectionProblem, apart: Apart, cost: CostOf, se
     return Networks(member, np.where(member, mean, -np.inf), np.array([spent for _, spent in kept]))
 
 
-def _promising_groups(problem: SelectionProblem, apart: Apart) -> set[int]:
-    """Returns pairs, each task with its nearest ones, and what the search finds without costs, in all sizes."""
+def _promising_groups(problem: SelectionProblem, forbidden: ForbiddenPairs) -> set[int]:
+    """Returns all pairs, groups of tasks with their nearest tasks, and groups that the search finds ignoring costs."""
     near = problem.pairwise + problem.pairwise.T
     found = {1 << task for task in range(problem.n) if np.isfinite(problem.alone[task])}
     found |= {1 << a | 1 << b for a in range(problem.n) for b in range(a)}
     for link in problem.links:
-        found |= set(_grow(list(indices(link)), near, apart))
-    for count in COUNTS:
+        found |= set(_grown_groups(list(indices(link)), near, forbidden))
+    for count in POOL_BUDGETS:
         if count <= problem.n and problem.largest * count >= problem.n:
             for choice in solve_search(problem, [count], QUICK)[0].choices:
-                found |= set(_shrink(list(indices(choice.trains)), near, apart))
+                found |= set(_shrunk_groups(list(indices(choice.trains)), near, forbidden))
     return found
 
 
-def _grow(group: list[int], near: Floats, apart: Apart) -> Iterator[int]:
-    """Yields a group, then the group with its nearest task, its two nearest, …, skipping forbidden pairs."""
+def _grown_groups(group: list[int], near: Floats, forbidden: ForbiddenPairs) -> Iterator[int]:
+    """Yields a group, then the group with its nearest task added, its two nearest, etc., without forbidden pairs."""
     grown = list(group)
     yield bits_of(grown)
     for task in np.argsort(-near[group].sum(axis=0), kind="stable").tolist():
-        if task not in grown and not apart[task, grown].any():
+        if task not in grown and not forbidden[task, grown].any():
             grown.append(task)
             yield bits_of(grown)
 
 
-def _shrink(group: list[int], near: Floats, apart: Apart) -> Iterator[int]:
-    """Yields a group, then without its most distant task, its two most distant, …; forbidden pairs go first."""
+def _shrunk_groups(group: list[int], near: Floats, forbidden: ForbiddenPairs) -> Iterator[int]:
+    """Yields a group, then the group without its most distant task, etc., removing forbidden pairs first."""
     while group:
         yield bits_of(group)
         inside = np.ix_(group, group)
-        loose = near[inside].sum(axis=1) - 1e6 * apart[inside].any(axis=1)
+        loose = near[inside].sum(axis=1) - 1e6 * forbidden[inside].any(axis=1)
         group = [task for place, task in enumerate(group) if place != int(loose.argmin())]

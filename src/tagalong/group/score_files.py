@@ -1,4 +1,4 @@
-"""Files of scores: square tables, results of groups, candidates and saved affinities, as tables or JSON."""
+"""Reads score files: square tables, group results, candidates and saved affinities, as tables or JSON."""
 
 from __future__ import annotations
 
@@ -27,30 +27,31 @@ from tagalong.tabular import (
 
 from .scores import Candidate
 
-GROUP = ("group", "groups", "trains", "network", "networks")  # names of the column of groups
-LONG = {"task", "value"}  # the other columns of a table with one line per group and task
+GROUP_COLUMNS = ("group", "groups", "trains", "network", "networks")  # possible names of the column of groups
+LONG_COLUMNS = {"task", "value"}  # the other columns of a table with one row per group and task
 COST = "cost"
-MATRIX = ("matrix", "mean", "affinity", "scores")  # names of a matrix in JSON
-JOINING_SIGNS = ("+", ";", ",", "|", "&", "/")  # of the names in a cell
+MATRIX_KEYS = ("matrix", "mean", "affinity", "scores")  # possible names of a matrix in JSON
+NAME_SEPARATORS = ("+", ";", ",", "|", "&", "/")  # between the task names in a cell
 EXPECTED = (
     "must be a saved affinity, {tasks, matrix}, {source: {target: value}}, or a list of {trains, values} with "
-    "perhaps a cost"
+    "an optional cost"
 )
 
 
 def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] = "source") -> ScoreTable:
-    """Reads a table of scores for `select_groups`; its kind is recognized by its content.
+    """Reads a table of scores for `select_groups`. The kind of table is detected from its content.
 
     Args:
-        path: a square table with names in the first line and the first column (CSV or Parquet, as
-            `Problem.from_table` reads them), an affinity saved by tagalong, JSON as `{tasks, matrix}` or
-            `{source: {target: value}}`; or results of groups: a table with a column `group` and one column per task
-            (or the columns `task` and `value`), JSON as a list of `{trains, values}`. A column or key `cost` makes
-            them candidates.
-        axis: what the rows of a square table are; "target" if each row holds the scores onto one task.
+        path: a file with pairwise scores or group results. Pairwise scores are a square table with task names in the
+            first row and the first column (CSV or Parquet, in any form that `Problem.from_table` accepts), an affinity
+            saved by tagalong, or JSON of the form `{tasks, matrix}` or `{source: {target: value}}`. Group results are a
+            table with a column `group` and one column per task (or the columns `task` and `value`), or a JSON list of
+            `{trains, values}`. A column or key `cost` turns them into candidates.
+        axis: whether the rows of a square table are sources or targets; "target" if each row contains the scores onto
+            one task.
 
     Raises:
-        InvalidInput: the file is missing, damaged or of another kind; lists every problem.
+        InvalidInput: the file is missing, damaged or of a different kind; the message lists every problem.
 
     Example:
         >>> import pathlib, tempfile
@@ -68,7 +69,7 @@ def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] =
     if is_json(text):
         return _read_document(file, parse_json(text, file), axis)
     table = parse_table(text, file)
-    if _names_groups(table):
+    if _has_group_column(table):
         return _read_results(table)
     matrix, tasks = square_matrix(table, axis)
     return ScoreTable("square", tasks, Affinity.from_matrix(matrix, tasks, axis), axis)
@@ -76,14 +77,14 @@ def read_table(path: str | os.PathLike[str], axis: Literal["source", "target"] =
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Scores for `select_groups`, with the kind of table that they come from.
+    """Scores for `select_groups`, and the kind of table they come from.
 
     Attributes:
-        kind: "affinity" (saved by tagalong), "square" (a plain square table), "results" (of groups) or
-            "candidates" (results with costs).
-        tasks: the names of the tasks, in the order of the file.
-        scores: the scores, as `select_groups` takes them.
-        axis: what the rows of a square table are.
+        kind: "affinity" (saved by tagalong), "square" (a plain square table), "results" (group results) or "candidates"
+            (group results with costs).
+        tasks: the task names, in the order of the file.
+        scores: the scores, in a form that `select_groups` accepts.
+        axis: whether the rows of a square table are sources or targets.
     """
 
     kind: Literal["affinity", "square", "results", "candidates"]
@@ -93,11 +94,11 @@ class ScoreTable:
 
     @property
     def has_singles(self) -> bool:
-        """Whether a square table has a diagonal: single-task results, if the rest are pairs."""
+        """Whether a square table has values on the diagonal, i.e. single-task results if the others are for pairs."""
         return isinstance(self.scores, Affinity) and bool(np.isfinite(np.diag(self.scores.mean)).any())
 
     def only(self, tasks: Iterable[str]) -> ScoreTable:
-        """Returns the part of a square table for these tasks, or the groups among them."""
+        """Returns the table restricted to the given tasks, or to the groups that contain no other tasks."""
         names = tuple(tasks)
         problems = task_name_problems(names)
         unknown = [repr(task) for task in names if task not in self.tasks]
@@ -113,10 +114,10 @@ class ScoreTable:
             return f"{pluralize(len(self.scores), 'network')} with their costs for {tasks}"
         if self.kind == "results":
             return f"results of {pluralize(len(self.scores), 'group')} of {tasks}"
-        way = "row helps column" if self.axis == "source" else "column helps row"
+        direction = "row helps column" if self.axis == "source" else "column helps row"
         steps = len(self.scores.steps)
         over = f" over {pluralize(steps, 'measured step')}" if steps else ""
-        return f"{'affinity' if self.kind == 'affinity' else 'square table'} of {tasks}{over}, {way}"
+        return f"{'affinity' if self.kind == 'affinity' else 'square table'} of {tasks}{over}, {direction}"
 
 
 def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
@@ -128,35 +129,37 @@ def _select_tasks(scores: Any, tasks: tuple[str, ...]) -> Any:
     else:
         kept = [entry for entry in scores if isinstance(entry, Candidate) and entry.trains <= inside]
     if not kept:
-        raise InvalidInput("tasks", "must leave a group", f"none among {', '.join(map(repr, tasks))}")
+        raise InvalidInput(
+            "tasks", "must include all tasks of at least one group", f"no group within {', '.join(map(repr, tasks))}"
+        )
     return kept
 
 
-def _names_groups(table: ParsedTable) -> bool:
-    """Whether a column names groups; a square table may have a task called "group", and then a row of that name."""
+def _has_group_column(table: ParsedTable) -> bool:
+    """Whether a column contains groups. A square table with a task called "group" also has a row of that name."""
     header = table.header.cells
     names = {row.cells[0] for row in table.rows}
-    return any(cell.lower() in GROUP for cell in header) and names != set(header[1:])
+    return any(cell.lower() in GROUP_COLUMNS for cell in header) and names != set(header[1:])
 
 
 def _read_results(table: ParsedTable) -> ScoreTable:
-    """Reads a table with a column of groups; with a column of costs its rows are candidates."""
+    """Reads a table with a column of groups. If it also has a column of costs, its rows are candidates."""
     header = table.header.cells
     lower = [cell.lower() for cell in header]
     problems = list(table.problems)
     if not all(header):
-        problems.append(TableError(table.at(table.header), "must name each column", "an empty cell"))
+        problems.append(TableError(table.at(table.header), "must contain a name for every column", "an empty cell"))
     raise_problems(problems, TableError)
-    group = next(at for at, name in enumerate(lower) if name in GROUP)
+    group = next(at for at, name in enumerate(lower) if name in GROUP_COLUMNS)
     cost = lower.index(COST) if COST in lower else None
     reader = _ResultReader(table, group, cost)
-    candidates = reader.read_long() if set(lower) - {lower[group], COST} == LONG else reader.read_wide()
+    candidates = reader.read_long() if set(lower) - {lower[group], COST} == LONG_COLUMNS else reader.read_wide()
     raise_problems(reader.problems, TableError)
     return _make_table(table.place, candidates, has_costs=cost is not None)
 
 
 class _ResultReader:
-    """Reads the rows of a table of results, and collects their problems."""
+    """Reads the rows of a results table and collects their problems."""
 
     def __init__(self, table: ParsedTable, group: int, cost: int | None) -> None:
         self.table, self.group, self.cost = table, group, cost
@@ -164,7 +167,7 @@ class _ResultReader:
         self.problems: list[InvalidInput] = []
 
     def read_wide(self) -> list[Candidate]:
-        """Reads one column per task; a cell is empty if the group has no result for the task."""
+        """Reads a table with one column per task. Cells are empty where a group has no result for the task."""
         columns = [at for at in range(len(self.header)) if at not in (self.group, self.cost)]
         known = {self.header[at] for at in columns}
         candidates = []
@@ -174,14 +177,14 @@ class _ResultReader:
             values = {self.header[at]: self._read_number(row, at) for at in given}
             others = sorted(set(values) - trains)
             if others and trains:
-                expected = f"must have results of the tasks in {row.cells[self.group]!r} only"
-                self._report(row, expected, f"one of {', '.join(map(repr, others))}")
+                expected = f"must have results only for the tasks in {row.cells[self.group]!r}"
+                self._report(row, expected, f"one for {', '.join(map(repr, others))}")
             elif trains:
                 candidates.append(Candidate(trains, values, self._read_cost(row)))
         return candidates
 
     def read_long(self) -> list[Candidate]:
-        """Reads one row per group and task: the columns task and value."""
+        """Reads a table with one row per group and task, in the columns `task` and `value`."""
         lower = [cell.lower() for cell in self.header]
         task_at, value_at = lower.index("task"), lower.index("value")
         known = {row.cells[task_at] for row in self.table.rows}
@@ -191,9 +194,9 @@ class _ResultReader:
             trains = self._read_group(row, known)
             values = results.setdefault((trains, self._read_cost(row)), {})
             if trains and task not in trains:
-                self._report(row, f"must have a result of a task in {group!r}", f"one of {task!r}")
+                self._report(row, f"must have a result for a task in {group!r}", f"one for {task!r}")
             elif task in values:
-                self._report(row, f"must not repeat the result of {task!r} in {group!r}", hint="take the mean")
+                self._report(row, f"must not repeat the result for {task!r} in {group!r}", hint="use the mean")
             values[task] = self._read_number(row, value_at)
         if self.problems:
             return []
@@ -203,7 +206,9 @@ class _ResultReader:
         cell = row.cells[self.group]
         names = group_names(cell, known)
         if names is None:
-            self._report(row, f"must name tasks ({', '.join(map(repr, sorted(known)))}) joined by +", repr(cell))
+            self._report(
+                row, f"must contain task names ({', '.join(map(repr, sorted(known)))}) joined by +", repr(cell)
+            )
         return names or frozenset()
 
     def _read_cost(self, row: TableRow) -> float:
@@ -236,9 +241,9 @@ def _read_document(path: Path, document: Any, axis: str) -> ScoreTable:
     if form == "tagalong-affinity":
         return _make_square(Affinity.load(path), axis, "affinity")
     if form == "tagalong-grouping" or "groupings" in document:
-        hint = "to compare it with the best, give it to --compare"
-        raise TableError(path, "must hold scores", "a grouping", hint)
-    key = next((name for name in MATRIX if isinstance(document.get(name), list)), None)
+        hint = "pass it to --compare to compare it with the best grouping"
+        raise TableError(path, "must contain scores", "a grouping", hint)
+    key = next((name for name in MATRIX_KEYS if isinstance(document.get(name), list)), None)
     if key is not None:
         return _read_matrix(path, document[key], document.get("tasks"), document.get("direction"), axis)
     if isinstance(document.get("groups"), list):
@@ -263,14 +268,14 @@ def _read_candidate(place: str, entry: Mapping[str, Any]) -> Candidate:
     if not isinstance(names, (list, frozenset)) or not names or not all(isinstance(name, str) for name in names):
         raise TableError(f"{place}: trains", "must be a list of names", repr(trains))
     if len(set(names)) < len(names):
-        raise TableError(f"{place}: trains", "must name each task once", repr(trains))
+        raise TableError(f"{place}: trains", "must list each task once", repr(trains))
     if not isinstance(values, Mapping):
-        raise TableError(f"{place}: values", "must be the result of each task", repr(values))
+        raise TableError(f"{place}: values", "must map each task to its result", repr(values))
     known = {task: value for task, value in values.items() if value is not None}
     try:
         return Candidate(names, known, entry.get("cost", 1))
     except ValueError as error:
-        raise TableError(f"{place}:", _without_marks(error)) from None
+        raise TableError(f"{place}:", _without_backticks(error)) from None
 
 
 def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis: str) -> ScoreTable:
@@ -284,7 +289,7 @@ def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis
         found = f"{len(matrix)} rows of {', '.join(map(str, sorted(lengths)))} values"
         raise TableError(f"{place}: the matrix", "must be square", found)
     if tasks is not None and (not isinstance(tasks, list) or len(tasks) != len(matrix)):
-        raise TableError(f"{place}: tasks", f"must name the {len(matrix)} rows of the matrix", repr(tasks))
+        raise TableError(f"{place}: tasks", f"must contain {len(matrix)} names, one per row of the matrix", repr(tasks))
     for i, row in enumerate(matrix):
         for j, value in enumerate(row):
             _check_number(f"{place}, row {i + 1}, column {j + 1}", value)
@@ -292,11 +297,11 @@ def _read_matrix(path: Path, matrix: list[Any], tasks: Any, direction: Any, axis
     try:
         return _make_square(Affinity.from_matrix(filled, tasks), axis, "square")
     except ValueError as error:
-        raise TableError(f"{place}:", _without_marks(error)) from None
+        raise TableError(f"{place}:", _without_backticks(error)) from None
 
 
 def _read_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: str) -> ScoreTable:
-    """Reads rows by name, or results by group, if each key joins the names inside."""
+    """Reads a mapping from tasks to rows, or from groups to results if each key combines the names inside."""
     inside = {name for row in document.values() for name in row}
     groups = {key: group_names(key, inside) for key in document}
     if not inside >= set(document) and all(set(row) <= (groups[key] or set()) for key, row in document.items()):
@@ -304,15 +309,15 @@ def _read_mappings(path: Path, document: Mapping[str, Mapping[str, Any]], axis: 
         return _read_entries(path, entries, axis)
     if not inside <= set(document):
         alone = ", ".join(map(repr, sorted(inside - set(document))))
-        expected = "must have the same tasks inside and outside, or groups such as 'a+b' outside"
-        raise TableError(path, expected, f"{alone} only inside")
+        expected = "must have the same tasks as inner and outer keys, or groups like 'a+b' as outer keys"
+        raise TableError(path, expected, f"{alone} only as inner keys")
     tasks = list(document)
     matrix = [[document[row].get(column) for column in tasks] for row in tasks]
     return _read_matrix(path, matrix, tasks, None, axis)
 
 
-def _without_marks(error: ValueError) -> str:
-    """Returns the message without backticks: it is about keys of the file, not about arguments."""
+def _without_backticks(error: ValueError) -> str:
+    """Returns the message without backticks, because it refers to keys of the file and not to arguments."""
     return str(error).replace("`", "")
 
 
@@ -324,56 +329,56 @@ def _check_number(place: str, value: Any) -> None:
 
 def _make_square(affinity: Affinity, axis: str, kind: Any) -> ScoreTable:
     if axis not in ("source", "target"):
-        raise InvalidInput("axis", 'must say what the rows are, "source" or "target"', repr(axis))
+        raise InvalidInput("axis", 'must be "source" or "target"', repr(axis))
     if axis == "target" and kind == "affinity":
-        raise InvalidInput("axis", "must be left out", hint="an affinity saved by tagalong knows its direction")
-    turned = Affinity.from_matrix(affinity.mean, affinity.tasks, axis="target") if axis == "target" else affinity
-    return ScoreTable(kind, affinity.tasks, turned, axis)  # type: ignore[arg-type]
+        raise InvalidInput("axis", "must be omitted", hint="the direction of an affinity saved by tagalong is known")
+    oriented = Affinity.from_matrix(affinity.mean, affinity.tasks, axis="target") if axis == "target" else affinity
+    return ScoreTable(kind, affinity.tasks, oriented, axis)  # type: ignore[arg-type]
 
 
 def _make_table(place: str, candidates: list[Candidate], has_costs: bool) -> ScoreTable:
-    """Makes a table of results, or of candidates if networks have costs; only then may a group be repeated."""
+    """Creates a table of results, or of candidates if networks have costs, in which case groups may be repeated."""
     tasks = tuple(dict.fromkeys(task for candidate in candidates for task in sorted(candidate.trains)))
     if has_costs:
         return ScoreTable("candidates", tasks, candidates)
     repeated = [group for group, times in Counter(one.trains for one in candidates).items() if times > 1]
     if repeated:
-        found = f"{{{', '.join(sorted(repeated[0]))}}} again"
-        hint = "take the mean over runs, or give each network a cost"
-        raise TableError(place, "must give each group once", found, hint)
+        found = f"{{{', '.join(sorted(repeated[0]))}}} more than once"
+        hint = "use the mean over runs, or specify a cost for each network"
+        raise TableError(place, "must list each group once", found, hint)
     return ScoreTable("results", tasks, {candidate.trains: dict(candidate.values) for candidate in candidates})
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is meant as JSON rather than as a table."""
+    """Whether a text appears to be JSON rather than a table."""
     return text.lstrip().startswith(("{", "["))
 
 
 def parse_json(text: str, path: Path) -> Any:
-    """Parses a JSON document; rejects repeated keys, which the JSON parser would drop silently."""
+    """Parses a JSON document and rejects repeated keys, which Python's parser would silently drop."""
 
-    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = [repr(key) for key, times in Counter(key for key, _ in pairs).items() if times > 1]
         if repeated:
-            raise TableError(path, "must give each name once", f"{', '.join(repeated)} more than once")
+            raise TableError(path, "must contain each name once", f"{', '.join(repeated)} more than once")
         return dict(pairs)
 
-    def constant(name: str) -> NoReturn:
-        raise TableError(path, "must hold finite numbers or null", name)
+    def reject_constant(name: str) -> NoReturn:
+        raise TableError(path, "must contain only finite numbers or null", name)
 
     try:
-        return json.loads(text, object_pairs_hook=distinct, parse_constant=constant)
+        return json.loads(text, object_pairs_hook=reject_repeated, parse_constant=reject_constant)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise TableError(path, "starts like JSON and is not", str(error), "is it cut short?") from None
+        raise TableError(path, "starts like JSON but is invalid", str(error), "is the file truncated?") from None
 
 
 def group_names(cell: str, known: Collection[str] | None = None) -> frozenset[str] | None:
-    """Returns the names in a cell; None if it cannot be split into names.
+    """Returns the task names in a cell. None if it cannot be split into names.
 
     Args:
-        cell: names joined by a sign, such as "age+ill", with or without brackets.
-        known: the names of all tasks, which may contain a joining sign; without them, the first sign found splits the
-            cell.
+        cell: task names with a separator between them, e.g. "age+ill", with or without brackets.
+        known: the names of all tasks, which may contain separators. If omitted, the cell is split at the first kind of
+            separator found.
 
     Example:
         >>> sorted(group_names("age+ill", {"age", "ill"})), sorted(group_names("{age, ill}"))
@@ -383,8 +388,8 @@ def group_names(cell: str, known: Collection[str] | None = None) -> frozenset[st
     for text in (cell.strip(), bare):
         if known is not None and text in known:
             return frozenset({text})
-    for sign in JOINING_SIGNS:
-        names = [name.strip().strip("'\"") for name in bare.split(sign)]
+    for separator in NAME_SEPARATORS:
+        names = [name.strip().strip("'\"") for name in bare.split(separator)]
         if len(names) > 1 and (known is None or all(name in known for name in names)):
             return frozenset(names) if len(set(names)) == len(names) and all(names) else None
     return frozenset({bare}) if known is None and bare else None

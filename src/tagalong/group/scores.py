@@ -1,4 +1,4 @@
-"""Reads scores in any of their forms: an affinity, a square table, results of groups, or candidates."""
+"""Reads scores in any of the accepted forms: an affinity, a square table, group results, or candidates."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .solvers import MAX_LISTED
 
 @dataclass(frozen=True, init=False)
 class Candidate:
-    """A network that may be chosen: what it trains, the result of each task, and its cost.
+    """A network that may be chosen: the tasks it trains, their results, and its cost.
 
-    Several candidates may train the same tasks, for example a full and a half-size network for one task.
+    Multiple candidates may train the same tasks, for example a full-size and a half-size network for one task.
 
     Attributes:
-        trains: the tasks trained.
-        values: the result of each task that the network may serve; other trained tasks only help.
-        cost: the share of the budget that the network takes.
+        trains: the tasks that the network trains.
+        values: the result of each task that the network may serve. Other trained tasks only help.
+        cost: the part of the budget that the network uses.
 
     Example:
         >>> Candidate({"age", "ill"}, {"age": 0.9, "ill": 0.7}, cost=1)
@@ -44,9 +44,9 @@ class Candidate:
             found, hint = f"the string {trains!r}", f"write {{{trains!r}}}"
             raise InvalidInput("trains", "must be a collection of names", found, hint)
         names = frozenset(trains)
-        foreign = sorted(map(repr, set(values) - names))
-        if foreign:
-            raise InvalidInput("values", "must be results of trained tasks", ", ".join(foreign))
+        untrained = sorted(map(repr, set(values) - names))
+        if untrained:
+            raise InvalidInput("values", "must contain results only for tasks in `trains`", ", ".join(untrained))
         object.__setattr__(self, "trains", names)
         object.__setattr__(self, "values", MappingProxyType(dict(values)))
         object.__setattr__(self, "cost", cost)
@@ -69,12 +69,13 @@ class Scores:
     """Scores of tasks in networks, neither scaled nor weighted.
 
     Attributes:
-        tasks: in alphabetical order.
-        matrix: [source, target], if a group's scores are means over pairs.
-        given: results of whole groups, which take precedence over those means.
-        candidates: the only networks that exist, if they are listed; a cost of NaN stands for `cost`, or 1.
-        singles: whether networks of one task are allowed by default.
-        own_costs: whether every network has its own cost, so that `cost` is not needed.
+        tasks: the task names, in alphabetical order.
+        matrix: the pairwise scores [source, target], if the scores in a group are means over pairs.
+        given: results of entire groups, which take precedence over those means.
+        candidates: the only networks that exist, if they are listed. A cost of NaN stands for `cost`, which is 1 by
+            default.
+        singles: whether single-task networks are allowed by default.
+        own_costs: whether every network has its own cost, in which case `cost` is not needed.
     """
 
     tasks: tuple[str, ...]
@@ -85,17 +86,17 @@ class Scores:
     own_costs: bool = False
 
     def score_of(self, task: str, trains: frozenset[str]) -> float:
-        """Returns the score of a task in a network that trains these tasks; NaN if it is unknown."""
+        """Returns the score of a task in a network that trains the given tasks. NaN if it is unknown."""
         if trains in self.given and task in self.given[trains]:
             return float(self.given[trains][task])
         if self.matrix is None:
             return float("nan")
-        target = self._place[task]
-        sources = sorted(self._place[name] for name in trains if name != task) or [target]
+        target = self._index[task]
+        sources = sorted(self._index[name] for name in trains if name != task) or [target]
         return float(_means(self.matrix[sources, target]))
 
     def largest(self, singles: bool) -> Floats:
-        """Returns the largest absolute score of each task; single-task scores count only if they are allowed."""
+        """Returns the largest absolute score of each task, including single-task scores if these are allowed."""
         if self.matrix is None:
             return self._largest_result
         n = len(self.tasks)
@@ -105,7 +106,7 @@ class Scores:
 
     @cached_property
     def _largest_result(self) -> Floats:
-        """The largest absolute result of each task among whole groups."""
+        """The largest absolute result of each task over entire groups."""
         most = dict.fromkeys(self.tasks, 0.0)
         for values in (
             [entry.values for entry in self.candidates] if self.candidates is not None else self.given.values()
@@ -115,17 +116,17 @@ class Scores:
         return np.array(list(most.values()), dtype=np.float64)
 
     @cached_property
-    def _place(self) -> dict[str, int]:
+    def _index(self) -> dict[str, int]:
         return {task: i for i, task in enumerate(self.tasks)}
 
 
 def read_scores(scores: Any, complete: Complete, costs: bool = False) -> Scores:
-    """Reads any of the forms that `select_groups` accepts.
+    """Reads scores in any form that `select_groups` accepts.
 
     Args:
-        scores: as for `select_groups`.
-        complete: as for `select_groups`.
-        costs: whether `select_groups` was also given a `cost`.
+        scores: see `select_groups`.
+        complete: see `select_groups`.
+        costs: whether `cost` was also passed to `select_groups`.
     """
     if complete is not None and not (isinstance(complete, str) and complete == "pairs"):
         raise InvalidInput("complete", "must be 'pairs' or None", repr(complete))
@@ -154,7 +155,7 @@ def _from_array(scores: Any) -> Scores:
         raise InvalidInput("scores", expected, f"{type(scores).__name__} without numbers") from None
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         expected = "must be square, with one row and one column per task"
-        raise InvalidInput("scores", expected, f"the shape {matrix.shape}")
+        raise InvalidInput("scores", expected, f"shape {matrix.shape}")
     return _from_matrix(matrix, tuple(map(str, range(len(matrix)))))
 
 
@@ -163,20 +164,20 @@ def _from_frame(frame: Any) -> Scores:
     problems = task_name_problems(columns, "`scores`: column names") + task_name_problems(rows, "`scores`: row names")
     if set(columns) != set(rows):
         apart = ", ".join(map(repr, sorted(set(columns) ^ set(rows))))
-        expected = "must name the same tasks in rows and columns"
-        problems.append(InvalidInput("scores", expected, f"in one of them only: {apart}"))
+        expected = "must have the same tasks in rows and columns"
+        problems.append(InvalidInput("scores", expected, f"in only one of them: {apart}"))
     raise_problems(problems)
     try:
         matrix = np.asarray(frame.to_numpy(), dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidInput("scores", "must hold numbers", str(error)) from None
+        raise InvalidInput("scores", "must contain only numbers", str(error)) from None
     return _from_matrix(matrix[[rows.index(name) for name in columns]], columns)
 
 
 def _from_candidates(scores: Any) -> Scores:
     others = [entry for entry in scores if not isinstance(entry, Candidate)]
     if others:
-        raise InvalidInput("scores", "must hold nothing but Candidates", type(others[0]).__name__)
+        raise InvalidInput("scores", "must contain only Candidates", type(others[0]).__name__)
     problems = [problem for entry in scores for problem in _candidate_problems(entry)]
     tasks = frozenset().union(*(entry.trains for entry in scores))
     unserved = tasks - frozenset().union(*(entry.values for entry in scores))
@@ -184,7 +185,7 @@ def _from_candidates(scores: Any) -> Scores:
         problems = task_name_problems(tuple(tasks))
     if unserved and not problems:
         names = ", ".join(map(repr, sorted(unserved)))
-        found, hint = f"no result for {names}", "add a network that has one"
+        found, hint = f"no result for {names}", "add a network with one"
         problems.append(InvalidInput("scores", "must serve every task", found, hint))
     raise_problems(problems)
     return Scores(
@@ -220,14 +221,14 @@ def _from_table(table: Mapping[Any, Any], complete: Complete) -> Scores:
             problems.append(_problem(f"the results of {group_name(key)} must be {{task: value}}", repr(values)))
         elif set(values) - set(key):
             extra = ", ".join(map(repr, sorted(set(values) - set(key), key=repr)))
-            problems.append(_problem(f"the results of {group_name(key)} must be of its tasks", extra))
+            problems.append(_problem(f"the results of {group_name(key)} must be for its tasks", extra))
         elif frozenset(key) in groups or len(set(key)) < len(key):
-            expected = "each group must be given once and name each task once"
-            problems.append(_problem(expected, f"{group_name(key)} again"))
+            expected = "each group must be listed once and contain each task once"
+            problems.append(_problem(expected, f"{group_name(key)} repeated"))
         else:
             groups[frozenset(key)] = dict(values)
     if not table:
-        problems.append(InvalidInput("scores", "must hold at least one group", "none"))
+        problems.append(InvalidInput("scores", "must contain at least one group", "none"))
     raise_problems(problems)
     scores = _from_candidates([Candidate(group, values) for group, values in groups.items()])
     listed = tuple(Candidate(group, values, math.nan) for group, values in groups.items())
@@ -236,7 +237,7 @@ def _from_table(table: Mapping[Any, Any], complete: Complete) -> Scores:
 
 
 def _complete_table(scores: Scores) -> Scores:
-    """Adds groups of three or more, computed from pairs as HOA does; given results are kept."""
+    """Adds groups of three or more tasks, with results computed from pairs as in HOA. Given results are kept."""
     matrix = _pair_matrix(scores.tasks, scores.candidates or ())
     _require_all_pairs(scores.tasks, matrix)
     larger = {group: values for group, values in scores.given.items() if len(group) > 2}
@@ -244,36 +245,39 @@ def _complete_table(scores: Scores) -> Scores:
 
 
 def _complete_candidates(scores: Scores, costs: bool) -> Scores:
-    """Adds groups of three or more, computed from pairs as HOA does; given results and costs are kept.
+    """Adds groups of three or more tasks, with results computed from pairs as in HOA. Given results and costs are kept.
 
-    With `cost`, every pair is listed once, and `cost` applies to the groups added. Without it, all networks cost the
-    same as the pairs. If all pairs are listed at several costs, as networks of several sizes, each size is completed
-    on its own.
+    With `cost`, every pair must be listed once, and `cost` applies to the added groups. Without it, added groups cost
+    the same as the pairs. If all pairs are listed at multiple costs, e.g. for networks of different sizes, each size is
+    completed separately.
     """
     names, listed = scores.tasks, scores.candidates or ()
     if len(names) < 3:
         return scores
     if len(names) > MAX_LISTED:
         expected = f"needs at most {MAX_LISTED} tasks if networks have their own costs"
-        hint = "leave some out, or pass results without costs and `cost`"
+        hint = "omit some tasks, or pass `cost` and results without costs"
         raise InvalidInput("`complete='pairs'`", expected, str(len(names)), hint)
     sizes = [math.nan] if costs else sorted({entry.cost for entry in listed if len(entry.trains) == 2})
     pairs = {size: _pair_matrix(names, [entry for entry in listed if _has_cost(size, entry)]) for size in sizes}
-    whole = {size: matrix for size, matrix in pairs.items() if not _missing_pairs(names, matrix)}
-    if not whole:
+    complete_sizes = {size: matrix for size, matrix in pairs.items() if not _missing_pairs(names, matrix)}
+    if not complete_sizes:
         _require_all_pairs(names, np.fmax.reduce([*pairs.values(), np.full((len(names), len(names)), np.nan)]))
-        expected = "needs all pairs at the same cost, or `cost`, the cost of a network given its tasks"
+        expected = "needs either all pairs at the same cost or `cost`, the cost of a network given its tasks"
         raise InvalidInput("`complete='pairs'`", expected, f"pairs that cost {sizes[0]:g} to {sizes[-1]:g}")
-    for size, matrix in whole.items():
+    for size, matrix in complete_sizes.items():
         larger = _larger_groups(names, matrix)
-        listed = _with_larger(listed, larger, size, listed_at=size if len(whole) > 1 else math.nan)
+        listed = _with_larger(listed, larger, size, listed_at=size if len(complete_sizes) > 1 else math.nan)
     return replace(scores, candidates=listed)
 
 
 def _with_larger(
     listed: Sequence[Candidate], larger: Mapping[frozenset[str], dict[str, float]], cost: float, listed_at: float
 ) -> tuple[Candidate, ...]:
-    """Returns the listed networks with missing results filled in (at this cost; NaN: any), then the added ones."""
+    """Returns the listed networks, with missing results filled in, followed by the added ones.
+
+    Only networks whose cost is `listed_at` are filled in (all if it is NaN). The added ones have the cost `cost`.
+    """
     found, known = [], set()
     for entry in listed:
         if entry.trains in larger and _has_cost(listed_at, entry):
@@ -286,7 +290,7 @@ def _with_larger(
 
 
 def _larger_groups(names: tuple[str, ...], matrix: Floats) -> dict[frozenset[str], dict[str, float]]:
-    """Returns every group of three or more with the scores of its tasks, means over pairs; small groups first."""
+    """Returns all groups of three or more tasks, in order of size, with task scores as means over pairs."""
     found = {}
     for size in range(3, len(names) + 1):
         groups = np.array(list(combinations(range(len(names)), size)))
@@ -299,20 +303,20 @@ def _larger_groups(names: tuple[str, ...], matrix: Floats) -> dict[frozenset[str
 
 
 def _means(values: Floats) -> Floats:
-    """Returns means over the last axis, scaled so that sums neither overflow nor underflow."""
-    values = np.ascontiguousarray(values)  # so that the order of summation does not depend on the strides
+    """Returns means over the last axis, with scaling to prevent overflow and underflow of sums."""
+    values = np.ascontiguousarray(values)  # makes the order of summation independent of the strides
     power = np.frexp(np.abs(values).max(axis=-1))[1]
     means: Floats = np.ldexp(np.ldexp(values, -power[..., None]).mean(axis=-1), power)
     return means
 
 
 def _has_cost(size: float, entry: Candidate) -> bool:
-    """Returns whether a network has this cost; NaN stands for any."""
+    """Returns whether a network has the given cost. NaN matches any cost."""
     return math.isnan(size) or entry.cost == size
 
 
 def _pair_matrix(names: tuple[str, ...], listed: Iterable[Candidate]) -> Floats:
-    """Returns results of pairs [source, target], with single tasks on the diagonal; NaN if there is none."""
+    """Returns the results of pairs [source, target], with single tasks on the diagonal. NaN where there is none."""
     place = {name: i for i, name in enumerate(names)}
     matrix = np.full((len(names), len(names)), np.nan)
     for entry in listed:
@@ -320,7 +324,7 @@ def _pair_matrix(names: tuple[str, ...], listed: Iterable[Candidate]) -> Floats:
             (source,) = entry.trains - {task} or {task}
             if source != task and not np.isnan(matrix[place[source], place[task]]):
                 found = f"{task!r} in {group_name(entry.trains)} more than once"
-                hint = "if networks come in several sizes, give each size its own cost and omit `cost`"
+                hint = "if there are networks of different sizes, specify a cost for each size and omit `cost`"
                 raise InvalidInput("`complete='pairs'`", "needs one result per pair", found, hint)
             matrix[place[source], place[task]] = value
     return matrix
@@ -343,5 +347,5 @@ def _require_all_pairs(names: tuple[str, ...], matrix: Floats) -> None:
 
 
 def group_name(group: Any) -> str:
-    """Returns a group as it appears in messages."""
+    """Formats a group for messages."""
     return "{" + ", ".join(sorted(map(str, group))) + "}"

@@ -1,6 +1,6 @@
-"""`select_groups`: the best networks for a budget.
+"""`select_groups` finds the best networks for a budget.
 
-Scores and options are checked and converted to a numerical problem; its solution is converted back to task names.
+Scores and options are checked and converted to a numerical problem, and its solution is converted back to task names.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .grouping import Group, Grouping, Option
 from .infeasible import explain_infeasible
 from .problem_building import ScaledProblem, build_problem
 from .scores import Complete, Scores, read_scores
-from .selection_problem import Floats, Infeasible, Limits, NetworkChoice, Solution, indices
+from .selection_problem import Floats, InfeasibleError, Limits, NetworkChoice, Solution, indices
 from .selection_request import Cost, SelectionRequest, SolverName, read_budgets, read_links
 from .solvers import Certificate, choose_solver
 from .stability import Served, stability
 
-RESAMPLES = ((12, 100), (40, 20))  # (most tasks, resamples); none with more tasks
+RESAMPLES = ((12, 100), (40, 20))  # (maximum number of tasks, resamples); none for more tasks
 
 
 def select_groups(
@@ -45,54 +45,56 @@ def select_groups(
     resamples: int | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Grouping:
-    """Chooses the networks to train: at most `budget` of them, such that each task is served by one.
+    """Chooses at most `budget` networks to train, such that each task is served by one of them.
 
     A network may also train tasks that it does not serve, if they help the others. The score of a task in a network is
-    the mean affinity of the other tasks of that network onto it, or the value in a table of results. The sum of scores
-    over tasks is maximized (or minimized). Among values that are equal within 1e-9 of the largest score, the fewest
-    groups win, then the smallest, then the first by name. This order, and the list of ties, hold for solutions that are
-    proven by "exact", "lp" and "columns", unless thousands of served sets tie; "milp" and "search" only drop groups
+    the mean affinity of the network's other tasks onto it, or the value in a table of results. The sum of scores over
+    tasks is maximized (or minimized). Ties, i.e. values within 1e-9 of the largest score, are broken in favor of fewer
+    groups, then smaller groups, then alphabetical order. This order and the list of ties are guaranteed for solutions
+    proven by "exact", "lp" and "columns", unless thousands of served sets tie. "milp" and "search" only drop groups
     that add nothing.
 
     With "auto", up to 12 tasks are solved by dynamic programming, up to 24 by the linear program, up to 50 by column
-    generation, and more by the search. Without a `time_limit`, column generation stops after a fixed number of steps,
-    about ten seconds for up to 32 tasks and a second for more; with a `time_limit`, it runs until it is finished or
-    the time is up, for up to 64 tasks.
+    generation, and more by local search. Without a `time_limit`, column generation stops after a fixed number of steps,
+    which takes about ten seconds for up to 32 tasks and a second for more. With a `time_limit`, it is used for up to 64
+    tasks and runs until it finishes or the time is up.
 
     Args:
-        scores: an `Affinity`; a square array or data frame [source, target]; results of whole groups
-            `{frozenset: {task: value}}`; or a list of `Candidate`.
-        budget: the largest number of networks (1 is one for all tasks); with `cost` or candidates, their total cost.
+        scores: an `Affinity`, a square array or data frame [source, target], results of entire groups
+            `{frozenset: {task: value}}`, or a list of `Candidate`.
+        budget: the maximum number of networks (1 means one network for all tasks), or their maximum total cost with
+            `cost` or candidates.
         objective: "max" if larger scores are better, "min" for losses.
         allow_single: whether a network may train a single task, scored by the diagonal. None means yes for held-out
             affinities and tables with single-task results, and no otherwise.
         max_size: the largest number of tasks that a network may train.
         cost: the cost of a network given its tasks: a number, a function of the set of names, or a mapping from sets
-            or numbers of tasks; networks that a mapping does not list cannot be chosen. Candidates have costs of their
-            own.
-        max_cost: the largest cost of a single network, for example a latency.
+            or numbers of tasks. Networks that a mapping does not list cannot be chosen. Candidates have their own
+            costs.
+        max_cost: the largest cost of a single network, for example to limit latency.
         must_link: sets of tasks that must be served by the same network.
-        cannot_link: sets of tasks; no network may train two tasks of a set. With it, a cost by group or `max_cost`,
-            problems of more than 14 tasks are solved by a search over promising groups: never proven, but with a valid
-            bound.
-        weights: the weight of each task in the sum, 1 by default.
-        complete: "pairs" adds groups of three and more to a table, scored by means over pairs; given values win. Groups
-            added to candidates cost what `cost` says; without it, as much as the pairs, which must all be listed at
-            that cost. If pairs are listed at several costs, each cost is completed separately.
+        cannot_link: sets of tasks of which no network may train more than one. With `cannot_link`, `max_cost` or a cost
+            that depends on the group, problems with more than 14 tasks are solved by a search over promising groups,
+            which is never proven optimal but has a valid bound.
+        weights: the weight of each task in the sum. Defaults to 1.
+        complete: "pairs" adds groups of three or more tasks to a table, scored by means over pairs. Given values take
+            precedence. The cost of groups added to candidates is given by `cost`. Without it, they cost as much as the
+            pairs, which must then all be listed at that cost. If pairs are listed at multiple costs, each cost is
+            completed separately.
         solver: "exact" (dynamic programming), "lp" (set partition, with a certificate), "columns" (the same without a
             table of all sets), "milp" (compact binary program), "search" (local search with a bound), or "auto".
-        time_limit: seconds after which the best grouping so far is returned, with its bound.
-        seed: the seed of random numbers, in the search and the resamples.
-        resamples: number of bootstrap resamples of the history of an affinity, to see how stable the groups are. None
-            means 100 for up to 12 tasks, 20 for up to 40, and none for more.
-        stop: called several times a second, in this thread; once it returns True the call ends as if `time_limit` had
-            passed: with the best grouping so far, its bound, and the resamples so far.
+        time_limit: the time in seconds after which the best grouping so far is returned, with its bound.
+        seed: the random seed for the search and the resamples.
+        resamples: the number of bootstrap resamples of the history of an affinity, used to assess how stable the groups
+            are. None means 100 for up to 12 tasks, 20 for up to 40, and 0 for more.
+        stop: a function that is called several times per second in this thread. Once it returns True, the call ends as
+            if `time_limit` had passed, with the best grouping, bound and resamples so far.
 
     Returns:
-        The grouping. For several budgets, see `select_groups_by_budget`.
+        The grouping. For multiple budgets, see `select_groups_by_budget`.
 
     Raises:
-        ValueError: the input is invalid; lists every problem.
+        ValueError: the input is invalid; the message lists every problem.
 
     Example:
         >>> affinity = [[0, 5, 1], [5, 0, 0], [0, 0, 0]]
@@ -143,31 +145,31 @@ def select_groups_by_budget(
     resamples: int | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> dict[float, Grouping]:
-    """Chooses the networks to train for each of several budgets; faster than one `select_groups` after another.
+    """Chooses the networks to train for each of multiple budgets. Faster than separate calls of `select_groups`.
 
     Args:
-        scores: see `select_groups`.
-        budgets: numbers of networks, or total costs; see `budget` of `select_groups`.
-        objective: see `select_groups`, as for everything below.
+        scores: the scores; see `select_groups` for details on this and all other arguments.
+        budgets: the maximum numbers of networks, or maximum total costs.
+        objective: "max" or "min".
         allow_single: whether a network may train a single task.
         max_size: the largest number of tasks that a network may train.
         cost: the cost of a network given its tasks.
         max_cost: the largest cost of a single network.
         must_link: sets of tasks that must be served by the same network.
-        cannot_link: sets of tasks; no network may train two tasks of a set.
+        cannot_link: sets of tasks of which no network may train more than one.
         weights: the weight of each task in the sum.
         complete: how to add larger groups to a table of results.
         solver: the name of the solver.
-        time_limit: seconds, for all budgets together.
-        seed: the seed of random numbers.
-        resamples: number of bootstrap resamples of the history of an affinity; all budgets share them.
-        stop: ends the call early once it returns True.
+        time_limit: the time limit in seconds, for all budgets together.
+        seed: the random seed.
+        resamples: the number of bootstrap resamples of the history of an affinity, which all budgets share.
+        stop: a function that ends the call early once it returns True.
 
     Returns:
         A grouping for each budget.
 
     Raises:
-        ValueError: the input is invalid; lists every problem.
+        ValueError: the input is invalid; the message lists every problem.
 
     Example:
         >>> groupings = select_groups_by_budget([[0, 5, 1], [5, 0, 0], [0, 0, 0]], [1, 2])
@@ -203,7 +205,7 @@ def _select(scores: Scores, request: SelectionRequest) -> list[Grouping]:
     scaled = build_problem(scores, request)
     name, solutions = _solve(scaled, request, Limits(deadline, request.seed, stop=request.stop))
     return [
-        _answer(scores, request, scaled, solution, budget, name)
+        _to_grouping(scores, request, scaled, solution, budget, name)
         for solution, budget in zip(solutions, request.budgets, strict=True)
     ]
 
@@ -211,14 +213,14 @@ def _select(scores: Scores, request: SelectionRequest) -> list[Grouping]:
 def _solve(scaled: ScaledProblem, request: SelectionRequest, limits: Limits) -> tuple[str, list[Solution]]:
     try:
         if min(scaled.budgets) <= 0 or (not scaled.problem.serves_all and scaled.problem.relaxed is None):
-            raise Infeasible
+            raise InfeasibleError
         name, solver = choose_solver(request.solver, scaled.problem, scaled.budgets, limits)
         return name, solver(scaled.problem, scaled.budgets, limits)
-    except Infeasible:
+    except InfeasibleError:
         raise explain_infeasible(scaled, request, min(request.budgets)) from None
 
 
-def _answer(
+def _to_grouping(
     scores: Scores, request: SelectionRequest, scaled: ScaledProblem, solution: Solution, budget: float, solver: str
 ) -> Grouping:
     """Converts a solution to a grouping, with values in the units of the scores."""
@@ -278,7 +280,10 @@ def _score(scores: Scores, scaled: ScaledProblem, task: str, choice: NetworkChoi
 
 
 def _options(scores: Scores, scaled: ScaledProblem, solution: Solution, task: str) -> tuple[Option, ...]:
-    """Returns the score of a task in each chosen network, if need be as an additional member; best first."""
+    """Returns the task's score in each chosen network, best first.
+
+    Networks that do not include the task are scored as if it were added, unless networks are listed as candidates.
+    """
     options = {}
     for choice in solution.choices:
         trains = _names(scores, choice.trains)
@@ -297,7 +302,7 @@ def _certificate(scores: Scores, scaled: ScaledProblem, solution: Solution) -> C
         prices = np.ldexp(scaled.scale * solution.prices, scaled.units.exponent)
     if not np.isfinite(prices).all():
         return None
-    # Storing rounds tiny prices; rounded up, they are still a valid certificate.
+    # The conversion rounds tiny prices. If they are rounded up, the certificate remains valid.
     low = np.ldexp(prices, -scaled.units.exponent) < scaled.scale * solution.prices
     prices[low] = np.nextafter(prices[low], np.inf)
     *tasks, network = (scaled.sign * prices).tolist()
@@ -307,7 +312,7 @@ def _certificate(scores: Scores, scaled: ScaledProblem, solution: Solution) -> C
 def _with_stability(
     affinity: Affinity, scores: Scores, request: SelectionRequest, groupings: list[Grouping]
 ) -> list[Grouping]:
-    """Adds the stability of the grouping: what selecting again on block resamples of the steps gives."""
+    """Adds the stability of each grouping, found by repeating the selection on block resamples of the steps."""
     n = len(scores.tasks)
     number = next((most for tasks, most in RESAMPLES if n <= tasks), 0)
     number = number if request.resamples is None else request.resamples
@@ -332,6 +337,6 @@ def _with_stability(
 
 
 def _resample_scores(scores: Scores, matrix: Floats) -> Scores:
-    """Returns the scores of a resample; pairs that it does not contain keep their average."""
+    """Returns the scores of a resample. Pairs that it does not contain keep their average."""
     assert scores.matrix is not None
     return replace(scores, matrix=np.where(np.isfinite(matrix), matrix, scores.matrix))

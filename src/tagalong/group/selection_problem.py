@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-TIE = 1e-9  # relative to the largest score, which is 1 after scaling
+TIE = 1e-9  # tolerance relative to the largest score, which is 1 after scaling
 ROUNDING = 16 * np.finfo(np.float64).eps  # rounding error of a sum of scores, per task
 
 
@@ -24,8 +24,8 @@ class Networks:
     """A list of the networks that may be chosen.
 
     Attributes:
-        trains: networks × tasks, whether the network trains the task.
-        values: networks × tasks, the score of each task; −inf if the network cannot serve it.
+        trains: whether each network trains each task (networks × tasks).
+        values: the score of each task in each network (networks × tasks), −inf if the network cannot serve it.
         cost: the cost of each network.
     """
 
@@ -34,7 +34,7 @@ class Networks:
     cost: Floats
 
     def only(self, rows: Bools) -> Networks:
-        """Returns only these rows."""
+        """Returns only the networks in the given rows."""
         return Networks(self.trains[rows], self.values[rows], self.cost[rows])
 
     def join(self, others: Networks) -> Networks:
@@ -50,17 +50,21 @@ class Networks:
 class SelectionProblem:
     """The networks that may be chosen, and the score of each served task in them.
 
-    A task either scores the mean of `scores` over the other tasks of its network, or `networks` lists all scores.
+    Either the score of a task is the mean of `scores` over the other tasks of its network, or `networks` lists all
+    scores. If there are too many networks to list, `networks` is a subset of them.
 
     Attributes:
-        n: the number of tasks, which are in alphabetical order; lower numbers win ties.
-        scores: [source, target]; the diagonal is the score of a task alone, −inf if that is not allowed.
-        networks: the list of networks, if there is one; it is then complete and `scores` is not used.
-        links: sets of tasks that must be served by the same network, as bits; every task is in one of them.
+        n: the number of tasks. Tasks are in alphabetical order, and lower indices win ties.
+        scores: the pairwise scores [source, target]. The diagonal is the score of a task trained alone, −inf if that
+            is not allowed.
+        networks: the list of networks, if there is one, in which case `scores` is not used.
+        links: the sets of tasks that must be served by the same network, as bit masks. Each task is in exactly one.
         largest: the largest number of tasks that a network may train.
-        relaxed: the problem without costs and constraints, whose bound is valid; only if `networks` are some of many.
-        cheapest: a lower bound on the cost of any network; only if `networks` are some of many.
-        more: returns the networks that train the given sets of tasks, as bits; only if `networks` are some of many.
+        relaxed: the problem without costs and constraints, which provides a valid bound. Only if `networks` is a
+            subset.
+        cheapest: a lower bound on the cost of any network. Only if `networks` is a subset.
+        more: a function that returns the networks that train the given sets of tasks (as bit masks). Only if
+            `networks` is a subset.
     """
 
     n: int
@@ -76,19 +80,19 @@ class SelectionProblem:
     def pairwise(self) -> Floats:
         """`scores` with zeros on the diagonal."""
         assert self.scores is not None
-        off = self.scores.copy()
-        np.fill_diagonal(off, 0.0)
-        return off
+        matrix = self.scores.copy()
+        np.fill_diagonal(matrix, 0.0)
+        return matrix
 
     @cached_property
     def alone(self) -> Floats:
-        """The score of each task in a network of its own."""
+        """The score of each task trained alone."""
         assert self.scores is not None
         return np.diag(self.scores).copy()
 
     @cached_property
     def units(self) -> Bools:
-        """Links × tasks: which tasks must be served together; most links contain one task."""
+        """Which tasks must be served together (links × tasks). Most links contain a single task."""
         member = np.zeros((len(self.links), self.n), dtype=bool)
         for unit, link in enumerate(self.links):
             member[unit, list(indices(link))] = True
@@ -96,11 +100,11 @@ class SelectionProblem:
 
     @property
     def serves_all(self) -> bool:
-        """Whether some network serves each task, regardless of the budget; this alone does not make it feasible."""
+        """Whether each task can be served by some network, which is necessary but not sufficient for feasibility."""
         return self.networks is None or bool(np.isfinite(self.networks.values).any(axis=0).all())
 
     def with_networks(self, networks: Networks) -> SelectionProblem:
-        """Returns the problem with these networks; one that cannot serve all of a link serves none of its tasks."""
+        """Returns the problem with the given networks. A network that cannot serve an entire link serves none of it."""
         values = networks.values.copy()
         for link in self.links:
             tasks = list(indices(link))
@@ -110,7 +114,7 @@ class SelectionProblem:
 
 
 class NetworkChoice(NamedTuple):
-    """A chosen network: the tasks it trains and serves, as bits, and its row in the list of networks, or −1."""
+    """A chosen network: the tasks it trains and serves, as bit masks, and its row in the list of networks, or −1."""
 
     trains: int
     serves: int
@@ -125,8 +129,8 @@ class Solution:
         choices: the chosen networks.
         bound: an upper bound on the value of any choice.
         proven: whether no choice is better by more than a tie.
-        ties: other choices that are as good.
-        prices: the dual vector that proves `bound`: prices of the tasks, then of a network.
+        ties: other choices that are equally good.
+        prices: the dual vector that proves `bound`: the price of each task, then the price of a network.
     """
 
     choices: tuple[NetworkChoice, ...]
@@ -136,25 +140,25 @@ class Solution:
     prices: Floats | None = None
 
 
-class Infeasible(ValueError):
+class InfeasibleError(ValueError):
     """No choice of networks serves all tasks within the budget."""
 
 
 class Solver(Protocol):
-    """Solves a problem for several budgets at once, which share work."""
+    """Solves a problem for multiple budgets at once, sharing work between them."""
 
     def __call__(self, problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]: ...
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a solver: its time, the effort of its search, and its seed.
+    """The time limit, search effort and random seed of a solver.
 
     Attributes:
         deadline: the time on the monotonic clock at which to stop.
-        seed: the seed of random numbers.
+        seed: the random seed.
         kicks: the number of restarts of the local search.
-        stop: called regularly; the solver stops once it returns True.
+        stop: a function that is called regularly. The solver stops once it returns True.
     """
 
     deadline: float = float("inf")
@@ -169,17 +173,17 @@ class Limits:
 
     @property
     def seconds_left(self) -> float:
-        """Returns the seconds until the deadline; infinite without one."""
+        """The number of seconds until the deadline. Infinite without one."""
         return self.deadline - time.monotonic()
 
 
 def indices(bits: int) -> tuple[int, ...]:
-    """Returns the tasks in a set of bits."""
+    """Returns the tasks in a bit mask."""
     return tuple(i for i in range(bits.bit_length()) if bits >> i & 1)
 
 
 def bits_of(tasks: Sequence[int] | Ints) -> int:
-    """Returns the set of these tasks as bits."""
+    """Returns the given tasks as a bit mask."""
     return sum(1 << int(i) for i in tasks)
 
 
@@ -190,7 +194,7 @@ def membership(sets: Ints, n: int) -> Bools:
 
 
 def splits_no_link(sets: Ints, links: Sequence[int]) -> Bools:
-    """Returns whether each set contains every link entirely or not at all."""
+    """Returns, for each set, whether it contains each link entirely or not at all."""
     whole = np.ones(len(sets), dtype=bool)
     for link in links:
         if link & (link - 1):
@@ -199,7 +203,7 @@ def splits_no_link(sets: Ints, links: Sequence[int]) -> Bools:
 
 
 def choice_value(problem: SelectionProblem, choice: NetworkChoice) -> float:
-    """Returns the total score of the tasks that this network serves."""
+    """Returns the total score of the tasks that the chosen network serves."""
     served = list(indices(choice.serves))
     if problem.networks is not None:
         return float(problem.networks.values[choice.row, served].sum())

@@ -1,4 +1,4 @@
-"""The options of `select_groups`, checked; and the units in which weighted scores are computed."""
+"""The options of `select_groups` and their checks, and the units in which weighted scores are computed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .selection_problem import Floats, Ints
 Cost = float | Mapping[Any, float] | Callable[[frozenset[str]], float]
 SolverName = Literal["auto", "exact", "lp", "columns", "milp", "search"]
 SOLVERS = get_args(SolverName)
-LARGEST = 1023  # scores may sum up to this power of two, so that the difference of two sums is still a double
+MAX_EXPONENT = 1023  # sums of scores must stay below this power of two, so the difference of two sums is still a double
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class SelectionRequest:
     stop: Callable[[], bool] | None = None
 
     def singles(self, scores: Scores) -> bool:
-        """Returns whether networks of one task are allowed, by request or by default."""
+        """Returns whether single-task networks are allowed, by request or by default."""
         return scores.singles if self.allow_single is None else self.allow_single
 
     def units(self, scores: Scores) -> Units:
@@ -60,14 +60,14 @@ class SelectionRequest:
 
     @property
     def sign(self) -> float:
-        """−1 if scores are minimized, else 1."""
+        """−1 if scores are minimized, 1 otherwise."""
         return 1.0 if self.objective == "max" else -1.0
 
     def _weights(self, scores: Scores) -> Floats:
         return np.array([float((self.weights or {}).get(task, 1.0)) for task in scores.tasks])
 
     def cost_of(self, group: frozenset[str]) -> float:
-        """Returns the cost of a network for these tasks; NaN if a mapping does not list it."""
+        """Returns the cost of a network that trains the given tasks. NaN if a mapping does not list it."""
         if self.cost is None:
             return 1.0
         if isinstance(self.cost, Mapping):
@@ -86,13 +86,13 @@ class SelectionRequest:
 
     @cached_property
     def _listed_costs(self) -> dict[Any, float]:
-        """The mapping of costs, with frozensets as keys."""
+        """The mapping of costs, with tuples converted to frozensets."""
         assert isinstance(self.cost, Mapping)
         return {frozenset(key) if isinstance(key, tuple) else key: cost for key, cost in self.cost.items()}
 
     def check(self, scores: Scores) -> None:
-        """Raises an error that lists all invalid options."""
-        value_problems = self._value_problems(scores) if self._knows_singles else []
+        """Raises an error that lists all invalid options, if there are any."""
+        value_problems = self._value_problems(scores) if self._has_valid_allow_single else []
         problems = [
             *self._budget_problems(scores),
             *self._option_problems(),
@@ -106,7 +106,7 @@ class SelectionRequest:
         raise_problems(_range_problems(scores.largest(self.singles(scores)), self._weights(scores)))
 
     @property
-    def _knows_singles(self) -> bool:
+    def _has_valid_allow_single(self) -> bool:
         return self.allow_single is None or isinstance(self.allow_single, (bool, np.bool_))
 
     def _budget_problems(self, scores: Scores) -> list[InvalidInput]:
@@ -116,7 +116,7 @@ class SelectionRequest:
             if isinstance(budget, bool) or not isinstance(budget, (int, float, np.number)):
                 problems.append(InvalidInput("budget", "must be a number", short(budget)))
             elif not is_number(budget) or budget <= 0:
-                hint = "1 is one network for all tasks"
+                hint = "1 means one network for all tasks"
                 problems.append(InvalidInput("budget", "must be positive", short(budget), hint))
             elif plain and budget != int(budget):
                 hint = "pass `cost` if networks have costs"
@@ -126,7 +126,7 @@ class SelectionRequest:
             elif plain and budget > n:
                 problems.append(InvalidInput("budget", f"must be at most {n}, the number of tasks", repr(budget)))
         if not len(self.budgets):
-            problems.append(InvalidInput("budgets", "must hold at least one budget", "none"))
+            problems.append(InvalidInput("budgets", "must contain at least one budget", "none"))
         return problems
 
     def _option_problems(self) -> list[InvalidInput]:
@@ -136,7 +136,7 @@ class SelectionRequest:
         if not isinstance(self.solver, str) or self.solver not in SOLVERS:
             expected = f"must be one of {', '.join(map(repr, SOLVERS))}"
             problems.append(InvalidInput("solver", expected, short(self.solver)))
-        if not self._knows_singles:
+        if not self._has_valid_allow_single:
             problems.append(InvalidInput("allow_single", "must be True, False or None", short(self.allow_single)))
         if self.max_size is not None and not is_positive_integer(self.max_size):
             problems.append(InvalidInput("max_size", "must be a positive integer", repr(self.max_size)))
@@ -170,14 +170,14 @@ class SelectionRequest:
     def _cost_table_problems(self, table: Mapping[Any, Any]) -> list[InvalidInput]:
         keys = [key for key in table if isinstance(key, bool) or not isinstance(key, (frozenset, tuple, Integral))]
         if keys:
-            expected, hint = "must map sets or numbers of tasks to costs", "write frozenset({'a', 'b'}) or 2"
-            return [InvalidInput("cost", expected, f"the key {short(keys[0])}", hint)]
+            expected, hint = "must map sets or numbers of tasks to costs", "use keys like frozenset({'a', 'b'}) or 2"
+            return [InvalidInput("cost", expected, f"key {short(keys[0])}", hint)]
         problems = []
         if len(self._listed_costs) < len(table):
-            found = "one as a tuple and again in another order or form"
+            found = "one listed twice, as tuples in different orders or as a tuple and a frozenset"
             problems.append(InvalidInput("cost", "must list each group once", found))
         for key, cost in table.items():
-            unlisted = isinstance(cost, (float, np.floating)) and np.isnan(cost)  # as if the key were not there
+            unlisted = isinstance(cost, (float, np.floating)) and np.isnan(cost)  # NaN means that the key is not listed
             if not unlisted and not is_positive(cost):
                 name = f"a network of {pluralize(int(key), 'task')}" if isinstance(key, Integral) else group_name(key)
                 problems.append(InvalidInput("cost", f"of {name} must be a positive number", short(cost)))
@@ -188,16 +188,16 @@ class SelectionRequest:
             return []
         if not isinstance(self.weights, Mapping):
             example = f"{{{scores.tasks[0]!r}: 2}}"
-            return [InvalidInput("weights", f"must map tasks to numbers, such as {example}", short(self.weights))]
+            return [InvalidInput("weights", f"must map tasks to numbers, e.g. {example}", short(self.weights))]
         unknown = set(self.weights) - set(scores.tasks)
         problems = []
         if unknown:
             known = ", ".join(map(repr, scores.tasks))
             found = ", ".join(sorted(map(repr, unknown)))
-            problems.append(InvalidInput("weights", f"must name tasks ({known})", found))
+            problems.append(InvalidInput("weights", f"must contain only known tasks ({known})", found))
         for task, weight in self.weights.items():
             if not is_positive(weight):
-                problems.append(InvalidInput("weights", f"of {task!r} must be positive numbers", short(weight)))
+                problems.append(InvalidInput("weights", f"of {task!r} must be a positive number", short(weight)))
         return problems
 
     def _value_problems(self, scores: Scores) -> list[InvalidInput]:
@@ -217,55 +217,55 @@ class SelectionRequest:
 
 
 def read_links(links: Any) -> Any:
-    """Returns links as tuples of tuples, so that they can be read twice; anything else is rejected by `check`."""
+    """Returns links as tuples of tuples, which can be iterated more than once. `check` rejects anything else."""
     if isinstance(links, str) or not isinstance(links, Iterable):
         return links
     return tuple(link if isinstance(link, str) or not isinstance(link, Iterable) else tuple(link) for link in links)
 
 
 def read_budgets(budgets: Any) -> tuple[float, ...]:
-    """Returns several budgets as a tuple."""
+    """Returns the budgets as a tuple."""
     if isinstance(budgets, str) or not isinstance(budgets, Iterable) or getattr(budgets, "ndim", 1) == 0:
-        raise InvalidInput("budgets", "must be a list of numbers, such as [2, 3]", short(budgets))
+        raise InvalidInput("budgets", "must be a list of numbers, e.g. [2, 3]", short(budgets))
     return tuple(budgets)
 
 
 def _link_problems(name: str, links: Any, scores: Scores) -> list[InvalidInput]:
     if not isinstance(links, tuple):
-        return [InvalidInput(name, "must be a list of sets of tasks, such as [('a', 'b')]", short(links))]
+        return [InvalidInput(name, "must be a list of sets of tasks, e.g. [('a', 'b')]", short(links))]
     problems = []
     for link in links:
         if not isinstance(link, tuple) or len(set(map(repr, link))) < 2:
-            problems.append(InvalidInput(name, "must hold sets of two or more tasks", short(link)))
+            problems.append(InvalidInput(name, "must contain sets of two or more tasks", short(link)))
             continue
         unknown = sorted({repr(task) for task in link if task not in scores.tasks})
         if unknown:
             known = ", ".join(map(repr, scores.tasks))
-            problems.append(InvalidInput(name, f"must name tasks ({known})", ", ".join(unknown)))
+            problems.append(InvalidInput(name, f"must contain only known tasks ({known})", ", ".join(unknown)))
     return problems
 
 
 def _number(value: Any) -> float:
-    """Converts to a float, also tensors and arrays of one number; NaN for anything else."""
+    """Converts a number, or a tensor or array with one element, to a float. NaN for anything else."""
     if isinstance(value, (str, bytes, bool, complex, np.complexfloating)):
         return math.nan
     try:
         return float(value)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor of several numbers
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor with multiple elements
         return math.nan
 
 
 @dataclass(frozen=True)
 class Units:
-    """Weighted scores as multiples of a power of two near the largest one, so that sums neither over- nor underflow.
+    """Expresses weighted scores in a power of two near the largest one, so sums neither overflow nor underflow.
 
     Multiplying by a power of two is exact, so scores of any magnitude are treated alike.
 
     Attributes:
-        exponent: of the unit.
-        powers: for each task, the power of two by which its scores are divided first.
-        weights: for each task, between 1/2 and 1.
-        shifts: for each task, the remaining power of two to multiply by.
+        exponent: the exponent of the unit, as a power of two.
+        powers: for each task, the exponent of the power of two by which its scores are first divided.
+        weights: for each task, the mantissa of its weight, between 1/2 and 1.
+        shifts: for each task, the exponent of the remaining power of two to multiply by.
     """
 
     exponent: int
@@ -275,14 +275,14 @@ class Units:
 
     @classmethod
     def for_scores(cls, largest: Floats, weights: Floats) -> Units:
-        """Returns units for scores up to `largest` with these weights."""
+        """Returns units for scores of magnitude up to `largest` with the given weights."""
         (_, powers), (fractions, more) = np.frexp(largest), np.frexp(weights)
         together = (powers + more).astype(np.int64)
         exponent = int(together[largest > 0].max()) if largest.any() else 0
         return cls(exponent, powers.astype(np.int64), fractions, together - exponent)
 
     def weighted(self, values: Floats) -> Floats:
-        """Returns scores (tasks along the last axis) times weights, in this unit."""
+        """Returns scores (with tasks along the last axis) times weights, in this unit."""
         found: Floats = np.ldexp(np.ldexp(values, -self.powers) * self.weights, self.shifts)
         return found
 
@@ -293,17 +293,17 @@ class Units:
         )
 
     def to_scores(self, value: float) -> float:
-        """Converts from this unit to that of the scores."""
+        """Converts a value from this unit back to the unit of the scores."""
         return math.ldexp(value, self.exponent)
 
 
 def _range_problems(largest: Floats, weights: Floats) -> list[InvalidInput]:
-    """Returns a problem if the sum of scores over all tasks may overflow, with or without weights."""
+    """Returns a problem if the sum of scores over all tasks could overflow, with or without weights."""
     for name, factors in (("scores", np.ones(len(weights))), ("`scores` times `weights`", weights)):
         units = Units.for_scores(largest, factors)
         total = float(units.weighted(largest).sum())
-        if total and math.frexp(total)[1] + units.exponent > LARGEST:
-            expected = f"must add up to less than {math.ldexp(1.0, LARGEST):.0e} over all tasks"
-            found = f"up to {largest.max():.3g} for one of {len(largest)}"
-            return [InvalidInput(name, expected, found, "divide all of them by the same number")]
+        if total and math.frexp(total)[1] + units.exponent > MAX_EXPONENT:
+            expected = f"must add up to less than {math.ldexp(1.0, MAX_EXPONENT):.0e} over all tasks"
+            found = f"up to {largest.max():.3g} for one of {len(largest)} tasks"
+            return [InvalidInput(name, expected, found, "divide all scores by the same number")]
     return []

@@ -1,4 +1,4 @@
-"""How stable a grouping is: the result of selecting groups again on bootstrap resamples of the history."""
+"""The stability of a grouping, found by repeating the selection on bootstrap resamples of the history."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 Served = frozenset[frozenset[str]]
-SETTLED = 0.8  # fraction of resamples that must serve a task with the same others for it to count as settled
+SETTLED = 0.8  # fraction of resamples in which a settled task must be served together with the same tasks
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,9 @@ class Stability:
     Attributes:
         resamples: the number of resamples.
         share: the fraction of resamples with the same served sets as the grouping.
-        tasks: the names, in the order of `together` and `same`.
-        together: for each pair of tasks, the fraction of resamples that serve both by one network.
-        same: for each task, the fraction of resamples that serve it together with the same tasks.
+        tasks: the task names, in the order of `together` and `same`.
+        together: for each pair of tasks, the fraction of resamples in which one network serves both.
+        same: for each task, the fraction of resamples in which it is served together with the same tasks.
     """
 
     resamples: int
@@ -29,16 +29,16 @@ class Stability:
 
     @property
     def unsettled(self) -> tuple[str, ...]:
-        """Tasks whose place changes in more than a fifth of the resamples."""
+        """The tasks that are served together with different tasks in more than a fifth of the resamples."""
         return tuple(task for task, share in zip(self.tasks, self.same, strict=True) if share < SETTLED)
 
     def __str__(self) -> str:
-        sure = f"the same groups in {self.share:.0%} of {self.resamples} resamples"
-        return f"{sure}; not settled: {', '.join(self.unsettled)}" if self.unsettled else sure
+        agreement = f"the same groups in {self.share:.0%} of {self.resamples} resamples"
+        return f"{agreement}; not settled: {', '.join(self.unsettled)}" if self.unsettled else agreement
 
 
 def stability(chosen: Served, others: Sequence[Served]) -> Stability:
-    """Compares the served sets of a grouping with those of its resamples.
+    """Compares the served sets of a grouping with those found on resamples.
 
     Example:
         >>> one, two = [{"a", "b"}, {"c"}], [{"a"}, {"b", "c"}]
@@ -48,8 +48,8 @@ def stability(chosen: Served, others: Sequence[Served]) -> Stability:
     """
     tasks = tuple(sorted(task for tasks in chosen for task in tasks))
     number = len(others)
-    place = [{task: tasks for tasks in other for task in tasks} for other in others]
-    home = {task: tasks for tasks in chosen for task in tasks}
-    together = tuple(tuple(sum(b in p[a] for p in place) / number for b in tasks) for a in tasks)
-    same = tuple(sum(p[task] == home[task] for p in place) / number for task in tasks)
+    served_with = [{task: tasks for tasks in other for task in tasks} for other in others]
+    chosen_with = {task: tasks for tasks in chosen for task in tasks}
+    together = tuple(tuple(sum(b in p[a] for p in served_with) / number for b in tasks) for a in tasks)
+    same = tuple(sum(p[task] == chosen_with[task] for p in served_with) / number for task in tasks)
     return Stability(number, sum(other == chosen for other in others) / number, tasks, together, same)

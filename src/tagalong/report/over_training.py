@@ -191,7 +191,7 @@ def smooth_affinity(affinity: Affinity, window: int | None) -> SmoothedAffinity:
     if not is_positive_integer(window):
         raise InvalidInput("smooth", "must be a positive integer, a number of measured steps", repr(window))
     window = min(window, length)
-    level = affinity.levelled()  # once, not window by window
+    level = affinity.leveled()  # once, not window by window
     last = length - window
     starts = [*range(0, last, max(1, window // OVERLAP, -(-last // MAX_POINTS))), last]
     parts = [level.between(int(level.steps[s]), int(level.steps[s + window - 1]) + 1) for s in starts]

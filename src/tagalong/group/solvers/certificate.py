@@ -1,4 +1,4 @@
-"""A proof of a bound that can be checked independently: a price for each task and one for a network."""
+"""An independently verifiable proof of a bound, which consists of a price for each task and one for a network."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 MAX_ENUMERATED = 18  # tasks up to which all groups are enumerated
 ROUNDING = 1e-11  # relative to the largest price; far above rounding errors, far below a tie
-GROUPS_AT_ONCE = 1 << 16  # of enumerated groups
-PARTIAL_AT_ONCE = 1 << 13  # of partial groups
-MAX_NODES = 30_000_000  # partial groups before giving up
+GROUPS_AT_ONCE = 1 << 16  # enumerated groups per batch
+PARTIAL_AT_ONCE = 1 << 13  # partial groups per batch
+MAX_NODES = 30_000_000  # partial groups to visit before giving up
 
 
 @dataclass(frozen=True)
 class Certificate:
     """Prices that prove a bound on the score of any set of networks.
 
-    If for every group G the sum over its tasks of max(0, score in G − price of the task) is at most the price of a
-    network, then no k networks score more than Σ task prices + k · network price. With the objective "min", scores and
-    prices change sign. The prices are the dual of the set-partition program.
+    If, for every group G, the sum over its tasks of max(0, score in G − price of the task) is at most the price of a
+    network, then no k networks score more than Σ task prices + k · network price. With objective "min", scores and
+    prices change sign. The prices are the dual solution of the set-partition program.
 
     Attributes:
         tasks: the price of each task, in the units of the (weighted) score.
@@ -64,25 +64,26 @@ def check_certificate(
     must_link: Iterable[Iterable[str]] = (),
     weights: Mapping[str, float] | None = None,
 ) -> bool:
-    """Returns whether the prices hold for every group. Shares no code with the solvers.
+    """Returns whether the certificate is valid for every group. Shares no code with the solvers.
 
-    For up to 18 tasks, all groups are enumerated; for more tasks, only those that simple bounds do not rule out.
+    For up to 18 tasks, all groups are enumerated. For more tasks, only those that simple bounds do not rule out are
+    checked.
 
-    Options are those of `select_groups`. Leaving out a constraint only adds groups, so a certificate that holds without
-    it also holds with it.
+    The options are those of `select_groups`. Omitting a constraint only adds groups, so a certificate that is valid
+    without it is also valid with it.
 
     Args:
-        matrix: scores [source, target].
-        tasks: names, in the order of rows and columns.
-        certificate: from `Grouping.certificate`.
-        objective: whether large or small scores are better.
-        allow_single: whether groups of one task exist, with the diagonal as their score.
+        matrix: the scores [source, target].
+        tasks: the task names, in the order of the rows and columns.
+        certificate: the certificate to check, e.g. `Grouping.certificate`.
+        objective: "max" if larger scores are better, "min" if smaller ones are.
+        allow_single: whether single-task groups exist, with the diagonal as their score.
         max_size: the size of the largest group.
         must_link: sets of tasks that are served together.
-        weights: the weight of each task; 1 by default.
+        weights: the weight of each task. Defaults to 1.
 
     Raises:
-        InvalidInput: too many groups remain to be checked, which may happen with noisy scores of 30 or more tasks.
+        InvalidInput: there are too many groups to check, which may happen with noisy scores of 30 or more tasks.
 
     Example:
         >>> import numpy as np
@@ -102,7 +103,7 @@ def check_certificate(
     prices, network = prices[:-1], float(prices[-1])
     scale = max(np.abs(prices).max(), abs(network), 1e-300)
     if network < -ROUNDING * scale:
-        return False  # one more network never lowers the best score
+        return False  # an additional network never lowers the best score
     largest = len(tasks) if max_size is None else max_size
     units = _units(list(tasks), must_link)
     return all(
@@ -112,18 +113,18 @@ def check_certificate(
 
 
 def _scale(scores: Floats, weight: Floats, prices: Floats) -> tuple[Floats, Floats]:
-    """Divides weighted scores and prices by a power of two, so that sums neither overflow nor underflow."""
-    (fraction, of_weight), of_prices = np.frexp(weight), np.frexp(prices)[1]
-    of_scores = np.frexp(np.abs(scores).max(axis=0))[1]
+    """Divides weighted scores and prices by a power of two, so sums neither overflow nor underflow."""
+    (fraction, weight_power), price_powers = np.frexp(weight), np.frexp(prices)[1]
+    score_powers = np.frexp(np.abs(scores).max(axis=0))[1]
     zero = np.concatenate([~scores.any(axis=0), prices == 0])
-    powers = np.concatenate([of_scores + of_weight, of_prices])[~zero]
+    powers = np.concatenate([score_powers + weight_power, price_powers])[~zero]
     power = powers.max(initial=-5000)
-    weighted = np.ldexp(np.ldexp(scores, -of_scores) * fraction, of_scores + of_weight - power)
+    weighted = np.ldexp(np.ldexp(scores, -score_powers) * fraction, score_powers + weight_power - power)
     return weighted, np.ldexp(prices, -power)
 
 
 def _units(tasks: list[str], must_link: Iterable[Iterable[str]]) -> Floats:
-    """Returns the sets of tasks that are served together (rows); most contain one task."""
+    """Returns the sets of tasks that are served together (rows). Most contain a single task."""
     units = [{task} for task in tasks]
     for link in map(set, must_link):
         joined = set().union(*(unit for unit in units if unit & link))
@@ -132,11 +133,11 @@ def _units(tasks: list[str], must_link: Iterable[Iterable[str]]) -> Floats:
 
 
 def _surplus(groups: Bools, scores: Floats, prices: Floats, units: Floats, allow_single: bool, largest: int) -> Floats:
-    """Returns the surplus of each group over the prices of its tasks, if it serves those with a positive one."""
-    off = scores.copy()
-    np.fill_diagonal(off, 0.0)
+    """Returns each group's surplus over the prices of its tasks, if it serves only the units with positive surplus."""
+    pairwise = scores.copy()
+    np.fill_diagonal(pairwise, 0.0)
     size = groups.sum(axis=1)
-    mean = (groups.astype(np.float64) @ off) / np.maximum(size - 1, 1)[:, None]
+    mean = (groups.astype(np.float64) @ pairwise) / np.maximum(size - 1, 1)[:, None]
     if allow_single:
         mean = np.where((size == 1)[:, None], np.diag(scores), mean)
     paid = np.where(groups, mean - prices, 0.0) @ units.T
@@ -147,7 +148,7 @@ def _surplus(groups: Bools, scores: Floats, prices: Floats, units: Floats, allow
 
 
 def _groups(scores: Floats, prices: Floats, network: float, allow_single: bool, largest: int) -> Iterator[Bools]:
-    """Yields all groups; for many tasks, only those that simple bounds do not rule out."""
+    """Yields all groups or, with many tasks, only those that simple bounds do not rule out."""
     n = len(scores)
     if n <= MAX_ENUMERATED:
         yield from _all_groups(n)
@@ -164,7 +165,7 @@ def _all_groups(n: int) -> Iterator[Bools]:
 
 
 def doubtful_groups(scores: Floats, prices: Floats, network: float, largest: int) -> Iterator[Bools]:
-    """Yields groups of at least two tasks (rows), including all whose surplus exceeds the price of a network.
+    """Yields groups of at least two tasks (rows), including every group whose surplus exceeds the network price.
 
     Raises:
         InvalidInput: there are too many groups to check.
@@ -188,7 +189,7 @@ def doubtful_groups(scores: Floats, prices: Floats, network: float, largest: int
 
 
 def _grow_groups(surplus: Floats, size: int, least: float) -> Iterator[tuple[Bools, int]]:
-    """Yields groups of this size that contain the first task, and the number of partial groups visited."""
+    """Yields groups of the given size that contain the first task, and the number of partial groups visited."""
     n = len(surplus)
     start = np.zeros((1, n), dtype=bool)
     start[0, 0] = True
@@ -209,7 +210,7 @@ def _grow_groups(surplus: Floats, size: int, least: float) -> Iterator[tuple[Boo
 
 
 def _max_surplus(surplus: Floats, inside: Bools, size: int, depth: int) -> Floats:
-    """Returns an upper bound on the surplus of each partial group when it is completed, times size − 1."""
+    """Returns an upper bound on the surplus of each partial group once completed, times size − 1."""
     rows, missing = np.arange(len(inside)), size - inside.sum(axis=1)
     now = inside.astype(np.float64) @ surplus
     later = surplus[depth:].copy()

@@ -1,4 +1,4 @@
-"""Chooses a solver, by name or by the size of the problem."""
+"""Chooses a solver by name or by problem size."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ BY_NAME: dict[str, Solver] = {
     "search": solve_search,
 }
 HINT = "`solver='auto'` chooses a suitable one"
-# Numbers of tasks up to which a solver is chosen, and nodes of the branch and bound of column generation.
-EXACT_UP_TO = 12  # takes a tenth of a second; with more tasks the linear program is faster
-PARTITION_UP_TO, TRIED_NODES = 20, 5e6  # takes seconds; with more tasks, column generation is tried first
-MANY_NODES_UP_TO, MANY_NODES = 32, 1e7  # takes about ten seconds
+# The number of tasks up to which each solver is chosen, and the branch-and-bound nodes allowed in column generation.
+EXACT_UP_TO = 12  # takes about 0.1 seconds; with more tasks, the linear program is faster
+PARTITION_UP_TO, TRIED_NODES = 20, 5e6  # takes a few seconds; with more tasks, column generation is tried first
+MANY_NODES_UP_TO, MANY_NODES = 32, 1e7  # takes about 10 seconds
 FEW_NODES_UP_TO, FEW_NODES = 50, 5e5  # takes less than a second
 
 
 def choose_solver(name: str, problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> tuple[str, Solver]:
-    """Returns the name of a solver, and the solver.
+    """Returns a solver and its name.
 
-    Without a deadline, column generation is limited by a number of nodes, not by time, so that the same call gives the
-    same answer.
+    Without a deadline, column generation is limited by the number of nodes instead of time, so results are
+    reproducible.
 
     Raises:
-        InvalidInput: the solver of this name cannot solve the problem.
+        InvalidInput: the requested solver cannot solve the problem.
     """
     if problem.relaxed is not None:
         if name not in ("auto", "search"):
-            expected = f"needs at most {MAX_LISTED} tasks with costs by group or `cannot_link`"
+            expected = f"needs at most {MAX_LISTED} tasks if there are costs by group or `cannot_link`"
             raise InvalidInput(f"`solver={name!r}`", expected, str(problem.n), HINT)
         return "search", solve_listed_search
     if name == "auto":
-        return _by_size(problem, budgets, limits)
+        return _choose_by_size(problem, budgets, limits)
     requirement = _unmet_requirement(name, problem, budgets)
     if requirement:
         raise InvalidInput(f"`solver={name!r}`", *requirement, hint=HINT)
     return name, BY_NAME[name]
 
 
-def _by_size(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> tuple[str, Solver]:
+def _choose_by_size(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> tuple[str, Solver]:
     if problem.networks is not None:
         return ("exact", solve_exact) if fits_exact(problem, max(budgets)) else ("milp", solve_compact)
     if problem.n <= EXACT_UP_TO:
@@ -73,19 +73,19 @@ def _by_size(problem: SelectionProblem, budgets: Sequence[float], limits: Limits
 
 
 def _columns_then_all(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
-    """Tries a short column generation, then the table of all served sets if that is not enough."""
+    """Tries a short column generation first, then the table of all served sets if necessary."""
     return prove_or_improve(problem, budgets, solve_columns(problem, budgets, limits, TRIED_NODES), limits)
 
 
 def _unmet_requirement(name: str, problem: SelectionProblem, budgets: Sequence[float]) -> tuple[str, str] | None:
-    """Returns what the solver of this name needs, and what was found; None if it can solve the problem."""
+    """Returns what the named solver requires and what was found instead. None if it can solve the problem."""
     listed, n = problem.networks is not None, problem.n
     if name == "exact" and not fits_exact(problem, max(budgets)):
         largest = MAX_LISTED if listed else MAX_PAIRWISE
-        return f"needs at most {largest} tasks and few different costs", f"{n} tasks"
+        return f"needs at most {largest} tasks and few distinct costs", f"{n} tasks"
     if name == "milp" and not listed and n > MAX_COMPACT:
-        return f"lists all groups and needs at most {MAX_COMPACT} tasks", str(n)
+        return f"needs at most {MAX_COMPACT} tasks because it lists all groups", str(n)
     if name in ("lp", "columns", "search") and listed:
-        return "needs scores by pair without costs by group and `cannot_link`", ""
+        return "needs pairwise scores without costs by group or `cannot_link`", ""
     largest = {"lp": MAX_PARTITION, "columns": MAX_COLUMNS}.get(name, n)
     return (f"needs at most {largest} tasks", str(n)) if n > largest else None

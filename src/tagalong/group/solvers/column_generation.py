@@ -1,8 +1,8 @@
-"""Column generation, for more tasks than a table of all served sets could hold.
+"""Column generation, for problems with too many tasks for a table of all served sets.
 
-Prices of the tasks and of a network come from a linear program over the served sets known so far. Sets that are worth
-more than their prices are added: first those found by hill climbing from known sets, then those found by a branch and
-bound (`Pricing`), which also proves when there are no more. Then the prices prove a bound.
+The prices of the tasks and of a network come from a linear program over the served sets known so far. Sets that are
+worth more than their prices are added: first those found by hill climbing from known sets, then those found by branch
+and bound (`Pricing`). Once branch and bound proves that there are no more such sets, the prices prove a bound.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from .local_search import solve_search
 from .served_sets import values_of
 from .ties import first_in_order
 
-MAX_TASKS = 64  # the tables of the pricing take 100 megabytes
-STRENGTHS = (0.01, 0.001)  # of the stabilization, one after the other
+MAX_TASKS = 64  # for which the tables used in pricing take about 100 MB
+STRENGTHS = (0.01, 0.001)  # of the stabilization, used in turn
 EXTRA_NETWORKS = 0.01  # added to the number of networks in the linear program
-SHORT_KICKS, FIRST_NODES = 20, 200_000  # kicks of the first search, and nodes of the first branch and bound
-CLIMBS = 50  # rounds of climbing before the branch and bound
-MAX_CLIMBED = 2_000  # climbed sets kept per round
+SHORT_KICKS, FIRST_NODES = 20, 200_000  # kicks in the first search, and nodes in the first branch and bound
+MAX_CLIMB_ROUNDS = 50  # rounds of hill climbing before branch and bound
+MAX_CLIMBED = 2_000  # sets kept per round of hill climbing
 
-STARTS = 60  # sets to climb from
-STEPS = 12
-MIN_GAIN = 1e-9  # surplus that a set needs to be kept
+CLIMB_STARTS = 60  # sets to climb from
+CLIMB_STEPS = 12
+MIN_GAIN = 1e-9  # surplus required to keep a set
 
-NODES_AT_ONCE = 1 << 13  # of the branch and bound, so that they fit into the CPU cache
-MAX_FOUND = 200_000  # sets, with duplicates
-ENOUGH_SETS = 300  # sets to find before prices are computed again
+NODES_AT_ONCE = 1 << 13  # branch-and-bound nodes per batch, few enough to fit into the CPU cache
+MAX_FOUND = 200_000  # sets, including duplicates
+ENOUGH_SETS = 300  # sets to find before recomputing prices
 ROUNDING_SLACK = 1e-12  # far above rounding errors, far below a tie
 
 
 def solve_columns(
     problem: SelectionProblem, budgets: Sequence[float], limits: Limits, nodes: float = float("inf")
 ) -> list[Solution]:
-    """Returns the best choice for each budget, proven unless time or nodes of the branch and bound run out."""
+    """Returns the best choice for each budget, proven optimal unless time or branch-and-bound nodes run out."""
     pricing = Pricing(problem)
     return [_solve(problem, int(budget), pricing, limits, NodeBudget(nodes)) for budget in budgets]
 
@@ -58,7 +58,7 @@ def solve_columns(
 def _solve(
     problem: SelectionProblem, networks: int, pricing: Pricing, limits: Limits, node_budget: NodeBudget
 ) -> Solution:
-    """Tries a short search and few nodes, which is enough if groups are clear; then a long search and all nodes."""
+    """Tries a short search with few nodes, which suffices for clear groups, then a long search with all nodes."""
     start = solve_search(problem, [networks], replace(limits, kicks=min(SHORT_KICKS, limits.kicks)))[0]
     first = NodeBudget(min(node_budget.left, FIRST_NODES))
     generation = _ColumnGeneration(problem, networks, start, pricing, limits, first)
@@ -74,7 +74,7 @@ def _solve(
 
 
 class _ColumnGeneration:
-    """The column generation for one budget: the served sets, prices and bound so far."""
+    """The state of the column generation for one budget: the served sets, prices and bound so far."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class _ColumnGeneration:
         self.problem, self.networks, self.start = problem, networks, start
         self.pricing, self.limits, self.node_budget = pricing, limits, node_budget
         self.known = solution_value(problem, start.choices)
-        self.bound, self.dual = start.bound, None if start.prices is None else Dual.of(start.prices)
+        self.bound, self.dual = start.bound, None if start.prices is None else Dual.from_prices(start.prices)
         served = np.zeros((len(start.choices), problem.n), dtype=bool)
         for row, choice in enumerate(start.choices):
             served[row, list(indices(choice.serves))] = True
@@ -96,7 +96,7 @@ class _ColumnGeneration:
         self.values = values_of(problem, self.members)
 
     def solve(self) -> Solution:
-        """Returns the solution; it is not proven if time or nodes ran out."""
+        """Returns the solution, which is not proven optimal if time or nodes run out."""
         try:
             for strength in STRENGTHS:
                 if self._has_gap:
@@ -109,10 +109,10 @@ class _ColumnGeneration:
         return Solution(self.start.choices, self.bound, self.bound - self.known <= TIE, prices=prices)
 
     def first_of_ties(self, found: Solution) -> Solution:
-        """Returns the first of equally good choices, if there is time to list the sets that they can use."""
+        """Returns the first of equally good choices, if there is enough time to list the sets that they can use."""
         if not found.proven or found.prices is None:
             return found
-        dual = Dual.of(found.prices)
+        dual = Dual.from_prices(found.prices)
         missing = solution_value(self.problem, found.choices) - dual.bound(self.networks)
         query = PricingQuery(dual.tasks, dual.network + missing - 2 * TIE, every=True)
         try:
@@ -124,21 +124,21 @@ class _ColumnGeneration:
     def _converge(self, strength: float) -> None:
         """Adds sets until none is worth more than its prices, or until the bound equals the known value."""
         stabilization = Stabilization(self._center() if self.dual is None else self.dual.tasks, strength)
-        last = TIE / (10 * self.networks)
-        earning = first = max((self.bound - self.known) / self.networks / 2, last)
+        smallest = TIE / (10 * self.networks)
+        min_surplus = initial = max((self.bound - self.known) / self.networks / 2, smallest)
         while True:
             dual = self._climb_to_prices(stabilization)
-            sets = self._find_paying(dual, earning)
-            while not len(sets) and earning > last and self._has_gap:
-                earning = max(earning / 4, last) if earning > first / 50 else last
-                sets = self._find_paying(dual, earning)
+            sets = self._find_profitable(dual, min_surplus)
+            while not len(sets) and min_surplus > smallest and self._has_gap:
+                min_surplus = max(min_surplus / 4, smallest) if min_surplus > initial / 50 else smallest
+                sets = self._find_profitable(dual, min_surplus)
             if not len(sets) or not self._add(sets):
                 return
 
-    def _find_paying(self, dual: Dual, earning: float) -> Bools:
-        """Returns sets with a surplus of more than `earning`; if there are none, this proves a bound."""
-        sets = self.pricing.find(PricingQuery(dual.tasks, dual.network + earning), self.node_budget, self.limits)
-        raised = Dual(dual.tasks, dual.network + earning)
+    def _find_profitable(self, dual: Dual, min_surplus: float) -> Bools:
+        """Returns sets with a surplus of more than `min_surplus`. If there are none, this proves a bound."""
+        sets = self.pricing.find(PricingQuery(dual.tasks, dual.network + min_surplus), self.node_budget, self.limits)
+        raised = Dual(dual.tasks, dual.network + min_surplus)
         bound = raised.bound(self.networks)
         if not len(sets) and (self.dual is None or bound < self.dual.bound(self.networks)):
             self.bound, self.dual = min(bound, self.bound), raised
@@ -150,9 +150,9 @@ class _ColumnGeneration:
         return self.dual is None or self.dual.bound(self.networks) - self.known > TIE
 
     def _climb_to_prices(self, stabilization: Stabilization) -> Dual:
-        """Returns prices for which hill climbing finds no set that is worth more."""
+        """Returns prices at which hill climbing finds no set that is worth more than its prices."""
         dual = self._find_prices(stabilization)
-        for _ in range(CLIMBS):
+        for _ in range(MAX_CLIMB_ROUNDS):
             sets = climb(self.problem, self.members, self.values, dual)
             if not len(sets) or not self._add(sets, dual) or self.limits.over:
                 break
@@ -160,12 +160,12 @@ class _ColumnGeneration:
         return dual
 
     def _find_prices(self, stabilization: Stabilization | None) -> Dual:
-        """Returns optimal prices; of several, those with a low price of a network, for which large sets do not pay."""
+        """Returns optimal prices, preferring a low network price, at which large sets are not worthwhile."""
         networks = self.networks + EXTRA_NETWORKS
         return find_prices(self.problem, self.members, self.values, networks, self.limits, stabilization)
 
     def _add(self, sets: Bools, dual: Dual | None = None) -> int:
-        """Adds sets (if there are very many, those with the largest surplus) and returns how many are new."""
+        """Adds sets (only those with the largest surplus if there are too many) and returns how many are new."""
         values = values_of(self.problem, sets)
         if dual is not None and len(sets) > MAX_CLIMBED:
             best = np.argsort(sets @ dual.tasks - values, kind="stable")[:MAX_CLIMBED]
@@ -176,7 +176,7 @@ class _ColumnGeneration:
         return added
 
     def _center(self) -> Floats:
-        """Returns the mean score of each task's network in the known choice, minus its share of the network's price."""
+        """Returns the central price of each task: its part of the value of its network minus the network price."""
         dual = self._find_prices(None)
         center = np.zeros(self.problem.n)
         for choice in self.start.choices:
@@ -185,7 +185,7 @@ class _ColumnGeneration:
         return center
 
     def _decide(self, dual: Dual) -> Solution:
-        """Solves the integer program over all sets that miss their prices by less than the gap."""
+        """Solves the integer program over all sets whose value is below their prices by less than the gap."""
         least = dual.network + self.known - dual.bound(self.networks) - TIE
         sets = self.pricing.find(PricingQuery(dual.tasks, least, every=True), self.node_budget, self.limits)
         values = values_of(self.problem, sets)
@@ -193,7 +193,7 @@ class _ColumnGeneration:
 
 
 def neighbors(problem: SelectionProblem, served: Bools) -> Bools:
-    """Returns sets to start from: served sets with one unit more or less, single units, and pairs of units."""
+    """Returns the served sets, those with one unit added or removed, single units, and pairs of units."""
     pairs = (problem.units[:, None] | problem.units).reshape(-1, problem.n)
     near = (served[:, None] ^ problem.units).reshape(-1, problem.n)
     sets = np.unique(np.concatenate([served, near, pairs]), axis=0)
@@ -201,25 +201,25 @@ def neighbors(problem: SelectionProblem, served: Bools) -> Bools:
 
 
 def climb(problem: SelectionProblem, members: Bools, values: Floats, dual: Dual) -> Bools:
-    """Finds sets that are worth more than their prices by hill climbing: adds or drops the best unit each time."""
-    earned = values - members @ dual.tasks
-    start = np.argsort(-earned, kind="stable")[:STARTS]
-    here, worth, found = members[start], earned[start], [members[:0]]
-    for _ in range(STEPS):
+    """Finds sets that are worth more than their prices by repeatedly adding or dropping the best unit."""
+    known_surplus = values - members @ dual.tasks
+    start = np.argsort(-known_surplus, kind="stable")[:CLIMB_STARTS]
+    here, worth, found = members[start], known_surplus[start], [members[:0]]
+    for _ in range(CLIMB_STEPS):
         near = here[:, None] ^ problem.units
         flat = near.reshape(-1, problem.n)
-        earns = (values_of(problem, flat) - flat @ dual.tasks).reshape(len(here), -1)
-        found.append(near[earns > dual.network + MIN_GAIN])
-        best = earns.argmax(axis=1)
-        climbing = earns.max(axis=1) > worth + MIN_GAIN
+        surplus = (values_of(problem, flat) - flat @ dual.tasks).reshape(len(here), -1)
+        found.append(near[surplus > dual.network + MIN_GAIN])
+        best = surplus.argmax(axis=1)
+        climbing = surplus.max(axis=1) > worth + MIN_GAIN
         if not climbing.any():
             break
-        here, worth = near[np.arange(len(here)), best][climbing], earns.max(axis=1)[climbing]
+        here, worth = near[np.arange(len(here)), best][climbing], surplus.max(axis=1)[climbing]
     return np.unique(np.concatenate(found), axis=0)
 
 
 class NodeBudget:
-    """The number of nodes that may still be visited."""
+    """The number of branch-and-bound nodes that may still be visited."""
 
     def __init__(self, nodes: float) -> None:
         self.left = nodes
@@ -242,7 +242,7 @@ class PricingQuery:
     Attributes:
         prices: the prices of the tasks.
         least: the surplus that a set must exceed.
-        every: whether to find all these sets, and not just the best of similar ones.
+        every: whether to find all such sets instead of only the best among similar ones.
     """
 
     prices: Floats
@@ -251,14 +251,14 @@ class PricingQuery:
 
 
 class _Nodes(NamedTuple):
-    """Nodes: partly decided networks. The columns of `gets` and `gives` are the undecided positions."""
+    """Branch-and-bound nodes: partly decided networks. `gets` and `gives` have a column per undecided position."""
 
     first: Ints  # the first served task
     size: Ints  # the final number of trained tasks
-    left: Ints  # how many of them are still to be chosen
+    left: Ints  # the number of trained tasks still to be chosen
     worth: Floats  # the surplus so far, times size − 1
-    gets: Floats  # what each undecided task would get from the trained ones, minus its price
-    gives: Floats  # what each undecided task would give to the served ones, minus their prices
+    gets: Floats  # the score that each undecided task would get from the trained ones, minus its price
+    gives: Floats  # the score that each undecided task would give to the served ones, minus their prices
     served: Bools  # nodes × tasks
 
     def only(self, rows: Bools) -> _Nodes:
@@ -270,27 +270,27 @@ class Pricing:
 
     def __init__(self, problem: SelectionProblem) -> None:
         n = problem.n
-        self.problem, self.order = problem, orders(problem)
+        self.problem, self.order = problem, task_orders(problem)
         self.scores = problem.pairwise[self.order[:, :, None], self.order[:, None, :]]
         unit = np.zeros(n, dtype=np.int64)
         for number, link in enumerate(problem.links):
             unit[list(indices(link))] = number
         self.together = unit[:, None] == unit
         self.linked = self.together.sum(axis=1) > 1
-        self.firsts = np.unique(unit, return_index=True)[1]  # the first task of each unit; earlier units are not served
+        self.firsts = np.unique(unit, return_index=True)[1]  # first task of each unit; earlier units are not served
         self.barred = unit[self.order] < unit[:, None]
         place = np.argsort(self.order, axis=1)
         partners = np.where(self.together & ~np.eye(n, dtype=bool), place[:, None, :], n).min(axis=2)
         self.begun = np.take_along_axis(partners, self.order, axis=1) < np.arange(n)  # first × position
 
     def find(self, query: PricingQuery, node_budget: NodeBudget, limits: Limits) -> Bools:
-        """Returns sets (rows) that answer a query; an empty result proves that there are none.
+        """Returns sets (rows) that match a query. An empty result proves that there are none.
 
         Raises:
-            TimeoutError: nodes or time ran out, or there are too many sets.
+            TimeoutError: nodes or time run out, or there are too many sets.
         """
         bounds = PricingBounds(self.scores - query.prices[self.order][:, None], self.barred)
-        stack, found, count = [(1, self._roots(bounds))], [self._alone(query)], 0
+        stack, found, count = [(1, self._roots(bounds))], [self._single_task_sets(query)], 0
         while stack and (query.every or count < ENOUGH_SETS):
             depth, nodes = stack.pop()
             if len(nodes.first) > NODES_AT_ONCE:
@@ -310,8 +310,8 @@ class Pricing:
         sets: Bools = np.unique(np.concatenate(found), axis=0)
         return sets
 
-    def _alone(self, query: PricingQuery) -> Bools:
-        """Returns the sets of a single task that answer the query."""
+    def _single_task_sets(self, query: PricingQuery) -> Bools:
+        """Returns the single-task sets that match the query."""
         worth = np.where(self.linked, -np.inf, self.problem.alone) - query.prices
         return np.eye(self.problem.n, dtype=bool)[worth > query.least + ROUNDING_SLACK]
 
@@ -329,14 +329,14 @@ class Pricing:
         return nodes.served[good]
 
     def _expand(self, nodes: _Nodes, depth: int, bounds: PricingBounds, query: PricingQuery) -> _Nodes:
-        """Branches on the next task: left out, trained as a helper, or served; drops hopeless nodes."""
+        """Branches on whether the next task is omitted, trained as a helper or served. Drops hopeless nodes."""
         nodes = nodes.only(self._is_promising(nodes, depth, bounds, query))
         task, which = self.order[nodes.first, depth], (nodes.first, depth, nodes.left - 1)
         serves = ~self.barred[nodes.first, depth]
-        # In the best network for a served set, every helper gives at least the mean, which is the set's worth.
+        # In the best network for a served set, every helper contributes at least the mean, which is the set's surplus.
         helps = (nodes.gives[:, 0] + bounds.gives[which] > query.least - ROUNDING_SLACK) | (nodes.size == 2)
         spare = nodes.left < self.problem.n - depth
-        if not query.every:  # a set is worth more without a task that does not pay
+        if not query.every:  # dropping a task that is not worth its price makes a set better
             serves &= self.linked[task] | (nodes.gets[:, 0] + bounds.gets[which] > -ROUNDING_SLACK)
         if self.linked.any():
             joined = (nodes.served & self.together[task]).any(axis=1)
@@ -348,8 +348,8 @@ class Pricing:
         return _Nodes._make(np.concatenate(columns) for columns in zip(left_out, helped, served, strict=True))
 
     def _is_promising(self, nodes: _Nodes, depth: int, bounds: PricingBounds, query: PricingQuery) -> Bools:
-        """Returns whether the best undecided tasks could raise the surplus of each node enough."""
-        served, helping = (table[nodes.first, nodes.left - 1] for table in bounds.shares(depth))
+        """Returns, for each node, whether the best undecided tasks could raise its surplus enough."""
+        served, helping = (table[nodes.first, nodes.left - 1] for table in bounds.max_contributions(depth))
         gain = nodes.gives + np.maximum(nodes.gets + served, helping)
         best = np.cumsum(-np.sort(-gain, axis=1), axis=1)[np.arange(len(gain)), nodes.left - 1]
         enough: Bools = nodes.worth + best > query.least * (nodes.size - 1)
@@ -372,12 +372,13 @@ def _with_served(nodes: _Nodes, depth: int, bounds: PricingBounds, task: Ints) -
 
 
 class PricingBounds:
-    """Upper bounds for the branch and bound, from sums of the largest surpluses of undecided tasks.
+    """Upper bounds for branch and bound, from sums of the largest surpluses of undecided tasks.
 
     Attributes:
-        surplus: what a source gives a target, minus its price [first task, source position, target position].
-        gets: the most that a served task can get from a number of later ones [first task, position, number].
-        gives: the most that a task can give to a number of later served ones, likewise.
+        surplus: the score from a source to a target, minus the target's price [first task, source position, target
+            position].
+        gets: the most that a served task can get from a given number of later tasks [first task, position, number].
+        gives: the most that a task can give to a given number of later served tasks [first task, position, number].
     """
 
     def __init__(self, surplus: Floats, barred: Bools) -> None:
@@ -386,19 +387,22 @@ class PricingBounds:
         self.gives = _largest_sums(np.triu(self.given, 1), axis=2)
         later = np.where(np.tri(surplus.shape[1], k=0, dtype=bool).T, -np.inf, surplus)  # sources after the target
         self.gets = _largest_sums(later, axis=1).transpose(0, 2, 1)
-        self._shares: dict[int, tuple[Floats, Floats]] = {}
+        self._max_contributions: dict[int, tuple[Floats, Floats]] = {}
 
-    def shares(self, depth: int) -> tuple[Floats, Floats]:
-        """Returns the most that a task adds, served or as a helper [first task, number, undecided position].
+    def max_contributions(self, depth: int) -> tuple[Floats, Floats]:
+        """Returns the most that a task can add, served or as a helper [first task, number, undecided position].
 
-        This counts its pairs with a number of other undecided tasks. Each of the two tasks counts half of what the
-        source gives the target, so that a pair counts fully only if both are chosen.
+        This includes its pairs with a given number of other undecided tasks. Each task of a pair is credited with half
+        of the score from source to target, so a pair counts fully only if both tasks are chosen.
         """
-        if depth not in self._shares:
+        if depth not in self._max_contributions:
             given = self.given[:, depth:, depth:].transpose(0, 2, 1)
             served = self.surplus[:, depth:, depth:] + given
-            self._shares[depth] = (_sums_over_others(served / 2, self.barred[:, depth:]), _sums_over_others(given / 2))
-        return self._shares[depth]
+            self._max_contributions[depth] = (
+                _sums_over_others(served / 2, self.barred[:, depth:]),
+                _sums_over_others(given / 2),
+            )
+        return self._max_contributions[depth]
 
 
 def _largest_sums(values: Floats, axis: int) -> Floats:
@@ -408,15 +412,15 @@ def _largest_sums(values: Floats, axis: int) -> Floats:
 
 
 def _sums_over_others(values: Floats, barred: Bools | None = None) -> Floats:
-    """Returns the sums of the 0, 1, 2, … largest values[:, other, position] over others; −inf where barred."""
+    """Returns the sums of the 0, 1, 2, … largest values[:, other, position] over others. −inf where barred."""
     same = np.arange(values.shape[1])
     values[:, same, same] = -np.inf
     sums = _largest_sums(values, axis=1)[:, : len(same)]
     return sums if barred is None else np.where(barred[:, None], -np.inf, sums)
 
 
-def orders(problem: SelectionProblem) -> Ints:
-    """Returns for each first task the order of all tasks: nearest first, linked tasks next to each other."""
+def task_orders(problem: SelectionProblem) -> Ints:
+    """Returns, for each first task, all tasks with the nearest ones first and linked ones next to each other."""
     return np.array([_nearest_first(problem, first) for first in range(problem.n)])
 
 

@@ -1,7 +1,7 @@
-"""The compact binary program: which networks exist, and which of them serves each task.
+"""Solves a compact binary program whose variables are which networks exist and which of them serves each task.
 
-This is the formulation that Fifty et al. (2021) cite for network selection, after Standley et al. (2020). It is slow
-for many groups, and therefore mainly a cross-check; but it works for any list of candidates and number of tasks.
+This is the formulation of Standley et al. (2020) that Fifty et al. (2021) cite for network selection. It is slow with
+many groups and therefore mainly used as a cross-check, but it works for any list of candidates and number of tasks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy.sparse import coo_matrix, hstack, vstack
 
 from ..selection_problem import (
     TIE,
-    Infeasible,
+    InfeasibleError,
     Ints,
     Limits,
     NetworkChoice,
@@ -30,15 +30,15 @@ from .linear_programs import OBJECTIVE_SCALE, integer_program
 from .local_search import solve_search
 from .served_sets import all_networks
 
-TOO_SHORT = "`time_limit` was too short to find any choice of networks; allow more seconds"
-MAX_TASKS = 10  # for scores by pair, whose groups have to be listed first
+TOO_SHORT = "`time_limit` was too short to find any choice of networks; increase it"
+MAX_TASKS = 10  # with pairwise scores, for which all groups have to be listed
 
 
 def solve_compact(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
-    """Returns the best choice for each budget, by branch and cut."""
+    """Returns the best choice for each budget, found by branch and cut."""
     listed = problem if problem.networks is not None else problem.with_networks(all_networks(problem))
     if not listed.serves_all:
-        raise Infeasible
+        raise InfeasibleError
     if problem.networks is not None:
         return [_solve(listed, budget, limits) for budget in budgets]
     try:
@@ -56,7 +56,7 @@ def _solve(problem: SelectionProblem, budget: float, limits: Limits) -> Solution
     assert networks is not None
     row, task = np.nonzero(np.isfinite(networks.values))
     count = len(networks.cost) + len(row)
-    price = np.full(len(networks.cost), TIE / (2 * problem.n))  # leaves out networks that add nothing
+    price = np.full(len(networks.cost), TIE / (2 * problem.n))  # eliminates networks that add nothing
     result = integer_program(
         limits,
         -OBJECTIVE_SCALE * np.append(-price, networks.values[row, task]),
@@ -65,7 +65,7 @@ def _solve(problem: SelectionProblem, budget: float, limits: Limits) -> Solution
         bounds=Bounds(0, 1),
     )
     if result.status == 2:
-        raise Infeasible
+        raise InfeasibleError
     if result.x is None:
         raise TimeoutError(TOO_SHORT)
     return _read_solution(problem, networks, row, task, result)
@@ -83,7 +83,7 @@ def _read_solution(
         for which, served in sorted(serves.items())
     )
     value = solution_value(problem, choices)
-    most = float(networks.values.max(axis=0).sum())  # every task in its best network
+    most = float(networks.values.max(axis=0).sum())  # with every task in its best network
     proven = (
         most if result.mip_dual_bound is None else min(most, float(-result.mip_dual_bound) / OBJECTIVE_SCALE + TIE / 2)
     )
@@ -94,7 +94,7 @@ def _read_solution(
 def _constraints(
     problem: SelectionProblem, networks: Networks, row: Ints, task: Ints, budget: float
 ) -> list[LinearConstraint]:
-    """Returns the constraints: the budget, each task served once by a chosen network, linked tasks by the same one."""
+    """Returns the constraints: the budget holds, one chosen network serves each task, and links are not split."""
     pairs, count = len(row), len(networks.cost)
     number = np.arange(pairs)
     cost = coo_matrix(np.append(networks.cost, np.zeros(pairs))[None])
@@ -120,7 +120,7 @@ def _constraints(
 
 
 def _linked_variables(problem: SelectionProblem, row: Ints, task: Ints) -> list[tuple[int, int]]:
-    """Returns pairs of variables that must be equal: adjacent tasks of a link in the same network."""
+    """Returns pairs of variables that must be equal, one for each two adjacent tasks of a link in a network."""
     where = {pair: i for i, pair in enumerate(zip(row.tolist(), task.tolist(), strict=True))}
     neighbors = {one: other for link in map(indices, problem.links) for one, other in pairwise(link)}
     return [(i, where[which, neighbors[one]]) for (which, one), i in where.items() if one in neighbors]

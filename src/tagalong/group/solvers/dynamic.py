@@ -1,7 +1,7 @@
-"""Finds the best networks exactly, with a dynamic program over sets of served tasks.
+"""Finds the optimal networks by dynamic programming over sets of served tasks.
 
-A solution is a partition of the tasks into served sets, each served by the best network for it. The served sets share
-the budget, so a state of the program is a set of tasks and the cost so far.
+A solution is a partition of the tasks into served sets, each of which is served by the best network for it. The served
+sets share the budget, so a state of the program consists of a set of tasks and the cost so far.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..selection_problem import (
     ROUNDING,
     TIE,
     Floats,
-    Infeasible,
+    InfeasibleError,
     Limits,
     NetworkChoice,
     SelectionProblem,
@@ -27,17 +27,17 @@ from .local_search import solve_search
 from .served_sets import UNLIMITED, best_listed, best_network, best_split, listed_values, served_values
 from .ties import find_ties
 
-MAX_LEVELS = 400  # different sums of costs
+MAX_LEVELS = 400  # distinct sums of costs
 MAX_WORK = 10**8  # additions, which take a few seconds
-MAX_PAIRWISE, MAX_LISTED = 16, 14  # tasks, with scores by pair and with listed networks
+MAX_PAIRWISE, MAX_LISTED = 16, 14  # tasks with pairwise scores and with listed networks, respectively
 
 
 def solve_exact(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
-    """Returns the proven best choice for each budget; if time runs out, the result of a local search."""
+    """Returns the optimal choice for each budget, or the result of a local search if time runs out."""
     if problem.networks is not None:
         return _solve_all(
             problem, budgets, listed_table(problem), UNLIMITED
-        )  # seconds at most, and no search to turn to
+        )  # takes only seconds, and there is no search to fall back on
     try:
         return _solve_all(problem, budgets, pairwise_table(problem, limits), limits)
     except TimeoutError:
@@ -49,12 +49,12 @@ def _solve_all(
 ) -> list[Solution]:
     levels = spending_levels(served.costs, max(budgets))
     assert levels is not None
-    plan = DynamicProgram.of(served, levels, limits)
+    plan = DynamicProgram.solve(served, levels, limits)
     return [_solution(problem, plan, budget) for budget in budgets]
 
 
 def fits_exact(problem: SelectionProblem, budget: float) -> bool:
-    """Returns whether the program is small enough for memory and time."""
+    """Returns whether the program is small enough to solve in acceptable time and memory."""
     if problem.networks is None:
         return problem.n <= MAX_PAIRWISE
     costs = np.unique(problem.networks.cost)
@@ -64,13 +64,13 @@ def fits_exact(problem: SelectionProblem, budget: float) -> bool:
 
 @dataclass(frozen=True)
 class ServedTable:
-    """The values of the best networks for each cost and served set.
+    """The value of the best network for each cost and served set.
 
     Attributes:
-        costs: the distinct costs of networks, ascending.
-        values: values [costs, sets of tasks], minus a tiny price so that few and small groups win ties.
+        costs: the distinct costs of networks, in ascending order.
+        values: the values (costs × sets of tasks), minus a tiny price that makes fewer and smaller groups win ties.
         network: a function that returns the network for a cost and a set.
-        slack: values that differ by less count as equal.
+        slack: the difference below which values count as equal.
     """
 
     costs: Floats
@@ -80,8 +80,8 @@ class ServedTable:
 
 
 def pairwise_table(problem: SelectionProblem, limits: Limits) -> ServedTable:
-    """Returns the table for scores by pair, where each network costs 1."""
-    price = TIE / (2 * problem.n**2)  # per trained task; all prices together are at most half a tie
+    """Returns the table for pairwise scores, where each network costs 1."""
+    price = TIE / (2 * problem.n**2)  # per trained task; all prices add up to at most half a tie
     slack = _slack(problem.n, price)
 
     def network(_: int, serves: int) -> NetworkChoice:
@@ -109,12 +109,12 @@ def listed_table(problem: SelectionProblem) -> ServedTable:
 
 
 def _slack(n: int, price: float) -> float:
-    """Returns a tolerance below the price of one trained task, but above rounding errors."""
+    """Returns a tolerance that is below the price of one trained task but above rounding errors."""
     return max(price / (4 * n), n * ROUNDING / 2)
 
 
 def spending_levels(costs: Floats, budget: float) -> Floats | None:
-    """Returns all sums of costs within the budget, starting with 0; None if there are too many."""
+    """Returns all sums of costs within the budget, starting with 0. None if there are too many."""
     allowed = budget * (1 + 1e-9)
     if len(costs) == 1:
         count = int(allowed / costs[0])
@@ -134,14 +134,14 @@ def spending_levels(costs: Floats, budget: float) -> Floats | None:
 
 @dataclass(frozen=True)
 class DynamicProgram:
-    """The solved program: for every spending level, the highest value of each set of tasks within that cost."""
+    """A solved program, with the highest value of each set of tasks at every spending level."""
 
     served: ServedTable
     levels: Floats
     tables: list[Floats]
 
     @classmethod
-    def of(cls, served: ServedTable, levels: Floats, limits: Limits) -> DynamicProgram:
+    def solve(cls, served: ServedTable, levels: Floats, limits: Limits) -> DynamicProgram:
         """Solves the program, from the lowest to the highest level."""
         nothing = np.full(served.values.shape[1], -np.inf)
         nothing[0] = 0.0
@@ -158,13 +158,13 @@ class DynamicProgram:
         return plan
 
     def level_at(self, spent: float) -> int:
-        """Returns the highest level within `spent`; −1 if there is none."""
+        """Returns the highest level that does not exceed `spent`. −1 if there is none."""
         return int(np.searchsorted(self.levels, spent + 1e-9 * self.levels[-1], side="right")) - 1
 
     def continuations(self, left: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
-        """Returns the kinds of network, the remaining level after each, and the sets it can serve without loss.
+        """Returns, for each kind of network, the level that remains after it and the sets it can serve without loss.
 
-        The sets contain the lowest remaining task, so that each partition is found once.
+        All sets contain the lowest remaining task, so each partition is found only once.
         """
         sets = np.arange(self.served.values.shape[1])
         some = sets[((sets & ~left) == 0) & ((sets & left & -left) > 0)]
@@ -177,7 +177,7 @@ class DynamicProgram:
         return found
 
     def trace(self, top: int) -> tuple[NetworkChoice, ...]:
-        """Returns the networks that achieve a value; ties go to those that serve the first tasks."""
+        """Returns the networks that achieve the value at a level. Ties go to those that serve the first tasks."""
         left, level, choices = self.served.values.shape[1] - 1, top, []
         while left:
             steps = self.continuations(left, level, self.served.slack)
@@ -191,7 +191,7 @@ def _solution(problem: SelectionProblem, plan: DynamicProgram, budget: float) ->
     top = plan.level_at(budget)
     best = float(plan.tables[top][-1])
     if best == -np.inf:
-        raise Infeasible
+        raise InfeasibleError
     if len(plan.served.costs) == 1:
         top = next(k for k, table in enumerate(plan.tables) if table[-1] >= best - TIE / 2)
     choices = plan.trace(top)

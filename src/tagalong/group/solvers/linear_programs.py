@@ -14,38 +14,38 @@ from scipy.sparse import csc_matrix, hstack, identity, vstack
 from ..selection_problem import TIE, Bools, Floats, Ints, Limits, SelectionProblem, Solution, indices, solution_value
 from .served_sets import network_for
 
-OBJECTIVE_SCALE = 1e5  # HiGHS has a tolerance of 1e-6, so this makes it 1e-11 of the largest score
-POLL_SECONDS = 0.05  # between two calls of `stop`
+OBJECTIVE_SCALE = 1e5  # turns the HiGHS tolerance of 1e-6 into 1e-11 of the largest score
+POLL_SECONDS = 0.05  # between calls of `stop`
 
 
 @dataclass(frozen=True)
 class Dual:
-    """Dual prices of the tasks and of a network, which prove a bound."""
+    """The dual prices of the tasks and of a network, which prove a bound."""
 
     tasks: Floats
     network: float
 
     @classmethod
-    def of(cls, prices: Floats) -> Dual:
-        """Splits the prices of a solution."""
+    def from_prices(cls, prices: Floats) -> Dual:
+        """Splits the dual vector of a solution into prices of the tasks and of a network."""
         return cls(prices[:-1], float(prices[-1]))
 
     def bound(self, networks: int) -> float:
-        """Returns what no choice can exceed, provided that no served set is worth more than its prices."""
+        """Returns a bound on the value of any choice, which is valid if no served set is worth more than its prices."""
         return float(self.tasks.sum() + networks * self.network)
 
     @property
     def prices(self) -> Floats:
-        """The prices of the tasks, then of a network."""
+        """The prices of the tasks, followed by the price of a network."""
         return np.append(self.tasks, self.network)
 
 
 @dataclass(frozen=True)
 class Stabilization:
-    """Pulls prices towards `center`: many prices are optimal, and balanced ones rule out more sets.
+    """Pulls prices toward `center`, because the optimal prices are not unique and balanced ones rule out more sets.
 
-    Up to `strength` of every task may be bought or sold at its central price, so prices are wrong by at most
-    strength × distance.
+    Up to `strength` units of every task may be bought or sold at its central price, so the error in the bound is at
+    most strength × distance from the center.
     """
 
     center: Floats
@@ -60,7 +60,7 @@ def find_prices(
     limits: Limits,
     stabilization: Stabilization | None = None,
 ) -> Dual:
-    """Returns the dual of the linear program over these served sets (rows); linked tasks have equal prices."""
+    """Returns the dual of the linear program over the given served sets (rows). Linked tasks have equal prices."""
     unit, size = first_tasks(problem)
     stabilization = stabilization or Stabilization(np.zeros(problem.n), 0.0)
     center = np.array([stabilization.center[list(indices(link))].sum() for link in problem.links])
@@ -74,15 +74,15 @@ def find_prices(
         b_eq=np.ones(len(unit)),
         bounds=np.array([(0, np.inf)] * len(values) + [(0, stabilization.strength)] * (2 * len(unit))),
     )
-    of_unit = -result.eqlin.marginals / OBJECTIVE_SCALE / size
+    unit_prices = -result.eqlin.marginals / OBJECTIVE_SCALE / size
     tasks = np.zeros(problem.n)
-    for price, link in zip(of_unit, problem.links, strict=True):
+    for price, link in zip(unit_prices, problem.links, strict=True):
         tasks[list(indices(link))] = price
     return Dual(tasks, max(float(-result.ineqlin.marginals[0]) / OBJECTIVE_SCALE, 0.0))
 
 
 def first_tasks(problem: SelectionProblem) -> tuple[Ints, Ints]:
-    """Returns the first task of each link, which represents the link, and the size of the link."""
+    """Returns the first task of each link, which represents it, and the size of each link."""
     links = [indices(link) for link in problem.links]
     return np.array([link[0] for link in links]), np.array([len(link) for link in links])
 
@@ -96,7 +96,7 @@ def best_choice(
     dual: Dual,
     limits: Limits,
 ) -> Solution:
-    """Returns the best choice of these served sets, which must be all that could improve on `start`."""
+    """Returns the best choice among the given served sets, which must include all that could improve on `start`."""
     chosen, best = _solve_integer_program(problem, members, values, networks, limits)
     known = solution_value(problem, start.choices)
     choices = () if chosen is None else tuple(network_for(problem, np.flatnonzero(row)) for row in chosen)
@@ -110,7 +110,7 @@ def best_choice(
 def _solve_integer_program(
     problem: SelectionProblem, members: Bools, values: Floats, networks: int, limits: Limits
 ) -> tuple[Bools | None, float]:
-    """Returns the sets of the best partition, and the bound that HiGHS proves."""
+    """Returns the sets of the best partition, and the bound proven by HiGHS."""
     unit, _ = first_tasks(problem)
     rows = vstack([csc_matrix(members[:, unit].T.astype(np.float64)), csc_matrix(np.ones((1, len(values))))])
     low, high = np.append(np.ones(len(unit)), 0), np.append(np.ones(len(unit)), networks)
@@ -128,7 +128,7 @@ def _solve_integer_program(
 
 
 def linear_program(limits: Limits, objective: Any, **constraints: Any) -> OptimizeResult:
-    """Runs `scipy.optimize.linprog` without a deadline, since prices of an unfinished solve prove nothing.
+    """Runs `scipy.optimize.linprog` without a deadline, because the prices of an unfinished run prove nothing.
 
     Raises:
         TimeoutError: `limits.stop` returned True.
@@ -149,7 +149,7 @@ def integer_program(limits: Limits, objective: Any, **constraints: Any) -> Optim
 
 
 def _run_stoppable(limits: Limits, call: Callable[[], OptimizeResult]) -> OptimizeResult:
-    """Runs a call in a thread and polls `stop`; HiGHS cannot be interrupted, so the thread is abandoned."""
+    """Runs a call in a thread and polls `stop`. HiGHS cannot be interrupted, so a stopped thread is abandoned."""
     if limits.stop is None:
         return call()
     outcome: list[OptimizeResult | BaseException] = []
@@ -157,14 +157,14 @@ def _run_stoppable(limits: Limits, call: Callable[[], OptimizeResult]) -> Optimi
     def work() -> None:
         try:
             outcome.append(call())
-        except BaseException as error:  # raised again below
+        except BaseException as error:  # re-raised below
             outcome.append(error)
 
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
     while worker.is_alive():
         if limits.stop():
-            raise TimeoutError("stopped before any choice of networks was found")
+            raise TimeoutError("stopped before finding any choice of networks")
         worker.join(POLL_SECONDS)
     if isinstance(outcome[0], BaseException):
         raise outcome[0]

@@ -1,7 +1,7 @@
-"""Local search for any number of tasks, with a bound that is quick to compute.
+"""Local search for any number of tasks, with a bound that is fast to compute.
 
-`solve_search` moves tasks between served sets, for scores by pair. `solve_listed_search` adds, swaps and drops networks
-of a list, for networks with their own costs or rules.
+`solve_search` moves tasks between served sets and needs pairwise scores. `solve_listed_search` adds, swaps and drops
+networks from a list, for networks with individual costs or constraints.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tagalong.errors import InvalidInput
 from ..selection_problem import (
     TIE,
     Floats,
-    Infeasible,
+    InfeasibleError,
     Ints,
     Limits,
     NetworkChoice,
@@ -33,15 +33,15 @@ from ..selection_problem import (
 from .served_sets import network_for, values_of
 
 MAX_SORTED = 2e8  # numbers to sort in all kicks together, which takes a few seconds
-SIZE_PENALTY = 1e6  # for each task above the limit: far above any score, so that sweeps repair it first
+SIZE_PENALTY = 1e6  # per task above the size limit; far above any score, so sweeps first restore the limit
 
 KICKS = 100  # random restarts of the search over a list
-UNSERVED = -1e6  # far below any score, so that all tasks are served first
-MAX_VALUES = 600_000  # networks × units in the list, above which the search ends
+UNSERVED = -1e6  # far below any score, so serving all tasks comes first
+MAX_VALUES = 600_000  # networks × units in the list at which the search ends
 
 
 def solve_search(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
-    """Returns the best choice found for each budget, with a bound; proven only if its value equals the bound."""
+    """Returns the best choice found for each budget, with a bound. It is proven only if its value equals the bound."""
     return [_search_partitions(problem, min(int(budget), problem.n), limits) for budget in budgets]
 
 
@@ -60,14 +60,14 @@ class _PartitionSearch:
     def __init__(self, problem: SelectionProblem, networks: int, random: np.random.Generator) -> None:
         self.problem, self.networks, self.random = problem, networks, random
         self.units = problem.units
-        self.given = self.units @ problem.pairwise.T  # what each task (column) gives to each unit (row)
+        self.given = self.units @ problem.pairwise.T  # the total score from each task (column) to each unit (row)
 
     def run(self, limits: Limits) -> Ints:
-        """Starts from average linkage, then kicks (random changes); their number depends on size, not on time."""
+        """Starts from average linkage, then applies kicks (random changes), whose number does not depend on time."""
         best = self.sweep(self._average_linkage(), limits)
         value = self.value(best)
         if self.problem.largest < self.problem.n:
-            # moves from a packing never exceed the limit
+            # Moves from a packing never exceed the size limit.
             best, value = self._keep_better(best, value, self.sweep(self._pack(), limits))
         sorted_per_sweep = len(self.units) * (self.networks + 2) * self.problem.n
         for kick in range(min(limits.kicks, int(MAX_SORTED / sorted_per_sweep / 4))):
@@ -82,7 +82,7 @@ class _PartitionSearch:
         return (place, other) if other > value + TIE / 10 else (best, value)
 
     def values(self, members: Floats | Ints, given: Floats) -> Floats:
-        """Returns the value of each served set (row); 0 for an empty one."""
+        """Returns the value of each served set (row), 0 if it is empty."""
         sets = members.astype(bool)
         size = sets.sum(axis=1)
         value = values_of(self.problem, sets, given=given)
@@ -93,7 +93,7 @@ class _PartitionSearch:
         return float(self.values(*self._sets(place)).sum())
 
     def sweep(self, place: Ints, limits: Limits) -> Ints:
-        """Moves single units to where the gain is largest, until no move helps."""
+        """Moves individual units to where they gain the most, until no move helps."""
         place = place.copy()
         members, given = self._sets(place)
         value = self.values(members, given)
@@ -104,7 +104,9 @@ class _PartitionSearch:
                 if limits.over:
                     break
                 here = place[unit]
-                sign = np.where(np.arange(self.networks) == here, -1, 1)[:, None]  # leaves here, joins elsewhere
+                sign = np.where(np.arange(self.networks) == here, -1, 1)[
+                    :, None
+                ]  # the unit leaves `here` or joins another set
                 after_members, after_given = members + sign * self.units[unit], given + sign * self.given[unit]
                 after = self.values(after_members, after_given)
                 gain = after - value + after[here] - value[here]
@@ -118,7 +120,7 @@ class _PartitionSearch:
         return place
 
     def choices(self, place: Ints) -> tuple[NetworkChoice, ...]:
-        """Returns the best network for each served set; sets with the same trained tasks share a network."""
+        """Returns the best network for each served set. Sets with the same trained tasks share a network."""
         serves: dict[int, int] = {}
         for which in np.unique(place):
             served = np.flatnonzero(self.units[place == which].any(axis=0))
@@ -131,7 +133,7 @@ class _PartitionSearch:
         return (inside @ self.units).astype(np.int64), inside @ self.given
 
     def _average_linkage(self) -> Ints:
-        """Clusters units by average linkage of their symmetric affinity, which finds clear groups at once."""
+        """Clusters units by average linkage of their symmetrized affinity, which finds clear groups immediately."""
         if len(self.units) < 3:
             return np.arange(len(self.units)) % self.networks
         near = self.given @ self.units.T
@@ -143,17 +145,17 @@ class _PartitionSearch:
         return place
 
     def _pack(self) -> Ints:
-        """Returns a partition that satisfies the limit on sizes."""
+        """Returns a partition that satisfies the size limit."""
         place = pack_units(self.units.sum(axis=1).tolist(), self.networks, self.problem.largest)
         if place is None:
-            raise Infeasible
+            raise InfeasibleError
         return place
 
     def _shuffle(self) -> Ints:
         return self.random.integers(self.networks, size=len(self.units))
 
     def _kick(self, place: Ints) -> Ints:
-        """Moves a few random units, or redistributes the units of two sets at random."""
+        """Moves a few random units, or randomly redistributes the units of two sets."""
         place = place.copy()
         if self.random.random() < 0.5:
             some = self.random.choice(len(place), size=max(2, len(place) // 10), replace=len(place) < 2)
@@ -166,10 +168,10 @@ class _PartitionSearch:
 
 
 def pack_units(sizes: Sequence[int], places: int, room: int) -> Ints | None:
-    """Packs units into places of at most `room` tasks; returns the place of each unit, or None if it is impossible.
+    """Packs units into places of at most `room` tasks. Returns the place of each unit, or None if this is impossible.
 
-    Puts the largest units first into the emptiest place, which spreads them evenly; if that fails, into the fullest
-    place with room; if that fails too, an integer program decides.
+    Places units in descending order of size, each in the emptiest place, which spreads them evenly. If that fails, each
+    goes into the fullest place with enough room. If that fails too, an integer program decides.
     """
     if max(sizes) > room or sum(sizes) > places * room:
         return None
@@ -193,7 +195,7 @@ def _pack_greedily(sizes: Sequence[int], places: int, room: int, fullest: bool) 
 
 
 def _pack_exactly(sizes: Sequence[int], places: int, room: int) -> Ints | None:
-    """Finds the number of units of each size in every place with an integer program."""
+    """Uses an integer program to find the number of units of each size in every place."""
     kinds, number = np.unique(sizes, return_counts=True)
     limits = block_diag([kinds[None]] * places)
     totals = hstack([identity(len(kinds))] * places)
@@ -205,10 +207,10 @@ def _pack_exactly(sizes: Sequence[int], places: int, room: int) -> Ints | None:
     )
     if result.x is None:
         return None
-    held = np.round(result.x).astype(np.int64).reshape(places, len(kinds))
+    unit_counts = np.round(result.x).astype(np.int64).reshape(places, len(kinds))
     place = np.zeros(len(sizes), dtype=np.int64)
     for kind, size in enumerate(kinds):
-        place[np.flatnonzero(np.array(sizes) == size)] = np.repeat(np.arange(places), held[:, kind])
+        place[np.flatnonzero(np.array(sizes) == size)] = np.repeat(np.arange(places), unit_counts[:, kind])
     return place
 
 
@@ -216,8 +218,9 @@ def simple_bound(problem: SelectionProblem, networks: int) -> float:
     """Returns an upper bound on the value of at most `networks` networks.
 
     A task in a served set of s tasks is trained with at least s − 1 others, so it scores at most u(s), the mean of its
-    s − 1 largest affinities. And Σ 1/s over all tasks is the number of served sets, at most k. So for every λ ≥ 0 the
-    value is at most λk + Σ max over s of u(s) − λ/s. Any λ gives a valid bound; a one-dimensional search minimizes it.
+    s − 1 largest affinities. The sum of 1/s over all tasks is the number of served sets, which is at most k. Therefore,
+    for every λ ≥ 0, the value is at most λk plus the sum over tasks of the maximum over s of u(s) − λ/s. Every λ yields
+    a valid bound, and a one-dimensional search finds the lowest one.
     """
     best = score_by_size(problem)
     sizes = np.arange(1, best.shape[1] + 1)
@@ -226,13 +229,13 @@ def simple_bound(problem: SelectionProblem, networks: int) -> float:
         return float(price * networks + (best - price / sizes).max(axis=1).sum())
 
     span = float(best[np.isfinite(best)].max() - best[np.isfinite(best)].min())
-    high = max(span, 1e-12) * problem.n**2  # above this, every task chooses the largest set
+    high = max(span, 1e-12) * problem.n**2  # above this, every task prefers the largest set
     found = minimize_scalar(bound, bounds=(0.0, high), method="bounded", options={"xatol": 1e-9 * high})
     return min(bound(0.0), float(found.fun)) + 1e-12 * problem.n
 
 
 def score_by_size(problem: SelectionProblem) -> Floats:
-    """Returns the highest possible score of each task in a served set of 1, 2, … tasks, descending."""
+    """Returns the highest possible score of each task (row) in served sets of 1, 2, … tasks (columns)."""
     n, alone = problem.n, problem.alone
     if n == 1:
         return alone[:, None]
@@ -247,7 +250,7 @@ def solve_listed_search(problem: SelectionProblem, budgets: Sequence[float], lim
     """Returns the best choice found for each budget, with a bound.
 
     Raises:
-        InvalidInput: the search found no choice that serves all tasks, although there may be one.
+        InvalidInput: the search found no choice that serves all tasks, although one may exist.
     """
     return [_search_selections(problem, budget, limits) for budget in budgets]
 
@@ -267,7 +270,7 @@ def _search_selections(problem: SelectionProblem, budget: float, limits: Limits)
 
 
 def _bound(problem: SelectionProblem, budget: float) -> float:
-    """Returns the value of every task in its best network, or the bound of the problem without costs and rules."""
+    """Returns an upper bound, from each task in its best network or from the problem without costs and constraints."""
     assert problem.networks is not None
     if problem.relaxed is None:
         return float(problem.networks.values.max(axis=0).sum())
@@ -276,7 +279,7 @@ def _bound(problem: SelectionProblem, budget: float) -> float:
 
 
 class _SelectionSearch:
-    """Searches selections of rows of the list; the best selected network serves each unit (tasks served together)."""
+    """Searches selections of listed networks. Each unit (tasks served together) is served by the best selected one."""
 
     def __init__(self, problem: SelectionProblem, budget: float) -> None:
         assert problem.networks is not None
@@ -291,7 +294,7 @@ class _SelectionSearch:
         return values_by_unit
 
     def grow(self, chosen: list[int]) -> None:
-        """Adds to the list the groups that differ from a chosen one by one unit."""
+        """Adds to the list all groups that differ from a chosen one by a single unit."""
         networks = self.problem.networks
         assert networks is not None
         if self.problem.more is None or self.values_by_unit.size > MAX_VALUES:
@@ -310,7 +313,7 @@ class _SelectionSearch:
         return float(self._best_values(chosen).sum())
 
     def _best_values(self, chosen: list[int]) -> Floats:
-        """Returns the value of each unit in the best chosen network."""
+        """Returns the value of each unit in its best chosen network."""
         current: Floats = self.values_by_unit[chosen].max(axis=0, initial=UNSERVED)
         return current
 
@@ -325,7 +328,7 @@ class _SelectionSearch:
         return best
 
     def _kick(self, chosen: list[int], random: np.random.Generator) -> list[int]:
-        """Keeps about half of the networks, and adds one or two that serve some unit better and fit the budget."""
+        """Keeps about half of the networks and adds one or two that serve some unit better and fit the budget."""
         kept = [row for row in chosen if random.random() < 0.5]
         better = np.flatnonzero((self.values_by_unit > self._best_values(chosen) + TIE).any(axis=1))
         for row in random.permutation(better)[: random.integers(1, 3)].tolist():
@@ -334,7 +337,7 @@ class _SelectionSearch:
         return kept
 
     def _settle(self, chosen: list[int], limits: Limits) -> list[int]:
-        """Improves a selection until groups that differ by one unit do not help either."""
+        """Improves a selection until even groups that differ by a single unit do not help."""
         while True:
             better = self._improve(chosen, limits)
             if self.value(better) <= self.value(chosen) + TIE / 10:
@@ -343,7 +346,7 @@ class _SelectionSearch:
             self.grow(chosen)
 
     def _improve(self, chosen: list[int], limits: Limits) -> list[int]:
-        """Makes the best addition or swap until none helps."""
+        """Repeats the best addition or swap until none helps."""
         value = self.value(chosen)
         while True:
             moves = [self._best_addition([row for row in chosen if row != out]) for out in [None, *chosen]]
@@ -356,7 +359,7 @@ class _SelectionSearch:
         fits = np.flatnonzero(self.cost <= self.budget - self.cost[kept].sum())
         if not len(fits):
             return -np.inf, kept
-        # Until all units are served, gains count per cost, or expensive networks would use up the budget.
+        # Until all units are served, gains are divided by cost, or expensive networks would use up the budget.
         current = self._best_values(kept)
         gain = np.maximum(self.values_by_unit[fits], current).sum(axis=1)
         unserved = (current <= UNSERVED).any()

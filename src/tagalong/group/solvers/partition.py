@@ -1,8 +1,8 @@
-"""Set partition as a linear program over all served sets, with a certificate; for up to 24 tasks.
+"""Solves set partition as a linear program over all served sets, with a certificate, for up to 24 tasks.
 
 Maximizes Σ h(S) y(S) over served sets S, with each task in exactly one set and at most k sets. Columns are added by
-reduced cost. The dual prices bound every choice; sets that they rule out are dropped, and an integer program over the
-remaining ones finds the best choice.
+reduced cost. The dual prices bound the value of any choice. Sets that they rule out are dropped, and an integer program
+over the remaining ones finds the best choice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..selection_problem import (
     TIE,
     Bools,
     Floats,
-    Infeasible,
+    InfeasibleError,
     Ints,
     Limits,
     SelectionProblem,
@@ -29,13 +29,13 @@ from .local_search import solve_search
 from .served_sets import served_values
 from .ties import first_in_order
 
-MAX_TASKS = 24  # 2^24 values of eight bytes
-COLUMNS_PER_ROUND = 400  # columns per round
-MAX_COLUMNS = 50_000  # of the integer program
+MAX_TASKS = 24  # needs 2^24 values of eight bytes
+COLUMNS_PER_ROUND = 400
+MAX_COLUMNS = 50_000  # in the integer program
 
 
 def solve_partition(problem: SelectionProblem, budgets: Sequence[float], limits: Limits) -> list[Solution]:
-    """Returns the best choice for each budget, proven unless time runs out or too many sets remain."""
+    """Returns the best choice for each budget, proven optimal unless time runs out or too many sets remain."""
     return prove_or_improve(problem, budgets, solve_search(problem, budgets, limits), limits)
 
 
@@ -64,9 +64,9 @@ def _improve_one(problem: SelectionProblem, values: Floats, networks: int, start
 
 
 def _usable_sets(problem: SelectionProblem, values: Floats, networks: int, found: Solution) -> Bools:
-    """Returns every served set that could be part of a choice as good as this one, up to a tie."""
+    """Returns every served set that could be part of an equally good choice, up to a tie."""
     assert found.prices is not None
-    dual = Dual.of(found.prices)
+    dual = Dual.from_prices(found.prices)
     reduced = values - subset_sums(dual.tasks) - dual.network
     missing = solution_value(problem, found.choices) - dual.bound(networks)
     rows = np.flatnonzero(reduced >= missing - 2 * TIE)
@@ -74,14 +74,14 @@ def _usable_sets(problem: SelectionProblem, values: Floats, networks: int, found
 
 
 def _with_fewest_networks(problem: SelectionProblem, values: Floats, best: Solution, limits: Limits) -> Solution:
-    """Returns an equally good solution with the fewest networks; ties need a network that is free."""
+    """Returns an equally good solution with the fewest networks. Fewer are possible only if a network's price is 0."""
     found = best
     least = solution_value(problem, best.choices) - TIE / 2
     while found.proven and found.prices is not None and found.prices[-1] <= TIE and len(best.choices) > 1:
         fewer = len(best.choices) - 1
         try:
             found = _prove(problem, values, fewer, solve_search(problem, [fewer], limits)[0], limits)
-        except Infeasible:
+        except InfeasibleError:
             break
         if solution_value(problem, found.choices) < least:
             break
@@ -96,7 +96,7 @@ def _prove(problem: SelectionProblem, values: Floats, networks: int, start: Solu
     bound = dual.bound(networks)
     if bound - known <= TIE:
         return Solution(start.choices, bound, True, prices=dual.prices)
-    # A choice that is better than the known one uses only columns whose reduced cost is within the gap.
+    # A choice that improves on the known one uses only columns whose reduced cost is within the gap.
     reduced = values - subset_sums(dual.tasks) - dual.network
     left = np.flatnonzero(reduced >= known - bound - TIE)
     left = left[left > 0]
@@ -106,7 +106,7 @@ def _prove(problem: SelectionProblem, values: Floats, networks: int, start: Solu
 
 
 def _first_columns(values: Floats, problem: SelectionProblem, start: Solution) -> Ints:
-    """Returns the sets of the known choice and the most valuable sets, to start from."""
+    """Returns the initial columns: the sets of the known choice and the most valuable sets."""
     n = problem.n
     links = np.array(problem.links, dtype=np.int64)
     known = np.array([choice.serves for choice in start.choices], dtype=np.int64)
@@ -118,25 +118,25 @@ def _first_columns(values: Floats, problem: SelectionProblem, start: Solution) -
 
 
 def _solve_dual(problem: SelectionProblem, values: Floats, columns: Ints, networks: int, limits: Limits) -> Dual:
-    """Generates columns until no set at all is worth more than its prices."""
+    """Generates columns until no set is worth more than its prices."""
     while True:
         dual = find_prices(problem, membership(columns, problem.n), values[columns], networks, limits)
         reduced = values - subset_sums(dual.tasks) - dual.network
         reduced[0] = -np.inf
         worst = float(reduced.max())
         if worst <= TIE / (10 * networks) or limits.over:
-            # with this price of a network, no set is worth more than its prices
+            # At this network price, no set is worth more than its prices.
             return Dual(dual.tasks, dual.network + max(worst, 0.0))
         wanted = np.argpartition(-reduced, min(COLUMNS_PER_ROUND, len(reduced) - 1))[:COLUMNS_PER_ROUND]
         wanted = wanted[reduced[wanted] > 0]
         new = np.setdiff1d(wanted, columns)
-        if not len(new):  # only rounding errors of HiGHS are left
+        if not len(new):  # only rounding errors of HiGHS remain
             return Dual(dual.tasks, dual.network + max(worst, 0.0))
         columns = np.concatenate([columns, new])
 
 
 def subset_sums(prices: Floats) -> Floats:
-    """Returns the sum of prices over every set of tasks (as bits)."""
+    """Returns the sum of prices for every set of tasks, indexed by bit mask."""
     sums = np.zeros(1)
     for price in prices:
         sums = np.concatenate([sums, sums + price])

@@ -1,4 +1,4 @@
-"""Finds the best network for each set of served tasks, for scores by pair and for listed networks."""
+"""Finds the best network for each set of served tasks, with pairwise scores or listed networks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..selection_problem import (
     TIE,
     Bools,
     Floats,
-    Infeasible,
+    InfeasibleError,
     Ints,
     Limits,
     NetworkChoice,
@@ -22,36 +22,36 @@ from ..selection_problem import (
     splits_no_link,
 )
 
-LOW_TASKS = 8  # tasks whose subsets are handled as one array: 3^8 pairs of a set and a subset
-SETS_AT_ONCE = 1 << 15  # a few megabytes for any n
+LOW_TASKS = 8  # tasks whose subsets are handled in one array of 3^8 pairs of a set and a subset
+SETS_AT_ONCE = 1 << 15  # takes a few megabytes for any n
 PAIRS_AT_ONCE = 1 << 17  # pairs of a network and a served set
 UNLIMITED = Limits()
 
 
 def served_values(problem: SelectionProblem, price: float = 0.0, limits: Limits = UNLIMITED) -> Floats:
-    """Returns the value of the best network for every set of served tasks (as bits), minus `price` per trained task.
+    """Returns the value of the best network for every served set (by bit mask), minus `price` per trained task.
 
     Raises:
         TimeoutError: the time limit is reached.
     """
-    n, off, alone = problem.n, problem.pairwise, problem.alone
+    n, pairwise, alone = problem.n, problem.pairwise, problem.alone
     best = np.empty(2**n)
     for start in range(0, 2**n, SETS_AT_ONCE):
         if limits.over:
             raise TimeoutError
         sets = np.arange(start, min(start + SETS_AT_ONCE, 2**n))
         members = membership(sets, n)
-        value = superset_values(members, members @ off.T, problem.largest, price).max(axis=1)
+        value = superset_values(members, members @ pairwise.T, problem.largest, price).max(axis=1)
         best[sets] = np.where(splits_no_link(sets, problem.links), value, -np.inf)
     singles = 1 << np.arange(n)
     whole = splits_no_link(singles, problem.links)
     best[singles[whole]] = np.maximum(best[singles[whole]], alone[whole] - price)
-    best[0] = 0.0  # no task to serve
+    best[0] = 0.0  # no tasks to serve
     return best
 
 
 def superset_values(members: Bools, given: Floats, largest: int, price: float = 0.0) -> Floats:
-    """Returns the value of each served set (row) with 0, 1, 2, … helpers (columns); −inf for groups of one task."""
+    """Returns the value of each served set (row) with 0, 1, 2, … helpers (columns). −inf for single-task groups."""
     inside = np.where(members, given, 0.0).sum(axis=1)
     offered = np.sort(np.where(members, np.inf, -given), axis=1)
     helpers = np.concatenate([np.zeros((len(members), 1)), -offered], axis=1)
@@ -62,13 +62,13 @@ def superset_values(members: Bools, given: Floats, largest: int, price: float = 
 
 
 def values_of(problem: SelectionProblem, members: Bools, price: float = 0.0, given: Floats | None = None) -> Floats:
-    """Returns the value of the best network for each served set (row), minus its price; −inf if there is none.
+    """Returns the value of the best network for each served set (row), minus its price. −inf if there is none.
 
     Args:
-        problem: a problem with scores by pair.
-        members: the served sets, [sets, tasks].
+        problem: a problem with pairwise scores.
+        members: the served sets (sets × tasks).
         price: the price per trained task.
-        given: the sum of scores from each task (column) to each served set, if it is already known.
+        given: the total score from each task (column) to each served set (row), if already known.
     """
     given = members @ problem.pairwise.T if given is None else given
     value = superset_values(members, given, problem.largest, price).max(axis=1)
@@ -78,18 +78,18 @@ def values_of(problem: SelectionProblem, members: Bools, price: float = 0.0, giv
 
 
 def network_for(problem: SelectionProblem, served: Ints) -> NetworkChoice:
-    """Returns the best network for these served tasks; ties go to the smallest, then to the first by name."""
+    """Returns the best network for the given served tasks. Ties go to the smallest, then to the first by name."""
     price = TIE / (2 * problem.n**2)
     trains, value = best_network(problem, served, price, price / (4 * problem.n))
     if value == -np.inf:
-        raise Infeasible  # too many tasks for one network, or one task that may not be alone
+        raise InfeasibleError  # too many tasks for one network, or a task that may not be trained alone
     return NetworkChoice(bits_of(trains), bits_of(served))
 
 
 def best_network(problem: SelectionProblem, served: Ints, price: float, slack: float) -> tuple[Ints, float]:
-    """Returns the tasks that the best network for these served tasks trains, and its value minus its price.
+    """Returns the tasks trained by the best network for the given served tasks, and its value minus its price.
 
-    Helpers that differ by less than `slack`, as rounding errors do, are taken in the order of their numbers.
+    Helpers that differ by less than `slack`, e.g. by rounding errors, are added in order of their indices.
     """
     n = problem.n
     members = np.zeros(n, dtype=bool)
@@ -104,7 +104,7 @@ def best_network(problem: SelectionProblem, served: Ints, price: float, slack: f
 
 
 def all_networks(problem: SelectionProblem, cost: Callable[[tuple[int, ...]], float] | None = None) -> Networks:
-    """Returns a network for every allowed group, with the cost of its tasks; a group with cost NaN does not exist."""
+    """Returns a network with its cost for every allowed group. Groups whose cost is NaN are excluded."""
     n = problem.n
     trains = membership(np.arange(1, 2**n), n)
     size = trains.sum(axis=1)
@@ -120,7 +120,7 @@ def all_networks(problem: SelectionProblem, cost: Callable[[tuple[int, ...]], fl
 
 
 def listed_values(problem: SelectionProblem, prices: Floats) -> tuple[Floats, Floats]:
-    """Returns the distinct costs, and the value of the best network for each cost and set of tasks, minus its price."""
+    """Returns the distinct costs, and the value of the best network for each cost and served set, minus its price."""
     networks, n = problem.networks, problem.n
     assert networks is not None
     costs, kind = np.unique(networks.cost, return_inverse=True)
@@ -131,12 +131,12 @@ def listed_values(problem: SelectionProblem, prices: Floats) -> tuple[Floats, Fl
             value += np.where(served >> task & 1, networks.values[row, task], 0.0)
         np.maximum.at(table, (kind[row], served), value)
     table[:, ~splits_no_link(np.arange(2**n), problem.links)] = -np.inf
-    table[:, 0] = 0.0  # no task to serve
+    table[:, 0] = 0.0  # no tasks to serve
     return costs, table
 
 
 def best_listed(problem: SelectionProblem, cost: float, served: list[int], prices: Floats, slack: float) -> int:
-    """Returns the row of the best network with this cost for these served tasks."""
+    """Returns the row of the best network with the given cost for the given served tasks."""
     networks = problem.networks
     assert networks is not None
     value = np.where(networks.cost == cost, networks.values[:, served].sum(axis=1) - prices, -np.inf)
@@ -145,7 +145,7 @@ def best_listed(problem: SelectionProblem, cost: float, served: list[int], price
 
 
 def _pairs(masks: Ints, n: int) -> Iterator[tuple[Ints, Ints]]:
-    """Yields rows of networks together with every set of tasks that they could serve."""
+    """Yields rows of networks, paired with every set of tasks that they could serve."""
     whole, part, _ = subsets(n)
     left = np.arange(len(masks))
     while len(left):
@@ -161,17 +161,17 @@ def _pairs(masks: Ints, n: int) -> Iterator[tuple[Ints, Ints]]:
 
 @lru_cache(maxsize=8)
 def subsets(n: int) -> tuple[Ints, Ints, Ints]:
-    """Returns all pairs of a set of n tasks and a subset (as bits), sorted by set, and where each set begins."""
+    """Returns all pairs of a set and a subset of n tasks (as bit masks), sorted by set, and where each set begins."""
     whole = part = np.zeros(1, dtype=np.int64)
     for bit in (1 << i for i in range(n)):
         whole = np.concatenate([whole, whole | bit, whole | bit])
         part = np.concatenate([part, part, part | bit])
-    order = np.argsort(whole.astype(np.uint16), kind="stable")  # numpy uses radix sort for 16 bits
+    order = np.argsort(whole.astype(np.uint16), kind="stable")  # NumPy uses radix sort for 16-bit integers
     return whole[order], part[order], np.searchsorted(whole[order], np.arange(2**n))
 
 
 def best_split(first: Floats, second: Floats) -> Floats:
-    """Returns for every set the maximum of first[S] + second[set without S] over its subsets S."""
+    """Returns, for every set, the maximum of first[S] + second[set without S] over its subsets S."""
     n = len(first).bit_length() - 1
     low = min(n, LOW_TASKS)
     whole, part, starts = subsets(low)

@@ -1,4 +1,4 @@
-"""Breaks ties between equally good choices of networks, and lists the others."""
+"""Breaks ties between equally good choices of networks and lists the alternatives."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ..selection_problem import (
 )
 from .served_sets import network_for, values_of
 
-MAX_TIES = 8  # to list
+MAX_TIES = 8  # listed per solution
 MAX_PARTIAL = 1_000  # partial choices to visit; if there are more, some ties are not listed
-MAX_SETS, MAX_STATES = 2_000, 100_000  # served sets, and sets of remaining tasks, before giving up
+MAX_SETS, MAX_STATES = 2_000, 100_000  # served sets and sets of remaining tasks to visit before giving up
 
 
 class ValueTable(Protocol):
@@ -36,7 +36,7 @@ class ValueTable(Protocol):
 
 
 class SolvedProgram(Protocol):
-    """A solved dynamic program: the values of sets of tasks at every level, and the possible next networks."""
+    """A solved dynamic program: the values of sets of tasks at each level, and the possible next networks."""
 
     @property
     def tables(self) -> Sequence[ValueTable]: ...
@@ -54,7 +54,7 @@ class _Partial(NamedTuple):
 def find_ties(
     problem: SelectionProblem, plan: SolvedProgram, chosen: tuple[NetworkChoice, ...], top: int
 ) -> tuple[tuple[NetworkChoice, ...], ...]:
-    """Returns equally good choices with at most as many networks, smallest first."""
+    """Returns equally good choices with at most as many networks, in order of size."""
     least = solution_value(problem, chosen) - TIE
     start = _Partial((), 0.0, 2**problem.n - 1, top)
     networks = {tuple(sorted((choice.trains, choice.row) for choice in chosen))}
@@ -93,8 +93,8 @@ def _extend(
 def _networks(
     problem: SelectionProblem, costs: Floats, kind: int, serves: int, least: float
 ) -> Iterator[NetworkChoice]:
-    """Yields all networks of one cost that serve a set with a value of at least `least`, up to a tie."""
-    least -= TIE / 2  # the remaining values are reduced by prices of up to this
+    """Yields all networks of a given cost that serve a set with a value of at least `least`, up to a tie."""
+    least -= TIE / 2  # prices reduce the remaining values by up to this much
     if problem.networks is not None:
         value = problem.networks.values[:, list(indices(serves))].sum(axis=1)
         rows = np.flatnonzero((problem.networks.cost == costs[kind]) & (value >= least))
@@ -106,7 +106,7 @@ def _networks(
 
 
 def _supersets(problem: SelectionProblem, serves: int, least: float) -> Iterator[int]:
-    """Yields groups that serve these tasks with a value of at least `least`, small ones first."""
+    """Yields groups that serve the given tasks with a value of at least `least`, in order of size."""
     served = list(indices(serves))
     if len(served) == 1 and problem.alone[served[0]] >= least:
         yield serves
@@ -121,7 +121,7 @@ def _supersets(problem: SelectionProblem, serves: int, least: float) -> Iterator
 
 
 def _subsets_with_sum(descending: list[float], number: int, least: float, start: int) -> Iterator[tuple[int, ...]]:
-    """Yields the indices of `number` values, from `start` on, whose sum is at least `least`; values are descending."""
+    """Yields the indices of `number` values, from `start` on, that sum to at least `least`. Values are descending."""
     if not number:
         if least <= 0:
             yield ()
@@ -134,16 +134,16 @@ def _subsets_with_sum(descending: list[float], number: int, least: float, start:
 
 
 def first_in_order(problem: SelectionProblem, networks: int, found: Solution, members: Bools) -> Solution | None:
-    """Returns the first of equally good choices (fewest groups, then smallest, then by name), and lists the others.
+    """Returns the first of equally good choices (fewest groups, then smallest, then by name) and lists the others.
 
     Args:
-        problem: a problem with scores by pair.
+        problem: a problem with pairwise scores.
         networks: the maximum number of networks.
-        found: a choice that is proven to be the best.
+        found: a solution that is proven optimal.
         members: every served set (row) that could be part of an equally good choice.
 
     Returns:
-        The solution; None if there are too many possible choices.
+        The solution, or None if there are too many possible choices.
     """
     if len(members) > MAX_SETS:
         return None
@@ -161,16 +161,16 @@ def first_in_order(problem: SelectionProblem, networks: int, found: Solution, me
                 left ^= first
         chosen = tuple(choices)
         return replace(found, choices=chosen, ties=find_ties(problem, plan, chosen, top))
-    except _TooManySets:
+    except _TooManySetsError:
         return None
 
 
-class _TooManySets(Exception):
+class _TooManySetsError(Exception):
     """There are too many sets of tasks to visit."""
 
 
 class _Level:
-    """The highest value of each set of tasks in at most `networks` networks."""
+    """The highest value of each set of tasks with at most `networks` networks."""
 
     def __init__(self, plan: _SparsePlan, networks: int) -> None:
         self.plan, self.networks, self.known = plan, networks, {0: 0.0}
@@ -188,7 +188,7 @@ class _Level:
 
 
 class _SparsePlan:
-    """Like the plan of the dynamic program, but only over some served sets, and computed on demand."""
+    """Like `DynamicProgram`, but restricted to some served sets and computed on demand."""
 
     def __init__(self, problem: SelectionProblem, members: Bools, networks: int) -> None:
         price = TIE / (2 * problem.n**2)
@@ -208,10 +208,10 @@ class _SparsePlan:
     def count_state(self) -> None:
         self.states += 1
         if self.states > MAX_STATES:
-            raise _TooManySets
+            raise _TooManySetsError
 
     def needs_more(self, left: int, networks: int) -> bool:
-        """Returns whether more networks are needed, since too many tasks share no served set with each other."""
+        """Returns whether more networks are needed because too many tasks have no served set in common."""
         number = 0
         while left and number <= networks:
             left &= ~self.near.get(left & -left, 0)
@@ -219,11 +219,11 @@ class _SparsePlan:
         return number > networks
 
     def inside(self, left: int) -> list[tuple[int, float]]:
-        """Returns the served sets among these tasks that contain the lowest of them."""
+        """Returns the served sets that consist of the given tasks and contain the lowest of them."""
         return [entry for entry in self.by_lowest.get(left & -left, []) if not entry[0] & ~left]
 
     def continuations(self, left: int, level: int, slack: float) -> list[tuple[int, int, list[int]]]:
-        """Returns the same as in the dynamic program; there is only one kind of network."""
+        """Returns the same as `DynamicProgram.continuations`. There is only one kind of network."""
         if not level:
             return []
         least, below = self.tables[level][left] - slack, self.tables[level - 1]
