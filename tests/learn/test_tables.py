@@ -210,7 +210,7 @@ def test_columns_that_are_not_there_or_have_two_roles_are_named(frame) -> None:
     problems = refused(
         frame, targets=["presure", "ill", "ill"], ignore=["id", "nothing"], features=["ill", "age"], group_column="who"
     )
-    everything = "there are id, person, age, height, city, pressure, ill"
+    everything = "choose from id, person, age, height, city, pressure, ill"
     assert problems == [
         "`targets` must be distinct, found more than once: 'ill'; rename them",
         "`targets` must name columns of the table, found 'presure'; did you mean 'pressure'?",
@@ -311,7 +311,7 @@ def test_files_of_other_editors(tmp_path) -> None:
         (tmp_path / name).write_bytes(text.encode())
         assert read_columns(tmp_path / name).rows == 40, name
     (tmp_path / "open.csv").write_text('a,y\n"' + "\n".join(lines * 2000))
-    assert "is a quotation mark left open?" in refused(tmp_path / "open.csv", targets=["y"])[0]
+    assert "is there an unclosed quotation mark?" in refused(tmp_path / "open.csv", targets=["y"])[0]
 
 
 def test_columns_of_a_frame_that_occur_twice_are_refused() -> None:

@@ -266,7 +266,7 @@ def test_the_error_for_a_read_only_folder_suggests_another(
     data: Path, decoded_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=r"`cache` must be a folder that can be written to, found .*Not a directory"):
+    with pytest.raises(ValueError, match=r"`cache` must be a writable folder, found .*Not a directory"):
         celeba(data, pixels=PIXELS, cache=tmp_path / "file" / "cache")
 
     def fail(**given: object) -> None:
