@@ -182,17 +182,17 @@ INVALID: dict[str, tuple[Callable[[Rows], bytes], str]] = {
     ),
     "NUL bytes": (
         lambda rows: text_of(rows).replace("5", "5\0").encode(),
-        "{file} is not a text file; save the table as CSV, in UTF-8",
+        "{file} is not a text file; save the table as CSV in UTF-8",
     ),
     "utf-16 without a mark": (
         lambda rows: text_of(rows).encode("utf-16-le"),
-        "{file} is not a text file; save the table as CSV, in UTF-8",
+        "{file} is not a text file; save the table as CSV in UTF-8",
     ),
     "utf-16 cut short": (
         lambda rows: text_of(rows).encode("utf-16")[:-1],
-        "{file} is not a text file; save the table as CSV, in UTF-8",
+        "{file} is not a text file; save the table as CSV in UTF-8",
     ),
-    "binary": (lambda rows: bytes(range(256)), "{file} is not a text file; save the table as CSV, in UTF-8"),
+    "binary": (lambda rows: bytes(range(256)), "{file} is not a text file; save the table as CSV in UTF-8"),
     "zip of two": (
         lambda rows: archive(**{"a.csv": text_of(rows), "b.csv": text_of(rows)}),
         "{file} must be a zip archive with one file, found 2: a.csv, b.csv; extract the one you need",
