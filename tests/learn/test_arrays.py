@@ -220,7 +220,7 @@ def test_different_numbers_of_rows_raise_an_error(data) -> None:
         ),
         (
             {"targets": {"a": ["x", "y"] * 100}, "tasks": [Task("a", "regression")]},
-            "`targets`: 'a' is a regression task and must be numbers, found text such as 'x', 'y'",
+            "`targets`: 'a' is a regression task and must be numbers, found text, e.g. 'x', 'y'",
         ),
         (
             {"targets": {"a": [np.inf, *range(199)], "b": [0, 1] * 100, "c": np.arange(200)}},

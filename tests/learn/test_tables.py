@@ -143,7 +143,7 @@ def test_split_column_names_the_parts(frame) -> None:
     assert [len(split) for split in problem.splits.values()] == [60, 30, 30]
     frame.loc[0, "part"] = "later"
     assert refused(frame, **SETTINGS, split_column="part") == [
-        "`split_column` must hold train, val or test in every row, found 'later'"
+        "`split_column` must contain train, val or test in every row, found 'later'"
     ]
     frame["part"] = "train"
     assert refused(frame, **SETTINGS, split_column="part") == [

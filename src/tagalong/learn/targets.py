@@ -87,10 +87,11 @@ def _check_labels(argument: str, present: Column, values: Column, kind: Kind | N
 
 def _check_magnitudes(argument: str, magnitudes: Column) -> None:
     if not np.isfinite(magnitudes).all():
-        raise InvalidInput(argument, "must be finite or missing (NaN)", f"{int(np.isinf(magnitudes).sum())} infinite labels")
+        found = f"{int(np.isinf(magnitudes).sum())} infinite labels"
+        raise InvalidInput(argument, "must be finite or missing (NaN)", found)
     if magnitudes.max() > LARGEST:
-        raise InvalidInput(argument, f"must be at most {LARGEST:g} in magnitude", f"{magnitudes.max():g}", "use another
-        unit")
+        expected = f"must be at most {LARGEST:g} in magnitude"
+        raise InvalidInput(argument, expected, f"{magnitudes.max():g}", "use another unit")
 
 
 def _guess_kind(distinct: NDArray[Any], labels: int) -> Kind:
