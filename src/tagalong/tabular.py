@@ -162,7 +162,7 @@ def read_columns(source: TableSource, argument: str = "data", keep_empty: bool =
         source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list of mappings, one per
             row.
         argument: the argument to name in messages, if the source is not a file.
-        keep_empty: whether to keep rows of a file whose cells are all empty but have the right number.
+        keep_empty: whether to keep rows of a file that consist of the right number of empty cells.
 
     Raises:
         TableError: the file does not exist or does not contain a table, there are no rows, columns differ in length, or

@@ -277,7 +277,7 @@ def test_given_parts_are_checked() -> None:
     with pytest.raises(ValueError, match="val must have rows, found none"):
         read_parts(([0, 1], np.array([], dtype=int), [4, 5]), 10)
     with pytest.raises(
-        ValueError, match="must each be in only one part of `split`, found 1 in multiple parts, e.g. 'ann'"
+        ValueError, match=r"must each be in only one part of `split`, found 1 in multiple parts, e.g. 'ann'"
     ):
         read_parts(([0, 1], [2], [3]), 4, np.array(["ann", "bob", "cy", "ann"]))
     masks = [np.arange(10) % 3 == part for part in range(3)]
@@ -368,4 +368,4 @@ def test_dates_are_not_read_as_numbers(data) -> None:
     dates = np.datetime64("2020-01-01", "ns") + np.arange(200) * np.timedelta64(1, "D")
     dates[3] = np.datetime64("NaT")
     (found,) = problems_of(inputs, {"when": dates}, ["when"])
-    assert "'when' must have at most 50 different texts, found 199" in found
+    assert "'when' must have at most 50 distinct texts, found 199" in found

@@ -123,7 +123,7 @@ def _find_kind(rule: str, name: str) -> tuple[Call, type[nn.Module]]:
 
 
 class Rule:
-    """Base class for rules: without parameters or state.
+    """Base class for rules, with no parameters and no state.
 
     Rules balance the losses after multiplying them by the weights of their tasks. A task without labels in a batch has
     a loss of exactly 0; it must not affect how the rule treats the others.
@@ -268,7 +268,7 @@ class ScalarizerRule(Rule):
         self._last_losses = like.new_ones(len(tasks)).detach()
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        # FAMO's `update` method steps an optimizer of its own
+        # FAMO has its own optimizer, which its `update` method steps
         return () if hasattr(self._scalarizer, "update") else self._scalarizer.parameters()
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:

@@ -46,8 +46,8 @@ def train_many(
         problem: the problem.
         jobs: the networks to train, with any tasks, seeds, rules and widths.
         device: the device to train on.
-        memory: the number of bytes that networks trained together may use; None: a fraction of the free memory, but on
-            a CPU no more than speeds up training.
+        memory: the number of bytes that networks trained together may use; None: a fraction of the free memory,
+            capped on a CPU at the amount that still speeds up training.
         progress: called with the number of networks finished so far.
 
     Yields:
@@ -89,7 +89,7 @@ def _train_chunks(
         yield from (trained for trained in finished if not trained.diverged)
     if diverged:
         names = "; ".join(f"{', '.join(one.job.tasks)} with seed {one.job.seed}" for one in diverged)
-        raise Diverged(f"training diverged from the first epoch for {names}; lower `recipe.lr`", diverged)
+        raise Diverged(f"lower `recipe.lr`, since training diverged from the first epoch for {names}", diverged)
 
 
 def _chunks(problem: Problem, jobs: list[Job], device: torch.device, memory: int | None) -> Iterator[list[Job]]:

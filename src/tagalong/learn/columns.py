@@ -50,7 +50,7 @@ def read_columns(source: TableSource | Columns, argument: str = "data", keep_emp
         source: a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row; see
             `Problem.from_table`.
         argument: the argument to name in messages, if the source is not a file.
-        keep_empty: whether to keep rows of a file whose cells are all empty but have the right number.
+        keep_empty: whether to keep rows of a file that consist of the right number of empty cells.
 
     Raises:
         TableError: the file does not exist or does not contain a table, there are no rows, columns differ in length, or

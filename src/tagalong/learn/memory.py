@@ -62,7 +62,7 @@ def _activations(problem: Problem, network: Network, device: torch.device) -> tu
         outputs = network(inputs)
         losses = [mean_loss(problem.task(name), out, targets[name]) for name, out in outputs.items()]
         total = torch.stack(losses).sum()
-    del total  # kept storages alive until here; otherwise, their addresses could be reused
+    del total  # needed until here: it keeps storages alive, whose addresses could otherwise be reused
     with torch.no_grad():
         for name, buffer in network.named_buffers():
             buffer.copy_(before[name])
@@ -70,7 +70,7 @@ def _activations(problem: Problem, network: Network, device: torch.device) -> tu
 
 
 def usable_bytes(device: torch.device) -> int:
-    """Returns a fraction of the free memory; on a CPU, no more than speeds up training."""
+    """Returns a fraction of the free memory; on a CPU, capped at the amount that still speeds up training."""
     if device.type == "cuda":
         return int(GPU_FRACTION * torch.cuda.mem_get_info(device)[0])
     return min(CPU_LIMIT, int(CPU_FRACTION * _free_cpu_bytes()))

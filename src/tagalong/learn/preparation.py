@@ -337,7 +337,7 @@ class NumberColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """A one-hot column: one input per level in the training rows, and one for all other values and missing ones.
+    """A one-hot column: one input per level in the training rows, and one for all other or missing values.
 
     Attributes:
         name: the name of the column.

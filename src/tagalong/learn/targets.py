@@ -143,7 +143,7 @@ def with_error(target: Target, error: Any) -> Target:
 
 
 def task_names(tasks: Sequence[Task | str]) -> tuple[str, ...]:
-    """Returns the names of tasks, some of which may already be names."""
+    """Returns the names of tasks that are given as `Task` or by name."""
     return tuple(task.name if isinstance(task, Task) else task for task in tasks)
 
 

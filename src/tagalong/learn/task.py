@@ -35,7 +35,7 @@ class Task:
         loss: a function of outputs [rows, …] and targets [rows, …] (without NaN) that returns one value per row or per
             element of the target; by default, cross-entropy or the squared error. It must not branch on values;
             otherwise, networks cannot be batched.
-        error: the error measure, reported along with the loss; lower is better. One of "error rate", "auroc" and
+        error: the error measure, reported along with the loss; lower is better. One of "error rate", "auroc" or
             "auprc" (reported as one minus the area), "mae", "rmse", "r2" (reported as one minus R²), "loss", or a
             function of outputs and targets that returns a number.
         class_weights: the weight of each class of a binary (negatives, positives) or multiclass task, by which the loss
