@@ -83,8 +83,8 @@ def test_objects_need_a_conversion(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "must be valid JSON, found Expecting value: line 1 column 1 (char 0); is it cut short?"),
-        ('{"loss": NaN}', "must be valid JSON, found NaN, which is not JSON; is it cut short?"),
+        ("", "must be valid JSON, found Expecting value: line 1 column 1 (char 0); is it truncated?"),
+        ('{"loss": NaN}', "must be valid JSON, found NaN, which is not valid JSON; is it truncated?"),
         ("[1]", "must have the format 'tagalong-example', found 'list'; choose another file"),
         ("{}", "must have the format 'tagalong-example', found None; choose another file"),
         ('{"format": "x", "version": 2}', "must have the format 'tagalong-example', found 'x'; choose another file"),
@@ -128,7 +128,7 @@ def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
 def test_errors_about_damaged_files_do_not_refer_to_arguments() -> None:
     with pytest.raises(DocumentError) as caught, damage_reported("a.json"):
         raise InvalidInput("tasks", "must be distinct", "'a' twice")
-    assert str(caught.value) == "a.json is damaged: 'tasks' must be distinct, found 'a' twice; write it again"
+    assert str(caught.value) == "a.json is damaged: 'tasks' must be distinct, found 'a' twice; recreate it"
     with pytest.raises(DocumentError, match=r"a\.json is damaged: BadZipFile: no end"), damage_reported("a.json"):
         raise zipfile.BadZipFile("no end")
 

@@ -42,7 +42,7 @@ def test_declared_plugins_are_found_and_not_imported(package) -> None:
     assert (found.value, found.package, str(found)) == (
         "early_module:made",
         "early 1.0",
-        "the estimator 'early' of early_module:made",
+        "the estimator 'early' from early_module:made",
     )
     assert "early_module" not in sys.modules
     assert load_plugins("estimators")["early"] == 3
@@ -76,7 +76,7 @@ def test_a_broken_plugin_is_one_warning_and_hides_no_other(package, caplog, sour
         assert "broken" not in loaded
         assert loaded["fine"] == 3
     (message,) = caplog.messages
-    assert message.startswith(f"the estimator 'broken' of broken_module:made cannot be loaded: {why}")
+    assert message.startswith(f"the estimator 'broken' from broken_module:made cannot be loaded: {why}")
     assert "\n" not in message
 
 
@@ -94,7 +94,7 @@ def test_the_first_of_two_plugins_with_the_same_name_is_used(package, caplog) ->
     package("beta", point.format("beta"), beta_module="made = 2")
     assert load_plugins("estimators")["same"] == load_plugins("estimators")["same"] == 1
     assert caplog.messages == [
-        "the estimator 'same' of beta_module:made is not used: alpha_module:made has the same name"
+        "the estimator 'same' from beta_module:made is not used: alpha_module:made has the same name"
     ]
 
 
@@ -104,8 +104,8 @@ def test_a_plugin_cannot_replace_a_built_in(package, caplog) -> None:
     assert "a+b" not in method_names()
     assert make_method("tag").name == "tag"
     assert caplog.messages == [
-        "the method 'tag' of tag_module:made is not used: another method has this name already",
-        "the method 'a+b' of tag_module:made is not used: only combinations have a '+' in their name",
+        "the method 'tag' from tag_module:made is not used: another method already has this name",
+        "the method 'a+b' from tag_module:made is not used: only names of combinations may contain '+'",
     ]
 
 
@@ -113,7 +113,9 @@ def test_plugins_registered_in_code_take_precedence_over_declared_ones(package, 
     package("early", POINTS.format("early"), early_module="made = 3")
     register(estimators={"early": len, "late": "early_module:made"})
     assert load_plugins("estimators") == {"early": len, "late": 3}
-    assert caplog.messages == ["the estimator 'early' of early_module:made is not used: builtins:len has the same name"]
+    assert caplog.messages == [
+        "the estimator 'early' from early_module:made is not used: builtins:len has the same name"
+    ]
 
 
 def test_only_the_same_object_may_be_registered_again(caplog) -> None:
@@ -132,7 +134,8 @@ def test_only_the_same_object_may_be_registered_again(caplog) -> None:
     register(estimators={"one": 1.5})
     assert load_plugins("estimators")["one"] is made
     assert re.fullmatch(
-        r"the estimator 'one' of builtins:float@\w+ is not used: test_plugins:\S+ has the same name", caplog.messages[0]
+        r"the estimator 'one' from builtins:float@\w+ is not used: test_plugins:\S+ has the same name",
+        caplog.messages[0],
     )
 
 
@@ -195,7 +198,7 @@ def restore_registries(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("noun", REGISTRIES)
 def test_all_registries_behave_alike(package, caplog, noun: str) -> None:
     register_one, names, make, made, name = REGISTRIES[noun]
-    with pytest.raises(InvalidInput, match=f"must be a known {noun}, found 'dorp'; there are "):
+    with pytest.raises(InvalidInput, match=f"must be a known {noun}, found 'dorp'; choose from "):
         make("dorp")
     register_one(name, made)
     assert name in names()
@@ -211,7 +214,7 @@ def test_all_registries_behave_alike(package, caplog, noun: str) -> None:
     package("other", f"[tagalong.{noun}s]\ndrop = other_module:made\n", other_module="made = 3")
     assert names().count("drop") == 1
     assert caplog.messages == [
-        f"the {noun} 'drop' of other_module:made is not used: another {noun} has this name already"
+        f"the {noun} 'drop' from other_module:made is not used: another {noun} already has this name"
     ]
 
 
@@ -225,7 +228,7 @@ def test_a_broken_method_is_an_error_when_it_is_used(package, caplog) -> None:
     package("broken", "[tagalong.methods]\nbroken = broken_module:made\n", broken_module="import no_such_package")
     assert "broken" in method_names()
     assert make_method("mtl").name == "mtl"
-    with pytest.raises(PluginError, match="the method 'broken' of broken_module:made cannot be loaded: No module"):
+    with pytest.raises(PluginError, match="the method 'broken' from broken_module:made cannot be loaded: No module"):
         make_method("broken")
     assert caplog.messages == []
 

@@ -149,7 +149,7 @@ INVALID: dict[str, tuple[Callable[[Rows], bytes], str]] = {
     "empty": (lambda rows: b"", "{file} is empty"),
     "only a mark": (lambda rows: "".encode("utf-8-sig"), "{file} is empty"),
     "only blank lines": (lambda rows: b"\r\n \n\n", "{file} is empty"),
-    "only separators": (lambda rows: b",,\n,,\n", "{file} must hold a table, found only separators"),
+    "only separators": (lambda rows: b",,\n,,\n", "{file} must contain a table, found only delimiters"),
     "header only": (lambda rows: text_of(rows[:1]).encode(), "{file} must have rows below its header, found none"),
     "short row": (
         lambda rows: text_of(without_last_cell(rows, 2)).encode(),
@@ -161,8 +161,8 @@ INVALID: dict[str, tuple[Callable[[Rows], bytes], str]] = {
     ),
     "long row after commas": (
         lambda rows: text_of(with_another_cell(rows, 2)).encode(),
-        "{file}, line 3 must have {width} cells, found {more}; if decimals are written with a comma, write them with a "
-        "point or separate columns by semicolons",
+        "{file}, line 3 must have {width} cells, found {more}; if commas are decimal separators, use points instead "
+        "or separate columns with semicolons",
     ),
     "short row after quoted newlines": (
         lambda rows: text_of([*with_quoted_newlines(rows[:2]), rows[2][:-1], *rows[3:]]).encode(),
@@ -182,24 +182,24 @@ INVALID: dict[str, tuple[Callable[[Rows], bytes], str]] = {
     ),
     "NUL bytes": (
         lambda rows: text_of(rows).replace("5", "5\0").encode(),
-        "{file} is not a text file; save the table as CSV, in UTF-8",
+        "{file} is not a text file; save the table as CSV in UTF-8",
     ),
     "utf-16 without a mark": (
         lambda rows: text_of(rows).encode("utf-16-le"),
-        "{file} is not a text file; save the table as CSV, in UTF-8",
+        "{file} is not a text file; save the table as CSV in UTF-8",
     ),
     "utf-16 cut short": (
         lambda rows: text_of(rows).encode("utf-16")[:-1],
-        "{file} is not a text file; save the table as CSV, in UTF-8",
+        "{file} is not a text file; save the table as CSV in UTF-8",
     ),
-    "binary": (lambda rows: bytes(range(256)), "{file} is not a text file; save the table as CSV, in UTF-8"),
+    "binary": (lambda rows: bytes(range(256)), "{file} is not a text file; save the table as CSV in UTF-8"),
     "zip of two": (
         lambda rows: archive(**{"a.csv": text_of(rows), "b.csv": text_of(rows)}),
-        "{file} must be a zip archive with one file, found 2: a.csv, b.csv; extract the one that you mean",
+        "{file} must be a zip archive with one file, found 2: a.csv, b.csv; extract the one you need",
     ),
     "zip of none": (
         lambda rows: archive(**{"a/": ""}),
-        "{file} must be a zip archive with one file, found 0; extract the one that you mean",
+        "{file} must be a zip archive with one file, found 0; extract the one you need",
     ),
     "workbook": (
         lambda rows: archive(**{"[Content_Types].xml": "<x/>", "xl/workbook.xml": "<x/>"}),
@@ -212,7 +212,7 @@ INVALID: dict[str, tuple[Callable[[Rows], bytes], str]] = {
     "gzip cut short": (
         lambda rows: gzip.compress(text_of(rows).encode())[:-9],
         "{file} must be a complete gzip file, found Compressed file ended before the end-of-stream marker was reached; "
-        "is it cut short?",
+        "is it truncated?",
     ),
 }
 
@@ -334,7 +334,7 @@ def test_many_wrong_rows_are_counted(tmp_path: Path) -> None:
         read_columns(path)
     *listed, last = caught.value.problems
     assert [problem.argument for problem in listed] == [f"{path}, line {line}" for line in range(2, 7)]
-    assert str(last) == f"{path} must have 2 cells in each row, found 1,002 more rows of another length"
+    assert str(last) == f"{path} must have 2 cells in each row, found 1,002 more rows of a different length"
 
 
 def test_a_file_is_never_mistaken_for_an_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,7 +403,7 @@ def test_parquet_gives_the_same_problem(frame: Any, tmp_path: Path) -> None:
         assert problem.fingerprint == expected.fingerprint
         assert problem.table.inputs(path).equal(expected.table.inputs(frame))
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "table.parquet").read_bytes()[:-30])
-    with pytest.raises(TableError, match=r"cut\.parquet must be a complete Parquet file, found .*; is it cut short\?"):
+    with pytest.raises(TableError, match=r"cut\.parquet must be a complete Parquet file, found .*; is it truncated\?"):
         Problem.from_table(tmp_path / "cut.parquet", **ROLES)
 
 

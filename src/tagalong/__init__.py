@@ -1,7 +1,7 @@
 """Which tasks should train together?
 
-The names below are the most used ones. The packages `affinity`, `measure`, `group`, `learn`, `study`, `problems`,
-`report`, `integrations` and `testing` offer more, and so does the command line, `tagalong --help`.
+The most commonly used names are exported here. The packages `affinity`, `measure`, `group`, `learn`, `study`,
+`problems`, `report`, `integrations` and `testing` provide more. For the command line, see `tagalong --help`.
 """
 
 from importlib import import_module
@@ -63,7 +63,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # On demand: reading affinities must not wait for torch, nor for scipy.
+    # Imported on demand, so that reading affinities does not have to wait for torch or scipy.
     if name in _MODULES:
         return getattr(import_module(f".{_MODULES[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

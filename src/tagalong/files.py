@@ -1,4 +1,4 @@
-"""Files: the atomic writer, versioned JSON documents, archives of arrays, and a folder for caches."""
+"""File helpers: atomic writes, versioned JSON documents, npz archives, and cache folders."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tagalong.errors import InvalidInput
 
 T = TypeVar("T")
 CACHE = "tagalong-cache"
-UNVERSIONED = 0  # the version of a document without a format, as earlier releases wrote them
-# Errors that reading a damaged file raises.
+UNVERSIONED = 0  # stands for documents without a format, as written by early releases
+# Errors that reading a damaged file may raise.
 DAMAGE = (
     *(ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, RuntimeError),
     *(pickle.UnpicklingError, zipfile.BadZipFile),
@@ -31,7 +31,7 @@ DAMAGE = (
 
 
 class DocumentError(InvalidInput):
-    """A file does not contain what it should: names the file, what was expected and found, and what to do."""
+    """Raised for a file with unexpected content; names the file, what was expected and found, and how to fix it."""
 
 
 @contextmanager
@@ -49,9 +49,9 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         array([1, 2])
     """
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; give the name of a file in it")
+        raise IsADirectoryError(f"{path} is a folder; specify a file in it")
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not with tempfile, whose files only their owner may read.
+    # Not tempfile, whose files are readable only by their owner.
     temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     try:
         with open(temporary, "xb") as file:
@@ -76,7 +76,7 @@ def move_into_place(finished: Path, path: Path) -> None:
 
 
 def json_safe(value: Any) -> Any:
-    """Converts a value to what JSON can represent: NaN and infinity become null, arrays and tuples lists.
+    """Converts a value to one that JSON can represent: NaN and infinity become null, arrays and tuples become lists.
 
     Example:
         >>> json_safe({"total": np.array([1.5, float("nan")]), "method": "tag"})
@@ -86,7 +86,7 @@ def json_safe(value: Any) -> Any:
         return {name: json_safe(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [json_safe(part) for part in value]
-    if hasattr(value, "tolist"):  # arrays, and scalars of numpy
+    if hasattr(value, "tolist"):  # arrays and NumPy scalars
         return json_safe(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -94,12 +94,12 @@ def json_safe(value: Any) -> Any:
 def document_text(
     kind: str, version: int, content: Mapping[str, Any], default: Callable[[Any], Any] | None = None
 ) -> str:
-    """Returns a document as JSON text: the content, after its format and version.
+    """Returns a document as JSON text: the format and version, followed by the content.
 
     Args:
-        kind: the format, such as "tagalong-results".
+        kind: the format, e.g. "tagalong-results".
         version: the version of the format.
-        content: everything else; see `json_safe`.
+        content: the other entries, converted by `json_safe`.
         default: converts objects that JSON cannot represent; without it they raise a TypeError.
 
     Example:
@@ -127,20 +127,21 @@ def read_document(
     versions: Collection[int],
     parse: Callable[[dict[str, Any]], T],
     error: type[InvalidInput] = DocumentError,
-    hint: str = "write it again",
+    hint: str = "recreate it",
 ) -> T:
     """Reads a JSON document that `write_document` wrote.
 
     Args:
         path: the file.
-        kind: the format that it must have.
-        versions: the versions that can be read. If they include `UNVERSIONED`, a document without a format is accepted.
+        kind: the expected format.
+        versions: the supported versions. If they include `UNVERSIONED`, a document without a format is accepted.
         parse: converts the document to the return value.
-        error: the class to raise.
-        hint: what to do about a file that is damaged or out of date.
+        error: the exception class to raise.
+        hint: how to fix a file that is damaged or out of date.
 
     Raises:
-        DocumentError: the file is not JSON, has another format or version, or cannot be parsed; or `error`.
+        DocumentError: the file is not JSON, has another format or version, or cannot be parsed. If `error` is given, it
+            is raised instead.
         FileNotFoundError: the file does not exist.
 
     Example:
@@ -160,22 +161,22 @@ def parse_document(
     kind: str,
     versions: Collection[int],
     error: type[InvalidInput] = DocumentError,
-    hint: str = "write it again",
+    hint: str = "recreate it",
 ) -> dict[str, Any]:
     """Parses the JSON text of a document and checks its format and version; see `read_document`.
 
     Args:
         text: the JSON text.
         place: where it comes from, for messages.
-        kind: the format that it must have.
-        versions: the versions that can be read.
-        error: the class to raise.
-        hint: what to do about a document that is out of date.
+        kind: the expected format.
+        versions: the supported versions.
+        error: the exception class to raise.
+        hint: how to fix a document that is out of date.
     """
     try:
         document = json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as reason:
-        raise error(place, "must be valid JSON", str(reason), "is it cut short?") from reason
+        raise error(place, "must be valid JSON", str(reason), "is it truncated?") from reason
     return check_document(document, place, kind, versions, error, hint)
 
 
@@ -185,9 +186,9 @@ def check_document(
     kind: str,
     versions: Collection[int],
     error: type[InvalidInput] = DocumentError,
-    hint: str = "write it again",
+    hint: str = "recreate it",
 ) -> dict[str, Any]:
-    """Returns a document that was parsed already if its format and version are right; see `parse_document`.
+    """Checks the format and version of a parsed document and returns it; see `parse_document`.
 
     Example:
         >>> check_document({"format": "tagalong-example", "version": 3}, "a.json", "tagalong-example", (1, 2))
@@ -210,19 +211,19 @@ def check_document(
 
 @contextmanager
 def damage_reported(
-    place: Path | str, error: type[InvalidInput] = DocumentError, hint: str = "write it again"
+    place: Path | str, error: type[InvalidInput] = DocumentError, hint: str = "recreate it"
 ) -> Iterator[None]:
-    """Converts any error that is raised while a damaged file is read to one that names the file."""
+    """Converts errors that are raised while reading a damaged file into one that names the file."""
     try:
         yield
     except DAMAGE as reason:
-        said = " ".join(str(reason).splitlines()[:2]).replace("`", "'")  # backticks mark arguments
-        named = said if said and isinstance(reason, ValueError) else f"{type(reason).__name__}: {said}"
-        raise error(str(place), f"is damaged: {named}", hint=hint) from reason
+        message = " ".join(str(reason).splitlines()[:2]).replace("`", "'")  # backticks mark arguments
+        description = message if message and isinstance(reason, ValueError) else f"{type(reason).__name__}: {message}"
+        raise error(str(place), f"is damaged: {description}", hint=hint) from reason
 
 
 def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name}, which is not JSON")
+    raise ValueError(f"{name}, which is not valid JSON")
 
 
 def pack_arrays(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
@@ -239,7 +240,7 @@ def pack_arrays(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
 
 
 def unpack_arrays(content: bytes, names: Iterable[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Returns the arrays of an npz archive, or those with the given names; rejects pickled objects.
+    """Returns all arrays of an npz archive, or only those with the given names; rejects pickled objects.
 
     Raises:
         ValueError: the bytes are not an archive of plain arrays.
@@ -251,14 +252,14 @@ def unpack_arrays(content: bytes, names: Iterable[str] | None = None) -> dict[st
 
 
 def make_folder(folder: Path) -> None:
-    """Creates a folder for the argument `cache`, with its parents.
+    """Creates the folder that was passed as `cache`, including its parents.
 
     Raises:
-        InvalidInput: it cannot be written to.
+        InvalidInput: the folder is not writable.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         found = f"{folder} ({error.strerror})"
-        raise InvalidInput("cache", "must be a folder that can be written to", found, "choose another") from error
+        raise InvalidInput("cache", "must be a writable folder", found, "choose another") from error

@@ -1,8 +1,8 @@
-"""Commands, problems, methods and estimators by name: the registries, and what other packages add to them.
+"""Registries of commands, problems, methods and estimators, and the plug-ins that other packages add to them.
 
-A package declares its own as entry points, in the groups "tagalong.commands", "tagalong.problems", "tagalong.methods"
-and "tagalong.estimators". `register` does the same for code that is not installed, such as a checkout or a notebook;
-`register_problem`, `register_method` and `register_estimator` add or replace a single one.
+A package declares its plug-ins as entry points in the groups "tagalong.commands", "tagalong.problems",
+"tagalong.methods" and "tagalong.estimators". `register` does the same for code that is not installed, such as a
+checkout or a notebook; `register_problem`, `register_method` and `register_estimator` add or replace a single entry.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ log = logging.getLogger(__name__)
 
 
 class PluginError(InvalidInput):
-    """A plug-in cannot be used."""
+    """Raised when a plug-in cannot be used."""
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """Something that another package adds; `load` imports it, and nothing else does.
+    """A plug-in from another package, which is not imported until `load` is called.
 
     Attributes:
         kind: "commands", "problems", "methods" or "estimators".
-        name: by which users refer to it.
+        name: the name by which users refer to it.
         value: its location, as "module:attribute".
-        package: name and version of the distribution that declares it; empty if it was registered by `register`.
+        package: the name and version of the distribution that declares it; empty if it was added with `register`.
         registered: the object itself, if it was registered as an object.
     """
 
@@ -46,12 +46,12 @@ class Plugin:
     registered: Any = field(default=None, repr=False)
 
     def __str__(self) -> str:
-        return f"the {self.kind[:-1]} {self.name!r} of {self.value}"
+        return f"the {self.kind[:-1]} {self.name!r} from {self.value}"
 
     @property
     def entry_point(self) -> EntryPoint:
         """The entry point, as `importlib.metadata` represents it."""
-        return EntryPoint(self.name, self.value, _group(self.kind))
+        return EntryPoint(self.name, self.value, _entry_point_group(self.kind))
 
     def load(self) -> Any:
         """Imports the plug-in and returns it.
@@ -70,10 +70,10 @@ class Plugin:
         """Returns the error to raise if the plug-in cannot be used.
 
         Args:
-            why: the reason, or an error, whose first line is shown.
+            why: the reason, or an exception whose first line is shown.
         """
         lines = str(why).strip().splitlines() or [type(why).__name__]
-        reason = lines[0].replace("`", "'")  # backticks would be read as arguments
+        reason = lines[0].replace("`", "'")  # backticks would mark arguments
         return PluginError(str(self), f"cannot be loaded: {reason}")
 
 
@@ -88,16 +88,16 @@ def register(
     methods: Mapping[str, Any] | None = None,
     estimators: Mapping[str, Any] | None = None,
 ) -> None:
-    """Registers plug-ins of code that is not installed, such as a notebook; installed packages use entry points.
+    """Registers plug-ins from code that is not installed, such as a notebook; installed packages use entry points.
 
-    Each mapping goes from names to the objects themselves, or to their locations as "module:attribute", which are
-    imported when they are used. If two plug-ins have the same name, the first one is used and a warning is logged;
-    registering the same one again changes nothing.
+    Each mapping maps names to objects, or to their locations as "module:attribute", which are imported on first use. If
+    two plug-ins have the same name, the first one is used and a warning is logged; registering the same one again
+    changes nothing.
 
     Args:
         commands: functions, or typer apps for groups of commands; see `tagalong.cli`.
-        problems: functions that make a `Problem`, or `tagalong.problems.ProblemSpec` records.
-        methods: what makes a `tagalong.study.Method` from its options, usually the class itself.
+        problems: functions that return a `Problem`, or `tagalong.problems.ProblemSpec` records.
+        methods: callables that create a `tagalong.study.Method` from its options, usually the class itself.
         estimators: `tagalong.measure.Estimator` objects or classes.
 
     Raises:
@@ -114,8 +114,8 @@ def register(
         "methods": methods,
         "estimators": estimators,
     }
-    for kind, some in given.items():
-        for name, value in (some or {}).items():
+    for kind, plugins in given.items():
+        for name, value in (plugins or {}).items():
             if not isinstance(name, str) or not name:
                 raise InvalidInput(kind, "must have non-empty strings as names", repr(name))
             plugin = (
@@ -133,28 +133,28 @@ def register(
 def find_plugins(kind: Kind, taken: Collection[str] = ()) -> dict[str, Plugin]:
     """Returns the plug-ins of a kind by name, without importing them.
 
-    Those that were registered come first, then those of installed packages. If names collide, a warning is logged.
+    Registered plug-ins come first, followed by those of installed packages. A warning is logged if names collide.
 
     Args:
         kind: "commands", "problems", "methods" or "estimators".
-        taken: names that plug-ins must not have.
+        taken: names that are already in use.
     """
     found: dict[str, Plugin] = {}
-    for plugin in (*_registered[kind].values(), *_declared(kind, tuple(sys.path))):
+    for plugin in (*_registered[kind].values(), *_installed_plugins(kind, tuple(sys.path))):
         if plugin.name in taken:
-            warn_once(f"{plugin} is not used: another {kind[:-1]} has this name already")
+            warn_once(f"{plugin} is not used: another {kind[:-1]} already has this name")
         elif (first := found.setdefault(plugin.name, plugin)).value != plugin.value:
             warn_once(f"{plugin} is not used: {first.value} has the same name")
     return found
 
 
 def load_plugins(kind: Kind, taken: Collection[str] = (), *, read: Callable[[Plugin], T] = Plugin.load) -> dict[str, T]:
-    """Imports all plug-ins of a kind and returns them by name; those that are broken are left out with a warning.
+    """Imports all plug-ins of a kind and returns them by name; broken ones are skipped with a warning.
 
     Args:
         kind: "commands", "problems", "methods" or "estimators".
-        taken: names that plug-ins must not have.
-        read: turns a plug-in into the value that is returned; may raise `Plugin.broken`.
+        taken: names that are already in use.
+        read: converts a plug-in to the value to return; may raise the error that `Plugin.broken` returns.
     """
     loaded: dict[str, T] = {}
     for name, plugin in find_plugins(kind, taken).items():
@@ -166,14 +166,15 @@ def load_plugins(kind: Kind, taken: Collection[str] = (), *, read: Callable[[Plu
 
 
 class Registry(Generic[T]):
-    """Objects that users choose by name: ours, those registered at run time, and those of other packages.
+    """Objects that users select by name: built-in, registered at run time, or declared by other packages.
 
     Args:
-        kind: what they are, such as "methods"; other packages declare theirs in the group "tagalong.methods".
-        convert: turns a name and what was registered or declared under it into an entry. It raises `InvalidInput`
-            for anything else, without an argument: "must be a class, found int".
-        entries: those that come with tagalong, by name.
-        separator: a character that joins names to combinations, so that no name may contain it.
+        kind: the kind of object, e.g. "methods"; other packages declare theirs in the entry-point group
+            "tagalong.methods".
+        convert: converts a name, and the object registered or declared under it, to an entry. For an unsuitable object
+            it raises `InvalidInput` without an argument: "must be a class, found int".
+        entries: the built-in entries, by name.
+        separator: a character that joins names into combinations, and that names therefore must not contain.
 
     Example:
         >>> colors: Registry[str] = Registry("methods", lambda name, made: str(made), {"red": "#f00"})
@@ -198,11 +199,11 @@ class Registry(Generic[T]):
 
     @property
     def noun(self) -> str:
-        """What one of them is called."""
+        """The kind in the singular."""
         return self.kind[:-1]
 
     def register(self, name: str, made: Any) -> None:
-        """Adds an entry, or replaces the one that has this name.
+        """Adds an entry, or replaces the one with this name.
 
         Raises:
             InvalidInput: the name or the object cannot be used.
@@ -216,26 +217,26 @@ class Registry(Generic[T]):
             raise InvalidInput(self.noun, error.expected, error.found, error.hint) from None
 
     def plugins(self) -> dict[str, Plugin]:
-        """Those of other packages; none is imported."""
+        """Returns the plug-ins of other packages, without importing them."""
         found = find_plugins(self.kind, self.entries)
         joined = [name for name in found if self._separator and self._separator in name]
         for name in joined:
-            warn_once(f"{found.pop(name)} is not used: only combinations have a {self._separator!r} in their name")
+            warn_once(f"{found.pop(name)} is not used: only names of combinations may contain {self._separator!r}")
         return found
 
     def names(self) -> list[str]:
-        """All names, those of other packages last; none of these is imported."""
+        """Returns all names, those of other packages last, without importing anything."""
         return [*self.entries, *self.plugins()]
 
     def load(self) -> dict[str, T]:
-        """All entries by name; those of other packages that are broken are left out, and a warning is logged."""
+        """Returns all entries by name; broken plug-ins are skipped with a warning."""
         return self.entries | load_plugins(self.kind, self.entries, read=self._from_plugin)
 
     def get(self, name: object) -> T | None:
-        """The entry of this name; None if there is none.
+        """Returns the entry with this name; None if there is none.
 
         Raises:
-            PluginError: it is of another package, and broken.
+            PluginError: it comes from another package and is broken.
         """
         if not isinstance(name, str):
             return None
@@ -245,11 +246,11 @@ class Registry(Generic[T]):
         return None if plugin is None else self._from_plugin(plugin)
 
     def find(self, name: str, argument: str = "name") -> T:
-        """The entry of this name.
+        """Returns the entry with this name.
 
         Raises:
-            InvalidInput: there is none; suggests the closest name.
-            PluginError: it is of another package, and broken.
+            InvalidInput: there is none; the message suggests the closest name.
+            PluginError: it comes from another package and is broken.
         """
         found = self.get(name)
         if found is None:
@@ -265,7 +266,7 @@ class Registry(Generic[T]):
 
 
 def unknown_name(argument: str, noun: str, name: object, known: Iterable[str]) -> InvalidInput:
-    """The error for a name that nothing has, with the closest name or a list of all.
+    """Returns the error for an unknown name, with the closest known name or a list of known names.
 
     Example:
         >>> print(unknown_name("executor", "executor", "seriel", ["serial", "processes", "ray"]))
@@ -275,42 +276,42 @@ def unknown_name(argument: str, noun: str, name: object, known: Iterable[str]) -
 
 
 def warn_once(message: str) -> None:
-    """Logs a warning unless it was logged before: registries are read many times."""
+    """Logs a warning unless it was logged before, since registries are read many times."""
     if message not in _warned:
         _warned.add(message)
         log.warning("%s", message)
 
 
-def _group(kind: Kind) -> str:
+def _entry_point_group(kind: Kind) -> str:
     return f"tagalong.{kind}"
 
 
 @lru_cache(maxsize=32)
-def _declared(kind: Kind, path: tuple[str, ...]) -> tuple[Plugin, ...]:
-    """Returns the plug-ins of installed packages; `path` is `sys.path`, so that a changed one is searched again."""
+def _installed_plugins(kind: Kind, path: tuple[str, ...]) -> tuple[Plugin, ...]:
+    """Returns the plug-ins of installed packages; `path` is `sys.path`, so the cache is not used after it changes."""
     try:
-        points = list(entry_points(group=_group(kind)))
-    except Exception:  # one broken file, which the standard library reads together with all others
+        points = list(entry_points(group=_entry_point_group(kind)))
+    except Exception:  # one broken distribution makes the standard library fail for all
         points = [point for package in distributions() for point in _entry_points_of(package, kind)]
-    found = [Plugin(kind, point.name, point.value, _package(point)) for point in points]
-    # Sorted, since the order of folders differs between machines.
+    found = [Plugin(kind, point.name, point.value, _distribution_label(point)) for point in points]
+    # Sorted, since the order of distributions differs between machines.
     return tuple(sorted(found, key=lambda plugin: (plugin.package.split(" ")[0] != OWN, plugin.package)))
 
 
 def _entry_points_of(package: Distribution, kind: Kind) -> list[EntryPoint]:
     try:
-        return list(package.entry_points.select(group=_group(kind)))
+        return list(package.entry_points.select(group=_entry_point_group(kind)))
     except Exception as error:
         warn_once(f"the entry points of {package.name} cannot be read: {error}")
         return []
 
 
-def _package(point: EntryPoint) -> str:
+def _distribution_label(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist is not None else ""
 
 
 def _location(value: Any) -> str:
-    """Returns where an object is defined; two instances of one class differ."""
+    """Returns where an object is defined; two instances of the same class differ."""
     if hasattr(value, "__qualname__"):
         return f"{value.__module__}:{value.__qualname__}"
     return f"{type(value).__module__}:{type(value).__qualname__}@{id(value):x}"

@@ -1,4 +1,4 @@
-"""Progress updates of long work."""
+"""Progress reporting for long-running work."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Protocol, runtime_checkable
 
 
 class Progress(Protocol):
-    """Receives progress updates of long work, which may come in several stages."""
+    """Receives progress updates from long-running work, which may have multiple stages."""
 
     def start(self, total: int, what: str, unit: str = "networks") -> None:
-        """Begins a stage of `total` units, such as networks."""
+        """Starts a stage of `total` units, such as networks."""
 
     def advance(self, n: int) -> None:
-        """Counts `n` more finished units."""
+        """Records `n` more finished units."""
 
     def done(self) -> None:
         """Ends the stage."""
@@ -33,14 +33,14 @@ class NoProgress:
 
 @runtime_checkable
 class StepProgress(Protocol):
-    """Receives updates about optimizer steps as well, so that a long training is seen to advance."""
+    """Also receives updates on optimizer steps, so that long training runs show progress."""
 
     def steps(self, n: int) -> None:
-        """Counts `n` more optimizer steps."""
+        """Records `n` more optimizer steps."""
 
 
 class ProgressReporter:
-    """Reports finished networks, by being called with their number, and steps if the receiver counts them.
+    """Reports finished networks when called with their number, and optimizer steps if the receiver accepts them.
 
     Args:
         progress: receives the updates.
@@ -53,12 +53,12 @@ class ProgressReporter:
         self._progress.advance(n)
 
     def steps(self, n: int) -> None:
-        """Reports steps of a training that is not finished."""
+        """Reports steps of a training run that is still in progress."""
         self._reported_steps += n
         self._report_steps(n)
 
     def finished(self, steps: int) -> None:
-        """Reports the steps of finished work, without those that were reported while it was running."""
+        """Reports the steps of finished work, minus those already reported while it was running."""
         self._report_steps(steps - self._reported_steps)
         self._reported_steps = 0
 

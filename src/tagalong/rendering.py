@@ -1,4 +1,4 @@
-"""Tables and wrapped sentences in plain text, and HTML that is escaped by construction."""
+"""Plain-text tables, line wrapping, and HTML that is escaped by construction."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ VOID = frozenset({"br", "input", "meta", "hr"})  # elements without an end tag
 WORD = re.compile(r" *[^ ]+")
 SHORTEST = 8  # minimum width of names and sentences on a narrow terminal
 
-Paint = Callable[[str, str], str]  # from a text and its style to what a terminal shows in that style
+Paint = Callable[[str, str], str]  # applies a terminal style (second argument) to a text
 
 
 def columns(text: str) -> int:
-    """Returns the number of columns that a text takes on a terminal.
+    """Returns the number of columns that a text occupies in a terminal.
 
     Example:
         >>> columns("age"), columns("年齢"), columns("a\\u0301ge")
@@ -34,7 +34,7 @@ def _character_columns(character: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Cuts a text that is too long and marks its end with "…".
+    """Truncates a text that is too long and ends it with "…".
 
     Example:
         >>> cut("weight", 6), cut("weight", 4), cut("年齢と体重", 6)
@@ -48,13 +48,13 @@ def cut(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> list[str]:
-    """Breaks a text into lines, at spaces.
+    """Breaks a text into lines at spaces.
 
     Args:
         text: the text to break.
-        width: the number of columns of a line.
-        hang: the indentation of lines after the first.
-        break_words: whether a word that is longer than a line is broken too.
+        width: the maximum number of columns per line.
+        hang: the indentation of all lines but the first.
+        break_words: whether to break words that are longer than a line.
 
     Example:
         >>> wrap("one network for all tasks", 11, hang="  ")
@@ -69,12 +69,12 @@ def wrap(text: str, width: int, hang: str = "", break_words: bool = True) -> lis
             lines.append(hang + word.lstrip())
         while too_long and columns(lines[-1]) > width > columns(hang) + 1:
             whole = lines.pop()
-            first = _longest_start(whole, width)
+            first = _longest_prefix(whole, width)
             lines += [first, hang + whole[len(first) :]]
     return lines
 
 
-def _longest_start(text: str, width: int) -> str:
+def _longest_prefix(text: str, width: int) -> str:
     while columns(text) > width:
         text = text[:-1]
     return text
@@ -86,7 +86,7 @@ def terminal_width() -> int | None:
 
 
 class Styled(str):
-    """The text of a cell with a style for terminals, such as "bold" or "dim"."""
+    """The text of a cell, with a terminal style such as "bold" or "dim"."""
 
     __slots__ = ("style",)
     style: str
@@ -100,16 +100,17 @@ class Styled(str):
 class TextTable:
     """A table in plain text, used for every table that the library or a command shows.
 
-    By default it is as wide as its cells need. To fit it to a width, names are shortened first, then other texts and
-    the headings of numbers are wrapped. Numbers are never shortened, so a table of many numbers can be too wide.
+    By default, it is as wide as its content. To fit a given width, names are truncated first; then other text and the
+    headings of numeric columns are wrapped. Numbers are never truncated, so a table with many numeric columns may still
+    be too wide.
 
     Args:
-        headings: the headings of the columns. If all of them are empty, there is no line of headings.
-        numbers: headings of the columns that are right-aligned.
-        names: headings of the columns that are shortened instead of wrapped.
+        headings: the column headings. If all of them are empty, the heading line is omitted.
+        numbers: the headings of numeric columns, which are right-aligned.
+        names: the headings of columns that are truncated instead of wrapped.
         gap: the number of spaces between two columns.
-        shortest: the number of columns that names and sentences keep.
-        wrap_headings: whether the headings of numbers may be wrapped.
+        shortest: the minimum width of columns of names or sentences.
+        wrap_headings: whether the headings of numeric columns may be wrapped.
 
     Example:
         >>> table = TextTable("task", "kind", "loss", numbers=["loss"], names=["task"])
@@ -141,19 +142,19 @@ class TextTable:
         self._gap, self._shortest, self._wrap_headings = gap, shortest, wrap_headings
 
     def add_row(self, *cells: str) -> None:
-        """Adds a row; a cell may have several lines, and be `Styled`."""
+        """Adds a row; cells may span multiple lines and may be `Styled`."""
         self.rows.append(cells)
 
     def lines(self, width: int | None = None, paint: Paint | None = None) -> list[str]:
         """Returns the lines of the table.
 
         Args:
-            width: the number of columns to fit into; None shortens nothing.
-            paint: applies a style to a text; None ignores styles.
+            width: the number of columns to fit into; None: as wide as the content.
+            paint: applies a style to a text; None: styles are ignored.
         """
         widths = self._natural_widths() if width is None else self._fitted_widths(width)
         headings = [Styled(heading, "bold") for heading in self.headings]
-        lines = self._row_lines(headings, widths, paint, bottom=True) if any(headings) else []
+        lines = self._row_lines(headings, widths, paint, align_bottom=True) if any(headings) else []
         return lines + [line for row in self.rows for line in self._row_lines(row, widths, paint)]
 
     def __str__(self) -> str:
@@ -164,29 +165,29 @@ class TextTable:
         return [max(columns(line) for cell in cells for line in cell.split("\n")) for cells in zip(*rows, strict=True)]
 
     def _fitted_widths(self, width: int) -> list[int]:
-        widths, least = self._natural_widths(), self._least_widths()
+        widths, minimum = self._natural_widths(), self._minimum_widths()
         excess = sum(widths) + self._gap * (len(widths) - 1) - width
         for kind in (self._names, self._sentences, self._numbers):
             places = [place for place, heading in enumerate(self.headings) if heading in kind]
-            while excess > 0 and (wider := [place for place in places if widths[place] > least[place]]):
+            while excess > 0 and (wider := [place for place in places if widths[place] > minimum[place]]):
                 widest = max(wider, key=widths.__getitem__)
                 widths[widest] -= 1
                 excess -= 1
         return widths
 
-    def _least_widths(self) -> list[int]:
-        least = [self._shortest] * len(self.headings)
+    def _minimum_widths(self) -> list[int]:
+        minimum = [self._shortest] * len(self.headings)
         for place, heading in enumerate(self.headings):
             if heading in self._numbers:
                 words = heading.split() if self._wrap_headings else [heading]
-                least[place] = max(map(columns, [*words, *(row[place] for row in self.rows)]), default=0)
-        return least
+                minimum[place] = max(map(columns, [*words, *(row[place] for row in self.rows)]), default=0)
+        return minimum
 
     def _row_lines(
-        self, row: Sequence[str], widths: Sequence[int], paint: Paint | None, bottom: bool = False
+        self, row: Sequence[str], widths: Sequence[int], paint: Paint | None, align_bottom: bool = False
     ) -> list[str]:
         cells = [self._cell_lines(*cell) for cell in zip(row, self.headings, widths, strict=True)]
-        if bottom:
+        if align_bottom:
             height = max(map(len, cells))
             cells = [[""] * (height - len(lines)) + lines for lines in cells]
         styles = [cell.style if isinstance(cell, Styled) else "" for cell in row]
@@ -216,7 +217,7 @@ class Html(str):
 
 
 def escape(content: object) -> Html:
-    """Escapes anything that is not HTML.
+    """Escapes content that is not already HTML.
 
     Example:
         >>> escape("<b>"), escape(Html("<b>"))
@@ -226,9 +227,10 @@ def escape(content: object) -> Html:
 
 
 def tag(element: str, /, *children: object, **attributes: str | float | bool | None) -> Html:
-    """Returns an element.
+    """Returns an HTML element.
 
-    Attributes are written `class_` and `aria_label`. None and False omit an attribute; True gives it no value.
+    Attributes are spelled like `class_` and `aria_label`. None or False omits an attribute; True adds it without a
+    value.
 
     Example:
         >>> tag("th", "R&D", scope="col", class_="wide", hidden=True)
@@ -248,14 +250,14 @@ def _attribute(key: str, value: str | float | bool | None) -> str:
 
 
 def join(children: Iterable[object], separator: str = "") -> Html:
-    """Joins children, each escaped unless it is HTML; skips None."""
+    """Joins children, escaping those that are not HTML and skipping None."""
     return Html(separator.join(escape(child) for child in children if child is not None))
 
 
 def table(
     headings: Sequence[object], rows: Iterable[Sequence[object]], *, caption: object = None, class_: str | None = None
 ) -> Html:
-    """Returns a table whose first column names the rows; a cell may already be a `td` or `th` element.
+    """Returns an HTML table whose first column holds the row headers; cells may already be `td` or `th` elements.
 
     Example:
         >>> table(["task", "score"], [["age", 1]])[-66:]

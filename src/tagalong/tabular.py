@@ -19,24 +19,24 @@ from typing import Any, NamedTuple, Protocol
 
 from .errors import InvalidInput, is_installed, missing_package, raise_problems
 
-DELIMITERS = ("\t", ";", ",", "|")  # if two of them fit equally well, the first is used
-SAMPLE = 200_000  # characters that delimiters are tried on
+DELIMITERS = ("\t", ";", ",", "|")  # in order of preference
+SAMPLE = 200_000  # number of characters that are searched for the delimiter
 BLANK = " " + "".join(DELIMITERS)
 QUOTED_CELL = re.compile(r'(?:^|(?<=[\r\n,;\t|])) *"(?:[^"]|"")*"(?= *(?:[\r\n,;\t|]|\Z))')
-MOST_SHOWN = 5  # rows of a wrong length that are listed one by one
+MOST_SHOWN = 5  # maximum number of invalid rows, or of files in an archive, that are listed individually
 MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?", "."})
-DECIMAL_COMMA_HINT = "if decimals are written with a comma, write them with a point or separate columns by semicolons"
+DECIMAL_COMMA_HINT = "if commas are decimal separators, use points instead or separate columns with semicolons"
 ZIP, PARQUET = b"PK\x03\x04", b"PAR1"
 OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
 EXPECTED = "must be a CSV or Parquet file"
 
 
 class TableError(InvalidInput):
-    """A file does not contain the table, scores, costs or groups that it should."""
+    """Raised when a file does not contain the expected table, scores, costs or groups."""
 
 
 class DataFrameLike(Protocol):
-    """A DataFrame of pandas, or of another package whose columns are selected by name."""
+    """A pandas DataFrame, or one from another package whose columns are selected by name."""
 
     @property
     def columns(self) -> Any:
@@ -52,8 +52,8 @@ class TableRow(NamedTuple):
     """The cells of a row.
 
     Attributes:
-        line: where the row starts in its file, counted from 1.
-        cells: their text.
+        line: the line of the file on which the row starts, counted from 1.
+        cells: the text of each cell.
     """
 
     line: int
@@ -62,15 +62,15 @@ class TableRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ParsedTable:
-    """A table whose cells are text, without surrounding space and blank rows.
+    """A table of text cells, without surrounding whitespace and blank rows.
 
     Attributes:
-        place: the file, as messages name it.
+        place: the file, as named in messages.
         header: the first row.
-        rows: all others. A row that is too short or too long is padded or cut, and reported in `problems`.
-        decimal_comma: whether a comma may be a decimal point, because it is not the delimiter.
-        problems: repeated column names, rows of a wrong length, or no rows. Readers add what else they find, so that
-            all problems of a file are reported at once.
+        rows: all other rows. Those that are too short or too long are padded or truncated, and reported in `problems`.
+        decimal_comma: whether a comma may be a decimal separator, because it is not the delimiter.
+        problems: repeated column names, rows of the wrong length, or missing rows. Readers append other problems that
+            they find, so that all are reported at once.
     """
 
     place: str
@@ -80,11 +80,11 @@ class ParsedTable:
     problems: list[InvalidInput]
 
     def at(self, row: TableRow, column: str | None = None) -> str:
-        """Returns the place of a row, or of one of its cells, for messages."""
+        """Returns the location of a row, or of one of its cells, for messages."""
         return f"{self.place}, line {row.line}" + ("" if column is None else f", column {column!r}")
 
     def parse_number(self, cell: str) -> float:
-        """Parses a number, see `parse_number`; also with a decimal comma, if the file may have them."""
+        """Parses a number like the function `parse_number`, but accepts decimal commas if the file may contain them."""
         try:
             return parse_number(cell)
         except ValueError:
@@ -95,13 +95,13 @@ class ParsedTable:
 
 @dataclass(frozen=True)
 class RawColumns:
-    """The columns of a table, as they were given.
+    """The unconverted columns of a table.
 
     Attributes:
-        place: the file, or the argument that holds the table, as messages name it.
-        columns: the columns by name: text cells of a file, or the values of a DataFrame or a mapping.
+        place: the file or argument that contains the table, as named in messages.
+        columns: the columns by name: text cells from a file, or the values of a DataFrame or mapping.
         rows: the number of rows.
-        unnamed: number of columns without a name that were dropped, such as an index that was written to a file.
+        unnamed: the number of unnamed columns that were dropped, such as an index that was written to the file.
         decimal_comma: see `ParsedTable`.
     """
 
@@ -116,11 +116,11 @@ def read_table(path: str | os.PathLike[str]) -> ParsedTable:
     """Reads a table as text.
 
     Args:
-        path: a file with a header, separated by commas, semicolons, tabs or bars, in UTF-8, UTF-16 (with a byte order
-            mark) or Latin-1, perhaps compressed (gzip, or zip with one file); or a Parquet file.
+        path: a file with a header, delimited by commas, semicolons, tabs or pipes; encoded as UTF-8, UTF-16 (with a
+            byte order mark) or Latin-1; optionally compressed (gzip, or zip with one file). Or a Parquet file.
 
     Raises:
-        TableError: the file does not exist, or does not contain a table.
+        TableError: the file does not exist or does not contain a table.
 
     Example:
         >>> import tempfile
@@ -138,10 +138,10 @@ def parse_table(text: str, path: str | os.PathLike[str], default_header: Sequenc
     """Parses the text of a file as a table; see `read_table`.
 
     Args:
-        text: what `read_text` returned.
-        path: where it comes from.
-        default_header: the columns of a table that needs no header; the first row counts as a header only if its last
-            cell is the last of these names.
+        text: the text that `read_text` returned.
+        path: the file that it comes from.
+        default_header: the columns of a table whose header is optional; the first row is treated as a header only if
+            its last cell is the last of these names.
     """
     place = _name_place(path)
     delimiter, parsed = _parse(text, place)
@@ -156,23 +156,23 @@ def parse_table(text: str, path: str | os.PathLike[str], default_header: Sequenc
 
 
 def read_columns(source: TableSource, argument: str = "data", keep_empty: bool = False) -> RawColumns:
-    """Reads a table by columns.
+    """Reads the columns of a table.
 
     Args:
-        source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list of mappings, one for
-            each row.
-        argument: the name of the argument in messages, if the source is not a file.
-        keep_empty: keep rows of a file whose cells are all empty, as long as they have the right number of cells.
+        source: a file (see `read_table`), a DataFrame, a mapping from names to columns, or a list of mappings, one per
+            row.
+        argument: the argument to name in messages, if the source is not a file.
+        keep_empty: whether to keep rows of a file that consist of the right number of empty cells.
 
     Raises:
-        TableError: the file does not exist, or does not contain a table; there are no rows, or columns of different
-            lengths; a column name is repeated.
+        TableError: the file does not exist or does not contain a table, there are no rows, columns differ in length, or
+            a column name is repeated.
     """
     if isinstance(source, (str, os.PathLike)):
-        return _read_columns_of_file(Path(source), keep_empty)
+        return _read_file_columns(Path(source), keep_empty)
     place = f"`{argument}`" if argument.isidentifier() else argument
     if _is_frame(source):
-        return _columns_of_frame(source, place)
+        return _read_frame_columns(source, place)
     if isinstance(source, Mapping):
         return _check_columns(source, place)
     rows: list[Any] = list(source) if isinstance(source, Iterable) else [source]
@@ -187,10 +187,10 @@ def _is_frame(source: Any) -> bool:
     return hasattr(source, "columns") and hasattr(source, "__getitem__")
 
 
-def _read_columns_of_file(path: Path, keep_empty: bool) -> RawColumns:
+def _read_file_columns(path: Path, keep_empty: bool) -> RawColumns:
     place, content = _name_place(path), _read_content(path)
     if content.startswith(PARQUET):
-        return _columns_of_frame(_with_index(_read_parquet(content, place)), place)
+        return _read_frame_columns(_with_index(_read_parquet(content, place)), place)
     delimiter, parsed = _parse(_decode(content, place), place)
     header, *others = parsed[next((at for at, row in enumerate(parsed) if _is_filled(row)), 0) :]
     names = [name.strip() for name in header.cells]
@@ -203,7 +203,7 @@ def _read_columns_of_file(path: Path, keep_empty: bool) -> RawColumns:
     return RawColumns(place, named, len(rows), names.count(""), delimiter != ",")
 
 
-def _columns_of_frame(frame: Any, place: str) -> RawColumns:
+def _read_frame_columns(frame: Any, place: str) -> RawColumns:
     names = [str(name) for name in frame.columns]
     raise_problems(_header_problems(place, names), TableError)
     named = {name: frame[own] for name, own in zip(names, frame.columns, strict=True) if name}
@@ -238,15 +238,15 @@ def _row_problems(place: str, rows: Sequence[TableRow], width: int, delimiter: s
         hint = DECIMAL_COMMA_HINT if delimiter == "," and len(cells) > width else ""
         problems.append(TableError(f"{place}, line {line}", f"must have {width} cells", str(len(cells)), hint))
     if len(wrong) > MOST_SHOWN:
-        more = f"{len(wrong) - MOST_SHOWN:,} more rows of another length"
+        more = f"{len(wrong) - MOST_SHOWN:,} more rows of a different length"
         problems.append(TableError(place, f"must have {width} cells in each row", more))
     return problems
 
 
 def _parse(text: str, place: str) -> tuple[str, list[TableRow]]:
-    """Returns the delimiter, and the rows as they are, including blank ones."""
+    """Returns the delimiter and all rows, including blank ones, with unmodified cells."""
     if not text.strip(BLANK + "\r\n"):
-        raise TableError(place, "must hold a table", "only separators")
+        raise TableError(place, "must contain a table", "only delimiters")
     delimiter = _find_delimiter(text)
     rows: list[TableRow] = []
     try:
@@ -254,7 +254,8 @@ def _parse(text: str, place: str) -> tuple[str, list[TableRow]]:
     except csv.Error as error:
         at = rows[-1].line + 1 if rows else 1
         place = f"{place}, line {at}"
-        raise TableError(place, "must be a row of a table", str(error), "is a quotation mark left open?") from error
+        hint = "is there an unclosed quotation mark?"
+        raise TableError(place, "must be a row of a table", str(error), hint) from error
     return delimiter, rows
 
 
@@ -267,7 +268,7 @@ def _iterate_rows(text: str, delimiter: str) -> Iterator[TableRow]:
 
 
 def _find_delimiter(text: str) -> str:
-    """Returns the delimiter that splits the header into the most names; prefers one that splits all rows alike."""
+    """Returns the delimiter that splits the header into the most names, preferably one that splits all rows equally."""
     lines = [line for line in re.split(r"[\r\n]+", QUOTED_CELL.sub("x", text[:SAMPLE])) if line.strip(BLANK)]
     complete = lines[:-1] if len(text) > SAMPLE and len(lines) > 1 else lines
 
@@ -283,7 +284,7 @@ def _is_filled(row: TableRow) -> bool:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Reads a text file in any encoding and compression that `read_table` knows; a Parquet file becomes CSV.
+    """Reads a text file in any encoding and compression that `read_table` supports; Parquet is converted to CSV.
 
     Raises:
         TableError: the file does not exist, is empty, or is not a text file.
@@ -296,7 +297,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def _name_place(path: str | os.PathLike[str]) -> str:
-    """Returns the name of a file for messages; without a suffix it would look like an argument."""
+    """Returns the name of a file for messages; on its own, a name without a suffix would look like an argument."""
     name = os.fspath(path)
     return f"the file {name}" if name.isidentifier() else name
 
@@ -305,7 +306,7 @@ def _read_content(path: Path) -> bytes:
     """Reads the bytes of a file and decompresses them."""
     place = _name_place(path)
     if path.is_dir():
-        raise TableError(place, "must be a file", "a folder", "give the name of a file in it")
+        raise TableError(place, "must be a file", "a folder", "specify a file in it")
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -316,7 +317,7 @@ def _read_content(path: Path) -> bytes:
         try:
             return gzip.decompress(content)
         except (EOFError, OSError, zlib.error) as error:
-            raise TableError(place, "must be a complete gzip file", str(error), "is it cut short?") from error
+            raise TableError(place, "must be a complete gzip file", str(error), "is it truncated?") from error
     return _unzip(content, place) if content.startswith(ZIP) else content
 
 
@@ -329,7 +330,7 @@ def _unzip(content: bytes, place: str) -> bytes:
             tables = [name for name in names if not name.startswith(("__MACOSX/", "."))]
             if len(tables) != 1:
                 found = f"{len(tables)}" + (f": {', '.join(tables[:MOST_SHOWN])}" if tables else "")
-                raise TableError(place, "must be a zip archive with one file", found, "extract the one that you mean")
+                raise TableError(place, "must be a zip archive with one file", found, "extract the one you need")
             return archive.read(tables[0])
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError) as error:
         found = f"a workbook or archive that cannot be opened ({error})"
@@ -343,10 +344,10 @@ def _decode(content: bytes, place: str) -> str:
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError:
-        # Spreadsheets in western countries write Latin-1, which decodes anything.
+        # Western spreadsheets are often in Latin-1, which decodes any bytes.
         text = "\0" if encoding == "utf-16" else content.decode("latin-1")
     if "\0" in text:
-        raise TableError(place, "is not a text file", hint="save the table as CSV, in UTF-8")
+        raise TableError(place, "is not a text file", hint="save the table as CSV in UTF-8")
     if not text.strip():
         raise TableError(place, "is empty")
     return text
@@ -358,19 +359,19 @@ def _read_parquet(content: bytes, place: str) -> Any:
     try:
         return importlib.import_module("pandas").read_parquet(io.BytesIO(content))
     except (ValueError, OSError, EOFError, LookupError) as error:
-        said = (str(error).splitlines() or [""])[0]
-        raise TableError(place, "must be a complete Parquet file", said, "is it cut short?") from error
+        message = (str(error).splitlines() or [""])[0]
+        raise TableError(place, "must be a complete Parquet file", message, "is it truncated?") from error
 
 
 def _with_index(frame: Any) -> Any:
-    """Returns a frame with its index as the first column, as in a CSV file, unless the index only counts the rows."""
+    """Returns a frame with its index as the first column, as in a CSV file, unless it merely numbers the rows."""
     if type(frame.index).__name__ == "RangeIndex" and frame.index.name is None:
         return frame
     return frame.rename_axis(index=[name or "" for name in frame.index.names]).reset_index()
 
 
 def is_missing_word(cell: str) -> bool:
-    """Whether a cell is empty or holds a word for a missing value.
+    """Whether a cell is empty or contains a marker for a missing value.
 
     Example:
         >>> is_missing_word(" N/A "), is_missing_word("none")
@@ -380,7 +381,7 @@ def is_missing_word(cell: str) -> bool:
 
 
 def parse_number(cell: str) -> float:
-    """Parses a number; NaN if the value is missing.
+    """Parses a number; returns NaN if the value is missing.
 
     Raises:
         ValueError: the cell is not a number.
@@ -393,7 +394,7 @@ def parse_number(cell: str) -> float:
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell holds a number, perhaps NaN or infinity.
+    """Whether a cell contains a number, including NaN and infinity.
 
     Example:
         >>> is_number("-2e-3"), is_number("12_3")
@@ -407,7 +408,7 @@ def is_number(cell: str) -> bool:
 
 
 def as_number(value: Any) -> float:
-    """Returns the number in a cell; raises ValueError or TypeError if there is none."""
+    """Converts a cell to a number; raises ValueError or TypeError if it is not one."""
     if isinstance(value, str) and "_" in value:  # Python would read the code 12_3 as 123
         raise ValueError(value)
     return float(value)

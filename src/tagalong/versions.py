@@ -13,7 +13,7 @@ NOT_INSTALLED = "not installed"
 
 
 def show_versions(as_dict: bool = False) -> dict[str, str] | None:
-    """Prints the versions of Python, this library and the packages it uses, to be pasted into a bug report.
+    """Prints the versions of Python, this library and the packages it uses, for pasting into a bug report.
 
     Args:
         as_dict: return the versions by name instead of printing them.
@@ -33,9 +33,9 @@ def show_versions(as_dict: bool = False) -> dict[str, str] | None:
         "Python": platform.python_version(),
         "OS": platform.platform(),
         "tagalong": __version__,
-        "torch": _installed("torch"),
-        "CUDA": _cuda(),
-        **{package: _installed(package) for package in (*REQUIRED, *OPTIONAL)},
+        "torch": _installed_version("torch"),
+        "CUDA": _cuda_version(),
+        **{package: _installed_version(package) for package in (*REQUIRED, *OPTIONAL)},
     }
     if as_dict:
         return versions
@@ -44,7 +44,7 @@ def show_versions(as_dict: bool = False) -> dict[str, str] | None:
     return None
 
 
-def _installed(package: str) -> str:
+def _installed_version(package: str) -> str:
     """Returns the version of a package from its metadata, since importing it may take seconds."""
     try:
         return version(package)
@@ -52,8 +52,8 @@ def _installed(package: str) -> str:
         return NOT_INSTALLED
 
 
-def _cuda() -> str:
-    """Returns the version of CUDA that torch was built with, and the GPUs that it finds."""
+def _cuda_version() -> str:
+    """Returns the CUDA version that torch was built with, and the available GPUs."""
     try:
         import torch
     except ImportError:

@@ -202,7 +202,7 @@ def drop(*keys: str) -> Callable[[bytes], bytes]:
     ("damage", "message"),
     [
         (lambda content: b"", "must be valid JSON"),
-        (lambda content: content[: len(content) // 2], "must be valid JSON.*cut short"),
+        (lambda content: content[: len(content) // 2], "must be valid JSON.*truncated"),
         (lambda content: b"\x80\x81" + content, "must be valid JSON"),
         (lambda content: content.replace(b"null", b"NaN", 1), "must be valid JSON.*NaN"),
         (lambda content: b"[" * 100_000, "must be valid JSON"),

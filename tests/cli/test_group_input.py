@@ -35,10 +35,10 @@ RESULTS = "group,a,b\na,1,\nb,,2\na+b,3,4\n"
         (SQUARE.replace("1", "nan"), "file.csv must be finite, found nan from 'a' onto 'b'"),
         (
             SQUARE.replace("1", '"1,5"'),
-            "line 2, column 'b' must be a finite number or empty, found '1,5'; if decimals are written with a comma, "
-            "write them with a point",
+            "line 2, column 'b' must be a finite number or empty, found '1,5'; if commas are decimal separators, "
+            "use points instead",
         ),
-        (",a,b\na,0,1,1,5\nb,2,5,0,1\n", "line 2 must have 3 cells, found 5; if decimals are written with a comma"),
+        (",a,b\na,0,1,1,5\nb,2,5,0,1\n", "line 2 must have 3 cells, found 5; if commas are decimal separators"),
         (
             SQUARE.replace("source", "target"),
             "line 1: the first cell must not contradict --axis source, found 'target'",
@@ -62,7 +62,7 @@ def test_square_tables_are_checked(tagalong: Terminal, text: str, message: str) 
         (RESULTS.replace("3", "3,0"), "line 4 must have 3 cells, found 4"),
         (RESULTS.replace("3", "three"), "line 4, column 'a' must be a finite number, found 'three'"),
         (RESULTS.replace("3", "-inf"), "line 4, column 'a' must be a finite number, found '-inf'"),
-        (RESULTS.replace("3", '"3,5"'), "found '3,5'; if decimals are written with a comma"),
+        (RESULTS.replace("3", '"3,5"'), "found '3,5'; if commas are decimal separators"),
         (
             RESULTS + "b+a,1,2\n",
             "file.csv must list each group once, found {a, b} more than once; use the mean over runs, or",
@@ -141,7 +141,7 @@ def test_the_error_names_files_that_cannot_be_read(tagalong: Terminal) -> None:
     Path("grouping.json").write_text(select_groups(np.ones((2, 2)), 1).to_json())
     for name, message in [
         ("none.csv", "none.csv does not exist"),
-        ("folder.csv", "folder.csv must be a file, found a folder; give the name of a file in it"),
+        ("folder.csv", "folder.csv must be a file, found a folder; specify a file in it"),
         ("binary.csv", "binary.csv is not a text file"),
         ("zeros.csv", "zeros.csv is not a text file"),
         ("latin.csv", "latin.csv must have rows below its header, found none"),
@@ -252,7 +252,7 @@ def test_one_error_lists_all_problems(tagalong: Terminal) -> None:
 def test_a_folder_cannot_be_overwritten(tagalong: Terminal) -> None:
     Path("a.csv").write_text(SQUARE)
     Path("best.json").mkdir()
-    assert error_of_saving(tagalong) == "best.json is a folder; give the name of a file in it"
+    assert error_of_saving(tagalong) == "best.json is a folder; specify a file in it"
 
 
 def error_of_saving(tagalong: Terminal) -> str:

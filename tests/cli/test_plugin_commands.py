@@ -161,8 +161,8 @@ def test_colliding_names_give_a_warning(games: Path) -> None:
     points = "[tagalong.commands]\nrun = other_module:run\nroll = other_module:roll\n"
     install(games, "other", points, other_module="def run():\n    1 / 0\n\nroll = run\n")
     message = (
-        "the command 'roll' of other_module:roll is not used: games_module:roll has the same name\n"
-        "the command 'run' of other_module:run is not used: another command has this name already\n"
+        "the command 'roll' from other_module:roll is not used: games_module:roll has the same name\n"
+        "the command 'run' from other_module:run is not used: another command already has this name\n"
     )
     for arguments in (["roll"], ["run", "--help"], ["--help"]):
         status, out, err = run(games, *arguments)

@@ -41,7 +41,7 @@ def with_column(name: str, values: Any) -> Callable[[Columns], Columns]:
 
 TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
     "no targets": (dict, ["--targets", ""], "--targets must name the columns of table.csv"),
-    "constant": (with_column("ill", [1] * ROWS), [], "'ill' must vary, found 1 wherever it is known"),
+    "constant": (with_column("ill", [1] * ROWS), [], "'ill' must vary, found 1 for all labels"),
     "all missing": (with_column("ill", [""] * ROWS), [], "'ill' must have labels, found all 60 missing"),
     "new class": (
         parts,
@@ -55,7 +55,7 @@ TABLES: dict[str, tuple[Callable[[Columns], Columns], list[str], str]] = {
     "no features": (
         dict,
         ["--ignore", "x,y"],
-        "--features must name a column, found none; --targets and --ignore leave none",
+        "--features must name at least one column, found none; --targets and --ignore contain all columns",
     ),
     "two groups": (
         with_column("who", [0, 1] * (ROWS // 2)),
@@ -93,7 +93,7 @@ def test_a_table_that_cannot_be_learnt_from_is_rejected(tagalong: Terminal, case
         (["--tasks", "age,wild"], "--tasks must be one of 'age', 'ill', found 'wild'"),
         (["--out", "table.csv"], "--out must be a folder, found the file table.csv"),
         (["--features-file", "nan.npy"], "--features-file must be finite, found NaN or inf in column 1 (1 rows)"),
-        (["--features-file", "short.npy"], "--features-file must have 60 rows as the table has, found 59"),
+        (["--features-file", "short.npy"], "--features-file must have 60 rows, like the table, found 59"),
         (["--features-file", "none.npy"], "--features-file must be an npy or npz file, found none at none.npy"),
     ],
 )

@@ -142,7 +142,10 @@ def test_options_of_methods_recipe_and_tasks_are_passed_to_the_study(tagalong: T
         (["plan", "square.csv", "--seeds", "0"], "--seeds must be a positive integer, found 0"),
         (["run", "junk.csv", "--targets", "x"], "--targets must name columns"),
         (["demo", "--budgets", "9", "--fast", "faces"], "--budgets must be from 1 to the number of tasks"),
-        (["demo", "faces", "--methods", "nope"], "--methods must be a known method, found 'nope'; there are mtl, stl"),
+        (
+            ["demo", "faces", "--methods", "nope"],
+            "--methods must be a known method, found 'nope'; choose from mtl, stl",
+        ),
     ],
 )
 def test_invalid_arguments_give_one_error_message(

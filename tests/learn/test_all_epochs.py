@@ -59,7 +59,7 @@ def test_a_job_with_fewer_epochs_keeps_the_weights_of_its_last() -> None:
 
 def test_contradictory_settings_raise_an_error() -> None:
     with pytest.raises(
-        ValueError, match="`patience` must be None with `keep='last'`, which trains all epochs, found 10"
+        ValueError, match="`patience` must be None with `keep='last'`, which trains for all epochs, found 10"
     ):
         Recipe(keep="last")
     with pytest.raises(ValueError, match="`keep` must be one of 'best', 'last', found 'first'"):

@@ -82,7 +82,7 @@ def test_two_values_of_any_kind_are_a_binary_task(values) -> None:
     np.testing.assert_array_equal(problem.train.targets["ill"], expected)
     if values[0] == "no":
         assert problem.table.classes == {"ill": ("no", "yes")}
-        assert "'ill': 'yes' counts as 1, 'no' as 0" in problem.notes
+        assert "'ill': 'yes' is encoded as 1, 'no' as 0" in problem.notes
 
 
 def test_texts_and_arbitrary_integers_become_classes_in_sorted_order() -> None:
@@ -170,9 +170,9 @@ def test_all_problems_are_reported_at_once(data) -> None:
     inputs[3, 2], inputs[4, 2], inputs[0, 0] = np.nan, np.inf, np.nan
     labels[:, 0], labels[:, 1] = np.nan, 7
     assert problems_of(inputs, labels, ["a", "b", "c"]) == [
-        "`inputs` must be finite, found NaN or inf in column 0 (1 rows), 2 (2 rows); fill them in or leave them out",
+        "`inputs` must be finite, found NaN or inf in column 0 (1 rows), 2 (2 rows); impute or remove them",
         "`targets`: 'a' must have labels, found all 200 missing; leave the task out",
-        "`targets`: 'b' must vary, found 7 wherever it is known; leave the task out",
+        "`targets`: 'b' must vary, found 7 for all labels; leave the task out",
     ]
 
 
@@ -192,9 +192,9 @@ def test_different_numbers_of_rows_raise_an_error(data) -> None:
         ({"tasks": []}, "`tasks` must name at least one task, found none"),
         ({"tasks": ["a", "b", "a"]}, "`tasks` must be distinct, found more than once: 'a'; rename them"),
         ({"tasks": ["a", "b"]}, "`targets` must have the shape [rows, 2], one column per task, found [200, 3]"),
-        ({"targets": {"a": np.arange(200)}}, "`targets` must have every task, found none for 'b', 'c'"),
-        ({"split": (0.5, 0.5)}, "`split` must be three positive shares (train, validation, test), found (0.5, 0.5)"),
-        ({"split": (0.5, 0.2, 0.2)}, "`split` must be shares that sum to 1, found (0.5, 0.2, 0.2) with sum 0.9"),
+        ({"targets": {"a": np.arange(200)}}, "`targets` must include every task, found none for 'b', 'c'"),
+        ({"split": (0.5, 0.5)}, "`split` must be three positive fractions (train, validation, test), found (0.5, 0.5)"),
+        ({"split": (0.5, 0.2, 0.2)}, "`split` must be fractions that sum to 1, found (0.5, 0.2, 0.2) with sum 0.9"),
         ({"split": ([0], [1])}, "`split` must be three arrays of row numbers (train, validation, test), found 2"),
         ({"groups": [0, 1] * 100}, "`groups` must have at least 3 groups, one for each part, found 2"),
         ({"groups": [None, *range(199)]}, "`groups` must have a label for every row, found 1 missing"),
@@ -216,11 +216,11 @@ def test_different_numbers_of_rows_raise_an_error(data) -> None:
         ),
         (
             {"tasks": ["a", "b", Task("c", "multiclass", classes=3)]},
-            "`targets`: 'c' must have labels 0 to 2 or 3 different ones, found 4 labels: 0, 1, 2, 3",
+            "`targets`: 'c' must have labels 0 to 2 or 3 other distinct labels, found 4 labels: 0, 1, 2, 3",
         ),
         (
             {"targets": {"a": ["x", "y"] * 100}, "tasks": [Task("a", "regression")]},
-            "`targets`: 'a' is a regression task and must be numbers, found text such as 'x', 'y'",
+            "`targets`: 'a' is a regression task and must be numbers, found text, e.g. 'x', 'y'",
         ),
         (
             {"targets": {"a": [np.inf, *range(199)], "b": [0, 1] * 100, "c": np.arange(200)}},
@@ -240,7 +240,7 @@ def test_invalid_input_raises_an_error_with_one_sentence(data, change, message) 
         (["Rome"] * 200, "`inputs` must be numbers, found text in column 'city'; try Problem.from_table"),
         (
             [np.nan] + [0.0] * 199,
-            "`inputs` must be finite, found NaN or inf in column 'city' (1 rows); fill them in or leave them out",
+            "`inputs` must be finite, found NaN or inf in column 'city' (1 rows); impute or remove them",
         ),
     ],
 )
@@ -277,7 +277,7 @@ def test_given_parts_are_checked() -> None:
     with pytest.raises(ValueError, match="val must have rows, found none"):
         read_parts(([0, 1], np.array([], dtype=int), [4, 5]), 10)
     with pytest.raises(
-        ValueError, match="must each be in one part of `split` only, found 1 in several parts, such as 'ann'"
+        ValueError, match=r"must each be in only one part of `split`, found 1 in multiple parts, e.g. 'ann'"
     ):
         read_parts(([0, 1], [2], [3]), 4, np.array(["ann", "bob", "cy", "ann"]))
     masks = [np.arange(10) % 3 == part for part in range(3)]
@@ -349,15 +349,17 @@ def test_large_numbers_that_differ_little_keep_their_differences(data) -> None:
 
 def test_numbers_too_large_to_be_squared_raise_an_error(data) -> None:
     inputs, labels = data
-    assert problems_of(inputs * 1e300, labels[:, 0], ["a"])[0].startswith("`inputs` must be at most 1e+150 in size")
+    assert problems_of(inputs * 1e300, labels[:, 0], ["a"])[0].startswith(
+        "`inputs` must be at most 1e+150 in magnitude"
+    )
     (found,) = problems_of(inputs, labels[:, 0] * 1e300, ["a"])
-    assert found.startswith("`targets`: 'a' must be at most 1e+150 in size")
+    assert found.startswith("`targets`: 'a' must be at most 1e+150 in magnitude")
     assert problems_of(inputs, labels[:, 0] * 1e-310, ["a"]) == [
         "`split`: 'a' must have more than one value in train, found one"
     ]
     larger = Problem.from_arrays(inputs * 1e100, labels, ["a", "b", "c"])
     assert torch.allclose(larger.train.inputs, Problem.from_arrays(inputs, labels, ["a", "b", "c"]).train.inputs)
-    with pytest.raises(ValueError, match="`rows` must be near the rows learned from, found 1e"):
+    with pytest.raises(ValueError, match="`rows` must be on a similar scale to the training rows, found 1e"):
         Problem.from_arrays(inputs, labels, ["a", "b", "c"]).table.inputs(np.full((1, 4), 1e100))
 
 
@@ -366,4 +368,4 @@ def test_dates_are_not_read_as_numbers(data) -> None:
     dates = np.datetime64("2020-01-01", "ns") + np.arange(200) * np.timedelta64(1, "D")
     dates[3] = np.datetime64("NaT")
     (found,) = problems_of(inputs, {"when": dates}, ["when"])
-    assert "'when' must have at most 50 different texts, found 199" in found
+    assert "'when' must have at most 50 distinct texts, found 199" in found

@@ -71,7 +71,7 @@ def test_valid_data_raises_no_error() -> None:
         ),
         (
             {"val": split(20, ill=lambda labels: labels / 0)},
-            "found 10 rows with larger ones; if they mark missing labels",
+            "found 10 rows with larger values; if they mark missing labels",
         ),
         ({"val": split(20, ill=lambda labels: labels.long())}, "the target of 'ill' must be floating point"),
     ],

@@ -92,7 +92,7 @@ def test_every_schedule_stops_at_the_lowest_rate_trained_together_or_alone() -> 
         ({"lowest_lr": -1.0}, "`lowest_lr` must be a non-negative number, found -1.0"),
         (
             {"lowest_lr": 0.1, "keep": "last"},
-            "`lowest_lr` must be 0 with `keep='last'`, which trains all epochs, found 0.1",
+            "`lowest_lr` must be 0 with `keep='last'`, which trains for all epochs, found 0.1",
         ),
     ],
 )
@@ -102,4 +102,4 @@ def test_invalid_settings_raise_an_error(changes: dict[str, Any], message: str) 
 
 
 def test_networks_with_separate_learning_rates_are_not_batched() -> None:
-    assert "at its own steps" in str(why_not_batched(small_problem(RECIPE)))
+    assert "at different steps" in str(why_not_batched(small_problem(RECIPE)))

@@ -111,7 +111,7 @@ def test_inputs_follow_the_train_rows_only(frame) -> None:
     names = ("age", "age missing", "height", "city = Bonn", "city = Oslo", "city = Rome", "city = other or missing")
     assert problem.table.names == names
     np.testing.assert_allclose(problem.test.inputs, expected[80:], rtol=1e-5, atol=1e-6)
-    assert "missing values filled with the median, and marked, in 1: age" in problem.notes
+    assert "missing values imputed with the median, and marked, in 1 column: age" in problem.notes
 
 
 def test_new_rows_are_prepared_from_json_alone(frame, tmp_path) -> None:
@@ -143,7 +143,7 @@ def test_split_column_names_the_parts(frame) -> None:
     assert [len(split) for split in problem.splits.values()] == [60, 30, 30]
     frame.loc[0, "part"] = "later"
     assert refused(frame, **SETTINGS, split_column="part") == [
-        "`split_column` must hold train, val or test in every row, found 'later'"
+        "`split_column` must contain train, val or test in every row, found 'later'"
     ]
     frame["part"] = "train"
     assert refused(frame, **SETTINGS, split_column="part") == [
@@ -161,8 +161,8 @@ def test_inputs_may_come_from_a_file_beside_the_table(frame, tmp_path) -> None:
     assert problem.table.inputs(tmp_path / "x.npz").shape == (ROWS, 5)
     np.save(tmp_path / "short.npy", array[:10])
     assert refused(frame, targets=["ill"], features_file=tmp_path / "short.npy", features=["age"]) == [
-        "`features` and `categorical` must not be given with `features_file`, which holds all inputs",
-        f"`features_file` must have {ROWS} rows as the table has, found 10",
+        "`features` and `categorical` must not be given with `features_file`, which contains all inputs",
+        f"`features_file` must have {ROWS} rows, like the table, found 10",
     ]
     np.save(tmp_path / "images.npy", np.zeros((ROWS, 3, 4, 4)))
     assert refused(frame, targets=["ill"], features_file=tmp_path / "images.npy") == [
@@ -198,11 +198,11 @@ def test_kinds_and_errors_can_be_set(frame) -> None:
 def test_text_columns_are_listed_all_at_once_with_what_settles_them(frame) -> None:
     frame["constant"], frame["empty"] = 3, np.nan
     assert refused(frame, targets=["pressure", "constant", "empty"]) == [
-        "`targets`: 'constant' must vary, found 3 wherever it is known; leave the task out",
+        "`targets`: 'constant' must vary, found 3 for all labels; leave the task out",
         f"`targets`: 'empty' must have labels, found all {ROWS} missing; leave the task out",
-        f"column 'id' must be numbers, found {ROWS} different texts such as 'p0'{SETTLE}",
-        f"column 'city' must be numbers, found 3 different texts such as 'Bonn'{SETTLE}",
-        f"column 'ill' must be numbers, found 2 different texts such as 'no'{SETTLE}",
+        f"column 'id' must be numbers, found {ROWS} distinct texts, e.g. 'p0'{SETTLE}",
+        f"column 'city' must be numbers, found 3 distinct texts, e.g. 'Bonn'{SETTLE}",
+        f"column 'ill' must be numbers, found 2 distinct texts, e.g. 'no'{SETTLE}",
     ]
 
 
@@ -210,21 +210,21 @@ def test_columns_that_are_not_there_or_have_two_roles_are_named(frame) -> None:
     problems = refused(
         frame, targets=["presure", "ill", "ill"], ignore=["id", "nothing"], features=["ill", "age"], group_column="who"
     )
-    everything = "there are id, person, age, height, city, pressure, ill"
+    everything = "choose from id, person, age, height, city, pressure, ill"
     assert problems == [
         "`targets` must be distinct, found more than once: 'ill'; rename them",
         "`targets` must name columns of the table, found 'presure'; did you mean 'pressure'?",
         f"`ignore` must name columns of the table, found 'nothing'; {everything}",
         f"`group_column` must name columns of the table, found 'who'; {everything}",
         "`features` must not name a target, found 'ill'",
-        f"column 'ill' must be numbers, found 2 different texts such as 'no'{SETTLE}",
+        f"column 'ill' must be numbers, found 2 distinct texts, e.g. 'no'{SETTLE}",
     ]
     assert refused(frame, targets=[], ignore=["id", "city", "ill"]) == [
         "`targets` must name at least one task, found none"
     ]
     assert refused(frame, targets="ill") == ["`targets` must be a list of names, found the string 'ill'; write ['ill']"]
     assert refused(frame[["pressure", "ill"]], targets=["pressure", "ill"]) == [
-        "`features` must name a column, found none; `targets` and `ignore` leave none"
+        "`features` must name at least one column, found none; `targets` and `ignore` contain all columns"
     ]
 
 
@@ -267,18 +267,18 @@ def test_notes_say_what_was_left_out(frame, tmp_path) -> None:
     frame.to_csv(path)
     problem = Problem.from_csv(path, **SETTINGS)
     assert problem.name == "indexed"
-    assert "left out, since they do not vary in train: same" in problem.notes
-    assert "these features seem to number the rows; consider `ignore`: number" in problem.notes
-    assert "left out 1 columns without a name" in problem.notes
+    assert "dropped because they do not vary in train: same" in problem.notes
+    assert "these features seem to number the rows; consider `ignore` for number" in problem.notes
+    assert "dropped 1 unnamed column" in problem.notes
 
 
 def test_numbers_out_of_reach_are_refused() -> None:
     x, y = np.linspace(-1, 1, 60), np.random.default_rng(0).normal(size=60)
     (found,) = refused({"x": x * 1e300, "y": y}, targets=["y"])
-    assert found == "`features`: column 'x' must be at most 1e+150 in size, found 1e+300"
+    assert found == "`features`: column 'x' must be at most 1e+150 in magnitude, found 1e+300"
     (found,) = refused({"x": x * 1e-310, "y": y}, targets=["y"])
     assert found == "`features` must vary in train, found one value in each of 'x'"
-    with pytest.raises(ValueError, match="column 'x' must be near the rows learned from, found 1e\\+100"):
+    with pytest.raises(ValueError, match="column 'x' must be on a similar scale to the training rows, found 1e\\+100"):
         Problem.from_csv({"x": x, "y": y}, ["y"]).table.inputs({"x": [1.0, 1e100]})
 
 
@@ -311,7 +311,7 @@ def test_files_of_other_editors(tmp_path) -> None:
         (tmp_path / name).write_bytes(text.encode())
         assert read_columns(tmp_path / name).rows == 40, name
     (tmp_path / "open.csv").write_text('a,y\n"' + "\n".join(lines * 2000))
-    assert "is a quotation mark left open?" in refused(tmp_path / "open.csv", targets=["y"])[0]
+    assert "is there an unclosed quotation mark?" in refused(tmp_path / "open.csv", targets=["y"])[0]
 
 
 def test_columns_of_a_frame_that_occur_twice_are_refused() -> None:

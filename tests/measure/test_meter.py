@@ -75,7 +75,7 @@ def test_estimators_can_be_given_as_objects() -> None:
     [
         (
             {"estimator": "hessian"},
-            "`estimator` must be a known estimator, found 'hessian'; there are lookahead",
+            "`estimator` must be a known estimator, found 'hessian'; choose from lookahead",
         ),
         ({"estimator": []}, "`estimator` must name at least one estimator"),
         ({"estimator": ["cosine", "cosine"]}, "`estimator` must not name one twice"),
@@ -235,7 +235,7 @@ def test_parameters_unfrozen_later_count_from_then_on() -> None:
 def test_the_affinity_of_an_unknown_estimator_is_rejected() -> None:
     model, closure = regression()
     with pytest.raises(
-        ValueError, match="`estimator` must be a known estimator of this meter, found 'cosine'; there are lookahead"
+        ValueError, match="`estimator` must be a known estimator of this meter, found 'cosine'; choose from lookahead"
     ):
         measured(model, closure).affinity("cosine")
 

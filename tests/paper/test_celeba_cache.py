@@ -266,7 +266,7 @@ def test_the_error_for_a_read_only_folder_suggests_another(
     data: Path, decoded_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=r"`cache` must be a folder that can be written to, found .*Not a directory"):
+    with pytest.raises(ValueError, match=r"`cache` must be a writable folder, found .*Not a directory"):
         celeba(data, pixels=PIXELS, cache=tmp_path / "file" / "cache")
 
     def fail(**given: object) -> None:
@@ -363,7 +363,7 @@ def test_the_error_names_a_cache_file_that_was_truncated_later(data: Path, kept:
     file.write_bytes(file.read_bytes()[:kept])
     with pytest.raises(ValueError, match="found a part") as caught:
         celeba(data, pixels=PIXELS)
-    todo = "delete it or name another `cache`"
-    assert str(caught.value) == f"{file} must be a complete npy file, found a part of one; {todo}"
+    todo = "delete it or choose another `cache`"
+    assert str(caught.value) == f"{file} must be a complete npy file, found part of one; {todo}"
     file.unlink()
     assert len(celeba(data, pixels=PIXELS).train) == 420

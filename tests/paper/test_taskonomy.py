@@ -274,7 +274,7 @@ def test_decoding_changes_nothing_if_no_image_is_damaged(written: Path, tmp_path
     assert (checked.fingerprint, checked.notes) == (usual.fingerprint, usual.notes[:-1])
     assert not (written / "tagalong-cache").exists()
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="`cache` must be a folder that can be written to"):
+    with pytest.raises(ValueError, match="`cache` must be a writable folder"):
         taskonomy(written, check="decode", cache=tmp_path / "file")
 
 

@@ -43,7 +43,7 @@ def test_tasks_and_size_can_be_chosen(survey) -> None:
     assert problem.names == ("lead", "systolic")
     assert problem.encoder.hidden == (64, 64)
     assert "hba1c and metals are learned as natural logarithms" in problem.notes
-    with pytest.raises(ValueError, match="`tasks` must be targets of nhanes, found 'gold'; there are systolic"):
+    with pytest.raises(ValueError, match="`tasks` must be targets of nhanes, found 'gold'; choose from systolic"):
         nhanes(tasks=["gold"], data=survey)
     with pytest.raises(ValueError, match="`size` must be 'small' or 'full', found 'huge'"):
         nhanes(size="huge", data=survey)

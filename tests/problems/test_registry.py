@@ -73,10 +73,10 @@ def test_other_packages_can_offer_problems(package_with_problems, caplog) -> Non
     assert problem_names() == [*SHIPPED, "coins", "dice"]
     assert problem_names() == [*SHIPPED, "coins", "dice"]
     assert sorted(caplog.messages) == [
-        "the problem 'broken' of broken_problems:coins cannot be loaded: no wheels",
-        "the problem 'cards' of test_registry:CARDS cannot be loaded: it must have the name 'cards', found 'card'",
-        "the problem 'faces' of test_registry:coins is not used: another problem has this name already",
-        "the problem 'number' of test_registry:NUMBER cannot be loaded: "
+        "the problem 'broken' from broken_problems:coins cannot be loaded: no wheels",
+        "the problem 'cards' from test_registry:CARDS cannot be loaded: it must have the name 'cards', found 'card'",
+        "the problem 'faces' from test_registry:coins is not used: another problem already has this name",
+        "the problem 'number' from test_registry:NUMBER cannot be loaded: "
         "it must be a function or a ProblemSpec, found int",
     ]
     specs = {spec.name: spec for spec in known_problems()}
@@ -90,7 +90,7 @@ def test_other_packages_can_offer_problems(package_with_problems, caplog) -> Non
 def test_the_error_for_an_unknown_problem_suggests_one() -> None:
     with pytest.raises(ValueError, match=r"`name` must be a known problem, found 'nhane'; did you mean 'nhanes'\?"):
         load_problem("nhane")
-    with pytest.raises(ValueError, match=r"`name` must be a known problem, found 'zz'; there are nhanes, faces, qm9"):
+    with pytest.raises(ValueError, match=r"`name` must be a known problem, found 'zz'; choose from nhanes, faces, qm9"):
         load_problem("zz")
 
 
@@ -119,5 +119,7 @@ def test_the_error_for_a_missing_package_says_how_to_install_it(monkeypatch, nam
 def test_a_broken_plugin_is_an_error_only_when_it_is_used(package_with_problems, caplog) -> None:
     assert len(load_problem("coins", rows=40).train) == 28
     assert "broken" not in caplog.text
-    with pytest.raises(PluginError, match="the problem 'broken' of broken_problems:coins cannot be loaded: no wheels"):
+    with pytest.raises(
+        PluginError, match="the problem 'broken' from broken_problems:coins cannot be loaded: no wheels"
+    ):
         load_problem("broken")

@@ -221,7 +221,7 @@ def test_unknown_executors_and_devices_are_rejected(tmp_path):
     for wrong in (3, "processes:", "processes:-1", "processes:two"):
         with pytest.raises(ValueError, match="`executor` must be a known executor, found "):
             make_executor(wrong)
-    with pytest.raises(ValueError, match=r"; there are serial, processes, ray$"):
+    with pytest.raises(ValueError, match=r"; choose from serial, processes, ray$"):
         make_executor(3)
     with pytest.raises(ValueError, match="`workers` must be a positive integer, found 0"):
         make_executor("processes:0")

@@ -1,4 +1,4 @@
-"""Makes the fields of a problem from arrays, and from what arrays and tables have in common."""
+"""Builds the fields of a problem from arrays, with the steps that arrays and tables share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .network import MLP, Encoder
 from .preparation import Preparation, Scaling, read_inputs
 from .recipe import Recipe
 from .rows import Split
-from .splitting import Parts, RowNumbers, are_shares, check_shares, choose_parts, group_labels, one_class_notes
+from .splitting import Parts, RowNumbers, are_fractions, check_fractions, choose_parts, group_labels, one_class_notes
 from .targets import Target, coded_classes, read_target, task_names
 from .task import Task
 
@@ -39,29 +39,29 @@ def fields_from_arrays(
     """Returns the fields of a problem; see `Problem.from_arrays`."""
     raw, known, labels = _read(inputs, targets, tasks, groups, split, encoder)
     parts = choose_parts(known, len(raw), split, labels, seed)
-    prepare = scaled(raw, known, input_dtype(inputs, raw))
+    prepare = prepare_with_scaling(raw, known, input_dtype(inputs, raw))
     return assemble(name, known, prepare, parts, groups=labels, encoder=encoder, recipe=recipe, notes=notes)
 
 
 def _read(
     inputs: Any, targets: Any, tasks: Sequence[Task | str], groups: Any, split: Sequence[Any], encoder: Any
 ) -> tuple[Tensor, list[Target], NDArray[Any] | None]:
-    """Returns inputs, labels and groups, or raises one error that lists everything that is wrong with them."""
+    """Returns inputs, labels and groups; raises one error that lists all problems with them."""
     problems = task_name_problems(task_names(tasks))
     columns = {} if problems else collect(problems, _columns, targets, task_names(tasks)) or {}
     labels = None if groups is None else collect(problems, group_labels, groups)
     raw = collect(problems, read_inputs, inputs, encoder is not None)
-    share_problems: list[InvalidInput] = []
+    fraction_problems: list[InvalidInput] = []
     if raw is not None:
         problems += _row_problems(len(raw), columns, labels)
         collect(problems, check_encoder, raw, encoder)
         fitting = labels if labels is not None and len(labels) == len(raw) else None
-        if are_shares(split):
-            collect(share_problems, check_shares, split, len(raw), fitting)
-    # Too few rows would raise the same problem once more for every task.
-    columns = {} if share_problems else columns
+        if are_fractions(split):
+            collect(fraction_problems, check_fractions, split, len(raw), fitting)
+    # With too few rows, every task would report the same problem again.
+    columns = {} if fraction_problems else columns
     read = [collect(problems, read_target, task, column) for task, column in zip(tasks, columns.values(), strict=False)]
-    raise_problems(problems + share_problems)
+    raise_problems(problems + fraction_problems)
     return raw, read, labels
 
 
@@ -70,7 +70,7 @@ def _columns(targets: Any, names: tuple[str, ...]) -> dict[str, Any]:
     if isinstance(targets, Mapping) or (hasattr(targets, "columns") and set(names) <= set(targets.columns)):
         absent = [name for name in names if name not in targets]
         if absent:
-            raise InvalidInput("targets", "must have every task", f"none for {', '.join(map(repr, absent))}")
+            raise InvalidInput("targets", "must include every task", f"none for {', '.join(map(repr, absent))}")
         return {name: targets[name] for name in names}
     array = targets if isinstance(targets, Tensor) else np.asarray(targets)
     if array.ndim == 1 and len(names) == 1:
@@ -94,7 +94,7 @@ def _row_problems(rows: int, columns: Mapping[str, Any], labels: NDArray[Any] | 
 
 
 def check_encoder(raw: Tensor, encoder: Encoder | None) -> None:
-    """Raises an error if inputs that are not flat come without an encoder."""
+    """Raises an error if there is no encoder for inputs that are not flat."""
     if raw.dim() != 2 and encoder is None:
         shape = ", ".join(map(str, raw.shape[1:]))
         hint = "the default encoder needs flat inputs"
@@ -102,14 +102,14 @@ def check_encoder(raw: Tensor, encoder: Encoder | None) -> None:
 
 
 def input_dtype(given: Any, raw: Tensor) -> torch.dtype:
-    """The dtype of a network's inputs: float32, except for float64 tensors and for integers that were kept."""
+    """Returns the dtype of a network's inputs: float32, except for float64 tensors and unconverted integers."""
     if not raw.is_floating_point():
         return raw.dtype
     return torch.float64 if isinstance(given, Tensor) and given.dtype == torch.float64 else torch.float32
 
 
-def scaled(raw: Tensor, targets: Sequence[Target], dtype: torch.dtype = torch.float32) -> Prepare:
-    """Returns a function that makes inputs, standardized with the statistics of the train rows if they are flat."""
+def prepare_with_scaling(raw: Tensor, targets: Sequence[Target], dtype: torch.dtype = torch.float32) -> Prepare:
+    """Returns a function that prepares inputs; flat ones are standardized with the statistics of the training rows."""
     standardize = raw.dim() == 2 and raw.is_floating_point()
 
     def prepare(train: RowNumbers) -> tuple[Scaling, Tensor, Sequence[str]]:
@@ -135,10 +135,11 @@ def assemble(
     Args:
         name: the name of the problem.
         targets: the labels of each task.
-        prepare: a function of the train rows that returns the preparation of inputs, the inputs of all rows, and notes.
-        parts: which rows are in which part.
-        groups: one label per row.
-        encoder: the encoder; None: two hidden layers.
+        prepare: a function that takes the training rows and returns the fitted preparation, the inputs of all rows, and
+            notes.
+        parts: the row numbers of each part.
+        groups: the group label of each row.
+        encoder: the encoder; None: an MLP with two hidden layers.
         recipe: how to train; None: the default recipe.
         notes: remarks on the data.
     """
@@ -176,7 +177,7 @@ def _standardize(target: Target, scales: Mapping[str, tuple[float, float]]) -> N
 
 def _class_notes(targets: Sequence[Target]) -> list[str]:
     return [
-        f"{target.task.name!r}: {target.classes[1]!r} counts as 1, {target.classes[0]!r} as 0"
+        f"{target.task.name!r}: {target.classes[1]!r} is encoded as 1, {target.classes[0]!r} as 0"
         for target in targets
         if target.classes is not None and target.task.kind == "binary"
     ]

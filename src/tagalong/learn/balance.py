@@ -1,4 +1,4 @@
-"""Balancing rules that combine the losses of a network: the plain sum, GradNorm, and all rules of TorchJD."""
+"""Balancing rules that combine the losses of a network: the plain sum, GradNorm, and all rules from TorchJD."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .randomness import seeded_rng
 from .task import Task
 
 NAMES = ("plain", "gradnorm", "gradnorm:ALPHA", "uw", "pcgrad", "pcgrad-uw")
-MIN_WEIGHT, MAX_WEIGHT = 0.1, 10.0  # weights of GradNorm
-TASK_COUNT_ARGUMENTS = ("shape", "n_tasks")  # TorchJD's names for the number of tasks, which is filled in
+MIN_WEIGHT, MAX_WEIGHT = 0.1, 10.0  # limits of GradNorm's weights
+TASK_COUNT_ARGUMENTS = ("shape", "n_tasks")  # TorchJD's names for arguments that we set to the number of tasks
 FIXED_ROWS = ("Krum", "TrimmedMean")  # aggregators that fail if gradients are left out
 Losses = Mapping[str, Tensor]
 
@@ -36,7 +36,7 @@ class Balancer(Protocol):
         """Adds the gradients of this step's losses to every `.grad`."""
 
     def after_step(self, losses: Callable[[], Losses]) -> None:
-        """Called after the optimizer's step; `losses` computes the losses again, on the same batch."""
+        """Called after the optimizer step; `losses` recomputes the losses on the same batch."""
 
     def after_epoch(self) -> None:
         """Called after each epoch."""
@@ -52,17 +52,17 @@ class Balancer(Protocol):
 
 
 def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balancer:
-    """Makes the rule of this name.
+    """Creates the rule with this name.
 
     Args:
-        rule: "plain" (the sum), "uw" (Uncertainty Weights), "gradnorm" (with another α: "gradnorm:0.5"), "pcgrad", or
-            any aggregator or scalarizer of TorchJD with the arguments it needs ("mgda", "torchjd:CAGrad(c=0.5)"). An
-            aggregator's name with "-uw" weighs the losses by Uncertainty Weights first ("pcgrad-uw").
+        rule: "plain" (the sum), "uw" (Uncertainty Weights), "gradnorm" ("gradnorm:0.5" for another α), "pcgrad", or any
+            TorchJD aggregator or scalarizer with the arguments that it needs ("mgda", "torchjd:CAGrad(c=0.5)"). With
+            the suffix "-uw", an aggregator is applied to losses weighted by Uncertainty Weights ("pcgrad-uw").
         network: the network to train.
-        tasks: its tasks, in its order.
+        tasks: the tasks of the network, in the same order.
 
     Raises:
-        InvalidInput: the rule is unknown, or does not fit this number of tasks.
+        InvalidInput: the rule is unknown or does not support this number of tasks.
         ImportError: the rule needs a package that is not installed.
     """
     if rule == "plain":
@@ -72,18 +72,21 @@ def make_balancer(rule: str, network: Network, tasks: Sequence[Task]) -> Balance
     name = rule.removeprefix("torchjd:").removesuffix("-uw")
     call, kind = _find_kind(rule, name)
     like = next(network.parameters()).detach()
-    module = _make(call, kind, len(tasks), like)
-    weighs_first = rule.endswith("-uw")
+    module = _make_module(call, kind, len(tasks), like)
+    has_uw_suffix = rule.endswith("-uw")
     if not _is_aggregator(kind):
-        if weighs_first:
-            raise InvalidInput("rule", "with '-uw' must name an aggregator, such as 'pcgrad-uw'", repr(rule))
+        if has_uw_suffix:
+            expected = "ending in '-uw' must start with the name of an aggregator, e.g. 'pcgrad-uw'"
+            raise InvalidInput("rule", expected, repr(rule))
         return ScalarizerRule(module, network, tasks)
-    weigher = ScalarizerRule(_make(*_find_kind("uw", "uw"), len(tasks), like), network, tasks) if weighs_first else None
+    weigher = None
+    if has_uw_suffix:
+        weigher = ScalarizerRule(_make_module(*_find_kind("uw", "uw"), len(tasks), like), network, tasks)
     return AggregatorRule(module, network, tasks, weigher, _takes_any_number(call, kind))
 
 
 def check_rule(rule: str, tasks: int = 2) -> None:
-    """Raises an error if a rule does not exist or does not fit this number of tasks.
+    """Raises an error if a rule is unknown or does not support this number of tasks.
 
     Example:
         >>> check_rule("gradnorm:0.5")
@@ -120,17 +123,17 @@ def _find_kind(rule: str, name: str) -> tuple[Call, type[nn.Module]]:
 
 
 class Rule:
-    """Base class: a rule without parameters and state.
+    """Base class for rules, with no parameters and no state.
 
     Rules balance the losses after multiplying them by the weights of their tasks. A task without labels in a batch has
-    a loss of exactly 0; it must not change what the rule does with the others.
+    a loss of exactly 0; it must not affect how the rule treats the others.
     """
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self.task_weights = {task.name: float(task.weight) for task in tasks}
 
     def weighted(self, losses: Losses) -> Tensor:
-        """Returns the losses times the weights of their tasks, in the order of the tasks."""
+        """Returns the losses in task order, each multiplied by the weight of its task."""
         return torch.stack([weight * losses[task] for task, weight in self.task_weights.items()])
 
     def parameters(self) -> Iterable[nn.Parameter]:
@@ -153,7 +156,7 @@ class Rule:
 
 
 def _scale(loss: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
-    """Scales a loss for the backward pass, if training is in mixed precision."""
+    """Scales a loss for the backward pass in mixed-precision training."""
     return loss if scaler is None else scaler.scale(loss)
 
 
@@ -165,19 +168,19 @@ class Plain(Rule):
 
 
 class GradNorm(Rule):
-    """GradNorm: weights losses so that tasks that learn slowly get larger gradients (Chen et al. 2018).
+    """GradNorm: weights the losses to give slowly learning tasks larger gradients (Chen et al. 2018).
 
     With W the last shared weight matrix, G_i = ‖∇_W w_i·L_i‖ and r_i the loss ratio L_i(t)/L_i(0) divided by its mean
-    over tasks, a separate Adam minimizes Σ |G_i − mean(G)·r_i^α| over the weights (equation 2; mean(G)·r_i^α is treated
-    as a constant).
+    over tasks, a separate Adam optimizer minimizes Σ |G_i − mean(G)·r_i^α| over the weights (equation 2; mean(G)·r_i^α
+    is treated as a constant).
 
-    The paper only renormalizes weights to sum to the number of tasks; we clip them to [0.1, 10] first, like TAG's
+    The paper only renormalizes the weights to sum to the number of tasks; we first clip them to [0.1, 10], like TAG's
     published code. L_i(0) is the first nonzero loss of a task. A task without labels in a batch is left out of the
-    means, and its weight changes only by the renormalization.
+    means, and its weight changes only through the renormalization.
 
     Args:
         network: the network to train.
-        tasks: its tasks.
+        tasks: the tasks of the network.
         alpha: how strongly slow tasks are favored; the paper and TAG use 1.5 for large problems.
         lr: the learning rate of the weights.
     """
@@ -188,7 +191,7 @@ class GradNorm(Rule):
         self._alpha = alpha
         like = next(network.parameters())
         self._weights = nn.Parameter(like.new_ones(len(tasks)), requires_grad=False)
-        self._first = like.new_full((len(tasks),), torch.nan).detach()
+        self._initial_losses = like.new_full((len(tasks),), torch.nan).detach()
         self._optimizer = torch.optim.Adam([self._weights], lr=lr)
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
@@ -206,16 +209,16 @@ class GradNorm(Rule):
         return torch.stack(found) / (1.0 if scaler is None else scaler.get_scale())
 
     def _update(self, values: Tensor, norms: Tensor) -> None:
-        there = (values > 0) & (norms > 0) & norms.isfinite()
-        number = there.sum().clamp(min=1)
-        self._first = torch.where(there & self._first.isnan(), values, self._first)
-        ratios = torch.where(there, values / self._first, 0)
-        lengths = torch.where(there, self._weights * norms, 0)
-        targets = lengths.sum() / number * (ratios * number / ratios.sum()).pow(self._alpha)
-        self._weights.grad = torch.where(there, (lengths - targets).sign() * norms, 0)
+        active = (values > 0) & (norms > 0) & norms.isfinite()
+        count = active.sum().clamp(min=1)
+        self._initial_losses = torch.where(active & self._initial_losses.isnan(), values, self._initial_losses)
+        ratios = torch.where(active, values / self._initial_losses, 0)
+        weighted_norms = torch.where(active, self._weights * norms, 0)
+        targets = weighted_norms.sum() / count * (ratios * count / ratios.sum()).pow(self._alpha)
+        self._weights.grad = torch.where(active, (weighted_norms - targets).sign() * norms, 0)
         before = self._weights.clone()
         self._optimizer.step()
-        moved = torch.where(there, self._weights, before).clamp(MIN_WEIGHT, MAX_WEIGHT)
+        moved = torch.where(active, self._weights, before).clamp(MIN_WEIGHT, MAX_WEIGHT)
         self._weights.copy_(moved * (len(moved) / moved.sum()))
 
     def weights(self) -> Mapping[str, float]:
@@ -223,17 +226,17 @@ class GradNorm(Rule):
         return {task: given * weight for (task, given), weight in pairs}
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"weights": self._weights.data, "first": self._first, "optimizer": self._optimizer.state_dict()}
-        return copy.deepcopy(state)
+        weights, optimizer = self._weights.data, self._optimizer.state_dict()
+        return copy.deepcopy({"weights": weights, "first": self._initial_losses, "optimizer": optimizer})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._weights.copy_(state["weights"])
-        self._first = state["first"].clone()
+        self._initial_losses = state["first"].clone()
         self._optimizer.load_state_dict(state["optimizer"])
 
 
 def _last_kernel(encoder: nn.Module) -> nn.Parameter | None:
-    """Returns the last trainable parameter with more than one dimension, or else the last one; None without any."""
+    """Returns the last trainable weight matrix, or else the last trainable parameter; None if there is none."""
     trained = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
     kernels = [parameter for parameter in trained if parameter.dim() > 1]
     found = kernels or trained
@@ -241,19 +244,19 @@ def _last_kernel(encoder: nn.Module) -> nn.Parameter | None:
 
 
 class ScalarizerRule(Rule):
-    """Minimizes a function of all losses, a scalarizer of TorchJD; the network's optimizer trains its parameters.
+    """Minimizes a function of all losses: a TorchJD scalarizer, whose parameters the network's optimizer trains.
 
     Uncertainty Weights (Kendall et al. 2018) minimize Σ ½·exp(−s)·L + ½·s with a learned s for each task, initially 0.
     TAG's published code minimizes L/exp(2s) + s, with s clipped to [0.01, 10] and initially 1: the same weights except
     for the factor ½, the initial value and the clipping.
 
-    For a task without labels in a batch, the scalarizer gets its last loss; neither the task's head nor its weight is
-    trained.
+    For a task without labels in a batch, the scalarizer receives the task's last loss; neither its head nor its weight
+    is trained.
 
     Args:
-        scalarizer: the scalarizer.
+        scalarizer: the TorchJD scalarizer.
         network: the network to train.
-        tasks: its tasks.
+        tasks: the tasks of the network.
     """
 
     def __init__(self, scalarizer: nn.Module, network: Network, tasks: Sequence[Task]) -> None:
@@ -265,7 +268,7 @@ class ScalarizerRule(Rule):
         self._last_losses = like.new_ones(len(tasks)).detach()
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        # FAMO has its own optimizer, which `update` steps
+        # FAMO has its own optimizer, which its `update` method steps
         return () if hasattr(self._scalarizer, "update") else self._scalarizer.parameters()
 
     def backward(self, losses: Losses, scaler: torch.amp.GradScaler | None) -> None:
@@ -273,7 +276,7 @@ class ScalarizerRule(Rule):
         (self.coefficients(values.detach(), scaler) * values).sum().backward()
 
     def coefficients(self, values: Tensor, scaler: torch.amp.GradScaler | None) -> Tensor:
-        """Returns the weight of each loss, times the scaler's factor; backpropagates to the scalarizer's parameters."""
+        """Returns each loss's weight times the scaler's factor; also backpropagates to the scalarizer's parameters."""
         absent = values == 0
         values = torch.where(absent, self._last_losses, values.to(self._last_losses.dtype)).requires_grad_()
         self._last_losses = values.detach()
@@ -300,11 +303,11 @@ class ScalarizerRule(Rule):
     def weights(self) -> Mapping[str, float]:
         values = self._last_losses.clone().requires_grad_()
         with torch.enable_grad():
-            total = self._total(copy.deepcopy(self._scalarizer), values)  # calling changes some scalarizers
-        (slopes,) = torch.autograd.grad(total, values)
+            total = self._total(copy.deepcopy(self._scalarizer), values)  # some scalarizers change when called
+        (gradients,) = torch.autograd.grad(total, values)
         return {
-            task: weight * slope
-            for (task, weight), slope in zip(self.task_weights.items(), slopes.tolist(), strict=True)
+            task: weight * gradient
+            for (task, weight), gradient in zip(self.task_weights.items(), gradients.tolist(), strict=True)
         }
 
     def _total(self, scalarizer: nn.Module, values: Tensor) -> Tensor:
@@ -324,15 +327,15 @@ class ScalarizerRule(Rule):
 
 
 class AggregatorRule(Rule):
-    """Combines the tasks' gradients of shared parameters with an aggregator of TorchJD; heads get their own task's.
+    """Combines the tasks' gradients of shared parameters with a TorchJD aggregator; each head uses only its own task's.
 
     Args:
-        aggregator: the aggregator.
+        aggregator: the TorchJD aggregator.
         network: the network to train.
-        tasks: its tasks.
-        weigher: weighs the losses first, as TAG's published PCGrad run did with Uncertainty Weights.
+        tasks: the tasks of the network.
+        weigher: weights the losses first, as TAG's published PCGrad run did with Uncertainty Weights.
         any_number: whether the aggregator accepts any number of gradients; if so, tasks without labels in a batch are
-            left out, otherwise their gradient is zero.
+            left out; otherwise, their gradients are zero.
     """
 
     def __init__(
@@ -368,21 +371,21 @@ class AggregatorRule(Rule):
         combined = self._combine(gradients / factor) * factor
         parts = combined.split([parameter.numel() for parameter in self._shared])
         for parameter, part in zip(self._shared, parts, strict=True):
-            _add(parameter, part.view_as(parameter))
+            _accumulate(parameter, part.view_as(parameter))
 
     def _gradient(self, value: Tensor, own: list[nn.Parameter]) -> Tensor:
-        """Returns the gradient of the shared parameters as one row; adds the gradients of the head's own parameters."""
+        """Returns the gradient of the shared parameters as a vector; accumulates those of the head's own parameters."""
         wanted = [*self._shared, *own]
         found = torch.autograd.grad(value, wanted, retain_graph=True, allow_unused=True, materialize_grads=True)
         for parameter, gradient in zip(own, found[len(self._shared) :], strict=True):
-            _add(parameter, gradient)
+            _accumulate(parameter, gradient)
         return torch.cat([value.new_zeros(0), *(gradient.flatten() for gradient in found[: len(self._shared)])])
 
     def _combine(self, gradients: Tensor) -> Tensor:
         # leave out gradients whose square underflows: PCGrad divides by squared norms, MGDA fails for a zero row
         usable = gradients.square().sum(1) >= torch.finfo(gradients.dtype).tiny
         if not gradients.isfinite().all() or not usable.any():
-            return gradients.sum(0)  # the scaler skips this step; without one, training diverges and reports it
+            return gradients.sum(0)  # the scaler skips this step; without one, training is reported as diverged
         with seeded_rng(self._seed, "balance", self._calls):
             combined: Tensor = self._aggregator(gradients[usable] if self._any_number else gradients)
         self._calls += 1
@@ -401,8 +404,8 @@ class AggregatorRule(Rule):
             self._weigher.load_state_dict(state["weigher"])
 
 
-def _add(parameter: nn.Parameter, gradient: Tensor) -> None:
-    # a new tensor: parameters must not share one, and the caller's may be a view
+def _accumulate(parameter: nn.Parameter, gradient: Tensor) -> None:
+    # always a new tensor: parameters must not share one, and `gradient` may be a view
     parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad + gradient
 
 
@@ -421,12 +424,12 @@ class Call:
 
     @property
     def has_lists(self) -> bool:
-        """Whether an argument is a list, with one value per task."""
+        """Whether any argument is a list with one value per task."""
         return any(isinstance(value, list | tuple) for value in (*self.positional, *self.keywords.values()))
 
 
 def parse_call(text: str) -> Call | None:
-    """Parses a name with literal arguments, without evaluating anything; returns None if the text is not a call."""
+    """Parses a name with optional literal arguments, without evaluating code; returns None for any other text."""
     name, bracket, rest = text.strip().partition("(")
     try:
         node = ast.parse(name.replace("-", "_") + bracket + rest, mode="eval").body
@@ -441,7 +444,7 @@ def parse_call(text: str) -> Call | None:
 
 
 def torchjd_kinds() -> dict[str, type[nn.Module]]:
-    """Returns all aggregators and scalarizers of TorchJD by name; if both have a name, the cheaper scalarizer."""
+    """Returns TorchJD's aggregators and scalarizers by name; if both have the same name, the cheaper scalarizer."""
     try:
         from torchjd import aggregation, scalarization
     except ImportError as error:
@@ -456,13 +459,13 @@ def torchjd_kinds() -> dict[str, type[nn.Module]]:
 
 
 def torchjd_kind(name: str) -> type[nn.Module] | None:
-    """Returns the class of this name, ignoring case and hyphens: "nash-mtl" is `NashMTL`."""
+    """Returns the class with this name, ignoring case and hyphens: "nash-mtl" means `NashMTL`."""
     wanted = _normalize(name)
     return next((kind for known, kind in torchjd_kinds().items() if _normalize(known) == wanted), None)
 
 
-def _make(call: Call, kind: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
-    """Makes an aggregator or scalarizer for a number of tasks, after a trial call of another one."""
+def _make_module(call: Call, kind: type[nn.Module], tasks: int, like: Tensor) -> nn.Module:
+    """Creates an aggregator or scalarizer for a number of tasks, after trying out a separate instance."""
     try:
         trial = _construct(call, kind, tasks, torch.empty(0))
         with seeded_rng(0, "trial"), torch.no_grad():
@@ -490,7 +493,7 @@ def _tensor(value: Any, like: Tensor) -> Any:
 
 
 def _is_aggregator(kind: type[nn.Module]) -> bool:
-    """Returns whether a class combines gradients, not losses."""
+    """Returns whether a class combines gradients rather than losses."""
     from torchjd.aggregation import Aggregator
 
     return issubclass(kind, Aggregator)

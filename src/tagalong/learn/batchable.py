@@ -1,4 +1,4 @@
-"""Tests with a trial step whether networks can be trained as one computation, with the same numbers."""
+"""Checks with a trial step whether networks can be trained as one computation with the same results."""
 
 from __future__ import annotations
 
@@ -26,34 +26,35 @@ GRADIENT = "the gradient of "
 def why_not_batched(
     problem: Problem, jobs: Sequence[Job] | None = None, *, device: torch.device | str = "cpu"
 ) -> str | None:
-    """Returns why these networks cannot be trained together; None if `train_many` does so.
+    """Returns why `train_many` cannot train these networks together; None if it can.
 
     Args:
         problem: the problem.
-        jobs: the networks; None: networks with the rule "plain", for any tasks.
-        device: where to train.
+        jobs: the networks to train; None: networks for any tasks, with the rule "plain".
+        device: the device to train on.
     """
     if not all(isinstance(split, Split) for split in problem.splits.values()):
         return "rows are read from files, batch by batch"
     if problem.recipe.schedule == "windows":
-        return "schedule='windows' lowers the learning rate of each network at its own steps"
+        return "schedule='windows' lowers the learning rate of each network at different steps"
     jobs = [Job(problem.names)] if jobs is None else jobs
     rules = sorted({job.rule for job in jobs} - {"plain"})
     if rules:
-        return f"rule {', '.join(map(repr, rules))} combines the losses of each network in its own way"
+        return f"rule {', '.join(map(repr, rules))} combines the losses of each network separately"
     for width in sorted({job.width for job in jobs}):
         wanted = {name for job in jobs if job.width == width for name in job.tasks}
-        if reason := _why_not(problem, [name for name in problem.names if name in wanted], width, torch.device(device)):
+        tasks = [name for name in problem.names if name in wanted]
+        if reason := _why_not_at_width(problem, tasks, width, torch.device(device)):
             return reason
     return None
 
 
-def _why_not(problem: Problem, tasks: Sequence[str], width: float, device: torch.device) -> str | None:
+def _why_not_at_width(problem: Problem, tasks: Sequence[str], width: float, device: torch.device) -> str | None:
     low_precision = problem.recipe.amp is not None
     if problem.recipe.amp == "fp16":
-        return "amp='fp16' scales the losses of each network by its own factor; 'bf16' can be batched"
+        return "amp='fp16' scales the losses of each network by a different factor; 'bf16' can be batched"
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
-        warnings.simplefilter("error")  # vmap warns if it can only loop over a layer
+        warnings.simplefilter("error")  # vmap warns if it falls back to a loop
         network = build_network(problem, tasks, 0, width).to(device).at_step(0)
         if _shares_weights(network):
             return "heads share weights with each other or with the encoder"
@@ -66,7 +67,7 @@ def _why_not(problem: Problem, tasks: Sequence[str], width: float, device: torch
             return f"vmap: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
     stacked = {name: torch.stack([found[name] for found in alone]) for name in alone[0]}
     different = _differences(stacked, together, low_precision)
-    return f"if batched, {', '.join(different)} would differ from a network alone" if different else None
+    return f"if batched, {', '.join(different)} would differ from separate training" if different else None
 
 
 def _shares_weights(network: Network) -> bool:
@@ -78,12 +79,12 @@ def _shares_weights(network: Network) -> bool:
 
 
 def _step_alone(problem: Problem, network: Network, place: int) -> Tensors:
-    """Returns losses, gradients and buffers of a step of one network, by name."""
+    """Returns the losses, gradients and buffers of one step of a single network, by name."""
     alone = copy.deepcopy(network)
     with torch.no_grad():
         for name, parameter in alone.named_parameters():
-            parameter.copy_(_shifted(network, place)[name])
-    inputs, targets = _rows(problem, network)
+            parameter.copy_(_trial_weights(network, place)[name])
+    inputs, targets = _trial_batch(problem, network)
     with problem.recipe.precision(inputs.device):
         outputs = alone(inputs)
         losses = {name: mean_loss(problem.task(name), outputs[name], targets[name]) for name in network.tasks}
@@ -92,13 +93,13 @@ def _step_alone(problem: Problem, network: Network, place: int) -> Tensors:
 
 
 def _step_together(problem: Problem, network: Network) -> Tensors:
-    """Returns the same for both networks together: everything has a first dimension of two."""
+    """Returns the same for two stacked networks; every tensor has a first dimension of size 2."""
     stack = Stack(network, 2)
-    shifted = [_shifted(network, place) for place in range(2)]
+    shifted = [_trial_weights(network, place) for place in range(2)]
     with torch.no_grad():
         for name, parameter in stack.parameters.items():
             parameter.copy_(torch.stack([own[name] for own in shifted]))
-    inputs, targets = _rows(problem, network)
+    inputs, targets = _trial_batch(problem, network)
     with problem.recipe.precision(inputs.device):
         outputs = stack(inputs)
         losses = {}
@@ -107,16 +108,16 @@ def _step_together(problem: Problem, network: Network) -> Tensors:
             pairs = torch.stack([target, target])
             losses[name] = torch.vmap(lambda out, own, task=task: mean_loss(task, out, own))(outputs[name], pairs)
     torch.stack(list(losses.values())).sum().backward()
-    stack.outputs_on(inputs, TRIAL_ROWS)  # vmap may fail in evaluation mode only
+    stack.outputs_on(inputs, TRIAL_ROWS)  # vmap may fail only in evaluation mode
     return _by_name(losses, stack.parameters, stack.buffers)
 
 
-def _shifted(network: Network, place: int) -> Tensors:
-    """Returns the weights of the first or second network of the trial; they differ."""
+def _trial_weights(network: Network, place: int) -> Tensors:
+    """Returns the weights of the first or second trial network, which differ."""
     return {name: parameter.detach() * (1 + 0.1 * place) for name, parameter in network.named_parameters()}
 
 
-def _rows(problem: Problem, network: Network) -> tuple[Tensor, Tensors]:
+def _trial_batch(problem: Problem, network: Network) -> tuple[Tensor, Tensors]:
     device = next(iter(network.state_dict().values())).device
     rows = torch.arange(min(TRIAL_ROWS, len(problem.train)))
     inputs, targets = problem.train.only(network.tasks).batch(rows)
@@ -130,9 +131,9 @@ def _by_name(losses: Tensors, parameters: Mapping[str, Tensor], buffers: Mapping
 
 
 def _differences(alone: Tensors, together: Tensors, low_precision: bool) -> list[str]:
-    """Returns the names of what differs by more than rounding.
+    """Returns the names of the tensors that differ by more than rounding errors.
 
-    The tolerance of gradients is relative to the largest of all, since some gradients are rounding errors only.
+    The tolerance for gradients is relative to the largest of them, since some consist only of rounding errors.
     """
     gradients = [float(value.abs().max()) for name, value in alone.items() if name.startswith(GRADIENT)]
     different = []

@@ -23,7 +23,7 @@ from .scoring import UNKNOWN
 from .stacking import PURPOSE, PairLosses, Stack, scores_of_stack
 from .trainer import Diverged, Job, Trained, job_problems, train
 
-DROP_SHARE = 0.25  # drop stopped networks when they are at least this share of the stack
+DROP_FRACTION = 0.25  # drop stopped networks once they make up this fraction of the stack
 FUSED = ("cpu", "cuda")
 logger = logging.getLogger(__name__)
 
@@ -36,25 +36,25 @@ def train_many(
     memory: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Trained]:
-    """Trains many networks, with the same results as `train` one by one, in a fraction of the time.
+    """Trains many networks with the same results as calling `train` for each, in a fraction of the time.
 
-    Networks with the same seed and width are trained as one batched computation: they share rows, initial weights and
-    dropout masks, and each has its own early stopping. Networks that cannot be batched (see `why_not_batched`) are
+    Networks with the same seed and width are trained as one batched computation: they share batches, initial weights
+    and dropout masks, but each has its own early stopping. Networks that cannot be batched (see `why_not_batched`) are
     trained one by one.
 
     Args:
         problem: the problem.
-        jobs: the networks, with any tasks, seeds, rules and widths.
-        device: where to train.
-        memory: the bytes that networks trained together may use; None: a share of the free memory, on a CPU no more
-            than makes training faster.
+        jobs: the networks to train, with any tasks, seeds, rules and widths.
+        device: the device to train on.
+        memory: the number of bytes that networks trained together may use; None: a fraction of the free memory,
+            capped on a CPU at the amount that still speeds up training.
         progress: called with the number of networks finished so far.
 
     Yields:
-        The trained networks, as soon as those trained with them are finished; not in the order of the jobs.
+        Each trained network, once all networks trained together with it have finished; not in the order of the jobs.
 
     Raises:
-        Diverged: some networks never had a finite validation loss; raised after all others were yielded.
+        Diverged: some networks never had a finite validation loss; raised after all others have been yielded.
 
     Example:
         >>> from tagalong.learn import Recipe, Task
@@ -89,11 +89,11 @@ def _train_chunks(
         yield from (trained for trained in finished if not trained.diverged)
     if diverged:
         names = "; ".join(f"{', '.join(one.job.tasks)} with seed {one.job.seed}" for one in diverged)
-        raise Diverged(f"training diverged from the first epoch, lower `recipe.lr`: {names}", diverged)
+        raise Diverged(f"lower `recipe.lr`, since training diverged from the first epoch for {names}", diverged)
 
 
 def _chunks(problem: Problem, jobs: list[Job], device: torch.device, memory: int | None) -> Iterator[list[Job]]:
-    """Yields the jobs to train together: of one seed and width, in chunks of similar size that fit into memory."""
+    """Yields the jobs to train together: with equal seed and width, in chunks of similar size that fit into memory."""
     kinds: dict[tuple[str, float, int | None], list[Job]] = {}
     for job in jobs:
         kinds.setdefault((job.rule, job.width, job.epochs), []).append(job)
@@ -145,12 +145,12 @@ def _train_chunk(
 
 
 class BatchedTraining:
-    """The training of several networks together; each row of the stack is a network, which may have stopped already.
+    """Trains multiple networks together; each row of the stack is a network, which may already have stopped.
 
     Args:
         problem: the problem.
         jobs: the networks, all with the same seed, width and number of epochs.
-        device: where to train.
+        device: the device to train on.
     """
 
     def __init__(self, problem: Problem, jobs: Sequence[Job], device: torch.device) -> None:
@@ -228,7 +228,7 @@ class BatchedTraining:
 
     def _drop_stopped(self, running: NDArray[np.bool_]) -> None:
         rows = np.flatnonzero(running[self.job_of_row])
-        if len(rows) > (1 - DROP_SHARE) * len(self.job_of_row):
+        if len(rows) > (1 - DROP_FRACTION) * len(self.job_of_row):
             return
         chosen, old = self._indices(rows), self.optimizer
         moved = self.stack.keep(chosen)
@@ -260,7 +260,7 @@ class BatchedTraining:
         states = self.best.states(trains)
         curve = np.stack(self.curve, 1)  # [jobs, epochs, tasks]
         steps = self.epochs_run * (self.steps // self.epoch)
-        shares = (time.perf_counter() - start) * steps / steps.sum()
+        seconds = (time.perf_counter() - start) * steps / steps.sum()
         return [
             Trained(
                 job,
@@ -269,7 +269,7 @@ class BatchedTraining:
                 curve=curve[k, : self.epochs_run[k]][:, [names.index(task) for task in job.tasks]],
                 best_epoch=int(self.best_epoch[k]),
                 steps=int(steps[k]),
-                seconds=float(shares[k]),
+                seconds=float(seconds[k]),
                 parameters=self.stack.count_parameters(trains[k]),
                 state=states[k] if self.best_epoch[k] >= 0 else None,
             )

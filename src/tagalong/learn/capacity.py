@@ -1,4 +1,4 @@
-"""Wider networks: one network with the channels or parameters of several."""
+"""Wider networks: one network with the channels or parameters of multiple networks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tagalong.errors import InvalidInput
 from .network import build_network
 from .problem import Problem
 
-TOLERANCE = 1e-3  # relative; numbers of channels are integers, so some numbers of parameters cannot be reached
+TOLERANCE = 1e-3  # relative; channel counts are integers, so some parameter counts cannot be reached
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,10 @@ class Capacity:
     Attributes:
         by: what is multiplied: "channels" (the paper's "n× channels") or "parameters".
         times: the requested multiple.
-        width: the width of the encoder, for `Job.width`.
+        width: the width of the encoder, to be passed as `Job.width`.
         parameters: the number of parameters of the network, heads included.
-        reached: the number of parameters as a multiple of that of the network of width 1. Twice the channels of a
-            convolution mean four times its parameters, so the two readings of the paper's "as large as n networks"
-            are far apart.
+        reached: the number of parameters, relative to the network of width 1. Doubling the channels of a convolution
+            quadruples its parameters, so the two readings of the paper's "as large as n networks" differ widely.
     """
 
     by: Literal["channels", "parameters"]
@@ -44,31 +43,31 @@ def capacities(
     """Returns the paper's networks without a latency constraint: n× the channels, then n× the parameters.
 
     Args:
-        problem: its encoder must be a callable with a `width` argument.
+        problem: a problem whose encoder is a callable with a `width` argument.
         tasks: the tasks of the network; None: all.
         times: the multiples n.
     """
     names = problem.names if tasks is None else tuple(tasks)
-    once = count_parameters(problem, names)
+    base = count_parameters(problem, names)
 
     def capacity(by: Literal["channels", "parameters"], multiple: float, width: float) -> Capacity:
         parameters = count_parameters(problem, names, width)
-        return Capacity(by, multiple, width, parameters, parameters / once)
+        return Capacity(by, multiple, width, parameters, parameters / base)
 
     by_channels = [capacity("channels", multiple, float(multiple)) for multiple in times]
     return by_channels + [
-        capacity("parameters", multiple, width_for(problem, names, once * multiple)) for multiple in times
+        capacity("parameters", multiple, width_for(problem, names, base * multiple)) for multiple in times
     ]
 
 
 def count_parameters(problem: Problem, tasks: Iterable[str], width: float = 1.0) -> int:
-    """Returns the number of parameters of a network for these tasks, encoder and heads."""
+    """Returns the number of parameters of the encoder and heads of a network for these tasks."""
     network = build_network(problem, tasks, seed=0, width=width)
     return sum(parameter.numel() for parameter in network.parameters())
 
 
 def width_for(problem: Problem, tasks: Iterable[str], parameters: float) -> float:
-    """Finds the width whose network comes closest to a number of parameters, by bisection.
+    """Finds by bisection the width whose network comes closest to a number of parameters.
 
     Raises:
         InvalidInput: the encoder does not grow with its width.

@@ -1,4 +1,4 @@
-"""Columns of a table to learn from: which are numbers, which are text, and where values are missing."""
+"""Typed columns of a table: numbers or text, with missing values marked."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Column = NDArray[Any]
 
 
 class Columns(Mapping[str, Column]):
-    """Columns by name: numbers as float64 with NaN, all else as text with None. Each is converted when first used.
+    """Columns by name: numbers as float64 with NaN, anything else as text with None; converted on first use.
 
     Attributes:
-        place: the file, or the argument that holds the table, as messages name it.
-        rows: their number.
-        unnamed: how many columns without a name were left out, such as an index that was written to a file.
+        place: the file or argument that contains the table, as named in messages.
+        rows: the number of rows.
+        unnamed: the number of unnamed columns that were dropped, such as an index that was written to the file.
     """
 
     def __init__(self, raw: RawColumns) -> None:
@@ -44,17 +44,17 @@ class Columns(Mapping[str, Column]):
 
 
 def read_columns(source: TableSource | Columns, argument: str = "data", keep_empty: bool = False) -> Columns:
-    """Reads the columns of a table, and finds out which are numbers.
+    """Reads the columns of a table and detects which are numeric.
 
     Args:
-        source: a file, a DataFrame, a mapping from names to columns, or a list of mappings, one for each row; see
+        source: a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row; see
             `Problem.from_table`.
-        argument: what to call a source in errors that is not a file.
-        keep_empty: keep rows of a file whose cells are all empty, as long as they have the right number of cells.
+        argument: the argument to name in messages, if the source is not a file.
+        keep_empty: whether to keep rows of a file that consist of the right number of empty cells.
 
     Raises:
-        TableError: the file does not exist, or does not contain a table; there are no rows, or columns of different
-            lengths; a column name is repeated.
+        TableError: the file does not exist or does not contain a table, there are no rows, columns differ in length, or
+            a column name is repeated.
 
     Example:
         >>> columns = read_columns({"age": ["31", "NA"], "town": ["Ulm", ""]})
@@ -65,7 +65,7 @@ def read_columns(source: TableSource | Columns, argument: str = "data", keep_emp
 
 
 def _convert(raw: Any, decimal_comma: bool) -> Column:
-    """Numbers where every cell that is not missing is one; true and false count as 1 and 0."""
+    """Converts a column to numbers if all cells are numbers or missing; true and false count as 1 and 0."""
     values = np.asarray(raw) if hasattr(raw, "dtype") else raw
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return as_column(values)
@@ -95,7 +95,7 @@ def _as_objects(cells: Iterable[Any]) -> Column:
 
 
 def as_column(raw: Any) -> Column:
-    """Numbers as float64 with NaN where missing; anything else as objects (text) with None where missing.
+    """Converts numbers to float64, with NaN where missing, and anything else to text, with None where missing.
 
     Example:
         >>> as_column(["1", None, "2.5"]), as_column(["a", "", None])
@@ -104,7 +104,7 @@ def as_column(raw: Any) -> Column:
     values = raw.detach().cpu().numpy() if isinstance(raw, Tensor) else np.asarray(raw)
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
-    if values.dtype.kind in "mM":  # as numbers they would count nanoseconds, NaT included
+    if values.dtype.kind in "mM":  # conversion to numbers would give nanoseconds, even for NaT
         values = np.where(np.isnat(values), "", values.astype(str))
     flat = [None if is_missing(value) else value for value in values.ravel().tolist()]
     try:
@@ -114,8 +114,8 @@ def as_column(raw: Any) -> Column:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell holds nothing: None, NaN, NaT, pandas' NA or blank text."""
-    # pandas' NA is neither true nor false when compared, so it is known by name.
+    """Whether a cell is missing: None, NaN, NaT, pandas' NA or blank text."""
+    # Comparisons with pandas' NA are neither true nor false, so it is recognized by its type's name.
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return not value.strip() if isinstance(value, str) else bool(value != value)

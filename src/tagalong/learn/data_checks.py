@@ -26,10 +26,10 @@ MIN_SHARED_FRACTION = 0.02
 def check_data(problem: Problem) -> None:
     """Raises an error if parts have no rows, inputs are not finite, or tasks cannot be learned from their labels.
 
-    Of rows that are read from files only the number is checked: reading all of them would take longer than an epoch.
+    Only the number of rows that are read from files is checked: reading all of them would take longer than an epoch.
 
     Raises:
-        InvalidInput: lists everything that is wrong with the data.
+        InvalidInput: lists all problems with the data.
     """
     problems = [found for part, split in problem.splits.items() for found in _part_problems(part, split)]
     if all(isinstance(split, Split) for split in problem.splits.values()):
@@ -59,10 +59,10 @@ def _task_problems(problem: Problem, task: Task) -> list[InvalidInput]:
     if too_large and task.kind != "custom" and task.loss is None:
         return [_too_large_problem(task, part, targets[part]) for part in too_large]
     values = {part: torch.unique(labels[labels.isfinite()]) for part, labels in targets.items()}
-    unlabelled = [part for part in PARTS if not len(values[part]) and len(problem.splits[part])]
-    if unlabelled:
+    unlabeled = [part for part in PARTS if not len(values[part]) and len(problem.splits[part])]
+    if unlabeled:
         hint = "leave the task out"
-        return [InvalidInput(f"`{part}`: {name}", "must have labels", "none", hint) for part in unlabelled]
+        return [InvalidInput(f"`{part}`: {name}", "must have labels", "none", hint) for part in unlabeled]
     if task.kind == "custom" or not len(values["train"]):
         return []
     if len(values["train"]) == 1:
@@ -75,14 +75,14 @@ def _too_large_problem(task: Task, part: str, labels: Tensor) -> InvalidInput:
     rows = int((labels.abs() > LARGEST_LABEL).reshape(len(labels), -1).any(1).sum())
     return InvalidInput(
         f"`{part}`: labels of {task.name!r}",
-        f"must not exceed {LARGEST_LABEL:g} in absolute value (after standardizing, if they are)",
-        f"{pluralize(rows, 'row')} with larger ones",
+        f"must not exceed {LARGEST_LABEL:g} in absolute value (after any standardization)",
+        f"{pluralize(rows, 'row')} with larger values",
         "if they mark missing labels, use NaN instead",
     )
 
 
 def _class_problems(task: Task, values: dict[str, Tensor]) -> list[InvalidInput]:
-    """Labels that are not classes, or classes that do not occur in train."""
+    """Finds labels that are not classes, or else classes that do not occur in train."""
     classes = torch.arange(task.classes or 2, device=values["train"].device)
     problems = []
     for part in PARTS:
@@ -105,7 +105,7 @@ def _class_problems(task: Task, values: dict[str, Tensor]) -> list[InvalidInput]
 def label_summary(problem: Problem) -> LabelSummary:
     """Counts the labels of a problem.
 
-    Warns of pairs of tasks that share fewer than 50 train rows, or fewer than 2 % of them.
+    Warns about pairs of tasks that share fewer than 50 training rows, or fewer than 2% of them.
     """
     present = {part: _present(split, problem.names) for part, split in problem.splits.items()}
     lines = tuple(
@@ -128,10 +128,11 @@ class LabelSummary:
     """Counts of a problem's labels; `str` formats them as a table.
 
     Attributes:
-        rows: the number of rows of each part.
-        tasks: the counts of each task.
-        overlap: the number of train rows with both labels, [task, task]; on the diagonal, the number of labels.
-        warnings: pairs of tasks that share too few train rows to learn from each other, and parts with only one class.
+        rows: the number of rows in each part.
+        tasks: the label counts of each task.
+        overlap: the number of training rows with labels for both tasks, [task, task]; on the diagonal, all labels.
+        warnings: pairs of tasks that share too few training rows to learn from each other, and parts with only one
+            class.
     """
 
     rows: Mapping[str, int]
@@ -140,15 +141,15 @@ class LabelSummary:
     warnings: tuple[str, ...]
 
     def __str__(self) -> str:
-        heads = [f"{f'{part} ({self.rows[part]})':>20}" for part in PARTS]
-        table = TextTable("task", f"{'kind':<10}", *heads, numbers=heads)
+        headings = [f"{f'{part} ({self.rows[part]})':>20}" for part in PARTS]
+        table = TextTable("task", f"{'kind':<10}", *headings, numbers=headings)
         for line in self.tasks:
             table.add_row(line.task, line.kind, *(_cell(line, part) for part in PARTS))
         return "\n".join([*table.lines(), self.pairs, *(f"warning: {warning}" for warning in self.warnings)])
 
     @property
     def pairs(self) -> str:
-        """One line that says how many train rows pairs of tasks share."""
+        """A one-line summary of how many training rows pairs of tasks share."""
         names = [line.task for line in self.tasks]
         if len(names) < 2:
             return "one task, no pairs"
@@ -163,7 +164,7 @@ class LabelSummary:
 
 @dataclass(frozen=True)
 class TaskLabels:
-    """Counts of the labels of one task.
+    """Label counts of one task.
 
     Attributes:
         task: the name of the task.
@@ -185,7 +186,7 @@ def _cell(line: TaskLabels, part: str) -> str:
 
 
 def _present(split: Rows, names: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Whether each row has a label, [task, row]; for dense targets, at least one."""
+    """Returns whether each row has a label, [task, row]; for dense targets, at least one."""
     return np.stack([split.labelled(name).cpu().numpy() for name in names])
 
 
@@ -202,7 +203,7 @@ def _warnings(
     fewest = max(MIN_SHARED_ROWS, MIN_SHARED_FRACTION * rows)
     few_shared = [
         f"{first!r} and {second!r} share only {overlap[i, j]} train rows with both labels; "
-        "the affinity between them is hardly measurable"
+        "the affinity between them can hardly be measured"
         for i, first in enumerate(names)
         for j, second in enumerate(names)
         if i < j and overlap[i, j] < fewest

@@ -13,8 +13,8 @@ from .problem import Problem
 from .scoring import mean_loss
 
 MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
-CPU_LIMIT = 128 * 2**20  # bytes beyond which time per network no longer falls, see benchmarks/README.md
-GPU_SHARE, CPU_SHARE = 0.6, 0.25  # of the free memory
+CPU_LIMIT = 128 * 2**20  # bytes beyond which the time per network no longer decreases, see benchmarks/README.md
+GPU_FRACTION, CPU_FRACTION = 0.6, 0.25  # of the free memory
 
 
 def networks_at_once(problem: Problem, network: Network, device: torch.device, memory: int | None) -> int:
@@ -22,30 +22,29 @@ def networks_at_once(problem: Problem, network: Network, device: torch.device, m
 
     Args:
         problem: the problem.
-        network: one with all tasks that any of the networks has.
-        device: where to train.
-        memory: the bytes that may be used; None: a share of the free memory.
+        network: a network with the tasks of all these networks.
+        device: the device to train on.
+        memory: the number of bytes that may be used; None: a fraction of the free memory.
     """
     available = usable_bytes(device) if memory is None else memory
     return max(1, available // bytes_per_network(problem, network, device))
 
 
 def bytes_per_network(problem: Problem, network: Network, device: torch.device) -> int:
-    """Estimates the bytes of one network: weights, optimizer state, activations of a batch and outputs of a part.
+    """Estimates the bytes that one network needs: weights, optimizer state, activations of a batch, outputs of a part.
 
-    Activations count twice, since their gradients need as much.
+    Activations count twice, since their gradients need the same amount.
     """
     weights = sum(p.numel() * p.element_size() for p in network.parameters())
-    copies = (
-        2 * (1 + MOMENTS[problem.recipe.optimizer]) + 2
-    )  # twice while stopped networks are dropped; gradient and best weights
+    # Weights and moments, which exist twice while stopped networks are dropped, and the gradient and best weights.
+    copies = 2 * (1 + MOMENTS[problem.recipe.optimizer]) + 2
     kept, outputs = _activations(problem, network, device)
     rows = max(len(problem.val), len(problem.test))
     return int(copies * weights + 2 * kept + 2 * rows * outputs)
 
 
 def _activations(problem: Problem, network: Network, device: torch.device) -> tuple[int, float]:
-    """Returns the bytes that a training step keeps for its backward pass, and the bytes of outputs per row."""
+    """Returns the bytes that a training step keeps for its backward pass, and the bytes of the outputs per row."""
     rows = torch.arange(min(problem.recipe.batch_size, len(problem.train)))
     inputs, targets = problem.train.only(network.tasks).to(device).batch(rows)
     own = {tensor.untyped_storage().data_ptr() for tensor in (inputs, *network.parameters(), *network.buffers())}
@@ -63,7 +62,7 @@ def _activations(problem: Problem, network: Network, device: torch.device) -> tu
         outputs = network(inputs)
         losses = [mean_loss(problem.task(name), out, targets[name]) for name, out in outputs.items()]
         total = torch.stack(losses).sum()
-    del total  # keeps storages alive until here; otherwise, their addresses could be reused
+    del total  # needed until here: it keeps storages alive, whose addresses could otherwise be reused
     with torch.no_grad():
         for name, buffer in network.named_buffers():
             buffer.copy_(before[name])
@@ -71,14 +70,14 @@ def _activations(problem: Problem, network: Network, device: torch.device) -> tu
 
 
 def usable_bytes(device: torch.device) -> int:
-    """Returns a share of the free memory; on a CPU, no more than makes training faster."""
+    """Returns a fraction of the free memory; on a CPU, capped at the amount that still speeds up training."""
     if device.type == "cuda":
-        return int(GPU_SHARE * torch.cuda.mem_get_info(device)[0])
-    return min(CPU_LIMIT, int(CPU_SHARE * _free_cpu_bytes()))
+        return int(GPU_FRACTION * torch.cuda.mem_get_info(device)[0])
+    return min(CPU_LIMIT, int(CPU_FRACTION * _free_cpu_bytes()))
 
 
 def _free_cpu_bytes() -> int:
-    """Returns the free memory; a cautious guess where the system does not tell."""
+    """Returns the free memory, or a conservative guess if the system does not report it."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

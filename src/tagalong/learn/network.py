@@ -38,12 +38,12 @@ class Network(nn.Module):
         self.tasks = tuple(tasks)
         self.seed = seed
         self.random_parts = {task: _is_random(head) for task, head in zip(tasks, heads, strict=True)}
-        # a task may be called "encoder", too
+        # a task may also be named "encoder"
         self.random_parts["encoder"] = _is_random(encoder) or self.random_parts.get("encoder", False)
         self._step: int | None = None
 
     def at_step(self, step: int | None) -> Network:
-        """Sets the step that dropout masks are drawn for; each part has its own, whatever other heads there are."""
+        """Sets the step that dropout masks are drawn for; the masks of a part do not depend on the other heads."""
         self._step = step
         return self
 
@@ -58,13 +58,13 @@ class Network(nn.Module):
         return outputs
 
     def masks(self) -> AbstractContextManager[object]:
-        """A context in which masks depend on step and part only, even if many networks are computed at once."""
+        """Returns a context in which masks depend only on step and part, even if many networks are computed at once."""
         if self.training and self._step is not None and any(self.random_parts.values()):
             return SharedMasks()
         return nullcontext()
 
     def reseed_part(self, part: str) -> None:
-        """Seeds the random numbers of a part ("encoder" or a task) for this step."""
+        """Seeds the random number generators for a part ("encoder" or a task) in this step."""
         if self.training and self._step is not None and self.random_parts[part]:
             reseed(derive_seed(self.seed, "masks", part, self._step))
 
@@ -77,7 +77,7 @@ def build_network(problem: Problem, tasks: Iterable[str], seed: int, width: floa
     with seeded_rng(seed, "encoder"):
         encoder = problem.make_encoder(width)
         encoder = encoder.to(inputs.dtype) if inputs.is_floating_point() else encoder
-        features = feature_count(encoder, inputs)  # lazy layers draw their weights here
+        features = feature_count(encoder, inputs)  # lazy layers are initialized here
     like = next(encoder.parameters(), inputs)
     heads = [_head(problem, task, features, seed, like) for task in chosen]
     return Network(encoder, heads, [task.name for task in chosen], seed)
@@ -102,7 +102,7 @@ def feature_count(encoder: nn.Module, inputs: Tensor) -> int:
 
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """A context in which a module is in evaluation mode; afterwards every part has its previous mode again."""
+    """Puts a module into evaluation mode within the context; restores the mode of each submodule afterwards."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -113,7 +113,7 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
 
 
 def make_encoder(encoder: Encoder, width: float) -> nn.Module:
-    """Makes an encoder by calling a function, or by copying a module."""
+    """Creates an encoder by calling a function or copying a module."""
     if isinstance(encoder, nn.Module):
         if width != 1:
             raise InvalidInput("encoder", "must be a callable with a `width` argument to be widened", "a module")
@@ -128,10 +128,10 @@ def make_encoder(encoder: Encoder, width: float) -> nn.Module:
 
 def _is_random(module: nn.Module) -> bool:
     """Returns whether a forward pass in training mode may draw random numbers."""
-    return any(_may_draw(part) for part in module.modules())
+    return any(_may_be_random(part) for part in module.modules())
 
 
-def _may_draw(part: nn.Module) -> bool:
+def _may_be_random(part: nn.Module) -> bool:
     if "Dropout" in type(part).__name__ or isinstance(part, (nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)):
         return True
     if isinstance(part, (nn.MultiheadAttention, nn.RNNBase, nn.Transformer)):
@@ -141,11 +141,11 @@ def _may_draw(part: nn.Module) -> bool:
 
 
 class MLP:
-    """Makes encoders of fully connected layers.
+    """Creates encoders of fully connected layers.
 
     Args:
         features: the number of input features.
-        hidden: the size of each layer; `width` multiplies it.
+        hidden: the size of each hidden layer, which `width` multiplies.
         dropout: the dropout probability after each layer.
     """
 

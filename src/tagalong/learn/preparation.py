@@ -1,4 +1,4 @@
-"""How raw rows become inputs of a network; kept with the networks, so that new rows are treated like train rows."""
+"""Converts raw rows to network inputs; saved with networks, so that new rows are treated like training rows."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from .rows import ROWS_AT_ONCE
 from .splitting import RowNumbers
 from .targets import Label
 
-MOST_LEVELS = 50
+MAX_LEVELS = 50
 OTHER = "other or missing"
 Classes = Mapping[str, Sequence[Label]]
 
 
 class Preparation(Protocol):
-    """How raw rows become inputs; what `Problem.table` holds.
+    """Converts raw rows to network inputs; the type of `Problem.table`.
 
     Attributes:
-        classes: for tasks whose labels were coded 0, 1, …, the label each number stands for.
+        classes: for tasks whose labels were encoded as 0, 1, …, the label that each number stands for.
     """
 
     @property
     def classes(self) -> Classes: ...
 
     def inputs(self, rows: Any) -> Tensor:
-        """Inputs of a network from raw rows."""
+        """Returns the network inputs for raw rows."""
 
     def to_document(self) -> dict[str, Any]:
-        """Plain values for JSON; `read_preparation` reads them back."""
+        """Returns a JSON document that `read_preparation` can read."""
 
 
 def read_preparation(document: Mapping[str, Any]) -> Preparation:
-    """Returns the `Scaling` or the `Table` that a document describes."""
+    """Returns the `Scaling` or `Table` that a JSON document describes."""
     kinds: dict[str, Any] = {"scaling": Scaling, "table": Table}
     if document.get("kind") not in kinds:
         raise InvalidInput("document", "must be of kind 'scaling' or 'table'", repr(document.get("kind")))
@@ -55,13 +55,13 @@ def read_preparation(document: Mapping[str, Any]) -> Preparation:
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Inputs that come as arrays: each feature minus its mean, over its deviation, both from the train rows.
+    """Standardizes array inputs with the mean and standard deviation of each feature in the training rows.
 
     Attributes:
-        shape: of one row.
-        dtype: of the inputs, as torch names it.
-        mean: of each feature; None where inputs are left as they are.
-        deviation: of each feature; 1 where it is constant.
+        shape: the shape of one row.
+        dtype: the name of the inputs' torch dtype.
+        mean: the mean of each feature; None if inputs are not standardized.
+        deviation: the standard deviation of each feature; 1 for constant features.
         classes: see `Preparation`.
 
     Example:
@@ -79,26 +79,26 @@ class Scaling:
     def fitted(
         inputs: Tensor, rows: RowNumbers, standardize: bool, classes: Classes, dtype: torch.dtype = torch.float32
     ) -> Scaling:
-        """Fits the scaling to some rows of the inputs, which become `dtype`."""
+        """Fits the scaling to some rows of the inputs, which it will convert to `dtype`."""
         shape, name = tuple(inputs.shape[1:]), str(dtype).removeprefix("torch.")
         if not standardize:
             return Scaling(shape, name, classes=classes)
         chosen = inputs[torch.as_tensor(rows)].double()
         deviation = chosen.std(0, correction=0)
-        # Rounding leaves a constant column with a deviation that is tiny compared with its values, but not zero.
+        # Because of rounding, the deviation of a constant column may be tiny relative to its values instead of zero.
         rounding = 1e-13 if inputs.dtype == torch.float64 else 1e-7
         constant = deviation <= rounding * chosen.abs().amax(0)
         deviation = torch.where(constant, torch.ones_like(deviation), deviation)
         return Scaling(shape, name, chosen.mean(0).tolist(), deviation.tolist(), classes)
 
     def inputs(self, rows: Any) -> Tensor:
-        """Returns the inputs of a network.
+        """Returns the network inputs for raw rows.
 
         Args:
-            rows: [rows, …] numbers: a tensor, an array, a DataFrame, or the path of an npy or npz file.
+            rows: numbers [rows, …]: a tensor, an array, a DataFrame, or the path of an npy or npz file.
 
         Raises:
-            InvalidInput: rows of another shape, or values that are not finite.
+            InvalidInput: the rows have the wrong shape, or values that are not finite.
         """
         raw = read_inputs(load_array(rows) if isinstance(rows, (str, Path)) else rows, argument="rows")
         if tuple(raw.shape[1:]) != self.shape:
@@ -106,11 +106,11 @@ class Scaling:
             raise InvalidInput("rows", expected, f"rows of {list(raw.shape[1:])}")
         inputs = self.apply(raw)
         if inputs.is_floating_point() and not inputs.isfinite().all():
-            raise InvalidInput("rows", "must be near the rows learned from", f"{float(raw.abs().max()):g}")
+            raise InvalidInput("rows", "must be on a similar scale to the training rows", f"{float(raw.abs().max()):g}")
         return inputs
 
     def apply(self, raw: Tensor) -> Tensor:
-        """Scales the inputs, and converts them to their dtype."""
+        """Scales the inputs and converts them to `dtype`."""
         dtype: torch.dtype = getattr(torch, self.dtype)
         if self.mean is None or self.deviation is None:
             return raw.to(dtype)
@@ -118,7 +118,7 @@ class Scaling:
         return ((raw.double() - mean) / deviation).to(dtype)
 
     def to_document(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Returns a JSON document."""
         return {
             "kind": "scaling",
             "shape": list(self.shape),
@@ -130,7 +130,7 @@ class Scaling:
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Scaling:
-        """Returns the scaling that `to_document` described."""
+        """Restores a scaling from a document returned by `to_document`."""
         return Scaling(
             tuple(document["shape"]), document["dtype"], document["mean"], document["deviation"], document["classes"]
         )
@@ -140,7 +140,7 @@ def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
     """Loads the array of an npy file, or the only array of an npz file."""
     if not Path(path).is_file():
         raise InvalidInput(argument, "must be an npy or npz file", f"none at {path}")
-    with Path(path).open("rb") as file:  # numpy would leave it open after some errors
+    with Path(path).open("rb") as file:  # NumPy would leave it open after some errors
         try:
             loaded = np.load(file, allow_pickle=False)
         except (ValueError, EOFError, BadZipFile) as error:
@@ -149,21 +149,21 @@ def load_array(path: str | Path, argument: str = "rows") -> NDArray[Any]:
         if isinstance(loaded, np.ndarray):
             return loaded
         if len(loaded.files) != 1:
-            raise InvalidInput(argument, "must hold one array", f"{len(loaded.files)}: {', '.join(loaded.files)}")
+            raise InvalidInput(argument, "must contain one array", f"{len(loaded.files)}: {', '.join(loaded.files)}")
         only: NDArray[Any] = loaded[loaded.files[0]]
         return only
 
 
-def read_inputs(inputs: Any, whole: bool = False, argument: str = "inputs") -> Tensor:
-    """Returns inputs as a tensor of finite numbers; flat ones keep every digit, since they are yet to be standardized.
+def read_inputs(inputs: Any, keep_integers: bool = False, argument: str = "inputs") -> Tensor:
+    """Returns inputs as a tensor of finite numbers; flat inputs keep full precision, since they are standardized later.
 
     Args:
-        inputs: [rows, …]: a tensor, an array, a DataFrame, nested lists.
-        whole: whether to keep integers as they are.
-        argument: what to call the inputs in errors.
+        inputs: the inputs [rows, …]: a tensor, an array, a DataFrame or nested lists.
+        keep_integers: whether to leave integers unconverted.
+        argument: the argument to name in messages.
 
     Raises:
-        InvalidInput: text, values that are not finite (the columns are named), a wrong shape.
+        InvalidInput: the inputs contain text or values that are not finite, or have the wrong shape.
     """
     columns = list(inputs.columns) if hasattr(inputs, "columns") else None
     tensor = inputs.detach() if isinstance(inputs, Tensor) else _as_tensor(inputs, columns, argument)
@@ -171,12 +171,12 @@ def read_inputs(inputs: Any, whole: bool = False, argument: str = "inputs") -> T
         found = f"the shape {list(tensor.shape)}"
         raise InvalidInput(argument, "must be [rows, features] or [rows, …]", found, "try reshape(-1, 1)")
     if tensor.is_complex():
-        raise InvalidInput(argument, "must be real numbers", "complex ones")
+        raise InvalidInput(argument, "must be real numbers", "complex numbers")
     if tensor.is_floating_point():
         _check_finite(tensor, columns, argument)
         kept = tensor.dtype == torch.float64 and (isinstance(inputs, Tensor) or tensor.dim() == 2)
         return tensor if kept else tensor.float()
-    return tensor if (whole or tensor.dim() > 2) and tensor.dtype != torch.bool else tensor.double()
+    return tensor if (keep_integers or tensor.dim() > 2) and tensor.dtype != torch.bool else tensor.double()
 
 
 def _as_tensor(inputs: Any, columns: list[Any] | None, argument: str) -> Tensor:
@@ -186,7 +186,7 @@ def _as_tensor(inputs: Any, columns: list[Any] | None, argument: str) -> Tensor:
             array = array.astype(np.int64)
         return torch.as_tensor(array if array.flags.writeable else array.copy())
     if array.ndim == 2:
-        # A DataFrame with some columns of another kind comes as objects.
+        # A DataFrame with columns of different types is converted to objects.
         read = [as_column(column) for column in array.T]
         text = [_column_name(number, columns) for number, column in enumerate(read) if column.dtype == object]
         if not text:
@@ -207,12 +207,10 @@ def _check_finite(tensor: Tensor, columns: list[Any] | None, argument: str) -> N
     named = [f"{_column_name(number, columns)} ({count} rows)" for number, count in enumerate(counts) if count]
     if named:
         shown = ", ".join(named[:10]) + (f" and {len(named) - 10} more" if len(named) > 10 else "")
-        raise InvalidInput(
-            argument, "must be finite", f"NaN or inf in column {shown}", "fill them in or leave them out"
-        )
+        raise InvalidInput(argument, "must be finite", f"NaN or inf in column {shown}", "impute or remove them")
     largest = float(tensor.abs().max()) if tensor.numel() else 0.0
     if largest > LARGEST:
-        raise InvalidInput(argument, f"must be at most {LARGEST:g} in size", f"{largest:g}")
+        raise InvalidInput(argument, f"must be at most {LARGEST:g} in magnitude", f"{largest:g}")
 
 
 def _column_name(number: int, columns: list[Any] | None) -> str:
@@ -221,11 +219,11 @@ def _column_name(number: int, columns: list[Any] | None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The feature columns of a table, with what was learned from the train rows: medians, scales, levels.
+    """The feature columns of a table, with medians, scales and levels from the training rows.
 
     Attributes:
-        columns: in the order of the inputs.
-        classes: for tasks whose labels were coded 0, 1, …, the label each number stands for.
+        columns: the feature columns, in the order of the inputs.
+        classes: for tasks whose labels were encoded as 0, 1, …, the label that each number stands for.
 
     Example:
         >>> table = Table((NumberColumn("age", 40, 40, 10, True), CategoryColumn("sex", ("f", "m"))))
@@ -241,7 +239,7 @@ class Table:
     def fitted(
         columns: Columns, numbers: Sequence[str], categories: Sequence[str], rows: RowNumbers, classes: Classes
     ) -> Table:
-        """Fits the columns to the train rows; columns that do not vary there are left out."""
+        """Fits the columns to the training rows; columns that do not vary there are dropped."""
         made: list[NumberColumn | CategoryColumn | None] = [
             NumberColumn.fitted(name, columns[name], rows) for name in numbers
         ]
@@ -254,14 +252,14 @@ class Table:
         return tuple(name for column in self.columns for name in column.names)
 
     def inputs(self, rows: TableSource | Columns) -> Tensor:
-        """Returns the inputs of a network; columns that are not features are not looked at.
+        """Returns the network inputs for raw rows; columns that are not features are ignored.
 
         Args:
-            rows: a file, a DataFrame, a mapping from names to columns, or a list of mappings, one for each row; see
-                `Problem.from_table`. Missing numbers become the median, unknown categories "other".
+            rows: a file, a DataFrame, a mapping from names to columns, or a list of mappings, one per row; see
+                `Problem.from_table`. Missing numbers are replaced by the median, unknown categories by "other".
 
         Raises:
-            InvalidInput: feature columns are missing, or hold text where numbers were.
+            InvalidInput: feature columns are missing, or contain text instead of numbers.
         """
         columns = read_columns(rows, "rows", keep_empty=True)
         missing = [repr(column.name) for column in self.columns if column.name not in columns]
@@ -272,26 +270,26 @@ class Table:
         return torch.as_tensor(np.concatenate(values, axis=1), dtype=torch.float32)
 
     def to_document(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Returns a JSON document."""
         classes = {task: list(labels) for task, labels in self.classes.items()}
         return {"kind": "table", "columns": [column.to_document() for column in self.columns], "classes": classes}
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Table:
-        """Returns the table that `to_document` described."""
+        """Restores a table from a document returned by `to_document`."""
         return Table(tuple(map(column_from_document, document["columns"])), document["classes"])
 
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """Missing values become the median, the whole is standardized; a second input says what was missing.
+    """A standardized numeric column; missing values are imputed with the median and marked by an indicator input.
 
     Attributes:
-        name: of the column.
-        median: of the train rows.
-        mean: of the train rows, medians filled in.
-        deviation: of the same.
-        indicator: whether there is the second input: only where train rows lack values.
+        name: the name of the column.
+        median: the median of the training rows.
+        mean: the mean of the training rows after imputation.
+        deviation: the standard deviation of the training rows after imputation.
+        indicator: whether there is an indicator input, i.e. whether values are missing in the training rows.
     """
 
     name: str
@@ -302,14 +300,14 @@ class NumberColumn:
 
     @staticmethod
     def fitted(name: str, column: Column, rows: RowNumbers) -> NumberColumn | None:
-        """Fits the column to the train rows; None if it does not vary there."""
+        """Fits the column to the training rows; returns None if it does not vary there."""
         train = column[rows].astype(np.float64)
         missing = np.isnan(train)
         if len(np.unique(train[~missing])) < 2:
             return None
         median = float(np.median(train[~missing]))
         filled = np.where(missing, median, train)
-        deviation = float(filled.std())  # of numbers too small to be squared it is 0
+        deviation = float(filled.std())  # 0 if squares underflow
         return NumberColumn(name, median, float(filled.mean()), deviation, bool(missing.any())) if deviation else None
 
     @property
@@ -318,7 +316,7 @@ class NumberColumn:
         return (self.name, f"{self.name} missing") if self.indicator else (self.name,)
 
     def values(self, column: Column, place: str = "`rows`") -> NDArray[np.float64]:
-        """Returns the inputs [rows, inputs] of a column; errors name the place that it comes from."""
+        """Returns the inputs [rows, inputs] for a column; error messages name the `place` it comes from."""
         where = f"{place}: column {self.name!r}"
         if column.dtype == object:
             found = next(value for value in column if value is not None)
@@ -329,21 +327,21 @@ class NumberColumn:
         scaled = (np.where(missing, self.median, column) - self.mean) / self.deviation
         if np.abs(scaled).max(initial=0.0) > np.finfo(np.float32).max:
             found = float(np.abs(column[~missing]).max())
-            raise InvalidInput(where, "must be near the rows learned from", f"{found:g}")
+            raise InvalidInput(where, "must be on a similar scale to the training rows", f"{found:g}")
         return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
 
     def to_document(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Returns a JSON document."""
         return {"kind": "number", **asdict(self)}
 
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """One input per level that the train rows have, and one for everything else, missing values included.
+    """A one-hot column: one input per level in the training rows, and one for all other or missing values.
 
     Attributes:
-        name: of the column.
-        levels: the most frequent ones of the train rows.
+        name: the name of the column.
+        levels: the most frequent levels in the training rows.
     """
 
     name: str
@@ -351,9 +349,9 @@ class CategoryColumn:
 
     @staticmethod
     def fitted(name: str, column: Column, rows: RowNumbers) -> CategoryColumn | None:
-        """Fits the column to the train rows; None if all of them are missing."""
+        """Fits the column to the training rows; returns None if all values are missing."""
         counts = Counter(level for level in as_levels(column[rows]) if level is not None)
-        most = sorted(counts, key=lambda level: (-counts[level], level))[:MOST_LEVELS]
+        most = sorted(counts, key=lambda level: (-counts[level], level))[:MAX_LEVELS]
         return CategoryColumn(name, tuple(sorted(most))) if most else None
 
     @property
@@ -362,21 +360,21 @@ class CategoryColumn:
         return tuple(f"{self.name} = {level}" for level in (*self.levels, OTHER))
 
     def values(self, column: Column, place: str = "`rows`") -> NDArray[np.float64]:
-        """Returns the inputs [rows, levels + 1] of a column."""
+        """Returns the inputs [rows, levels + 1] for a column."""
         numbers = {_level(level): number for number, level in enumerate(self.levels)}
         other = len(numbers)
         chosen = [other if level is None else numbers.get(level, other) for level in as_levels(column)]
         return np.eye(other + 1)[chosen]
 
     def to_document(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Returns a JSON document."""
         return {"kind": "category", "name": self.name, "levels": list(self.levels)}
 
 
 def as_levels(column: Column) -> list[str | None]:
-    """Returns categories as text: integers without a decimal point, whether a file wrote 1 or 1.0.
+    """Converts categories to text; integers have no decimal point, whether a file contains 1 or 1.0.
 
-    Each cell is read by itself: it is the same level whatever the rest of the column holds.
+    Each cell is converted independently, so its level does not depend on the rest of the column.
 
     Example:
         >>> as_levels(np.array([7.0, np.nan])), as_levels(np.array(["007", "A1", "True"], dtype=object))
@@ -394,7 +392,7 @@ def _level(value: object) -> str:
 
 
 def column_from_document(document: dict[str, Any]) -> NumberColumn | CategoryColumn:
-    """Returns the column that `to_document` described."""
+    """Restores a column from a document returned by `to_document`."""
     settings = {key: value for key, value in document.items() if key != "kind"}
     if document["kind"] == "number":
         return NumberColumn(**settings)

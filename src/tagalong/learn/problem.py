@@ -21,7 +21,7 @@ from .rows import Rows, Split
 from .tables import fields_from_table
 from .task import Kind, Task
 
-SHOWN_TASKS = 6  # by `repr`, which must stay readable for problems with hundreds of tasks
+SHOWN_TASKS = 6  # by `repr`, to stay readable for problems with hundreds of tasks
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,17 +30,17 @@ class Problem:
 
     Attributes:
         name: the name of the problem.
-        tasks: the targets.
+        tasks: the tasks to learn.
         train: rows to learn from: a `Split` in memory, or `StreamedRows` from files.
         val: rows that decide when to stop training and which networks to recommend.
         test: rows that are only used to report results.
-        encoder: makes the shared part of a network: a callable (with a `width` argument, if it can be widened), or a
-            module whose weights are the initial weights of every network.
-        head: makes the head of a task from the task and the number of features; None: the head of the task itself, one
-            linear layer by default.
+        encoder: the shared part of a network: a callable that creates it (with a `width` argument, if it can be
+            widened), or a module whose weights are the initial weights of every network.
+        head: a callable that creates a head from a task and the number of features; None: the task's own head, by
+            default a linear layer.
         recipe: how to train networks.
-        scales: the (mean, standard deviation) that the targets of each regression task were standardized with.
-        table: how raw rows become inputs, if the problem was made from arrays or a table.
+        scales: the (mean, standard deviation) used to standardize the targets of each regression task.
+        table: converts raw rows to inputs, if the problem was created from arrays or a table.
         notes: remarks on the data, shown in reports.
 
     Example:
@@ -94,26 +94,26 @@ class Problem:
         seed: int = 0,
         notes: Sequence[str] = (),
     ) -> Problem:
-        """Makes a problem from arrays; NaN in the targets marks a missing label.
+        """Creates a problem from arrays; NaN in the targets marks a missing label.
 
         Args:
-            inputs: [rows, …] numbers.
-            targets: [rows, tasks], or a mapping from task names to [rows, …].
-            tasks: one `Task` per target, or its name (its kind is then inferred).
+            inputs: an array of numbers [rows, …].
+            targets: an array [rows, tasks], or a mapping from task names to arrays [rows, …].
+            tasks: a `Task` or a name for each target; the kind of a target given by name is inferred.
             name: the name of the problem.
             encoder: see `Problem`; None: two hidden layers, for flat inputs only.
             recipe: how to train; None: the default recipe.
-            split: shares of train, validation and test, or three arrays of row numbers.
-            groups: one label per row; rows of one group stay in the same part.
-            seed: the seed of the split.
+            split: the fractions of training, validation and test rows, or three arrays of row numbers.
+            groups: the group label of each row; rows of the same group stay in the same part.
+            seed: the seed for the split.
             notes: remarks on the data, shown in reports.
 
-        Flat inputs are standardized with the statistics of the training rows, and so are regression targets. Images
-        are left unchanged, as are integers if an encoder is given, which may embed them. Inputs become float32;
-        float64 tensors stay float64.
+        Flat inputs and regression targets are standardized with the statistics of the training rows. Images are left
+        unchanged, as are integers if an encoder is given, since it may embed them. Inputs are converted to float32,
+        except for float64 tensors.
 
         Raises:
-            InvalidInput: lists everything that is wrong with the data.
+            InvalidInput: lists all problems with the data.
         """
         fields = fields_from_arrays(
             inputs,
@@ -148,37 +148,38 @@ class Problem:
         split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
         seed: int = 0,
     ) -> Problem:
-        """Makes a problem from a table: a file, a DataFrame, or columns in memory.
+        """Creates a problem from a table: a file, a DataFrame, or columns in memory.
 
-        Missing cells are empty, NA, N/A, #N/A, <NA>, NaN, null, "?" or "."; a missing label is left out of its task. A
-        feature column of numbers with missing values is filled with the median of the train rows and gets a second
-        input that says where; numbers are standardized. A categorical column becomes one input per level (the 50 most
-        frequent of the train rows) and one for all else. Columns without a name are left out.
+        Empty cells, NA, N/A, #N/A, <NA>, NaN, null, "?" and "." count as missing; a row with a missing label is not
+        used for that task. Missing values in a numeric feature column are imputed with the training-set median, and an
+        indicator input marks where they were; numbers are standardized. A categorical column becomes one input per
+        level (the 50 most frequent levels in the training rows) and one for all other values. Unnamed columns are
+        dropped.
 
         Args:
-            data: the path of a CSV file (with a header; separated by commas, semicolons, tabs or bars; in UTF-8, UTF-16
-                with a byte order mark, or Latin-1; perhaps compressed by gzip, or zip with one file) or of a Parquet
-                file (needs `pip install 'tagalong[parquet]'`); a DataFrame, whose index is not used; a mapping from
-                names to columns; or a list of mappings, one for each row.
-            targets: the columns to be learned, by name (their kind is guessed, see `kinds`) or as `Task`.
-            features: the columns to learn from; None: all that have no other role.
-            ignore: columns that are not learned from.
-            categorical: feature columns that are one-hot.
-            kinds: of targets given by name: "binary", "multiclass" or "regression". By default two values are binary,
-                text and few integers are classes, everything else is regression.
-            errors: of targets given by name: see `Task.error`.
-            split_column: holds train, val or test for each row.
-            group_column: rows with the same value are never in two parts of the split.
-            features_file: an npy or npz file with the inputs of each row, instead of feature columns.
-            name: of the problem; None: the name of the file without its suffixes.
-            recipe: how to train; None: the default.
+            data: the path of a CSV file (with a header; delimited by commas, semicolons, tabs or pipes; in UTF-8,
+                UTF-16 with a byte order mark, or Latin-1; optionally gzipped, or in a zip archive with no other file)
+                or of a Parquet file (needs `pip install 'tagalong[parquet]'`); a DataFrame, whose index is ignored; a
+                mapping from names to columns; or a list of mappings, one per row.
+            targets: the columns to predict, by name (their kind is inferred, see `kinds`) or as `Task`.
+            features: the columns to predict from; None: all columns that have no other role.
+            ignore: the columns to ignore.
+            categorical: the feature columns to one-hot encode.
+            kinds: the kinds of targets given by name: "binary", "multiclass" or "regression". By default, a target with
+                two values is binary, one with text or few distinct integers is multiclass, and any other is regression.
+            errors: the error measures of targets given by name; see `Task.error`.
+            split_column: the column that contains train, val or test for each row.
+            group_column: the column of group labels; rows of the same group stay in the same part.
+            features_file: an npy or npz file with the inputs of each row, used instead of feature columns.
+            name: the name of the problem; None: the name of the file without its suffixes.
+            recipe: how to train; None: the default recipe.
             encoder: see `Problem`; None: two hidden layers.
-            split: shares of train, validation and test, or three arrays of row numbers.
-            seed: of the split.
+            split: the fractions of training, validation and test rows, or three arrays of row numbers.
+            seed: the seed for the split.
 
         Raises:
-            InvalidInput: lists everything that is wrong with the table, or with what was asked of it.
-            ImportError: the file is Parquet, and no reader of Parquet is installed.
+            InvalidInput: lists all problems with the table and with the other arguments.
+            ImportError: the file is a Parquet file, and no Parquet reader is installed.
 
         Example:
             >>> table = {"age": range(60), "town": ["Ulm", "Bonn", ""] * 20, "ill": ["yes", "no"] * 30}
@@ -224,27 +225,27 @@ class Problem:
         split: Sequence[float] | Sequence[Any] = (0.7, 0.1, 0.2),
         seed: int = 0,
     ) -> Problem:
-        """Makes a problem from a CSV file; see `Problem.from_table`, which has the same arguments.
+        """Creates a problem from a CSV file; see `Problem.from_table`, which has the same arguments.
 
         Args:
-            path: the file; whatever `Problem.from_table` takes will do.
-            targets: the columns to be learned, by name or as `Task`.
-            features: the columns to learn from; None: all that have no other role.
-            ignore: columns that are not learned from.
-            categorical: feature columns that are one-hot.
-            kinds: of targets given by name: "binary", "multiclass" or "regression".
-            errors: of targets given by name: see `Task.error`.
-            split_column: holds train, val or test for each row.
-            group_column: rows with the same value are never in two parts of the split.
-            features_file: an npy or npz file with the inputs of each row, instead of feature columns.
-            name: of the problem; None: the name of the file without its suffixes.
-            recipe: how to train; None: the default.
+            path: the file, or any other source that `Problem.from_table` accepts.
+            targets: the columns to predict, by name or as `Task`.
+            features: the columns to predict from; None: all columns that have no other role.
+            ignore: the columns to ignore.
+            categorical: the feature columns to one-hot encode.
+            kinds: the kinds of targets given by name: "binary", "multiclass" or "regression".
+            errors: the error measures of targets given by name; see `Task.error`.
+            split_column: the column that contains train, val or test for each row.
+            group_column: the column of group labels; rows of the same group stay in the same part.
+            features_file: an npy or npz file with the inputs of each row, used instead of feature columns.
+            name: the name of the problem; None: the name of the file without its suffixes.
+            recipe: how to train; None: the default recipe.
             encoder: see `Problem`; None: two hidden layers.
-            split: shares of train, validation and test, or three arrays of row numbers.
-            seed: of the split.
+            split: the fractions of training, validation and test rows, or three arrays of row numbers.
+            seed: the seed for the split.
 
         Raises:
-            InvalidInput: lists everything that is wrong with the table, or with what was asked of it.
+            InvalidInput: lists all problems with the table and with the other arguments.
         """
         return Problem.from_table(
             path,
@@ -286,7 +287,7 @@ class Problem:
         return {"train": self.train, "val": self.val, "test": self.test}
 
     def task(self, name: str) -> Task:
-        """Returns the task of this name."""
+        """Returns the task with this name."""
         for task in self.tasks:
             if task.name == name:
                 return task
@@ -305,12 +306,12 @@ class Problem:
         )
 
     def make_encoder(self, width: float = 1.0) -> nn.Module:
-        """Makes an encoder, `width` times as wide, with weights from torch's global random numbers."""
+        """Creates an encoder, `width` times as wide, with weights from torch's global random number generator."""
         return make_encoder(self.encoder, width)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of data and tasks, 16 hexadecimal digits."""
+        """A digest of the data and tasks, as 16 hexadecimal digits."""
         digest = hashlib.sha256(f"[{', '.join(map(_fingerprint_text, self.tasks))}]".encode())
         for part, split in self.splits.items():
             digest.update(part.encode())
@@ -320,6 +321,6 @@ class Problem:
 
 
 def _fingerprint_text(task: Task) -> str:
-    """A task as fingerprints spell it. Never change it, even if `repr` changes: runs and truth tables keep them."""
+    """Returns a task's text for fingerprints, which must never change: runs and truth tables store fingerprints."""
     task_repr = f"Task({task.name!r}, {task.kind}, error {task.error_name!r})"
     return f"({task_repr}, {task.classes!r}, {task.outputs!r}, {task.class_weights!r}, {task.weight!r})"

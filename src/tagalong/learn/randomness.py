@@ -1,4 +1,4 @@
-"""Common random numbers: every draw, dropout masks included, depends only on the seed and its purpose."""
+"""Common random numbers: every draw, including dropout masks, depends only on the seed and its purpose."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def row_order(seed: int, epoch: int, rows: int) -> Tensor:
 
 
 def batches(seed: int, epoch: int, rows: int, size: int) -> list[Tensor]:
-    """Returns the rows of every step of an epoch; a single last row joins the batch before: BatchNorm needs two."""
+    """Returns the rows of each step of an epoch; a single leftover row joins the last batch: BatchNorm needs two."""
     parts = list(row_order(seed, epoch, rows).split(size))
     if len(parts) > 1 and len(parts[-1]) == 1:
         parts[-2:] = [torch.cat(parts[-2:])]
@@ -40,17 +40,17 @@ def batches(seed: int, epoch: int, rows: int, size: int) -> list[Tensor]:
 
 @contextmanager
 def seeded_rng(seed: int, *purpose: object) -> Iterator[None]:
-    """A context in which torch's random numbers depend on seed and purpose; their state is restored afterwards."""
+    """Seeds torch's random number generators within the context; restores their state afterwards."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         reseed(derive_seed(seed, *purpose))
         yield
 
 
 def reseed(seed: int) -> None:
-    """Seeds torch's random numbers on every device.
+    """Seeds torch's random number generators on all devices.
 
-    Without a GPU only the CPU is seeded: `torch.manual_seed` records a traceback for the GPU's lazy initialization at
-    every call, which takes longer than a small layer.
+    Without a GPU, only the CPU's generator is seeded: on every call, `torch.manual_seed` records a traceback for the
+    GPU's lazy initialization, which takes longer than computing a small layer.
     """
     if _has_accelerator():
         torch.manual_seed(seed)
@@ -64,7 +64,7 @@ def _has_accelerator() -> bool:
 
 
 class SharedMasks(TorchFunctionMode):
-    """Makes `functional.dropout`, and so `nn.Dropout`, draw masks that do not depend on the values."""
+    """Makes `functional.dropout`, and thus `nn.Dropout`, draw masks that do not depend on the values."""
 
     def __torch_function__(
         self,

@@ -1,4 +1,4 @@
-"""`Recipe`: the settings of a training that change its numbers, and the learning-rate schedules."""
+"""`Recipe`: the training settings that affect results, and the learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tagalong.errors import InvalidInput, is_nonnegative, raise_problems
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 SCHEDULES = ("constant", "cosine", "step", "windows")
-# Settings with these values are left out of `Recipe.definition`. The defaults of `Recipe` may change; these never do.
-# Add each new setting with the value that trains as before, so that networks trained before are still found.
+# Settings with these values are left out of `Recipe.definition`. The defaults of `Recipe` may change; these must not.
+# Add each new setting with the value that keeps training unchanged, so that networks trained earlier are still found.
 KEY_DEFAULTS: dict[str, Any] = {
     "optimizer": "adamw",
     "lr": 1e-3,
@@ -44,17 +44,19 @@ class Recipe:
     Attributes:
         optimizer: "sgd", "adam" or "adamw".
         lr: the initial learning rate.
-        momentum: the momentum of sgd.
-        weight_decay: passed to the optimizer.
-        batch_size: rows per step.
+        momentum: the momentum of SGD.
+        weight_decay: the weight decay of the optimizer.
+        batch_size: the number of rows per step.
         epochs: the maximum number of epochs.
-        patience: stop after this number of epochs without a better validation loss; None: train all epochs.
-        keep: which weights to keep: "best" by validation loss, or "last", after all epochs (with `patience=None`).
-        schedule: "constant", "cosine" (to zero over `epochs`), "step" (times `factor` every `period` epochs), or
-            "windows" (times `factor` when the training loss has not fallen over the last `window` rows; the window
-            doubles each time, up to four times the first).
-        period: epochs between two steps of the schedule.
-        factor: what a step of the schedule multiplies the learning rate by.
+        patience: the number of epochs without a better validation loss before training stops; None: train for all
+            epochs.
+        keep: which weights to keep: the "best" by validation loss, or the "last", after all epochs (with
+            `patience=None`).
+        schedule: "constant", "cosine" (decays to zero over `epochs`), "step" (multiplied by `factor` every `period`
+            epochs), or "windows" (multiplied by `factor` when the training loss has not decreased over the last
+            `window` rows; the window doubles each time, up to four times its initial size).
+        period: the number of epochs between two steps of the schedule.
+        factor: the factor by which the schedule multiplies the learning rate.
         window: the number of rows in the first window.
         lowest_lr: training stops before an epoch whose learning rate would be below this.
         amp: "bf16" or "fp16" for mixed precision; None: the precision of the inputs.
@@ -98,12 +100,12 @@ class Recipe:
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 yield self._problem(name, "must be a positive integer")
         if self.keep == "last" and self.patience is not None:
-            yield self._problem("patience", "must be None with `keep='last'`, which trains all epochs")
+            yield self._problem("patience", "must be None with `keep='last'`, which trains for all epochs")
         for name in ("lr", "factor"):
             if not is_nonnegative(getattr(self, name)) or not getattr(self, name):
                 yield self._problem(name, "must be a positive number")
         if self.keep == "last" and self.lowest_lr:
-            yield self._problem("lowest_lr", "must be 0 with `keep='last'`, which trains all epochs")
+            yield self._problem("lowest_lr", "must be 0 with `keep='last'`, which trains for all epochs")
         for name in ("momentum", "weight_decay", "lowest_lr"):
             if not is_nonnegative(getattr(self, name)):
                 yield self._problem(name, "must be a non-negative number")
@@ -115,8 +117,7 @@ class Recipe:
     def definition(self) -> dict[str, Any]:
         """The settings that distinguish this recipe from others; the keys of trained networks contain them.
 
-        A setting that was added later is left out while it has the value that changes nothing, so that keys stay the
-        same.
+        Settings with the values in `KEY_DEFAULTS` are left out, so that keys stay the same when a setting is added.
 
         Example:
             >>> Recipe(lr=0.1).definition
@@ -134,14 +135,14 @@ class Recipe:
         Args:
             epochs: the number of finished epochs.
             waited: the number of epochs since the validation loss last improved.
-            rate: the learning rate of the next epoch; None: that of the schedule.
+            rate: the learning rate of the next epoch; None: the rate given by the schedule.
         """
         if epochs >= self.epochs or (self.patience is not None and waited >= self.patience):
             return True
         return (self.rate(epochs) if rate is None else rate) < self.lowest_lr
 
     def rate(self, epoch: int) -> float:
-        """The learning rate of an epoch, counted from 0; with "windows" the rate before it is first lowered."""
+        """Returns the learning rate of an epoch, counted from 0; for "windows", the initial rate."""
         if self.schedule == "cosine":
             return self.lr * 0.5 * (1 + math.cos(math.pi * epoch / self.epochs))
         if self.schedule == "step":
@@ -149,11 +150,11 @@ class Recipe:
         return self.lr
 
     def rates(self, epochs: int | None = None) -> list[float]:
-        """The learning rates of the first epochs; None: of all."""
+        """Returns the learning rates of the first epochs; None: of all epochs."""
         return [self.rate(epoch) for epoch in range(self.epochs if epochs is None else epochs)]
 
     def precision(self, device: torch.device) -> AbstractContextManager[object]:
-        """A context manager for mixed precision, if the recipe asks for it."""
+        """Returns a context manager for mixed precision, if the recipe uses it."""
         if self.amp is None:
             return nullcontext()
         return torch.autocast(device.type, torch.bfloat16 if self.amp == "bf16" else torch.float16)
@@ -161,7 +162,7 @@ class Recipe:
     def make_optimizer(
         self, parameters: Iterable[Tensor], rule: Iterable[Tensor] = (), fused: bool | None = None
     ) -> torch.optim.Optimizer:
-        """Makes the optimizer. All of them work element by element, so that stacked networks stay independent.
+        """Creates the optimizer. All optimizers work element by element, so stacked networks stay independent.
 
         Args:
             parameters: the network's parameters.
@@ -173,27 +174,27 @@ class Recipe:
         optimizer: torch.optim.Optimizer = kind(
             parameters, lr=self.lr, weight_decay=self.weight_decay, fused=fused, **momentum
         )
-        of_rule = list(rule)
-        if of_rule:
-            optimizer.add_param_group({"params": of_rule, "weight_decay": 0.0})
+        rule_parameters = list(rule)
+        if rule_parameters:
+            optimizer.add_param_group({"params": rule_parameters, "weight_decay": 0.0})
         return optimizer
 
 
 MAX_GROWTH = 4  # the largest window, as a multiple of the first
-GRACE_EPOCHS = 2  # epochs at the start in which the rate is never lowered
-COMPARED = 3 / 8  # share of a window: its first losses are compared with its last
-TRIMMED = 0.05  # share of the compared losses that is cut off on both sides
-EQUAL = 0.99  # p-value above which first and last losses count as equal
+GRACE_EPOCHS = 2  # number of initial epochs in which the rate is never lowered
+COMPARED = 3 / 8  # fraction of a window at its start that is compared with the same fraction at its end
+TRIMMED = 0.05  # fraction of the compared losses that is trimmed at each end
+EQUAL = 0.99  # p-value above which the first and last losses count as equal
 
 
 class LossWindows:
     """The schedule "windows": lowers the rate whenever a window of training losses ends no lower than it began.
 
-    The losses at the beginning and at the end are sorted, trimmed and compared in a paired t-test. Each time the rate
+    The losses at the beginning and at the end are sorted, trimmed and compared with a paired t-test. Each time the rate
     is lowered, a new window starts, twice as long as the last, up to four times the first.
 
     Args:
-        recipe: has the size of the first window and the factor.
+        recipe: the recipe with the initial learning rate, the size of the first window and the factor.
 
     Attributes:
         rate: the learning rate of the next step.
@@ -206,7 +207,7 @@ class LossWindows:
         self._losses: list[float] = []
 
     def add_loss(self, loss: float, epoch: int) -> None:
-        """Records the loss of a step, and lowers the rate if the window shows no progress."""
+        """Records the loss of a step and lowers the rate if the window shows no progress."""
         self._losses.append(loss)
         del self._losses[: -self._window - 1]
         full = epoch >= GRACE_EPOCHS and len(self._losses) > self._window

@@ -20,7 +20,7 @@ Draw = tuple[int, int]
 
 
 class Rows(Protocol):
-    """The interface that training needs, wherever the rows are stored."""
+    """The interface to rows that training needs, regardless of where they are stored."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ class Rows(Protocol):
 
     @property
     def groups(self) -> Tensor | None:
-        """A group number per row, for rows that belong together; None if all rows are independent."""
+        """The group number of each row, for rows that belong together; None if all rows are independent."""
 
     def __len__(self) -> int: ...
 
@@ -39,14 +39,14 @@ class Rows(Protocol):
         """Returns the same rows, with batches on this device."""
 
     def batch(self, rows: Tensor) -> Batch:
-        """Returns inputs and targets of these rows, in this order, without augmentation."""
+        """Returns the inputs and targets of these rows, in this order, without augmentation."""
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[Batch]:
         """Yields the batches of an epoch to train on.
 
         Args:
             parts: the row numbers of each batch.
-            draw: seed and epoch; the augmentation of a row depends only on them and on its number.
+            draw: the seed and epoch; the augmentation of a row depends only on these and the row number.
         """
 
     def chunks(self) -> Iterator[Batch]:
@@ -65,9 +65,9 @@ class Split:
 
     Attributes:
         inputs: [rows, …].
-        targets: for each task [rows] or [rows, …], floating point.
-        groups: a group number per row, for error bars that allow for rows that belong together; None if all rows are
-            independent.
+        targets: the floating-point targets [rows] or [rows, …] of each task.
+        groups: the group number of each row, for error bars that account for rows that belong together; None if all
+            rows are independent.
     """
 
     inputs: Tensor
@@ -92,14 +92,14 @@ class Split:
         return replace(self, targets={task: self.targets[task] for task in tasks})
 
     def batch(self, rows: Tensor) -> Batch:
-        """Returns inputs and targets of these rows, in this order."""
+        """Returns the inputs and targets of these rows, in this order."""
         rows = rows.to(self.inputs.device)
         # index_select copies whole rows, several times faster than `[rows]`
         return self.inputs.index_select(0, rows), {task: target[rows] for task, target in self.targets.items()}
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[Batch]:
         """Yields the batches of an epoch; `draw` is not used, since nothing is random here."""
-        # copied to a GPU at once: with a copy per batch, every step would wait for the one before
+        # copied to a GPU all at once: with a copy per batch, each step would wait for the previous one
         rows = torch.cat(list(parts)).to(self.inputs.device)
         return map(self.batch, rows.split([len(part) for part in parts]))
 
@@ -115,7 +115,7 @@ class Split:
         return self.targets[task].isfinite().reshape(len(self), -1).any(1)
 
     def contents(self) -> Iterator[bytes]:
-        """Yields inputs and then targets in the order of their names; for inputs in a file, its key instead."""
+        """Yields the inputs, then the targets in the order of their names; for a mapped file, its key instead."""
         for tensor in (self.inputs, *(self.targets[name] for name in sorted(self.targets))):
             yield f"{tensor.dtype}{tuple(tensor.shape)}".encode()
             yield _content(tensor)
@@ -136,7 +136,7 @@ def require_in_memory(rows: Rows, what: str) -> Split:
 
     Args:
         rows: rows of a problem.
-        what: what needs them in memory, for the message.
+        what: the operation that needs them in memory, as named in the message.
     """
     if not isinstance(rows, Split):
         raise InvalidInput("", f"{what} needs rows in memory", "rows that are read from files")
@@ -144,14 +144,14 @@ def require_in_memory(rows: Rows, what: str) -> Split:
 
 
 class MappedTensor(Tensor):
-    """A memory-mapped tensor: some rows of an npy file; made by `MappedTensor.open`.
+    """A memory-mapped tensor: some rows of an npy file; created by `MappedTensor.open`.
 
     Results of operations on it are plain tensors. A pickle contains the path of the file, not its content, and
     fingerprints use `key` instead of reading the file.
 
     Attributes:
         path: the path of the file.
-        key: a short text that identifies the content of the whole file.
+        key: a short text that identifies the content of the entire file.
         first: the number of the first row in the file.
 
     Example:
@@ -177,7 +177,7 @@ class MappedTensor(Tensor):
             path: an npy file.
             key: see `MappedTensor`.
             first: the first row.
-            rows: the number of rows; None: all from the first on.
+            rows: the number of rows; None: all rows from `first` on.
 
         Raises:
             InvalidInput: the file does not exist or is incomplete.
@@ -188,8 +188,8 @@ class MappedTensor(Tensor):
             # Copy on write: torch warns about read-only arrays, although nothing is ever written here.
             array = np.load(path, mmap_mode="c", allow_pickle=False)
         except (ValueError, EOFError) as error:
-            hint = "delete it or name another `cache`"
-            raise InvalidInput(path, "must be a complete npy file", "a part of one", hint) from error
+            hint = "delete it or choose another `cache`"
+            raise InvalidInput(path, "must be a complete npy file", "part of one", hint) from error
         last = len(array) if rows is None else first + rows
         mapped = torch.from_numpy(array[first:last]).as_subclass(MappedTensor)
         mapped.path, mapped.key, mapped.first = str(path), key, first
@@ -203,7 +203,7 @@ class MappedTensor(Tensor):
 
 
 def _content(tensor: Tensor) -> bytes:
-    """The bytes of a tensor that go into a fingerprint."""
+    """Returns the bytes that represent a tensor in a fingerprint."""
     if isinstance(tensor, MappedTensor):
         return f"{tensor.key} from {tensor.first}".encode()
     return np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes()

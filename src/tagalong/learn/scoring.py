@@ -1,4 +1,4 @@
-"""Scores of networks: outputs, losses, and every error measure."""
+"""Scores networks: outputs, losses and all error measures."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .task import Task, squeeze_like
 TIE_TOLERANCE = 1e-6  # relative to the largest score
 
 
-UNKNOWN = Score(float("nan"), float("nan"))  # of a task in a network that diverged
+UNKNOWN = Score(float("nan"), float("nan"))  # the score of a task in a network that diverged
 
 
 @torch.no_grad()
 def scores_on(problem: Problem, network: Network, rows: Rows) -> dict[str, Score]:
-    """Returns loss and error of each task, with the loss of every row.
+    """Returns the loss and error of each task, with the loss of each row.
 
-    Outputs are only kept for tasks whose error is not the loss itself.
+    Outputs are kept only for tasks whose error is not the loss itself.
     """
     tasks = [problem.task(name) for name in network.tasks]
     losses: dict[str, list[NDArray[np.float64]]] = {task.name: [] for task in tasks}
@@ -56,12 +56,12 @@ def _score(
 
 def _row_losses(task: Task, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
     """Returns the loss of each row, NaN where its label is missing."""
-    losses, present = task.row_losses(*precise(task, outputs, targets))
+    losses, present = task.row_losses(*as_float64(task, outputs, targets))
     return np.asarray(torch.where(present > 0, losses, torch.nan).double().cpu().numpy())
 
 
-def precise(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns outputs and targets in float64; unchanged for custom losses, which may hold tensors of another dtype."""
+def as_float64(task: Task, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns outputs and targets in float64; unchanged for custom losses, which may use tensors of another dtype."""
     return (outputs.double(), targets.double()) if task.loss is None else (outputs, targets)
 
 
@@ -99,15 +99,16 @@ def outputs_on(network: Network, inputs: Tensor, at_once: int | None = None) -> 
 
 
 def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, float] | None, loss: float) -> float:
-    """Returns the error of a task without the missing labels; NaN if all are missing.
+    """Returns the error of a task, ignoring missing labels; NaN if all labels are missing.
 
-    Dense targets are compared element by element; a custom error function gets the rows without missing labels.
+    Dense targets are compared element by element; a custom error function receives only the rows without missing
+    labels.
 
     Args:
         task: the task.
         outputs: the outputs of the network.
         targets: the targets, NaN where a label is missing.
-        scale: (mean, standard deviation) that targets were standardized with; errors are in the units of the data.
+        scale: the (mean, standard deviation) used to standardize the targets; errors are in the units of the data.
         loss: the mean loss, returned for tasks whose error is the loss.
     """
     if task.error_is_loss:
@@ -126,7 +127,7 @@ def error_of(task: Task, outputs: Tensor, targets: Tensor, scale: tuple[float, f
 
 
 def error_rate(predicted: Tensor, targets: Tensor) -> Tensor:
-    """Returns the share of wrong predictions; predictions are classes, or logits of the positive class.
+    """Returns the fraction of wrong predictions; predictions are classes, or logits of the positive class.
 
     Example:
         >>> error_rate(torch.tensor([-1.0, 2.0]), torch.tensor([0.0, 0.0])).item()
@@ -137,15 +138,15 @@ def error_rate(predicted: Tensor, targets: Tensor) -> Tensor:
 
 
 def auroc(scores: Tensor, targets: Tensor) -> Tensor:
-    """Returns one minus the area under the ROC curve: the share of wrongly ordered pairs of a negative and a positive.
+    """Returns one minus the area under the ROC curve: the fraction of misordered negative-positive pairs.
 
-    A tie counts as half.
+    Ties count as half.
 
     Example:
         >>> auroc(torch.tensor([0.1, 0.4, 0.4, 0.9]), torch.tensor([0.0, 0.0, 1.0, 1.0])).item()
         0.125
     """
-    positives, negatives = _counts(scores, targets)
+    positives, negatives = _class_counts(scores, targets)
     above = negatives.cumsum(0) - negatives / 2
     return (positives * above).sum() / (positives.sum() * negatives.sum())
 
@@ -157,7 +158,7 @@ def auprc(scores: Tensor, targets: Tensor) -> Tensor:
         >>> auprc(torch.tensor([0.2, 0.4, 0.7, 0.9]), torch.tensor([1.0, 0.0, 0.0, 1.0])).item()  # 1 - (1 + 1/2) / 2
         0.25
     """
-    positives, negatives = _counts(scores, targets)
+    positives, negatives = _class_counts(scores, targets)
     if not negatives.any():
         return scores.new_tensor(torch.nan)
     hits = positives.cumsum(0)
@@ -165,11 +166,11 @@ def auprc(scores: Tensor, targets: Tensor) -> Tensor:
     return 1 - (positives * precision).sum() / positives.sum()
 
 
-def _counts(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _class_counts(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the numbers of positives and negatives with each score, from the highest score down.
 
-    Scores that differ only by rounding count as equal: otherwise, the order in which a network with dead units ranks
-    rows would depend on the networks that it was trained with.
+    Scores that differ only by rounding count as equal: otherwise, the way in which a network with dead units ranks rows
+    would depend on the networks trained together with it.
     """
     step = TIE_TOLERANCE * scores.abs().max() if len(scores) else scores.new_tensor(0.0)
     if torch.isfinite(step) and step > 0:
@@ -191,7 +192,7 @@ def rmse(predicted: Tensor, targets: Tensor) -> Tensor:
 
 
 def one_minus_r2(predicted: Tensor, targets: Tensor) -> Tensor:
-    """Returns one minus R², the unexplained share of the targets' variance; NaN for constant targets.
+    """Returns one minus R², the unexplained fraction of the targets' variance; NaN for constant targets.
 
     Example:
         >>> one_minus_r2(torch.tensor([1.0, 1.0]), torch.tensor([0.0, 2.0])).item()

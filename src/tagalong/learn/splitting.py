@@ -1,4 +1,4 @@
-"""Splits rows into train, validation and test."""
+"""Splits rows into training, validation and test parts."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class Parts(NamedTuple):
 def choose_parts(
     targets: Sequence[Target], rows: int, split: Sequence[Any], groups: NDArray[Any] | None, seed: int
 ) -> Parts:
-    """Returns the given parts, or random ones: of several draws the first in which every task has labels and classes.
+    """Returns the given parts, or the first of several random splits in which every task has labels and classes.
 
     Raises:
-        InvalidInput: lists everything that is wrong with the split or with the labels in its parts.
+        InvalidInput: lists all problems with the split and with the labels in its parts.
     """
-    if not are_shares(split):
+    if not are_fractions(split):
         parts = read_parts(split, rows, groups)
         raise_problems(_label_problems(targets, parts))
         return parts
-    check_shares(split, rows, groups)
+    check_fractions(split, rows, groups)
     usable = None
     for attempt in range(ATTEMPTS):
         parts = split_rows(rows, split, groups, derive_seed(seed, "attempt", attempt) if attempt else seed)
@@ -54,28 +54,28 @@ def choose_parts(
     return usable
 
 
-def are_shares(split: Sequence[Any]) -> bool:
-    """Returns whether a split is given as shares rather than as row numbers."""
+def are_fractions(split: Sequence[Any]) -> bool:
+    """Returns whether a split is given as fractions rather than as row numbers."""
     return all(np.ndim(part) == 0 for part in split)
 
 
-def check_shares(
+def check_fractions(
     split: Sequence[Any], rows: int, groups: NDArray[Any] | None, names: tuple[str, str] = ("`inputs`", "`groups`")
 ) -> None:
-    """Raises an error if shares are invalid, or if there are too few rows or groups to split.
+    """Raises an error if fractions are invalid, or if there are too few rows or groups to split.
 
     Args:
-        split: the shares of train, validation and test.
+        split: the fractions of training, validation and test rows.
         rows: the number of rows.
-        groups: one label per row, or None.
-        names: what messages call the rows and the groups.
+        groups: the group label of each row, or None.
+        names: the names of the rows and the groups in messages.
     """
     if len(split) != 3 or not all(isinstance(part, (int, float)) and part > 0 for part in split):
-        raise InvalidInput("split", "must be three positive shares (train, validation, test)", repr(tuple(split)))
+        raise InvalidInput("split", "must be three positive fractions (train, validation, test)", repr(tuple(split)))
     problems = []
     if abs(sum(split) - 1) > 1e-6:
         found = f"{tuple(split)!r} with sum {sum(split):g}"
-        problems.append(InvalidInput("split", "must be shares that sum to 1", found))
+        problems.append(InvalidInput("split", "must be fractions that sum to 1", found))
     if rows < MIN_ROWS:
         expected = f"must have at least {MIN_ROWS} rows for three parts"
         problems.append(InvalidInput(names[0], expected, str(rows)))
@@ -85,16 +85,16 @@ def check_shares(
     raise_problems(problems)
 
 
-def split_rows(rows: int, shares: Sequence[float], groups: NDArray[Any] | None = None, seed: int = 0) -> Parts:
-    """Splits rows at random into three parts; rows of one group stay together.
+def split_rows(rows: int, fractions: Sequence[float], groups: NDArray[Any] | None = None, seed: int = 0) -> Parts:
+    """Randomly splits rows into three parts; rows of the same group stay together.
 
-    Without groups, sizes are exact to a row; with groups, each is off by at most twice the size of the largest group.
+    Without groups, sizes are exact to within one row; with groups, to within twice the size of the largest group.
 
     Args:
         rows: the number of rows.
-        shares: the shares of train, validation and test.
-        groups: one label per row, or None.
-        seed: the seed of the split.
+        fractions: the fractions of training, validation and test rows.
+        groups: the group label of each row, or None.
+        seed: the seed for the split.
 
     Example:
         >>> [len(part) for part in split_rows(100, (0.7, 0.1, 0.2))]
@@ -102,24 +102,26 @@ def split_rows(rows: int, shares: Sequence[float], groups: NDArray[Any] | None =
     """
     random = np.random.default_rng(derive_seed(seed, "split"))
     if groups is None:
-        cuts = np.cumsum(_sizes(rows, np.asarray(shares)))[:-1]
+        cuts = np.cumsum(_sizes(rows, np.asarray(fractions)))[:-1]
         return Parts(*(np.sort(part) for part in np.split(random.permutation(rows), cuts)))
     _, member = np.unique(groups, return_inverse=True)
-    part = _deal(np.bincount(member), np.asarray(shares), random)
+    part = _assign_groups(np.bincount(member), np.asarray(fractions), random)
     return Parts(*(np.flatnonzero(part[member] == number) for number in range(3)))
 
 
-def _sizes(rows: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The size of each part, at least 1; rows left over by rounding go to the largest remainders."""
-    sizes = np.maximum(np.floor(shares * rows + 1e-9), 1).astype(np.int64)
+def _sizes(rows: int, fractions: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Returns the size of each part, at least 1; rows left over by rounding go to the largest remainders."""
+    sizes = np.maximum(np.floor(fractions * rows + 1e-9), 1).astype(np.int64)
     while (left := rows - int(sizes.sum())) != 0:
-        sizes[np.argmax(shares * rows - sizes if left > 0 else sizes)] += np.sign(left)
+        sizes[np.argmax(fractions * rows - sizes if left > 0 else sizes)] += np.sign(left)
     return sizes
 
 
-def _deal(sizes: NDArray[np.int64], shares: NDArray[np.float64], random: np.random.Generator) -> NDArray[np.int64]:
-    """Assigns groups, in random order, to the part that lacks most rows; no part stays empty."""
-    lacking = (shares * sizes.sum()).tolist()
+def _assign_groups(
+    sizes: NDArray[np.int64], fractions: NDArray[np.float64], random: np.random.Generator
+) -> NDArray[np.int64]:
+    """Assigns groups, in random order, to the part that lacks the most rows; no part remains empty."""
+    lacking = (fractions * sizes.sum()).tolist()
     empty = {0, 1, 2}
     part = np.zeros(len(sizes), dtype=np.int64)
     for left, group in zip(range(len(sizes), 0, -1), random.permutation(len(sizes)), strict=True):
@@ -131,17 +133,17 @@ def _deal(sizes: NDArray[np.int64], shares: NDArray[np.float64], random: np.rand
 
 
 def read_parts(split: Sequence[Any], rows: int, groups: NDArray[Any] | None = None) -> Parts:
-    """Reads and checks the parts from three arrays of row numbers or of booleans.
+    """Reads and checks the parts from three arrays of row numbers or booleans.
 
     Raises:
-        InvalidInput: rows do not exist or are in two parts, or rows of one group are in different parts.
+        InvalidInput: rows do not exist or are in two parts, or rows of the same group are in different parts.
     """
     if len(split) != 3:
         expected = "must be three arrays of row numbers (train, validation, test)"
         raise InvalidInput("split", expected, str(len(split)))
     parts = [_row_numbers(part) for part in split]
     raise_problems(
-        [problem for name, part in zip(PARTS, parts, strict=True) for problem in _problems(name, part, rows)]
+        [problem for name, part in zip(PARTS, parts, strict=True) for problem in _part_problems(name, part, rows)]
     )
     problems = []
     every = np.concatenate(parts)
@@ -158,7 +160,7 @@ def _row_numbers(part: Any) -> NDArray[Any]:
     return np.flatnonzero(part) if part.dtype == bool else part
 
 
-def _problems(name: str, part: NDArray[Any], rows: int) -> list[InvalidInput]:
+def _part_problems(name: str, part: NDArray[Any], rows: int) -> list[InvalidInput]:
     where = f"`split`: {name}"
     if part.ndim != 1 or part.dtype.kind not in "iu":
         return [InvalidInput(where, "must be a list of row numbers", f"{part.dtype} of shape {part.shape}")]
@@ -170,17 +172,17 @@ def _problems(name: str, part: NDArray[Any], rows: int) -> list[InvalidInput]:
 
 
 def _group_problems(groups: list[NDArray[Any]]) -> list[InvalidInput]:
-    of_part = [set(part.tolist()) for part in groups]
-    shared = (of_part[0] & of_part[1]) | (of_part[0] & of_part[2]) | (of_part[1] & of_part[2])
+    train, val, test = (set(part.tolist()) for part in groups)
+    shared = (train & val) | (train & test) | (val & test)
     if not shared:
         return []
     examples = ", ".join(repr(group) for group in sorted(shared, key=repr)[:5])
-    expected = "must each be in one part of `split` only"
-    return [InvalidInput("groups", expected, f"{len(shared)} in several parts, such as {examples}")]
+    expected = "must each be in only one part of `split`"
+    return [InvalidInput("groups", expected, f"{len(shared)} in multiple parts, e.g. {examples}")]
 
 
 def _label_problems(targets: Sequence[Target], parts: Parts) -> list[InvalidInput]:
-    """Tasks without labels in a part, with a single value in train, or with a class that does not occur in train."""
+    """Finds tasks without labels in a part, with one value in train, or with a class that does not occur in train."""
     problems = []
     for target in targets:
         where = f"`split`: {target.task.name!r}"
@@ -205,7 +207,7 @@ def _label_problems(targets: Sequence[Target], parts: Parts) -> list[InvalidInpu
 
 
 def one_class_notes(targets: Sequence[Target], parts: Parts) -> list[str]:
-    """Notes on binary tasks with only one class in validation or test."""
+    """Returns notes on binary tasks with only one class in validation or test."""
     return [
         f"{target.task.name!r} has only one class in {part}"
         for target in targets
@@ -225,7 +227,7 @@ def _label(target: Target, code: float) -> Any:
 
 
 def group_labels(groups: Any, argument: str = "`groups`") -> NDArray[Any]:
-    """Returns one label per row, all of one type so that they can be sorted."""
+    """Returns the group label of each row, all of the same type so that they can be sorted."""
     labels = as_column(groups)
     missing = [label is None or label != label for label in labels.tolist()]
     if any(missing):

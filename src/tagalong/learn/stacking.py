@@ -1,4 +1,4 @@
-"""Networks of one shape with stacked weights, computed as one: outputs, losses and scores."""
+"""Networks of the same architecture with stacked weights, computed together: outputs, losses and scores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tagalong.score import Score
 from .network import Network, evaluation_mode
 from .problem import Problem
 from .rows import require_in_memory
-from .scoring import error_of, mean_loss, precise
+from .scoring import as_float64, error_of, mean_loss
 from .task import Task
 
 PURPOSE = "training many networks together"  # what needs rows in memory, for messages
@@ -27,12 +27,12 @@ class Stack:
     """Copies of a network with separate weights.
 
     Args:
-        network: each copy starts with its weights; afterwards only its layers are used.
+        network: the network that is copied with its weights; afterwards, only its layers are used.
         copies: the number of copies.
 
     Attributes:
         network: the layers, on the device and in the mode (training or evaluation) of the stack.
-        parameters: stacked parameters [networks, …] by name; leaves that an optimizer can train.
+        parameters: stacked parameters [networks, …] by name; leaf tensors that an optimizer can train.
         buffers: stacked buffers [networks, …] by name.
     """
 
@@ -81,7 +81,7 @@ class Stack:
         return _call_each(self.network.heads[place], self._part(f"heads.{place}."), features, 0)
 
     def _linear_heads(self, features: Tensor) -> Tensors:
-        """Computes all heads in one matrix product; separate ones would often have a single column each."""
+        """Computes all heads in one matrix product, since separate ones would often have only one column each."""
         places = range(len(self.network.tasks))
         weight = torch.cat([self.parameters[f"heads.{place}.weight"] for place in places], 1)
         bias = torch.cat([self.parameters[f"heads.{place}.bias"] for place in places], 1)
@@ -93,7 +93,7 @@ class Stack:
         return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
 
     def keep(self, networks: Tensor) -> Mapping[Tensor, Tensor]:
-        """Drops all networks but these; returns the new parameter for each old one."""
+        """Drops all networks except these; returns the new parameter for each old one."""
         with torch.no_grad():
             kept = {
                 name: parameter.detach().index_select(0, networks).requires_grad_(parameter.requires_grad)
@@ -106,7 +106,7 @@ class Stack:
 
     @torch.no_grad()
     def copy_from(self, other: Stack, theirs: Tensor, mine: Tensor) -> None:
-        """Copies weights and buffers of some networks of another stack."""
+        """Copies the weights and buffers of some networks from another stack."""
         source = other.tensors
         for name, tensor in self.tensors.items():
             tensor.index_copy_(0, mine, source[name].index_select(0, theirs))
@@ -142,7 +142,7 @@ def _repeat(tensor: Tensor, copies: int) -> Tensor:
 
 
 def _call_each(module: nn.Module, tensors: Tensors, inputs: Tensor, inputs_dim: int | None) -> Tensor:
-    """Calls a module with the weights of every network; all share the same random numbers (dropout masks)."""
+    """Calls a module with the weights of each network; all use the same random numbers (dropout masks)."""
 
     def alone(own: Tensors, rows: Tensor) -> Tensor:
         outputs: Tensor = functional_call(module, own, (rows,))
@@ -165,12 +165,12 @@ class PairLosses:
 
     Args:
         problem: the problem.
-        tasks: the columns of `trains`.
-        trains: whether a network trains a task, [networks, tasks].
-        device: where to compute.
+        tasks: the tasks, in the order of the columns of `trains`.
+        trains: whether each network trains each task, [networks, tasks].
+        device: the device to compute on.
 
     Attributes:
-        trains: as given.
+        trains: see above.
         weights: the weight of each pair in the loss of its network.
     """
 
@@ -187,8 +187,8 @@ class PairLosses:
                 continue
             network, member = np.nonzero(trains[:, members])
             pairs = None if trains[:, members].all() else torch.from_numpy(network * len(members) + member).to(device)
-            of_pairs = torch.from_numpy(member).to(device) if len(members) > 1 else None
-            self._families.append(_Family(tuple(tasks[column] for column in members), pairs, of_pairs))
+            member_of_pair = torch.from_numpy(member).to(device) if len(members) > 1 else None
+            self._families.append(_Family(tuple(tasks[column] for column in members), pairs, member_of_pair))
             networks.append(network)
             places.append(np.array(members)[member])
             weights += [tasks[column].weight for column in places[-1]]
@@ -218,7 +218,7 @@ class _Family:
 
     Attributes:
         tasks: the members of the family.
-        pairs: indices of the pairs in the flattened [networks, members]; None if there are all pairs.
+        pairs: indices of the pairs in the flattened [networks, members]; None if it contains all pairs.
         members: the member of each pair, to find its targets; None if there is only one member.
     """
 
@@ -228,8 +228,8 @@ class _Family:
 
     def losses(self, outputs: Mapping[str, Tensor], targets: Tensor) -> Tensor:
         """Returns the mean loss of each pair, from outputs [networks, rows, …] and targets [members, rows, …]."""
-        of_members = [outputs[task.name] for task in self.tasks]
-        chosen = of_members[0] if self.members is None else torch.stack(of_members, 1).flatten(0, 1)
+        member_outputs = [outputs[task.name] for task in self.tasks]
+        chosen = member_outputs[0] if self.members is None else torch.stack(member_outputs, 1).flatten(0, 1)
         if self.pairs is not None:
             chosen = chosen.index_select(0, self.pairs)
         task = self.tasks[0]
@@ -240,7 +240,7 @@ class _Family:
 
 
 def _family(problem: Problem, task: Task) -> Hashable:
-    """Returns a key: tasks with equal keys have the same loss and shapes; each task with a custom head has its own."""
+    """Returns a key that tasks with the same loss and shapes share; each task with a custom head has its own."""
     target = require_in_memory(problem.train, PURPOSE).targets[task.name]
     if problem.head is not None or task.head is not None:
         return task.name
@@ -267,10 +267,10 @@ def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], p
             continue
         chosen = outputs.pop(name).index_select(0, torch.from_numpy(networks).to(device))
         task = problem.task(name)
-        custom = task.loss is not None or callable(task.error)  # may hold tensors on the device
+        custom = task.loss is not None or callable(task.error)  # may use tensors on the device
         where = device if custom else torch.device("cpu")
-        of_task = _scores(problem, task, chosen.to(where), split.targets[name].to(where))
-        for network, score in zip(networks, of_task, strict=True):
+        task_scores = _scores(problem, task, chosen.to(where), split.targets[name].to(where))
+        for network, score in zip(networks, task_scores, strict=True):
             scores[network][name] = score
     return scores
 
@@ -278,7 +278,7 @@ def scores_of_stack(problem: Problem, stack: Stack, trains: NDArray[np.bool_], p
 def _scores(problem: Problem, task: Task, outputs: Tensor, targets: Tensor) -> list[Score]:
     """Returns the scores of one task from outputs [networks, rows, …]; equal to those of `scores_on`."""
     scale = problem.scales.get(task.name)
-    rows = _row_losses(task, *precise(task, outputs, targets))
+    rows = _row_losses(task, *as_float64(task, outputs, targets))
     losses = [float(np.nanmean(own)) if np.isfinite(own).any() else float("nan") for own in rows]
     errors = [error_of(task, out, targets, scale, loss) for out, loss in zip(outputs, losses, strict=True)]
     return [Score(loss, error, own.astype(np.float32)) for loss, error, own in zip(losses, errors, rows, strict=True)]

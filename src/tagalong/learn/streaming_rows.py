@@ -16,11 +16,11 @@ from .randomness import derive_seed
 from .rows import Batch, Draw
 
 THREADS = min(16, os.cpu_count() or 1)
-PREFETCHED = 2  # batches to read ahead of training
+PREFETCHED = 2  # number of batches to read ahead of training
 
 
 class Reader(Protocol):
-    """Reads single rows of a dataset. It must be thread-safe and picklable."""
+    """Reads individual rows of a data set. Implementations must be thread-safe and picklable."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -29,29 +29,29 @@ class Reader(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, row: int, tasks: Sequence[str], draw: int | None) -> Batch:
-        """Returns inputs and targets of one row, without a batch dimension.
+        """Returns the inputs and targets of one row, without a batch dimension.
 
         Args:
             row: the number of the row.
             tasks: the tasks whose targets are needed.
-            draw: the seed of random augmentation; None: return the row unchanged.
+            draw: the seed for random augmentation; None: return the row unchanged.
         """
 
     def contents(self) -> Iterator[bytes]:
-        """Yields bytes that identify the data, such as names and sizes of files."""
+        """Yields bytes that identify the data, such as file names and sizes."""
 
 
 @dataclass(frozen=True, eq=False)
 class StreamedRows:
-    """Rows that are read when they are needed.
+    """Rows that are read from files on demand.
 
     Attributes:
-        reader: reads single rows.
+        reader: reads individual rows.
         tasks: the tasks whose targets are read.
-        groups: a group number per row, for rows that belong together; None if all rows are independent.
+        groups: the group number of each row, for rows that belong together; None if all rows are independent.
         at_once: the number of rows to evaluate at once.
-        device: where batches are put.
-        threads: the number of threads that read.
+        device: the device that batches are moved to.
+        threads: the number of reader threads.
 
     Example:
         >>> class Squares:
@@ -83,7 +83,7 @@ class StreamedRows:
         return replace(self, device=device)
 
     def batch(self, rows: Tensor) -> Batch:
-        """Returns inputs and targets of these rows, without augmentation."""
+        """Returns the inputs and targets of these rows, without augmentation."""
         return next(self._read([rows], None))
 
     def batches(self, parts: Sequence[Tensor], draw: Draw) -> Iterator[Batch]:
@@ -99,12 +99,12 @@ class StreamedRows:
         return torch.ones(len(self), dtype=torch.bool)
 
     def contents(self) -> Iterator[bytes]:
-        """Yields the tasks, and what the reader yields."""
+        """Yields the names of the tasks, followed by the contents of the reader."""
         yield repr(sorted(self.tasks)).encode()
         yield from self.reader.contents()
 
     def _read(self, parts: Sequence[Tensor], draw: Draw | None) -> Iterator[Batch]:
-        """Reads rows in a pool of threads and yields batches in order; stops reading when the caller stops."""
+        """Reads rows in a thread pool and yields batches in order; stops reading when the caller stops iterating."""
         pool = ThreadPoolExecutor(self.threads, "tagalong-read")
         waiting: deque[list[Future[Batch]]] = deque()
         try:

@@ -1,4 +1,4 @@
-"""Problems from tables: the role of each column, and the fields of the problem that follow from them."""
+"""Builds the fields of a problem from a table, according to the role of each column."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tagalong.errors import InvalidInput, collect, did_you_mean, raise_problems, task_name_problems
+from tagalong.errors import InvalidInput, collect, did_you_mean, pluralize, raise_problems, task_name_problems
 from tagalong.tabular import TableSource
 
-from .arrays import Prepare, assemble, check_encoder, input_dtype, scaled
+from .arrays import Prepare, assemble, check_encoder, input_dtype, prepare_with_scaling
 from .column_types import LARGEST, Column, Columns, read_columns
 from .network import Encoder
 from .preparation import NumberColumn, Table, load_array, read_inputs
 from .recipe import Recipe
-from .splitting import PARTS, RowNumbers, are_shares, check_shares, choose_parts, group_labels
+from .splitting import PARTS, RowNumbers, are_fractions, check_fractions, choose_parts, group_labels
 from .targets import Target, coded_classes, read_target, task_names, with_error
 from .task import Kind, Task
 
@@ -89,7 +89,7 @@ def _read_labels(
     errors: Mapping[str, str],
     problems: list[InvalidInput],
 ) -> list[Target]:
-    """Reads the labels of every task that has a column; adds what is wrong with them to the problems."""
+    """Reads the labels of every task that has a column; appends all problems with them to `problems`."""
     names = task_names(targets)
     for argument, settings in (("kinds", kinds), ("errors", errors)):
         unknown = [name for name in settings if name not in names]
@@ -111,7 +111,7 @@ def _read_groups(columns: Columns, name: str | None) -> NDArray[Any] | None:
 
 
 def _read_split(columns: Columns, name: str | None, split: Sequence[Any]) -> Sequence[Any]:
-    """Returns the row numbers of each part from a column that names the parts, or the split that was given."""
+    """Returns the row numbers of each part from the column that names the parts, or else the given split."""
     if name is None or name not in columns:
         return split
     values = columns[name].tolist()
@@ -119,7 +119,7 @@ def _read_split(columns: Columns, name: str | None, split: Sequence[Any]) -> Seq
     unknown = {repr(value) for value, part in zip(values, parts, strict=True) if part is None}
     if unknown:
         found = ", ".join(sorted(unknown)[:5])
-        raise InvalidInput("split_column", "must hold train, val or test in every row", found)
+        raise InvalidInput("split_column", "must contain train, val or test in every row", found)
     rows = {wanted: np.flatnonzero([part == wanted for part in parts]) for wanted in PARTS}
     empty = [part for part, numbers in rows.items() if not len(numbers)]
     raise_problems([InvalidInput("split_column", f"must have rows for {part}", "none") for part in empty])
@@ -129,16 +129,16 @@ def _read_split(columns: Columns, name: str | None, split: Sequence[Any]) -> Seq
 def _few_rows_problems(
     columns: Columns, split: Sequence[Any] | None, groups: NDArray[Any] | None
 ) -> list[InvalidInput]:
-    if split is None or not are_shares(split):
+    if split is None or not are_fractions(split):
         return []
     problems: list[InvalidInput] = []
-    collect(problems, check_shares, split, columns.rows, groups, (columns.place, "`group_column`"))
+    collect(problems, check_fractions, split, columns.rows, groups, (columns.place, "`group_column`"))
     return problems
 
 
 @dataclass(frozen=True)
 class ColumnRequest:
-    """The columns that were asked for, by argument: see `Problem.from_table`."""
+    """The requested columns, by argument of `Problem.from_table`."""
 
     targets: tuple[str, ...]
     features: tuple[str, ...] | None
@@ -153,8 +153,8 @@ class Roles:
     """The feature columns of a table.
 
     Attributes:
-        numbers: columns that are numbers.
-        categories: columns that are one-hot.
+        numbers: the names of the numeric columns.
+        categories: the names of the one-hot encoded columns.
     """
 
     numbers: tuple[str, ...]
@@ -162,9 +162,9 @@ class Roles:
 
 
 def find_roles(columns: Columns, request: ColumnRequest) -> tuple[Roles, list[InvalidInput]]:
-    """Sorts the feature columns into numbers and categories, and lists what is wrong.
+    """Divides the feature columns into numeric and categorical ones, and lists all problems.
 
-    It is wrong to name a column that does not exist, to give a column two roles, or to leave text among the numbers.
+    Problems are columns that do not exist, columns with two roles, and numeric columns that contain text.
     """
     missing = missing_column_problems(columns, request)
     others = {*request.targets, *request.ignore, request.split_column, request.group_column}
@@ -177,12 +177,13 @@ def find_roles(columns: Columns, request: ColumnRequest) -> tuple[Roles, list[In
     )
     problems = task_name_problems(request.targets, "targets") + missing + _two_role_problems(request)
     if not features and not missing:
-        problems.append(InvalidInput("features", "must name a column", "none", "`targets` and `ignore` leave none"))
+        hint = "`targets` and `ignore` contain all columns"
+        problems.append(InvalidInput("features", "must name at least one column", "none", hint))
     return roles, problems + _number_problems(columns, roles.numbers)
 
 
 def missing_column_problems(columns: Columns, request: ColumnRequest) -> list[InvalidInput]:
-    """Lists names that the table does not have, with the most similar one that it has."""
+    """Lists names that are not columns of the table, each with the most similar column name."""
     singles = {"split_column": request.split_column, "group_column": request.group_column}
     requested: dict[str, Sequence[str]] = {
         "targets": request.targets,
@@ -200,7 +201,7 @@ def missing_column_problems(columns: Columns, request: ColumnRequest) -> list[In
 
 
 def _two_role_problems(request: ColumnRequest) -> list[InvalidInput]:
-    """A target among the features would give the answer away."""
+    """Lists columns with two roles; for example, a target among the features would give the answer away."""
     uses = {
         "features": request.features or (),
         "categorical": request.categorical,
@@ -227,18 +228,18 @@ def _number_problems(columns: Columns, numbers: Sequence[str]) -> list[InvalidIn
     for name in numbers:
         if columns[name].dtype == object:
             continue
-        sizes, place = np.abs(columns[name]), f"`features`: column {name!r}"
-        largest = np.nanmax(sizes, initial=0.0)
+        magnitudes, place = np.abs(columns[name]), f"`features`: column {name!r}"
+        largest = np.nanmax(magnitudes, initial=0.0)
         if np.isinf(largest):
-            problems.append(InvalidInput(place, "must be finite", f"inf in {int(np.isinf(sizes).sum())} rows"))
+            problems.append(InvalidInput(place, "must be finite", f"inf in {int(np.isinf(magnitudes).sum())} rows"))
         elif largest > LARGEST:
-            problems.append(InvalidInput(place, f"must be at most {LARGEST:g} in size", f"{largest:g}"))
+            problems.append(InvalidInput(place, f"must be at most {LARGEST:g} in magnitude", f"{largest:g}"))
     return problems
 
 
 def _text_problem(name: str, column: Column) -> InvalidInput:
     levels = sorted({value for value in column if value is not None})
-    found = f"{len(levels)} different texts such as {levels[0]!r}"
+    found = f"{len(levels)} distinct texts, e.g. {levels[0]!r}"
     return InvalidInput(f"column {name!r}", "must be numbers", found, "add it to `categorical` or to `ignore`")
 
 
@@ -256,37 +257,38 @@ def _prepare_columns(columns: Columns, roles: Roles, targets: Sequence[Target]) 
 def _prepare_file(
     path: Path, columns: Columns, request: ColumnRequest, targets: Sequence[Target], encoder: Encoder | None
 ) -> tuple[Prepare, list[InvalidInput]]:
-    """Takes the inputs from an array in another file; the table's other columns do not matter."""
+    """Reads the inputs from an array in another file instead of from columns of the table."""
     problems = task_name_problems(request.targets, "targets") + missing_column_problems(columns, request)
     if request.features or request.categorical:
-        expected = "must not be given with `features_file`, which holds all inputs"
+        expected = "must not be given with `features_file`, which contains all inputs"
         problems.append(InvalidInput("`features` and `categorical`", expected))
     array = collect(problems, load_array, path, "features_file")
     raw = None if array is None else collect(problems, read_inputs, array, encoder is not None, "features_file")
     if raw is None:
-        return scaled(torch.zeros(0, 1), targets), problems
+        return prepare_with_scaling(torch.zeros(0, 1), targets), problems
     if len(raw) != columns.rows:
-        expected = f"must have {columns.rows} rows as the table has"
+        expected = f"must have {columns.rows} rows, like the table"
         problems.append(InvalidInput("features_file", expected, str(len(raw))))
     collect(problems, check_encoder, raw, encoder)
-    return scaled(raw, targets, input_dtype(array, raw)), problems
+    return prepare_with_scaling(raw, targets, input_dtype(array, raw)), problems
 
 
 def _notes(columns: Columns, roles: Roles, table: Table) -> list[str]:
-    """What was done to the columns, for the report."""
+    """Describes how the columns were processed, for the report."""
     filled = [column.name for column in table.columns if isinstance(column, NumberColumn) and column.indicator]
     kept = {column.name for column in table.columns}
     dropped = [name for name in (*roles.numbers, *roles.categories) if name not in kept]
     counters = [name for name in roles.numbers if _counts_rows(columns[name])]
     notes = [f"{len(table.columns)} feature columns became {len(table.names)} inputs"]
     if filled:
-        notes.append(f"missing values filled with the median, and marked, in {len(filled)}: {', '.join(filled)}")
+        count = pluralize(len(filled), "column")
+        notes.append(f"missing values imputed with the median, and marked, in {count}: {', '.join(filled)}")
     if dropped:
-        notes.append(f"left out, since they do not vary in train: {', '.join(dropped)}")
+        notes.append(f"dropped because they do not vary in train: {', '.join(dropped)}")
     if counters:
-        notes.append(f"these features seem to number the rows; consider `ignore`: {', '.join(counters)}")
+        notes.append(f"these features seem to number the rows; consider `ignore` for {', '.join(counters)}")
     if columns.unnamed:
-        notes.append(f"left out {columns.unnamed} columns without a name")
+        notes.append(f"dropped {pluralize(columns.unnamed, 'unnamed column')}")
     return notes
 
 

@@ -1,4 +1,4 @@
-"""Labels of a task as numbers: which kind of task it is, and what each number stands for."""
+"""Converts the labels of a task to numbers, and infers the kind of task."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tagalong.errors import InvalidInput
 from .column_types import LARGEST, Column, as_column
 from .task import DEFAULT_ERRORS, Kind, Task
 
-MOST_WHOLE_CLASSES = 10
-MOST_TEXT_CLASSES = 50
+MAX_INTEGER_CLASSES = 10
+MAX_TEXT_CLASSES = 50
 Label = str | float | int
 
 
@@ -24,8 +24,8 @@ class Target:
     """The labels of a task as numbers.
 
     Attributes:
-        task: which, with its kind.
-        values: [rows] or [rows, …], NaN where missing.
+        task: the task.
+        values: the labels [rows] or [rows, …], NaN where missing.
         classes: the label that each number 0, 1, … stands for; None for numbers that stand for themselves.
     """
 
@@ -43,13 +43,13 @@ def read_target(wanted: Task | str, raw: Any, kind: Kind | None = None) -> Targe
     """Reads the labels of one task.
 
     Args:
-        wanted: the task, or its name: the kind is then `kind` or guessed. Two values are a binary task, text or few
-            integers a multiclass one, everything else regression.
+        wanted: the task, or its name. The kind of a task given by name is `kind` or else inferred: binary for two
+            values, multiclass for text or few distinct integers, and otherwise regression.
         raw: the labels.
-        kind: of a task given by name.
+        kind: the kind of a task given by name; None: inferred.
 
     Raises:
-        InvalidInput: the labels do not fit the kind, or cannot be learned.
+        InvalidInput: the labels do not match the kind, or cannot be learned.
     """
     name = wanted if isinstance(wanted, str) else wanted.name
     argument = f"`targets`: {name!r}"
@@ -59,13 +59,13 @@ def read_target(wanted: Task | str, raw: Any, kind: Kind | None = None) -> Targe
     _check_labels(argument, present, values, kind)
     distinct = np.unique(present.astype(str) if present.dtype == object else present)
     kind = kind or _guess_kind(distinct, len(present))
-    if kind == "multiclass" and distinct.dtype.kind == "U" and len(distinct) > MOST_TEXT_CLASSES:
-        found = f"{len(distinct)}, such as {_show_some(distinct)}"
-        raise InvalidInput(argument, f"must have at most {MOST_TEXT_CLASSES} different texts", found, "leave it out")
+    if kind == "multiclass" and distinct.dtype.kind == "U" and len(distinct) > MAX_TEXT_CLASSES:
+        found = f"{len(distinct)}, e.g. {_show_some(distinct)}"
+        raise InvalidInput(argument, f"must have at most {MAX_TEXT_CLASSES} distinct texts", found, "leave it out")
     if kind in ("regression", "custom"):
         task = wanted if isinstance(wanted, Task) else Task(name, kind)
         return Target(task, values)
-    return _code_classes(wanted, name, kind, values, distinct)
+    return _encode_classes(wanted, name, kind, values, distinct)
 
 
 def _check_labels(argument: str, present: Column, values: Column, kind: Kind | None) -> None:
@@ -74,22 +74,24 @@ def _check_labels(argument: str, present: Column, values: Column, kind: Kind | N
     if not len(present):
         raise InvalidInput(argument, "must have labels", f"all {len(values)} missing", "leave the task out")
     if present.dtype != object:
-        _check_sizes(argument, np.abs(present))
+        _check_magnitudes(argument, np.abs(present))
     distinct = np.unique(present.astype(str) if present.dtype == object else present)
     some = _show_some(distinct)
     if len(distinct) == 1 and kind != "custom":
-        raise InvalidInput(argument, "must vary", f"{some} wherever it is known", "leave the task out")
+        raise InvalidInput(argument, "must vary", f"{some} for all labels", "leave the task out")
     if kind == "binary" and len(distinct) > 2:
         raise InvalidInput(argument, "is binary and must have two values", f"{len(distinct)}: {some}")
     if kind in ("regression", "custom") and present.dtype == object:
-        raise InvalidInput(argument, f"is a {kind} task and must be numbers", f"text such as {some}")
+        raise InvalidInput(argument, f"is a {kind} task and must be numbers", f"text, e.g. {some}")
 
 
-def _check_sizes(argument: str, sizes: Column) -> None:
-    if not np.isfinite(sizes).all():
-        raise InvalidInput(argument, "must be finite or missing (NaN)", f"{int(np.isinf(sizes).sum())} infinite labels")
-    if sizes.max() > LARGEST:
-        raise InvalidInput(argument, f"must be at most {LARGEST:g} in size", f"{sizes.max():g}", "use another unit")
+def _check_magnitudes(argument: str, magnitudes: Column) -> None:
+    if not np.isfinite(magnitudes).all():
+        found = f"{int(np.isinf(magnitudes).sum())} infinite labels"
+        raise InvalidInput(argument, "must be finite or missing (NaN)", found)
+    if magnitudes.max() > LARGEST:
+        expected = f"must be at most {LARGEST:g} in magnitude"
+        raise InvalidInput(argument, expected, f"{magnitudes.max():g}", "use another unit")
 
 
 def _guess_kind(distinct: NDArray[Any], labels: int) -> Kind:
@@ -98,19 +100,19 @@ def _guess_kind(distinct: NDArray[Any], labels: int) -> Kind:
     if distinct.dtype.kind == "U":
         return "multiclass"
     whole = bool((distinct == np.round(distinct)).all())
-    few = len(distinct) <= min(MOST_WHOLE_CLASSES, labels // 5)
+    few = len(distinct) <= min(MAX_INTEGER_CLASSES, labels // 5)
     return "multiclass" if whole and few else "regression"
 
 
-def _code_classes(wanted: Task | str, name: str, kind: Kind, values: Column, distinct: NDArray[Any]) -> Target:
-    """Numbers the classes 0, 1, …, in the order of their labels."""
+def _encode_classes(wanted: Task | str, name: str, kind: Kind, values: Column, distinct: NDArray[Any]) -> Target:
+    """Encodes the classes as 0, 1, …, in the order of their labels."""
     classes = wanted.classes if isinstance(wanted, Task) else None
     limit = 2 if kind == "binary" else (classes or len(distinct))
     task = wanted if isinstance(wanted, Task) else Task(name, kind, classes=limit if kind == "multiclass" else None)
     if distinct.dtype.kind == "f" and np.isin(distinct, np.arange(limit)).all():
         return Target(task, values)
     if len(distinct) != limit and kind == "multiclass":
-        expected = f"must have labels 0 to {limit - 1} or {limit} different ones"
+        expected = f"must have labels 0 to {limit - 1} or {limit} other distinct labels"
         raise InvalidInput(f"`targets`: {name!r}", expected, f"{len(distinct)} labels: {_show_some(distinct)}")
     codes = np.full(values.shape, np.nan)
     present = _present(values)
@@ -136,15 +138,15 @@ def _show_some(distinct: NDArray[Any]) -> str:
 
 
 def with_error(target: Target, error: Any) -> Target:
-    """Returns the same labels with another measure of error."""
+    """Returns the same target with another error measure."""
     return replace(target, task=replace(target.task, error=error))
 
 
 def task_names(tasks: Sequence[Task | str]) -> tuple[str, ...]:
-    """Returns the names of tasks; some are given by name already."""
+    """Returns the names of tasks that are given as `Task` or by name."""
     return tuple(task.name if isinstance(task, Task) else task for task in tasks)
 
 
 def coded_classes(targets: Sequence[Target]) -> dict[str, tuple[Label, ...]]:
-    """Returns the label that each number stands for, for tasks whose classes were numbered."""
+    """Returns the label that each number stands for, for tasks whose classes were encoded."""
     return {target.task.name: target.classes for target in targets if target.classes is not None}

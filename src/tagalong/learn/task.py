@@ -1,4 +1,4 @@
-"""`Task`: one target, with its loss, its head and the error measure that it is judged by."""
+"""`Task`: a target to predict, with its loss, head and error measure."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ class Task:
         name: the name of the task; for tables, the name of its column.
         kind: "binary" (labels 0 and 1), "multiclass" (labels 0, 1, …), "regression", or "custom".
         classes: the number of classes of a multiclass task.
-        outputs: the number of outputs of the head; by default what the kind needs.
+        outputs: the number of outputs of the head; by default, it depends on the kind.
         loss: a function of outputs [rows, …] and targets [rows, …] (without NaN) that returns one value per row or per
-            element of the target; by default cross-entropy or the squared error. It must not branch on values, or
-            networks cannot be batched.
-        error: the measure that is reported next to the loss; lower is better: "error rate", "auroc" and "auprc"
-            (reported as one minus the area), "mae", "rmse", "r2" (reported as one minus R²), "loss", or a function of
-            outputs and targets that returns a number.
-        class_weights: for binary (negatives, positives) and multiclass tasks: each row's loss is multiplied by the
-            weight of its class. The mean is over rows, not over weights, so that a row counts the same in any batch.
+            element of the target; by default, cross-entropy or the squared error. It must not branch on values;
+            otherwise, networks cannot be batched.
+        error: the error measure, reported along with the loss; lower is better. One of "error rate", "auroc" or
+            "auprc" (reported as one minus the area), "mae", "rmse", "r2" (reported as one minus R²), "loss", or a
+            function of outputs and targets that returns a number.
+        class_weights: the weight of each class of a binary (negatives, positives) or multiclass task, by which the loss
+            of each row is multiplied. The mean is taken over rows, not over weights, so a row counts the same in every
+            batch.
         weight: the weight of this task's loss in the loss of a network.
-        head: a function that makes the head from the encoder's number of features; by default one linear layer.
+        head: a function that creates the head from the encoder's number of features; by default, a linear layer.
 
     Example:
         >>> Task("ill", error="auroc")
@@ -118,13 +119,13 @@ class Task:
         return self.outputs or (self.classes if self.kind == "multiclass" else 1) or 1
 
     def make_head(self, features: int) -> nn.Module:
-        """Makes a head for an encoder with this number of features."""
+        """Creates a head for an encoder with this number of features."""
         return self.head(features) if self.head is not None else nn.Linear(features, self.head_size)
 
     def row_losses(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the loss of every row (0 where the label is missing) and whether it has a label (1 or 0).
 
-        The loss of a row with several labels (a dense target) is the mean over those that are not missing.
+        The loss of a row with multiple labels (a dense target) is the mean over those that are not missing.
         """
         present = torch.isfinite(targets)
         losses = self._losses(outputs, torch.where(present, targets, torch.zeros_like(targets)))

@@ -1,4 +1,4 @@
-"""Trains one network: mini-batches, early stopping on validation, checkpoints, affinity measurements."""
+"""Trains one network, with early stopping, checkpoints and affinity measurements."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Job:
-    """A network to train; together with the problem it defines the result.
+    """A network to train; together with the problem, it determines the result.
 
     Attributes:
         tasks: the names of its tasks, in the order of the problem.
-        seed: the seed of row order, initial weights and dropout masks.
+        seed: the seed for the row order, the initial weights and the dropout masks.
         rule: how losses are combined: "plain", "uw", "gradnorm", "pcgrad", or the name of another rule.
-        width: the width of the encoder, as a multiple.
-        epochs: stop after this number of epochs, for a short trial; None: as many as the recipe says.
+        width: the width of the encoder, as a multiple of the default.
+        epochs: the number of epochs after which a short trial stops; None: as specified by the recipe.
     """
 
     tasks: tuple[str, ...]
@@ -62,17 +62,17 @@ class Trained:
     """A trained network.
 
     Attributes:
-        job: what was trained.
+        job: the job that was run.
         val: validation scores by task, with the kept weights.
         test: test scores by task, with the kept weights.
         curve: the validation loss [epochs, tasks], in the order of `job.tasks`.
-        best_epoch: the epoch whose weights are kept, counted from 0; -1 if training diverged: then scores are NaN and
-            there are no weights.
-        steps: the number of steps.
-        seconds: the training time; if networks were trained together, this network's share of it.
-        parameters: the number of parameters of encoder and heads.
+        best_epoch: the epoch whose weights are kept, counted from 0; -1 if training diverged, in which case scores are
+            NaN and there are no weights.
+        steps: the number of optimizer steps.
+        seconds: the training time; if networks were trained together, this network's share of the time.
+        parameters: the number of parameters of the encoder and heads.
         state: the kept weights and buffers, a `Network.state_dict`; None if they were not stored.
-        affinity: what the meter measured, if there was one.
+        affinity: the affinity that was measured, if there was a meter.
     """
 
     job: Job
@@ -88,16 +88,16 @@ class Trained:
 
     @property
     def diverged(self) -> bool:
-        """Whether training diverged, so that there are neither scores nor weights."""
+        """Whether training diverged, in which case there are neither scores nor weights."""
         return self.best_epoch < 0
 
 
 class Diverged(ValueError):
-    """No epoch had a finite validation loss, or the last had none and `recipe.keep` is "last".
+    """Raised if no epoch had a finite validation loss, or the last one did not and `recipe.keep` is "last".
 
     Args:
-        message: says which networks diverged, and what to do.
-        networks: these networks, without scores and weights.
+        message: the message, which names the diverged networks and suggests a fix.
+        networks: the diverged networks, without scores and weights.
     """
 
     def __init__(self, message: str, networks: Sequence[Trained] = ()) -> None:
@@ -119,19 +119,19 @@ def train(
 
     Args:
         problem: the problem.
-        job: which tasks, seed and rule.
-        device: where to train.
-        meter: settings of an `AffinityMeter` that measures while the network trains, without changing the result.
-            With "held_out": True it measures the losses of validation rows, as many as a batch has.
-        checkpoint: a file to write after each epoch, and to continue from if it exists; removed at the end.
-        checkpoint_every: the minimum number of seconds between two checkpoints; short trainings need none.
+        job: the network to train.
+        device: the device to train on.
+        meter: the settings of an `AffinityMeter` that measures while the network trains, without changing the result.
+            With "held_out": True, it measures the losses on a batch of validation rows.
+        checkpoint: a file to write after each epoch and to resume from if it exists; removed at the end.
+        checkpoint_every: the minimum number of seconds between checkpoints; short training runs need none.
         progress: called after each epoch with the number of finished epochs.
 
     Raises:
         Diverged: the validation loss was never finite.
     """
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the losses of all tasks are NaN")  # `Diverged` says it better than the meter
+        warnings.filterwarnings("ignore", "the losses of all tasks are NaN")  # `Diverged` is clearer than the meter
         training = Training(problem, job, device, meter)
         if checkpoint is not None and checkpoint.exists():
             load_checkpoint(checkpoint, training)
@@ -154,7 +154,7 @@ def train(
 
 
 def job_problems(problem: Problem, job: Job, device: torch.device) -> list[InvalidInput]:
-    """Everything that makes a job impossible for this problem and device."""
+    """Returns everything that prevents a job from running for this problem on this device."""
     problems = []
     unknown = [task for task in job.tasks if task not in problem.names]
     if unknown or not job.tasks:
@@ -175,25 +175,25 @@ def job_problems(problem: Problem, job: Job, device: torch.device) -> list[Inval
 
 
 class Training:
-    """The training of one network, epoch by epoch: what `train` does, for those who want to inspect it in between.
+    """Trains one network epoch by epoch, like `train`, but can be inspected between epochs.
 
-    It seeds torch's global random numbers: wrap it in `torch.random.fork_rng()`, as `train` does.
+    It seeds torch's global random number generators: wrap it in `torch.random.fork_rng()`, as `train` does.
 
     Args:
         problem: the problem.
-        job: which tasks, seed and rule.
-        device: where to train.
+        job: the network to train.
+        device: the device to train on.
         meter: see `train`.
 
     Raises:
-        InvalidInput: the job does not fit the problem or the device.
+        InvalidInput: the job is not valid for the problem or the device.
 
     Attributes:
-        network: the network with its current weights; `best` has the weights to keep so far.
-        rows: the problem's train rows, with the targets of the job's tasks.
-        val: its validation rows, likewise.
+        network: the network with its current weights; `best` contains the weights to keep so far.
+        rows: the problem's training rows, with the targets of the job's tasks.
+        val: the problem's validation rows, with the same targets.
         epoch: the number of finished epochs.
-        steps: the number of steps.
+        steps: the number of optimizer steps.
         curve: the validation loss of each task, by epoch.
 
     Example:
@@ -248,7 +248,7 @@ class Training:
         self.seconds += time.perf_counter() - start
 
     def step(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> None:
-        """Takes an optimizer step on a batch, measured if there is a meter."""
+        """Performs an optimizer step on a batch, with measurements if there is a meter."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate
         self.optimizer.zero_grad()
@@ -275,13 +275,13 @@ class Training:
         return {task: loss for task, (loss, _) in self.losses_and_labels(inputs, targets).items()}
 
     def losses_and_labels(self, inputs: Tensor, targets: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Returns the loss of each task on some rows, and the number of labels that it is the mean of."""
+        """Returns the loss of each task on some rows, and the number of labels it is averaged over."""
         with self.recipe.precision(self.device):
             outputs = self.network.at_step(self.steps)(inputs)
             return {task.name: loss_and_labels(task, outputs[task.name], targets[task.name]) for task in self.tasks}
 
     def _validate(self) -> None:
-        """Records validation losses, and stores the weights if they are the best so far, or those of the last epoch."""
+        """Records validation losses and stores the weights if they are the best so far, or those of the last epoch."""
         self.curve.append([float(loss) for loss in losses_on(self.network, self.tasks, self.val)])
         loss = sum(task.weight * value for task, value in zip(self.tasks, self.curve[-1], strict=True))
         last = self.epoch + 1 == self.job.last_epoch(self.recipe) and math.isfinite(loss)
@@ -291,7 +291,7 @@ class Training:
 
     @property
     def finished(self) -> bool:
-        """Whether the last epoch, the end of patience, or the lowest learning rate is reached."""
+        """Whether training has reached the last epoch, run out of patience, or reached the lowest learning rate."""
         waited = self.epoch - 1 - self.best_epoch
         return self.epoch >= self.job.last_epoch(self.recipe) or self.recipe.should_stop(self.epoch, waited, self.rate)
 
@@ -320,7 +320,7 @@ class Training:
 
     @property
     def identity(self) -> str:
-        """A text that checkpoints are recognized by; like keys, it leaves out settings that change nothing."""
+        """A text that identifies the training run in checkpoints; like keys, it omits settings with key defaults."""
         job, recipe = self.job, ", ".join(f"{name}={value!r}" for name, value in self.recipe.definition.items())
         network = f"tasks={job.tasks!r}, seed={job.seed}, rule={job.rule!r}, width={job.width}, epochs={job.epochs}"
         meter = "without a meter" if self.meter is None else "with a meter"
@@ -328,13 +328,13 @@ class Training:
         return f"({network}) of {data} by Recipe({recipe}) with numerics {NUMERICS}, {meter}"
 
 
-# Attributes of `Training` that a checkpoint holds: plain ones, and those with a `state_dict`.
+# Attributes of `Training` that a checkpoint contains: plain ones, and those with a `state_dict`.
 PLAIN = ("epoch", "steps", "seconds", "best_epoch", "best_loss", "best", "curve")
 STATEFUL = ("network", "optimizer", "balancer", "scaler", "meter", "windows")
 
 
 def save_checkpoint(path: Path, training: Training) -> None:
-    """Writes a checkpoint atomically: if the process is killed, the previous one is left."""
+    """Writes a checkpoint atomically: if the process is killed, the previous one remains."""
     state: dict[str, Any] = {"of": training.identity, **{name: getattr(training, name) for name in PLAIN}}
     parts = {name: getattr(training, name) for name in STATEFUL}
     state |= {name: part.state_dict() for name, part in parts.items() if part is not None}
@@ -343,29 +343,29 @@ def save_checkpoint(path: Path, training: Training) -> None:
 
 
 def load_checkpoint(path: Path, training: Training) -> None:
-    """Restores a training from a checkpoint; a file that cannot be read is ignored with a warning.
+    """Restores a training run from a checkpoint; a file that cannot be read is ignored with a warning.
 
     Raises:
-        InvalidInput: the checkpoint belongs to another training.
+        InvalidInput: the checkpoint belongs to another training run.
     """
 
     def place(storage: Any, location: str) -> Any:
-        # tensors from the CPU stay there: counters of optimizers, and the state of some rules
+        # tensors saved from the CPU stay there: optimizers' step counters and the state of some rules
         wanted = location if location == "cpu" else str(training.device)
         return torch.serialization.default_restore_location(storage, wanted)
 
     try:
-        # it holds pickled objects (balancing rules), so it must be as trusted as code
+        # the file contains pickled objects (balancing rules), so it must be as trustworthy as code
         state = torch.load(path, map_location=place, weights_only=False)
     except Exception as error:
-        logger.warning("%s cannot be read (%s); training starts again", path, error)
+        logger.warning("%s cannot be read (%s); training starts from scratch", path, error)
         return
     if state["of"] != training.identity:
         raise InvalidInput(
             f"`checkpoint` {path}",
-            f"must belong to this training, {training.identity}",
+            f"must belong to this training run, {training.identity}",
             state["of"],
-            "delete the file or name another",
+            "delete the file or choose another",
         )
     for name in PLAIN:
         setattr(training, name, state[name])
@@ -376,19 +376,19 @@ def load_checkpoint(path: Path, training: Training) -> None:
 
 
 class StepMeter:
-    """Computes the losses of each step under an `AffinityMeter`, which does not change the training.
+    """Computes the losses of each step with an `AffinityMeter`, without affecting the training.
 
     Args:
-        settings: settings of the meter, and "held_out": whether it measures the losses of validation rows. They are
-            drawn for every step, from the seed and the step, and evaluated in evaluation mode.
-        training: the training to measure.
+        settings: the settings of the meter, and "held_out": whether it measures the losses of validation rows. These
+            are drawn for each step, depending on the seed and the step, and evaluated in evaluation mode.
+        training: the training run to measure.
     """
 
     def __init__(self, settings: Mapping[str, Any], training: Training) -> None:
         given = dict(settings)
         self._held_out = bool(given.pop("held_out", False))
         self._training = training
-        self._gaps = _has_gaps(training.rows)
+        self._may_lack_labels = _may_lack_labels(training.rows)
         self._held_out_batch: tuple[int, Batch] | None = None
         self.meter = AffinityMeter(
             **{
@@ -406,23 +406,23 @@ class StepMeter:
         """Returns the losses of this step, and measures if a measurement is due."""
         training = self._training
         held_out = self._held_out_losses if self._held_out else None
-        if not self._gaps:
+        if not self._may_lack_labels:
             return self.meter(lambda: training.losses(inputs, targets), held_out)
         losses: dict[str, Tensor] = {}
-        labelled: list[str] = []
+        labeled: list[str] = []
 
         def losses_with_labels() -> dict[str, Tensor]:
             found = training.losses_and_labels(inputs, targets)
             if not losses:  # the first call, without a lookahead step
                 losses.update({task: loss for task, (loss, _) in found.items()})
-                labelled.extend(_labelled(found))
-            return {task: found[task][0] for task in labelled}
+                labeled.extend(_labeled_tasks(found))
+            return {task: found[task][0] for task in labeled}
 
         self.meter(losses_with_labels, held_out)
-        return losses  # unlike what the meter returns, with the tasks that have no labels in this batch
+        return losses  # unlike the meter's result, this includes tasks without labels in this batch
 
     def affinity(self) -> Affinity:
-        """Returns the measured affinity; its settings include the overhead, measuring time per training time."""
+        """Returns the measured affinity; its settings include the overhead: the ratio of measuring to training time."""
         affinity = self.meter.affinity()
         return replace(affinity, settings={**affinity.settings, "overhead": round(self.meter.overhead, 4)})
 
@@ -434,15 +434,15 @@ class StepMeter:
             self._held_out_batch = training.steps, training.val.batch(rows)
         with evaluation_mode(training.network):
             found = training.losses_and_labels(*self._held_out_batch[1])
-        return {task: found[task][0] for task in _labelled(found)}
+        return {task: found[task][0] for task in _labeled_tasks(found)}
 
 
-def _has_gaps(rows: Rows) -> bool:
-    """Returns whether labels may be missing; for rows read from files this is not known in advance."""
+def _may_lack_labels(rows: Rows) -> bool:
+    """Returns whether labels may be missing; True for rows read from files, where this is not known in advance."""
     return not isinstance(rows, Split) or any(not target.isfinite().all() for target in rows.targets.values())
 
 
-def _labelled(found: Mapping[str, tuple[Tensor, Tensor]]) -> list[str]:
+def _labeled_tasks(found: Mapping[str, tuple[Tensor, Tensor]]) -> list[str]:
     """Returns the tasks with labels in a batch."""
     counts = torch.stack([labels for _, labels in found.values()]).tolist()
     return [task for task, count in zip(found, counts, strict=True) if count]
