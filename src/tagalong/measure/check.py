@@ -56,8 +56,8 @@ class Check:
         lines += shared.lines()
         lines += [f"unconnected: {a} – {b}" for a, b in self.unconnected]
         lines += [f"note: {note}" for note in self.notes]
-        lines.append(f"memory of a measured step: {_format_bytes(self.memory)} beyond a plain one")
-        lines.append(f"time of measuring once: {self.ratio:.1f} plain steps; expected overhead {self.overhead:.0%}")
+        lines.append(f"extra memory per measured step: {_format_bytes(self.memory)}")
+        lines.append(f"time per measurement: {self.ratio:.1f} plain steps; expected overhead {self.overhead:.0%}")
         return "\n".join(lines)
 
 

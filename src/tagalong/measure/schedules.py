@@ -30,7 +30,7 @@ class Schedule(ABC):
         return present
 
     def overhead(self, ratio: float) -> float:
-        """Returns the seconds spent measuring per second of plain training if a measurement takes `ratio` plain steps."""
+        """Returns the seconds of measuring per second of plain training if a measurement takes `ratio` plain steps."""
         return ratio * self.share
 
     @property

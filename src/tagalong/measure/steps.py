@@ -79,7 +79,7 @@ class Steps:
 
 
 def sgd_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], lr: float | None) -> Steps:
-    """Returns the paper's plain gradient steps, with learning rate `lr` or those of the optimizers' parameter groups."""
+    """Returns the paper's plain gradient steps, with the learning rate `lr` or those of the parameter groups."""
     if lr is not None:
         return Steps({PlainSgd(lr): range(len(parameters))}, [lr])
     rules: dict[StepRule, list[int]] = {}
