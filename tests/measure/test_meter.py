@@ -77,7 +77,7 @@ def test_estimators_can_be_given_as_objects() -> None:
             {"estimator": "hessian"},
             "`estimator` must be a known estimator, found 'hessian'; there are lookahead",
         ),
-        ({"estimator": []}, "`estimator` must name at least one estimator"),
+        ({"estimator": []}, "`estimator` must contain at least one estimator"),
         ({"estimator": ["cosine", "cosine"]}, "`estimator` must not contain the same name twice"),
         ({"update": "newton"}, "`update` must be"),
         ({"update": "sgd"}, "the size of a step is not known"),
@@ -353,7 +353,7 @@ def test_one_error_lists_all_invalid_arguments() -> None:
 def test_several_learning_rates_and_per_lr_are_rejected_at_construction() -> None:
     model, _ = regression()
     groups = [{"params": [p], "lr": 0.1 * (k + 1)} for k, p in enumerate(model.encoder.parameters())]
-    with pytest.raises(ValueError, match="have several"):
+    with pytest.raises(ValueError, match="have more than one"):
         AffinityMeter(model.encoder, torch.optim.SGD(groups), per_lr=True)
 
 

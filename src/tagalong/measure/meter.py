@@ -297,7 +297,7 @@ class AffinityMeter:
                 "state",
                 f"must have the meter's settings, {self._quantities()}",
                 str(state["settings"]),
-                "with different settings, old and new affinities could not be combined",
+                "with other settings, old and new affinities would be different quantities",
             )
         self._history.load_state_dict(state["ledger"])
         self._calls, self._held_out = int(state["calls"]), state["held_out"]
