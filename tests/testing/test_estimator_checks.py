@@ -144,7 +144,7 @@ class ThreeTasksOnly(Gradient):
             "together with lookahead, gradient, cosine, its affinities differ",
         ),
         (NotFinite(), "affinities are finite: in a meter, they are not finite for a → a, b → b, c → c"),
-        (NeedsUnknownQuantity(), "its attributes are valid: `needs` must be some of"),
+        (NeedsUnknownQuantity(), "its attributes are valid: `needs` must be a non-empty subset of"),
         (ThreeTasksOnly(), "missing tasks are skipped and counted: raised RuntimeError"),
         (lambda model: "lookahead", "its attributes are valid: it must be an Estimator, found str"),
     ],

@@ -71,7 +71,9 @@ def _check_attributes(made: Any) -> None:
     expect(isinstance(made, Estimator), f"it must be an Estimator, found {type(made).__name__}")
     expect(isinstance(getattr(made, "name", None), str) and bool(made.name), "`name` must be a non-empty string")
     unknown = set(getattr(made, "needs", ())) - set(get_args(Quantity))
-    expect(bool(getattr(made, "needs", ())) and not unknown, f"`needs` must be a subset of {get_args(Quantity)}")
+    expect(
+        bool(getattr(made, "needs", ())) and not unknown, f"`needs` must be a non-empty subset of {get_args(Quantity)}"
+    )
     for flag in ("ratio", "of_steps"):
         expect(isinstance(getattr(made, flag), bool), f"`{flag}` must be True or False")
 
