@@ -190,7 +190,7 @@ def test_groups_that_cannot_be_selected_do_not_fail_a_finished_training(
     measuring = callback(every=RoundRobin(every=1000))  # only one source is ever measured
     fit(tmp_path, AutomaticOptimization(), measuring)
     assert measuring.grouping is None
-    assert "no groups could be selected: `scores` must be finite" in caplog.text
+    assert "could not select groups: `scores` must be finite" in caplog.text
 
 
 def test_another_fit_discards_the_grouping_of_the_previous_one(tmp_path: Path) -> None:

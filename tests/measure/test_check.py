@@ -68,11 +68,11 @@ def test_check_reports_what_a_user_may_not_expect() -> None:
     meter = AffinityMeter([embed, inner, spare], optimizer, model=model, every=RoundRobin(1))
     text = str(meter.check(closure))
     assert "1 shared parameters are frozen" in text
-    assert "no task of this batch touches `spare.weight`" in text
-    assert "`embed.weight` is tied to head.weight, which moves with the shared step" in text
-    assert "no optimizer has spare.weight, spare.bias" in text
+    assert "no task in this batch depends on `spare.weight`" in text
+    assert "`embed.weight` is tied to head.weight, which therefore moves with it" in text
+    assert "no optimizer updates spare.weight, spare.bias" in text
     assert "no loss for c" in text
-    assert "touched by one task only" not in text
+    assert "used by only one task" not in text
 
 
 def test_check_lists_unconnected_pairs() -> None:

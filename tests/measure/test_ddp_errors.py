@@ -80,8 +80,8 @@ CASES: list[Callable[..., None]] = [
 ]
 EXPECTED = {
     "broken": ("must return a dict", "on another rank"),
-    "unrepeatable": ("cannot be repeated", "on another rank"),
-    "other_tasks": ("`tasks` differ between ranks",) * 2,
+    "unrepeatable": ("is not repeatable", "on another rank"),
+    "other_tasks": ("`tasks` differs between ranks",) * 2,
     "other_calls": ("different numbers of times",) * 2,
     "joined": ("unequal numbers of batches",) * 2,
     "sharded": ("sharded parameters (FSDP)",) * 2,

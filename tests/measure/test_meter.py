@@ -77,12 +77,12 @@ def test_estimators_can_be_given_as_objects() -> None:
             {"estimator": "hessian"},
             "`estimator` must be a known estimator, found 'hessian'; choose from lookahead",
         ),
-        ({"estimator": []}, "`estimator` must name at least one estimator"),
-        ({"estimator": ["cosine", "cosine"]}, "`estimator` must not name one twice"),
+        ({"estimator": []}, "`estimator` must contain at least one estimator"),
+        ({"estimator": ["cosine", "cosine"]}, "`estimator` must not contain the same name twice"),
         ({"update": "newton"}, "`update` must be"),
-        ({"update": "sgd"}, "a step needs a size"),
-        ({"update": "optimizer"}, "a step needs a size"),
-        ({}, "a step needs a size"),
+        ({"update": "sgd"}, "the size of a step is not known"),
+        ({"update": "optimizer"}, "the size of a step is not known"),
+        ({}, "the size of a step is not known"),
         ({"lr": -1.0}, "`lr` must be a positive number, found -1.0"),
         ({"lr": 0.1, "tasks": ["a", "a"]}, "`tasks` must be distinct"),
         ({"lr": 0.1, "tasks": "abc"}, "`tasks` must be a list of names"),
@@ -97,15 +97,15 @@ def test_invalid_arguments_are_rejected_at_construction(options: dict[str, Any],
 
 def test_a_learning_rate_with_the_optimisers_own_step_is_rejected() -> None:
     model, _ = regression()
-    with pytest.raises(ValueError, match=r"`lr` must be given with `update='sgd'` only, found 0.1"):
+    with pytest.raises(ValueError, match=r"`lr` can only be used with `update='sgd'`, found 0.1"):
         AffinityMeter(model.encoder, torch.optim.SGD(model.parameters(), lr=0.1), lr=0.1)
 
 
 @pytest.mark.parametrize(
     ("shared", "error", "message"),
     [
-        ([], ValueError, "holds no parameters"),
-        (nn.ReLU(), ValueError, "holds no parameters"),
+        ([], ValueError, "contains no parameters"),
+        (nn.ReLU(), ValueError, "contains no parameters"),
         ("encoder", ValueError, "must be a Module or an iterable of Parameters, found str"),
         (3, ValueError, "must be a Module or an iterable of Parameters, found int"),
         (nn.Linear(2, 2).requires_grad_(False), ValueError, "only frozen parameters"),
@@ -270,7 +270,10 @@ def test_the_meter_warns_about_a_closure_that_reads_a_cached_copy_of_the_weights
             return closure()
 
     meter = AffinityMeter(model.encoder, lr=0.5)
-    with torch.autocast("cpu", torch.bfloat16), pytest.warns(UserWarning, match="does not see the shared parameters"):
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.warns(UserWarning, match="does not see changes to the shared parameters"),
+    ):
         meter(nested)
 
 
@@ -350,7 +353,7 @@ def test_one_error_lists_all_invalid_arguments() -> None:
 def test_several_learning_rates_and_per_lr_are_rejected_at_construction() -> None:
     model, _ = regression()
     groups = [{"params": [p], "lr": 0.1 * (k + 1)} for k, p in enumerate(model.encoder.parameters())]
-    with pytest.raises(ValueError, match="have several"):
+    with pytest.raises(ValueError, match="have more than one"):
         AffinityMeter(model.encoder, torch.optim.SGD(groups), per_lr=True)
 
 

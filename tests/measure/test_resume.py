@@ -60,9 +60,9 @@ def test_a_state_of_other_estimators_or_tasks_is_rejected() -> None:
     meter = AffinityMeter(model.encoder, update="sgd", lr=0.1)
     meter(closure)
     state = copy.deepcopy(meter.state_dict())
-    with pytest.raises(ValueError, match="`state` must have the settings of the meter"):
+    with pytest.raises(ValueError, match="`state` must have the meter's settings"):
         AffinityMeter(model.encoder, estimator="cosine").load_state_dict(state)
-    with pytest.raises(ValueError, match="`state` must be of the tasks"):
+    with pytest.raises(ValueError, match="`state` must have the tasks"):
         AffinityMeter(model.encoder, update="sgd", lr=0.1, tasks=["x", "y"]).load_state_dict(state)
 
 
@@ -114,5 +114,5 @@ def test_a_resumed_meter_restores_more_than_the_history() -> None:
     measured = resumed.measured
     resumed(closure, held_out=closure)  # due at once, as the schedule said before; a new one would start over
     assert resumed.measured == measured + 1
-    with pytest.raises(ValueError, match="at every call or at none"):
+    with pytest.raises(ValueError, match="to every call or to none"):
         resumed(closure)

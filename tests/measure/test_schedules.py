@@ -97,7 +97,7 @@ def test_invalid_intervals_are_rejected(every: object) -> None:
 def test_invalid_schedules_are_rejected() -> None:
     with pytest.raises(ValueError, match="`part` must be 'first', 'middle', 'last' or two fractions"):
         Window(100, "end")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="from < to"):
+    with pytest.raises(ValueError, match="start < end"):
         Window(100, (0.5, 0.2))
     with pytest.raises(ValueError, match="`measurements`"):
         About(0, 10)

@@ -176,5 +176,5 @@ def test_learning_rate_is_reported_if_there_is_one() -> None:
     parameters = parameters_for(SGD, torch.float64)
     assert optimizer_steps(parameters, [SGD(parameters, lr=0.1)]).lr == 0.1
     several = SGD([{"params": parameters[:1], "lr": 0.1}, {"params": parameters[1:], "lr": 0.2}])
-    with pytest.raises(ValueError, match=r"`per_lr`.*several: \[0\.1, 0\.2\]; pass `per_lr=False`"):
+    with pytest.raises(ValueError, match=r"`per_lr`.*more than one: \[0\.1, 0\.2\]; pass `per_lr=False`"):
         _ = optimizer_steps(parameters, [several]).lr

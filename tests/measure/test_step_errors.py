@@ -29,7 +29,8 @@ def test_differentiable_is_rejected(kind: type[Optimizer]) -> None:
     encoder = nn.Linear(3, 2)
     optimizer = kind(encoder.parameters(), differentiable=True)  # type: ignore[call-arg]
     with pytest.raises(
-        ValueError, match=rf"`optimizer` \({kind.__name__}\) has differentiable=True.*make it with differentiable=False"
+        ValueError,
+        match=rf"`optimizer` \({kind.__name__}\) has differentiable=True.*create it with differentiable=False",
     ):
         AffinityMeter(encoder, optimizer)
 
@@ -61,7 +62,7 @@ def test_parameter_in_two_optimizers_is_rejected() -> None:
     encoder = nn.Linear(3, 2)
     optimizers = [SGD(encoder.parameters(), lr=0.1), Adam([encoder.weight])]
     with pytest.raises(
-        ValueError, match="`optimizer` is ambiguous: 1 shared parameters are held by more than one optimizer"
+        ValueError, match="`optimizer` is ambiguous: 1 shared parameters belong to more than one optimizer"
     ):
         AffinityMeter(encoder, optimizers)
 
@@ -73,7 +74,7 @@ def test_a_head_may_be_in_two_optimizers() -> None:
 
 def test_optimizer_of_other_parameters_is_rejected() -> None:
     encoder, head = nn.Linear(3, 2), nn.Linear(2, 1)
-    with pytest.raises(ValueError, match="`optimizer` holds none of the shared parameters"):
+    with pytest.raises(ValueError, match="`optimizer` contains none of the shared parameters"):
         AffinityMeter(encoder, SGD(head.parameters(), lr=0.1))
 
 

@@ -133,18 +133,18 @@ class ThreeTasksOnly(Gradient):
         (DrawsRandomNumbers(), "it has no side effects: a call changed torch's random numbers"),
         (ModifiesInputs(), "it does not modify its inputs: it modified `after`"),
         (KeepsState(), "a resumed meter measures the same affinity: steps after resuming differ"),
-        (HidesRatio(), "without `ratio` a target's loss may be zero or negative: .* must be finite"),
+        (HidesRatio(), "without `ratio`, a target's loss may be zero or negative: .* must be finite"),
         (
             ClaimsRatio(),
-            r"rescaling a target's loss changes no affinity .*: with one loss times 7, affinities differ by",
+            r"rescaling a target's loss changes no affinity .*: with one loss scaled by 7, affinities differ by",
         ),
         (
             HidesSteps(),
-            "several estimators at once measure the same as one alone: "
+            "an estimator measures the same with and without other estimators: "
             "together with lookahead, gradient, cosine, its affinities differ",
         ),
         (NotFinite(), "affinities are finite: in a meter, they are not finite for a → a, b → b, c → c"),
-        (NeedsUnknownQuantity(), "its attributes are valid: `needs` must be some of"),
+        (NeedsUnknownQuantity(), "its attributes are valid: `needs` must be a non-empty subset of"),
         (ThreeTasksOnly(), "missing tasks are skipped and counted: raised RuntimeError"),
         (lambda model: "lookahead", "its attributes are valid: it must be an Estimator, found str"),
     ],

@@ -152,7 +152,10 @@ def test_user_defined_executors_pass_the_checks(executor: Any) -> None:
         (DropsANetwork(), "every chunk is returned once.*: one, three missing from a chunk of 3 networks"),
         (DropsAChunk(), "every chunk is returned once.*: a chunk of 3 networks was returned 0 times"),
         (ReturnsTwice(), "every chunk is returned once.*: a chunk of 3 networks was returned 2 times"),
-        (ReversesNetworks(), "every chunk is returned once.*: networks of a chunk were returned in another order"),
+        (
+            ReversesNetworks(),
+            "every chunk is returned once.*: the networks of a chunk were returned in a different order",
+        ),
         (ChangesWeights(), r"networks equal those trained serially: .*`weights` \(.*\) differs by"),
         (ForgetsWeights(), "networks equal those trained serially: two: `weights` is missing"),
         (
@@ -161,7 +164,7 @@ def test_user_defined_executors_pass_the_checks(executor: Any) -> None:
         ),
         (ForgetsTheMeter(), "networks equal those trained serially: .*`affinity` is missing"),
         (ReportsNoProgress(), "progress counts every network once: `advance` counted 0 of 6 networks"),
-        (SwallowsErrors(), "an error in one chunk reaches the caller: .* found no error and 1 results"),
+        (SwallowsErrors(), "an error in one chunk reaches the caller: .* found 1 results and no error"),
         (HidesErrors(), r"an error in one chunk reaches the caller: .* must say what went wrong \('no such task'\)"),
         (StopsOnce(), "`stop` may be called at any time, and twice: raised AttributeError"),
         (StartsOnce(), "it can be restarted: raised RuntimeError: the cluster is gone"),
@@ -183,7 +186,7 @@ def test_processes_that_stop_does_not_end_are_counted(monkeypatch: pytest.Monkey
             super().start(problem, device)
             monkeypatch.setattr("multiprocessing.active_children", lambda: ["a worker"])
 
-    with pytest.raises(FailedChecks, match="`stop` ends all processes: 1 processes are left"):
+    with pytest.raises(FailedChecks, match="`stop` ends all processes: 1 processes are still running"):
         check_executor(LeavesAProcess())
 
 

@@ -1,8 +1,8 @@
-"""Adapters for other training libraries; each needs its own package, so import the module that you use.
+"""Adapters for other training libraries; each requires its own package, so import the module that you need.
 
 - `tagalong.integrations.lightning`: `AffinityCallback` for Lightning's Trainer.
 - `tagalong.integrations.sklearn`: `GroupedMultiTaskRegressor` and `GroupedMultiTaskClassifier` for arrays.
-- `tagalong.integrations.transformers`: `AffinityTrainer` and `AffinityMixin` for the Trainer of Hugging Face.
+- `tagalong.integrations.transformers`: `AffinityTrainer` and `AffinityMixin` for the Hugging Face Trainer.
 
-Loops with accelerate, Fabric and plain PyTorch need no adapter; see the documentation.
+Training loops that use accelerate, Fabric or plain PyTorch need no adapter; see the documentation.
 """

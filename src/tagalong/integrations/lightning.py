@@ -1,4 +1,4 @@
-"""Affinities from inside Lightning's Trainer."""
+"""Measures affinities inside Lightning's Trainer."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ log = logging.getLogger(__name__)
 
 
 class AffinityCallback(Callback):
-    """Measures affinities before training steps; the training itself stays bit for bit the same.
+    """Measures affinities before training steps; the training itself stays the same, bit for bit.
 
     Automatic and manual optimization, gradient accumulation (each micro-batch is one call of the meter), mixed
-    precision and data parallelism all work. The state of the meter is saved in checkpoints and restored from them.
+    precision and data parallelism are all supported. The meter's state is saved in checkpoints and restored from them.
 
     Args:
-        task_losses: Computes ``{task: loss}`` from the module and a batch: a function, or the name of the module's
-            method. It runs several times in a measured step, so it should not call ``self.log``.
+        task_losses: Computes ``{task: loss}`` from the module and a batch: a function, or the name of a method of the
+            module. It runs multiple times in a measured step, so it should not call ``self.log``.
         shared: The part of the module that tasks share: its name, or a function of the module.
-        path: Where to write the affinity at the end; by default ``affinity.json`` in the trainer's folder.
-        budget: How many networks the tasks are grouped into at the end; None: no groups are selected.
-        log: Whether every measured step is sent to the trainer's loggers, as
-            ``lookahead onto target/source``, with the estimator's name first.
-        options: For the `AffinityMeter`: `every`, `estimator`, `tasks`, …
+        path: The file to write the affinity to after training; by default ``affinity.json`` in the trainer's folder.
+        budget: The maximum number of networks to group the tasks into after training; None selects no groups.
+        log: Whether to send the values of every measured step to the trainer's loggers, as
+            ``lookahead onto target/source``, where the first word is the estimator's name.
+        options: Options for the `AffinityMeter`: `every`, `estimator`, `tasks`, …
 
     Attributes:
         meter: The meter; None before training starts.
-        grouping: The groups selected at the end of training; None before that, and if none could be selected.
+        grouping: The groups selected after training; None before that, or if none could be selected.
     """
 
     meter: AffinityMeter | None = None
@@ -65,8 +65,10 @@ class AffinityCallback(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.grouping = None
         shared = part_of(pl_module, self._shared, "shared")
-        held = {id(p) for p in (shared.parameters() if hasattr(shared, "parameters") else shared)}
-        optimizers = [o for o in trainer.optimizers if any(id(p) in held for g in o.param_groups for p in g["params"])]
+        shared_ids = {id(p) for p in (shared.parameters() if hasattr(shared, "parameters") else shared)}
+        optimizers = [
+            o for o in trainer.optimizers if any(id(p) in shared_ids for g in o.param_groups for p in g["params"])
+        ]
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         self.meter = AffinityMeter(shared, optimizers, **({"model": pl_module, "scaler": scaler} | self._options))
         if self._state:

@@ -1,4 +1,4 @@
-"""Parts of a model by name."""
+"""Finds a part of a model by its name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tagalong.errors import InvalidInput
 
 
 def part_of(model: nn.Module, wanted: str | Callable[[Any], Any], argument: str) -> Any:
-    """Returns an attribute of `model` by its (dotted) name, or what a function of the model returns."""
+    """Returns the attribute of `model` with this (dotted) name, or the result of calling `wanted` on the model."""
     if callable(wanted):
         return wanted(model)
     try:

@@ -1,4 +1,4 @@
-"""Grouped multi-task networks as estimators of scikit-learn, with `fit`, `predict` and `score`."""
+"""Grouped multi-task networks as scikit-learn estimators, with `fit`, `predict` and `score`."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ except ImportError as error:
 Columns = dict[str, NDArray[Any]]
 RECIPE = ("optimizer", "lr", "weight_decay", "batch_size", "epochs", "patience")
 VERDICT = "verdict"
-FEWEST_ROWS = 10  # that can be split in three
+MIN_ROWS = 10  # to have rows for training, validation and test
 FLOATS = (np.float64, np.float32)  # networks are trained in the precision of the inputs
 
 
 class GroupedMultiTask(BaseEstimator):
-    """Trains several ways of grouping in a study, and predicts with the networks that the verdict recommends."""
+    """Compares grouping methods in a study, and predicts with the networks that the verdict recommends."""
 
-    _numeric: bool  # whether labels are numbers, not classes
+    _numeric: bool  # whether labels are numbers rather than classes
 
     def __init__(
         self,
@@ -78,19 +78,19 @@ class GroupedMultiTask(BaseEstimator):
 
     @abstractmethod
     def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
-        """The tasks, and their labels as numbers with NaN where missing."""
+        """Returns the tasks, and their labels as numbers, NaN if missing."""
 
     def fit(self, X: Any, y: Any) -> Any:
         """Trains the networks of every method, and keeps those that the verdict recommends.
 
         Args:
-            X: [rows, features], an array or a DataFrame.
-            y: [rows, tasks], or [rows] for one task; NaN (for classes None, too) where a label is missing. The columns
-                of a DataFrame name the tasks; others are called "0", "1", ….
+            X: The features [rows, features], an array or a DataFrame.
+            y: The labels [rows, tasks], or [rows] for one task; NaN (or None, for classes) if a label is missing. Tasks
+                are named after the columns of a DataFrame; otherwise they are called "0", "1", ….
         """
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        inputs = validate_data(self, X, dtype=FLOATS, order="C", ensure_min_samples=FEWEST_ROWS)
+        inputs = validate_data(self, X, dtype=FLOATS, order="C", ensure_min_samples=MIN_ROWS)
         labels, flat = _columns_of(y, self._numeric)
         check_consistent_length(inputs, *labels.values())
         tasks, targets = self._read(labels)
@@ -98,7 +98,7 @@ class GroupedMultiTask(BaseEstimator):
         seeds = int(draw.randint(2**31 - 1)), int(draw.randint(2**31 - 1))
         with TemporaryDirectory(prefix="tagalong-") as folder:
             out = Path(folder if self.out is None else self.out)
-            self.results_, self.best_ = _compare(self, inputs, tasks, targets, out, seeds)
+            self.results_, self.best_ = _run_study(self, inputs, tasks, targets, out, seeds)
             measured = out / "affinity.json"
             self.affinity_ = Affinity.load(measured) if measured.exists() else None
         if self.out is None:
@@ -106,7 +106,7 @@ class GroupedMultiTask(BaseEstimator):
         self.groups_, self.task_names_, self._flat = self.best_.groups, tuple(labels), flat
         return self
 
-    def _predicted(self, X: Any) -> Columns:
+    def _predict_outputs(self, X: Any) -> Columns:
         check_is_fitted(self, "best_")
         inputs = validate_data(self, X, dtype=FLOATS, order="C", reset=False)
         return self.best_.predict(torch.tensor(inputs))
@@ -118,40 +118,43 @@ class GroupedMultiTask(BaseEstimator):
 
 
 class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
-    """Networks for several numbers, grouped if that is worth it.
+    """Multi-target regression with neural networks, which are grouped if that is worth it.
 
-    `fit` trains what the methods ask for on a part of the rows, compares them on two others, and keeps the networks
-    that the verdict recommends: one for all tasks unless a grouping is better beyond noise. See `Study`.
+    `fit` trains the networks of each method on the training rows, compares them on validation and test rows, and keeps
+    the networks that the verdict recommends: one network for all tasks, unless a grouping is significantly better. See
+    `Study`.
 
     Args:
-        methods: ways of grouping; "mtl", one network for all, is always among them.
-        budgets: how many networks there may be, or several such numbers; None: 2, 3 and 4, as far as there are tasks.
-        seeds: how many networks of each kind are trained, or their seeds. Fewer than 3 leave the verdict provisional.
-        choose: "verdict", or the method whose networks predict whatever the verdict is, such as "tag".
-        hidden_sizes: of the layers that the tasks of a network share.
+        methods: grouping methods to compare; "mtl", one network for all tasks, is always included.
+        budgets: the maximum number of networks, or a list of such numbers; None means 2, 3 and 4, up to the number of
+            tasks.
+        seeds: the number of networks to train of each kind, or their seeds. With fewer than 3, the verdict is
+            provisional.
+        choose: "verdict", or the name of a method, such as "tag", to predict with regardless of the verdict.
+        hidden_sizes: sizes of the hidden layers that the tasks of a network share.
         optimizer: "sgd", "adam" or "adamw".
-        lr: its learning rate.
-        weight_decay: as the optimizer understands it.
-        batch_size: rows of a step.
-        epochs: the maximum number of epochs.
-        patience: the number of epochs without improvement of the validation loss after which training stops.
-        validation_fraction: of the rows, that decide when to stop and which grouping is the best.
-        test_fraction: of the rows, that judge it.
-        options: by method, for example `{"tag": {"every": 1}}`.
-        out: a folder for the record of the study, which continues where it stopped if `random_state` is the same;
-            None: kept in memory only.
-        executor: see `Study`.
-        device: see `Study`.
-        random_state: of the split, the networks and the order of rows.
+        lr: learning rate.
+        weight_decay: weight decay, as defined by the optimizer.
+        batch_size: number of rows per step.
+        epochs: maximum number of epochs.
+        patience: number of epochs without improvement of the validation loss after which training stops.
+        validation_fraction: fraction of the rows used to decide when to stop and which grouping is best.
+        test_fraction: fraction of the rows used to evaluate that grouping.
+        options: options by method, for example `{"tag": {"every": 1}}`.
+        out: folder in which to save the study, so that it can be continued with the same `random_state`; None keeps
+            it in memory only.
+        executor: where networks are trained; see `Study`.
+        device: device to train on; see `Study`.
+        random_state: seed for the split, the network initialization and the row order.
 
     Attributes:
-        groups_: the networks: what each trains and serves.
+        groups_: the chosen groups: which tasks each network trains and serves.
         affinity_: the measured affinity; None if no method measured one.
-        results_: of the study, with table and verdict.
-        best_: the networks themselves; `best_.export(folder)` writes them for use without this package.
-        task_names_: the columns of `y`.
-        n_features_in_: how many features there are.
-        feature_names_in_: their names, if `X` was a DataFrame.
+        results_: the results of the study, with table and verdict.
+        best_: the trained networks; `best_.export(folder)` exports them for use without this package.
+        task_names_: the names of the tasks.
+        n_features_in_: the number of features.
+        feature_names_in_: the names of the features, if `X` was a DataFrame.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -170,20 +173,20 @@ class GroupedMultiTaskRegressor(RegressorMixin, GroupedMultiTask):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Returns values in the units of `y`: [rows, tasks], or [rows] if `y` was one-dimensional."""
-        return _side_by_side(list(self._predicted(X).values()), self._flat)
+        return _stack_columns(list(self._predict_outputs(X).values()), self._flat)
 
     def score(self, X: Any, y: Any) -> float:
-        """The coefficient of determination, R², where labels are known; the mean over tasks."""
-        return _mean_score(r2_score, _columns_of(y, numeric=True)[0], self._predicted(X))
+        """Returns the coefficient of determination, R², on the labeled rows, averaged over tasks."""
+        return _mean_score(r2_score, _columns_of(y, numeric=True)[0], self._predict_outputs(X))
 
 
 class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
-    """Networks for several labels, each with two classes or more, grouped if that is worth it.
+    """Multi-output classification with neural networks, which are grouped if that is worth it.
 
-    Parameters and attributes are those of `GroupedMultiTaskRegressor`.
+    Each task has two or more classes. Parameters and attributes are those of `GroupedMultiTaskRegressor`.
 
     Attributes:
-        classes_: the classes of each task, a list of arrays; one array if `y` is one-dimensional.
+        classes_: the classes of each task, a list of arrays, or a single array if `y` is one-dimensional.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -203,7 +206,7 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
         return self
 
     def _read(self, labels: Columns) -> tuple[list[Task], Columns]:
-        classes, codes = _coded_classes(labels)
+        classes, codes = _encode_classes(labels)
         self._classes = list(classes.values())
         tasks = [
             Task(name) if len(found) == 2 else Task(name, "multiclass", classes=len(found))
@@ -212,22 +215,22 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
         return tasks, codes
 
     def predict_proba(self, X: Any) -> Any:
-        """Returns probabilities [rows, classes]: one array per task in a list, or one array for one-dimensional `y`."""
-        found = [_of_every_class(outputs) for outputs in self._predicted(X).values()]
+        """Returns probabilities [rows, classes]: a list of arrays by task, or one array if `y` was one-dimensional."""
+        found = [_class_probabilities(outputs) for outputs in self._predict_outputs(X).values()]
         return found[0] if self._flat else found
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Returns the most probable classes: [rows, tasks], or [rows] if `y` was one-dimensional."""
-        return _side_by_side(list(self._likeliest(X).values()), self._flat)
+        return _stack_columns(list(self._predict_classes(X).values()), self._flat)
 
     def score(self, X: Any, y: Any) -> float:
-        """The accuracy where labels are known; the mean over tasks."""
-        return _mean_score(_accuracy, _columns_of(y, numeric=False)[0], self._likeliest(X))
+        """Returns the accuracy on the labeled rows, averaged over tasks."""
+        return _mean_score(_accuracy, _columns_of(y, numeric=False)[0], self._predict_classes(X))
 
-    def _likeliest(self, X: Any) -> Columns:
-        found = self._predicted(X)
+    def _predict_classes(self, X: Any) -> Columns:
+        found = self._predict_outputs(X)
         return {
-            name: classes[_of_every_class(outputs).argmax(1)]
+            name: classes[_class_probabilities(outputs).argmax(1)]
             for classes, (name, outputs) in zip(self._classes, found.items(), strict=True)
         }
 
@@ -237,21 +240,21 @@ class GroupedMultiTaskClassifier(ClassifierMixin, GroupedMultiTask):
         return tags
 
 
-def _compare(
+def _run_study(
     estimator: Any, inputs: NDArray[Any], tasks: Sequence[Task], targets: Columns, out: Path, seeds: tuple[int, int]
 ) -> tuple[Results, Best]:
     """Runs the study that the parameters of an estimator describe.
 
     Args:
-        estimator: whose parameters.
-        inputs: [rows, features].
-        tasks: one per target.
-        targets: the labels by task, NaN where missing.
+        estimator: the estimator with the parameters.
+        inputs: the features [rows, features].
+        tasks: the tasks, one per target.
+        targets: the labels by task, NaN if missing.
         out: the folder of the run.
-        seeds: of the split, and of the first network.
+        seeds: the seeds for the split and for the first network.
 
     Returns:
-        What was found, and the networks to use: those of the verdict, or of the method that the estimator chooses.
+        The results, and the networks to use: those of the verdict, or of the method in `estimator.choose`.
     """
     problems = _problems(estimator)
     recipe = collect(problems, _recipe, estimator)
@@ -262,17 +265,18 @@ def _compare(
         collect(problems, partial(study.check, **request))
     raise_problems(problems)
     results = study.run(**request)
-    return results, study.best(*_choice(results, estimator.choose))
+    return results, study.best(*_choose_networks(results, estimator.choose))
 
 
 def _problems(estimator: Any) -> list[InvalidInput]:
     problems = []
     val, test = estimator.validation_fraction, estimator.test_fraction
     if not (val > 0 and test > 0 and val + test < 1):
-        expected = "and `test_fraction` must be positive and leave rows to learn from"
+        expected = "and `test_fraction` must be positive and leave rows for training"
         problems.append(InvalidInput("validation_fraction", expected, f"{val!r} and {test!r}"))
     methods = [str(getattr(method, "name", method)) for method in _as_list(estimator.methods)]
-    choices = dict.fromkeys([VERDICT, "mtl", *(name for name in methods if name != "random")])  # which has no groups
+    with_groups = [name for name in methods if name != "random"]  # which is an average over many groupings
+    choices = dict.fromkeys([VERDICT, "mtl", *with_groups])
     if estimator.choose not in choices:
         expected = f"must be one of {', '.join(map(repr, choices))}"
         problems.append(InvalidInput("choose", expected, repr(estimator.choose)))
@@ -285,7 +289,7 @@ def _problems(estimator: Any) -> list[InvalidInput]:
 
 
 def _recipe(estimator: Any) -> Recipe:
-    return Recipe(**{name: _plain(getattr(estimator, name)) for name in RECIPE})
+    return Recipe(**{name: _to_python(getattr(estimator, name)) for name in RECIPE})
 
 
 def _problem(
@@ -304,7 +308,7 @@ def _problem(
 
 
 def _request(estimator: Any, first: int) -> dict[str, Any]:
-    budgets, seeds = _plain(estimator.budgets), _plain(estimator.seeds)
+    budgets, seeds = _to_python(estimator.budgets), _to_python(estimator.seeds)
     return {
         "methods": estimator.methods,
         "budgets": [budgets] if isinstance(budgets, int) else budgets,
@@ -313,12 +317,13 @@ def _request(estimator: Any, first: int) -> dict[str, Any]:
     }
 
 
-def _choice(results: Results, choose: str) -> tuple[str | None, int | None]:
-    """The method and budget to serve, None for the verdict's; of several budgets the best one on validation."""
+def _choose_networks(results: Results, choose: str) -> tuple[str | None, int | None]:
+    """Returns the method and budget to use, None for the verdict's; picks the budget with the best validation loss."""
     if choose == VERDICT:
         return None, None
-    mine = [line for line in results.table() if line.method == choose]
-    best = min(mine, key=lambda line: math.inf if line.validation is None else line.validation)  # None: it diverged
+    candidates = [line for line in results.table() if line.method == choose]
+    # The validation loss is None if training diverged.
+    best = min(candidates, key=lambda line: math.inf if line.validation is None else line.validation)
     return best.label
 
 
@@ -327,17 +332,17 @@ def _as_list(value: Any) -> list[Any]:
     return [] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
 
 
-def _plain(value: Any) -> Any:
-    """Converts numbers of numpy, which parameter searches draw, to Python's."""
+def _to_python(value: Any) -> Any:
+    """Converts NumPy scalars, which parameter searches may pass, to Python numbers."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _columns_of(y: Any, numeric: bool) -> tuple[Columns, bool]:
-    """The labels of each task by its name, and whether there was only one dimension.
+    """Returns the labels by task name, and whether `y` is one-dimensional.
 
     Args:
-        y: [rows, tasks] or [rows], with NaN where a label is missing.
-        numeric: whether labels are numbers.
+        y: the labels [rows, tasks] or [rows], NaN if missing.
+        numeric: whether labels are numbers rather than classes.
     """
     wanted = np.float64 if numeric else None
     array = check_array(y, dtype=wanted, ensure_2d=False, ensure_all_finite="allow-nan", input_name="y")
@@ -348,12 +353,12 @@ def _columns_of(y: Any, numeric: bool) -> tuple[Columns, bool]:
     return dict(zip(names, array.T, strict=True)), False
 
 
-def _coded_classes(labels: Columns) -> tuple[dict[str, NDArray[Any]], Columns]:
-    """The classes of each task, and their numbers with NaN where a label is missing."""
+def _encode_classes(labels: Columns) -> tuple[dict[str, NDArray[Any]], Columns]:
+    """Returns the classes of each task, and the labels as class indices, NaN if missing."""
     problems: list[InvalidInput] = []
     classes, codes = {}, {}
     for name, column in labels.items():
-        here = _labelled(column)
+        here = _labeled_rows(column)
         present = np.array(column[here].tolist()) if column.dtype == object else column[here]
         check_classification_targets(present)
         classes[name], numbers = np.unique(present, return_inverse=True)
@@ -366,38 +371,38 @@ def _coded_classes(labels: Columns) -> tuple[dict[str, NDArray[Any]], Columns]:
     return classes, codes
 
 
-def _labelled(column: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where there is a label."""
+def _labeled_rows(column: NDArray[Any]) -> NDArray[np.bool_]:
+    """Returns a mask of the rows that have a label."""
     return np.array([not is_missing(label) for label in column.tolist()], dtype=bool)
 
 
-def _side_by_side(columns: list[NDArray[Any]], flat: bool) -> NDArray[Any]:
-    """One array of all tasks; of objects where their labels are of different kinds."""
+def _stack_columns(columns: list[NDArray[Any]], flat: bool) -> NDArray[Any]:
+    """Stacks the columns of all tasks; the array contains objects if their labels have different kinds of dtype."""
     if flat:
         return columns[0]
     alike = len({column.dtype.kind for column in columns}) == 1
     return np.stack(columns if alike else [column.astype(object) for column in columns], axis=1)
 
 
-def _of_every_class(outputs: NDArray[Any]) -> NDArray[Any]:
-    """Two columns where there is only the probability of label 1."""
+def _class_probabilities(outputs: NDArray[Any]) -> NDArray[Any]:
+    """Returns probabilities [rows, classes], adding the column of class 0 for binary tasks."""
     return outputs if outputs.ndim == 2 else np.stack([1 - outputs, outputs], axis=1)
 
 
 def _mean_score(score: Callable[..., float], labels: Columns, found: Columns) -> float:
-    """The mean over tasks of a score of labels and predictions, each on the rows where it has labels."""
+    """Returns the mean over tasks of a score, computed on the labeled rows of each task."""
     if len(labels) != len(found):
-        raise InvalidInput("y", f"must have {len(found)} columns, as in the call of fit", str(len(labels)))
+        raise InvalidInput("y", f"must have {len(found)} columns, as in the call of fit()", str(len(labels)))
     scores = []
     for column, predicted in zip(labels.values(), found.values(), strict=True):
-        here = _labelled(column)
+        here = _labeled_rows(column)
         if here.any():
             scores.append(score(column[here], predicted[here]))
     if not scores:
-        raise InvalidInput("y", "must have labels to score", "none")
+        raise InvalidInput("y", "must contain labels to compute a score", "none")
     return float(np.mean(scores))
 
 
 def _accuracy(labels: NDArray[Any], found: NDArray[Any]) -> float:
-    """The share of correct predictions; compared as objects, since numpy cuts arrays of text to one length."""
+    """Returns the fraction of correct predictions; compares objects, since NumPy strings have a fixed length."""
     return float(np.mean(labels.astype(object) == found.astype(object)))

@@ -1,4 +1,4 @@
-"""Affinities from inside the Trainer of Hugging Face."""
+"""Measures affinities inside the Hugging Face Trainer."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ try:
 except ImportError as error:
     raise missing_package(__name__, "transformers", "tagalong[transformers]") from error
 
-FILE = "affinity_meter.pt"
+METER_FILE = "affinity_meter.pt"
 log = logging.getLogger(__name__)
 
 
 class AffinityMixin:
-    """Measures affinities before training steps; put it before `Trainer` among the bases of your own class.
+    """Measures affinities before training steps; list it before `Trainer` among the bases of your class.
 
-    The training itself stays bit for bit the same. Gradient accumulation (each micro-batch is one call of the meter),
-    mixed precision and data parallelism all work. The state of the meter is saved in the trainer's checkpoints and
+    The training itself stays the same, bit for bit. Gradient accumulation (each micro-batch is one call of the meter),
+    mixed precision and data parallelism are all supported. The meter's state is saved in the trainer's checkpoints and
     restored by `resume_from_checkpoint`.
 
     Args:
-        task_losses: Computes ``{task: loss}`` from the model and a batch of inputs. It runs several times in a
+        task_losses: Computes ``{task: loss}`` from the model and a batch of inputs. It runs multiple times in a
             measured step.
         shared: The part of the model that tasks share: its name, or a function of the model.
-        budget: How many networks the tasks are grouped into at the end; None: no groups are selected.
-        log_affinity: Whether every measured step is logged, as ``lookahead onto target/source``, with the estimator's
-            name first.
-        meter_options: For the `AffinityMeter`: `every`, `estimator`, `tasks`, …
+        budget: The maximum number of networks to group the tasks into after training; None selects no groups.
+        log_affinity: Whether to log the values of every measured step, as ``lookahead onto target/source``, where the
+            first word is the estimator's name.
+        meter_options: Options for the `AffinityMeter`: `every`, `estimator`, `tasks`, …
 
     Attributes:
         meter: The meter; None before the first training step.
-        grouping: The groups selected at the end of training; None before that, and if none could be selected.
+        grouping: The groups selected after training; None before that, or if none could be selected.
     """
 
     meter: AffinityMeter | None = None
@@ -64,13 +64,13 @@ class AffinityMixin:
     ) -> None:
         super().__init__(*arguments, **options)
         self._task_losses, self._shared, self._log_affinity = task_losses, shared, log_affinity
-        self._meter_options, self._resumed = meter_options or {}, None
+        self._meter_options, self._checkpoint = meter_options or {}, None
         self._budget = check_budget(budget)
-        self.add_callback(_SaveMeter(self))  # type: ignore[attr-defined]
+        self.add_callback(_SaveMeterCallback(self))  # type: ignore[attr-defined]
 
     def train(self: Any, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
         found = resume_from_checkpoint
-        self._resumed = get_last_checkpoint(self.args.output_dir) if found is True else found or None
+        self._checkpoint = get_last_checkpoint(self.args.output_dir) if found is True else found or None
         self.meter = self.grouping = None
         output = super().train(resume_from_checkpoint, *arguments, **options)  # type: ignore[misc]
         self.grouping = select_final_groups(self.meter, self._budget)
@@ -95,22 +95,22 @@ class AffinityMixin:
     def _make_meter(self: Any) -> AffinityMeter:
         options = {"model": self.model, "scaler": getattr(self.accelerator, "scaler", None)} | dict(self._meter_options)
         meter = AffinityMeter(part_of(self.model, self._shared, "shared"), self.optimizer, **options)
-        state = None if self._resumed is None else Path(self._resumed, FILE)
+        state = None if self._checkpoint is None else Path(self._checkpoint, METER_FILE)
         if state is not None and state.exists():
             meter.load_state_dict(torch.load(state, weights_only=True))
         return meter
 
 
-class _SaveMeter(TrainerCallback):
+class _SaveMeterCallback(TrainerCallback):
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
         if self._trainer.meter is not None and args.should_save and folder.exists():
-            with open_atomic(folder / FILE) as file:
+            with open_atomic(folder / METER_FILE) as file:
                 torch.save(self._trainer.meter.state_dict(), file)
 
 
 class AffinityTrainer(AffinityMixin, Trainer):
-    """The Trainer of Hugging Face with a meter; see `AffinityMixin`."""
+    """The Hugging Face Trainer with an affinity meter; see `AffinityMixin`."""

@@ -18,8 +18,8 @@ class TrainingGradient:
     """Accumulates Σ w_t ∇L_t into ``.grad``.
 
     Attributes:
-        losses: What the last call of the closure returned.
-        capture: The sum of the task gradients of that call, if it was measured.
+        losses: The return value of the last call of the closure.
+        capture: The weighted sum of that call's task gradients, if the call was measured.
         wanted: Whether `backward` has been called before; until then, keeping the sum is not worth the memory.
     """
 
@@ -34,17 +34,17 @@ class TrainingGradient:
 
     def backward(self, weights: Mapping[str, float | Tensor] | None, extra: Tensor | None) -> None:
         if self.losses is None:
-            raise RuntimeError("`backward` needs the losses of a call of the meter, once each: call the meter first")
+            raise RuntimeError("`backward` can be called once after each call of the meter; call the meter first")
         losses = self._finite_losses()
         given = self._current_weights() if weights is None else weights
         factors = dict.fromkeys(losses, 1.0) if given is None else given
         check_weights(factors, losses)
-        capture = self.capture if weights is None and not self._hooked() else None
+        capture = self.capture if weights is None and not self._has_gradient_hooks() else None
         done = {} if capture is None else {t: loss for t, loss in losses.items() if t in capture.tasks}
-        total = self._rest(losses, factors, set(done), extra)
+        total = self._remaining_loss(losses, factors, set(done), extra)
         scale = self._scale(losses)
         if capture is not None:
-            self._heads(done, factors, scale, retain_graph=total is not None)
+            self._backward_to_heads(done, factors, scale, retain_graph=total is not None)
             capture.accumulate(1.0 if scale is None else float(scale))
         if total is not None:
             (total if scale is None else total * scale).backward()
@@ -52,23 +52,23 @@ class TrainingGradient:
         self.forget()
 
     def _finite_losses(self) -> dict[str, Tensor]:
-        read = _read(self.losses)
+        read = _read_losses(self.losses)
         if self.capture is not None and len(self.capture.tasks) == len(read.losses):
             return read.losses  # measured, so known to be finite
-        return _present(read)
+        return _present_losses(read)
 
     def _current_weights(self) -> Mapping[str, float | Tensor] | None:
         given = self._setup.weights
         return given() if callable(given) else given
 
-    def _hooked(self) -> bool:
-        """Whether a shared parameter has a gradient hook, which only a real backward pass calls."""
+    def _has_gradient_hooks(self) -> bool:
+        """Whether any shared parameter has a gradient hook, which only a real backward pass runs."""
         return any(p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None) for p in self._setup.parameters)
 
-    def _rest(
+    def _remaining_loss(
         self, losses: Mapping[str, Tensor], factors: Mapping[str, float | Tensor], done: set[str], extra: Tensor | None
     ) -> Tensor | None:
-        """Returns what is left to differentiate: tasks that are not in the sum, trained weights, and the extra term."""
+        """Returns the terms still to be differentiated: tasks not in `done`, trainable weights, and `extra`."""
         terms = [loss * factors[task] for task, loss in losses.items() if task not in done]
         for task in done:
             weight = factors[task]
@@ -79,20 +79,20 @@ class TrainingGradient:
         return torch.stack([term.reshape(()) for term in terms]).sum() if terms else None
 
     def _scale(self, losses: Mapping[str, Tensor]) -> Tensor | None:
-        """Returns the scaler's factor; initializes the scaler, as scaling a loss would."""
+        """Returns the scale factor, initializing the scaler just as scaling a loss would."""
         if self._setup.scaler is None or not losses:
             return None
         one = torch.ones_like(next(iter(losses.values())).detach(), dtype=torch.float32)
         return self._setup.scaler.scale(one)
 
-    def _heads(
+    def _backward_to_heads(
         self,
         losses: Mapping[str, Tensor],
         factors: Mapping[str, float | Tensor],
         scale: Tensor | None,
         retain_graph: bool,
     ) -> None:
-        """Computes the gradients of all leaves except the shared parameters, in one pass that stops before these."""
+        """Accumulates the gradients of all leaves except the shared parameters in a single backward pass."""
         shared = {id(p) for p in self._setup.parameters}
         heads = [leaf for key, leaf in loss_graph(losses.values()).leaves.items() if key not in shared]
         if heads:
@@ -105,10 +105,10 @@ class TrainingGradient:
 
 
 class TaskGram:
-    """⟨g_i, g_j⟩ over the shared parameters, taken from a measured step if possible.
+    """The Gram matrix ⟨g_i, g_j⟩ over the shared parameters, reused from a measured step if possible.
 
     Attributes:
-        found: The matrix of the last call with its tasks, if it was measured.
+        found: The tasks and the matrix of the last call, if the call was measured.
         wanted: Whether `gram` has been called before; until then, keeping the matrix is not worth the memory.
     """
 
@@ -120,10 +120,10 @@ class TaskGram:
     def forget(self) -> None:
         self.found = None
 
-    def of(self, returned: object) -> Tensor:
-        """Returns the matrix of the losses that the last call returned, without missing ones."""
+    def matrix(self, returned: object) -> Tensor:
+        """Returns the matrix for the losses that the last call returned, leaving out missing ones."""
         self.wanted = True
-        losses = _present(_read(returned))
+        losses = _present_losses(_read_losses(returned))
         if self.found is not None and set(losses) <= set(self.found[0]):
             at = [self.found[0].index(task) for task in losses]
             return self.found[1][at][:, at]
@@ -133,10 +133,10 @@ class TaskGram:
         parameters = self._setup.trainable()
         tasks, steps = list(losses), Steps({}, [])
         gradients = TaskGradients(losses, parameters, scale=self._setup.scale())
-        blocks, held = plan_blocks(parameters, max(1, len(tasks)), self._setup.gradient_memory, steps)
+        blocks, fit_together = plan_blocks(parameters, max(1, len(tasks)), self._setup.gradient_memory, steps)
         gram = torch.zeros(len(tasks), len(tasks), dtype=blocks[0].dtype, device=blocks[0].device)
-        for some in [blocks] if held else [[block] for block in blocks]:
-            for rows in gradient_matrices(gradients, tasks, some, parameters, whole=held):
+        for batch in [blocks] if fit_together else [[block] for block in blocks]:
+            for rows in gradient_matrices(gradients, tasks, batch, parameters, whole=fit_together):
                 gram += (rows @ rows.T).to(gram)
         return gram
 
@@ -144,13 +144,13 @@ class TaskGram:
         return {**vars(self), "found": None}
 
 
-def _read(returned: object) -> TaskLosses:
+def _read_losses(returned: object) -> TaskLosses:
     read = TaskLosses.read(returned)
     raise_all(read.problems)
     return read
 
 
-def _present(read: TaskLosses) -> dict[str, Tensor]:
-    """Returns the losses of tasks that the batch has labels for, since a NaN would make every gradient NaN."""
+def _present_losses(read: TaskLosses) -> dict[str, Tensor]:
+    """Returns the losses of the tasks that have labels in the batch, since a NaN would make every gradient NaN."""
     values = read.values(list(read.losses)).tolist()
     return {task: loss for (task, loss), value in zip(read.losses.items(), values, strict=True) if value == value}

@@ -1,4 +1,4 @@
-"""`meter.check`: tries a step without recording it, and reports what would be measured and at what cost."""
+"""`meter.check`: tries one step without recording it, and reports what would be measured and at what cost."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from .setup import Setup
 
 @dataclass(frozen=True)
 class Check:
-    """The report of a dry step; `print` it.
+    """The report of `AffinityMeter.check`; print it for a summary.
 
     Attributes:
         tasks: Task names.
-        shared: Shared parameters by name, with shape and the tasks that touch each.
-        unconnected: Pairs of tasks without a shared parameter in common.
-        notes: Remarks on frozen, unused, tied or untrained parameters and missing tasks.
-        memory: An upper bound on the bytes that a measured step needs beyond a plain one, apart from activations of
-            one forward pass.
-        ratio: The time of a measurement, in plain steps.
-        overhead: The expected seconds of measuring per second of plain training.
+        shared: The shared parameters by name, each with its shape and the tasks that depend on it.
+        unconnected: Pairs of tasks that have no shared parameter in common.
+        notes: Notes about frozen, unused, tied or untrained parameters, and about missing tasks.
+        memory: An upper bound on the extra bytes that a measured step needs, not counting the activations of one
+            forward pass.
+        ratio: The time of a measurement, as a multiple of the time of a plain step.
+        overhead: The expected number of seconds spent measuring per second of plain training.
     """
 
     tasks: tuple[str, ...]
@@ -56,8 +56,8 @@ class Check:
         lines += shared.lines()
         lines += [f"unconnected: {a} – {b}" for a, b in self.unconnected]
         lines += [f"note: {note}" for note in self.notes]
-        lines.append(f"memory of a measured step: {_bytes(self.memory)} beyond a plain one")
-        lines.append(f"time of measuring once: {self.ratio:.1f} plain steps; expected overhead {self.overhead:.0%}")
+        lines.append(f"extra memory per measured step: {_format_bytes(self.memory)}")
+        lines.append(f"time per measurement: {self.ratio:.1f} plain steps; expected overhead {self.overhead:.0%}")
         return "\n".join(lines)
 
 
@@ -71,7 +71,7 @@ def dry_step(
 ) -> Check:
     """Measures one step without recording it, and restores everything."""
     if is_learning_static_graph(wrapper):
-        raise_all(["DistributedDataParallel learns its static graph in the first two steps; check after them."])
+        raise_all(["DistributedDataParallel learns its static graph in the first two steps; call `check` after them."])
     main, held, replicas = (
         setup.replayable(closure, Replayer(), verify=True, wrapper=wrapper),
         None,
@@ -86,11 +86,11 @@ def dry_step(
             names = agree_on_tasks(tasks, main, replicas)
             measure = partial(_measure, setup, names, main, held, schedule, replicas)
             touched = measure(verify=True)
-            ratio = _ratio(setup, main, closure, lambda: measure(verify=False))
+            ratio = _relative_duration(setup, main, closure, lambda: measure(verify=False))
         finally:
             if held is not None:
-                held.to_start()
-            main.to_start()
+                held.restore_start()
+            main.restore_start()
     return _summary(setup, names, touched, main, ratio, schedule, held_out is not None)
 
 
@@ -104,7 +104,7 @@ def _measure(
     *,
     verify: bool,
 ) -> dict[str, set[int]]:
-    """Returns which parameters tasks depend on; for all tasks the first time, then for those of the schedule."""
+    """Returns the parameters that each task depends on: for all tasks if `verify`, else for the schedule's choice."""
     measurement = Measurement(
         setup,
         tasks,
@@ -121,13 +121,13 @@ def _measure(
     return {} if found is None else found.touched
 
 
-def _ratio(
+def _relative_duration(
     setup: Setup, main: ReplayableClosure, closure: Callable[[], Any], measure: Callable[[], object], repeats: int = 3
 ) -> float:
-    """Returns the time of a measurement divided by that of a plain step; the best of a few, since timings are noisy."""
+    """Returns the time of a measurement divided by that of a plain step, using the fastest of a few runs of each."""
     plain, measuring = [], []
     for _ in range(repeats):
-        main.to_start()
+        main.restore_start()
         plain.append(_plain_seconds(setup, closure))
         watch = Stopwatch(setup.parameters[0].device)
         measure()
@@ -138,7 +138,7 @@ def _ratio(
 def _plain_seconds(setup: Setup, closure: Callable[[], Any]) -> float:
     watch = Stopwatch(setup.parameters[0].device)
     losses = [x for x in (v[0] if isinstance(v, tuple | list) else v for v in closure().values()) if x is not None]
-    if losses:  # this rank may have none
+    if losses:  # a rank may have none
         total = torch.stack([loss.reshape(()) for loss in losses]).sum()
         torch.autograd.grad(total, setup.trainable(), allow_unused=True)
     return watch.seconds()
@@ -154,7 +154,7 @@ def _summary(
     held_out: bool,
 ) -> Check:
     parameters = setup.trainable()
-    names = _names(parameters, main.modules())
+    names = _parameter_names(parameters, main.modules())
     number = {id(p): i for i, p in enumerate(setup.parameters)}
     shared = {
         names[id(p)][0]: (tuple(p.shape), tuple(t for t in tasks if number[id(p)] in touched.get(t, ())))
@@ -165,14 +165,14 @@ def _summary(
         shared,
         tuple(unconnected_pairs(touched)),
         tuple(_notes(setup, parameters, names, shared, tasks, touched)),
-        _memory(setup, parameters, len(tasks) * (1 + held_out)) + 2 * main.buffer_bytes,
+        _extra_memory(setup, parameters, len(tasks) * (1 + held_out)) + 2 * main.buffer_bytes,
         ratio,
         overhead=schedule.overhead(ratio),
     )
 
 
-def _names(parameters: Sequence[Tensor], modules: Iterable[nn.Module]) -> dict[int, list[str]]:
-    """Returns all names of each parameter in the outermost module that contains it; tied ones have several."""
+def _parameter_names(parameters: Sequence[Tensor], modules: Iterable[nn.Module]) -> dict[int, list[str]]:
+    """Returns each parameter's names in the outermost module that contains it; tied parameters have more than one."""
     names: dict[int, list[str]] = {}
     for module in modules:  # outermost first
         here: dict[int, list[str]] = {}
@@ -196,23 +196,23 @@ def _notes(
         yield f"{frozen} shared parameters are frozen and ignored"
     for name, (_, by) in shared.items():
         if not by:
-            yield f"no task of this batch touches `{name}`"
-    lone = sum(len(by) == 1 for _, by in shared.values())
-    if lone:
-        yield f"{lone} shared parameters are touched by one task only; heads should stay out of `shared`"
+            yield f"no task in this batch depends on `{name}`"
+    single = sum(len(by) == 1 for _, by in shared.values())
+    if single:
+        yield f"{single} shared parameters are used by only one task; leave task heads out of `shared`"
     for p in parameters:
         if len(names[id(p)]) > 1:
-            yield f"`{names[id(p)][0]}` is tied to {', '.join(names[id(p)][1:])}, which moves with the shared step"
+            yield f"`{names[id(p)][0]}` is tied to {', '.join(names[id(p)][1:])}, which therefore moves with it"
     owned = {id(p) for o in setup.optimizers for g in o.param_groups for p in g["params"]}
     idle = [names[id(p)][0] for p in parameters if id(p) not in owned]
     if setup.of_steps and setup.lr is None and idle:
-        yield f"no optimizer has {', '.join(idle)}: they do not move"
+        yield f"no optimizer updates {', '.join(idle)}, so a step does not move them"
     missing = [t for t in tasks if t not in touched]
     if missing:
         yield f"this batch has no loss for {', '.join(missing)}"
 
 
-def _memory(setup: Setup, parameters: Sequence[Tensor], rows: int) -> int:
+def _extra_memory(setup: Setup, parameters: Sequence[Tensor], rows: int) -> int:
     size = sum(p.nbytes for p in parameters)
     # Saved values, one gradient, and the training gradient if `meter.backward` is used.
     memory = 3 * size if "after" in setup.needs else 2 * size
@@ -221,7 +221,7 @@ def _memory(setup: Setup, parameters: Sequence[Tensor], rows: int) -> int:
     return memory + setup.steps(parameters).state_bytes
 
 
-def _bytes(number: float) -> str:
+def _format_bytes(number: float) -> str:
     for unit in ("B", "KiB", "MiB"):
         if number < 1024:
             return f"{number:.0f} {unit}"

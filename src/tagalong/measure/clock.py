@@ -1,4 +1,4 @@
-"""How long training and measuring take, without making the device wait."""
+"""Times training and measuring, without making the device wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class Stopwatch:
-    """Measures from its making to `stop()`; on CUDA with events, so that queued work counts where it belongs."""
+    """Measures the time from its creation to `stop()`; on CUDA it uses events, which time queued work correctly."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -20,7 +20,7 @@ class Stopwatch:
         self._end = self._mark()
 
     def seconds(self) -> float:
-        """Waits for the work to be done, where it is still queued."""
+        """Returns the elapsed time in seconds, after waiting for work that is still queued."""
         if self._end is None:
             self.stop()
         if isinstance(self._start, float):
@@ -39,52 +39,52 @@ class Stopwatch:
 
 
 class TrainingClock:
-    """How long training and measuring have taken, from the calls of the meter alone.
+    """Tracks how long training and measuring take, based only on when the meter is called.
 
-    Timings are read late, long after the work is done, so that training does not wait for the device.
+    Timings are read long after the work is done, so training does not wait for the device.
     """
 
     def __init__(self) -> None:
         self._last: float | None = None
         self._total = self._measuring = 0.0
         self._calls = 0
-        self._under_way: list[Stopwatch] = []
-        self._over: list[Stopwatch] = []
+        self._current: list[Stopwatch] = []
+        self._finished: list[Stopwatch] = []
 
     def tick(self) -> None:
-        """Starts the timing of a call, and ends that of the call before."""
+        """Starts timing a call, and stops timing the previous one."""
         now = time.perf_counter()
         if self._last is not None:
             self._total += now - self._last
             self._calls += 1
-            self._over += self._under_way
-        self._last, self._under_way = now, []
+            self._finished += self._current
+        self._last, self._current = now, []
 
-    def measured(self, watch: Stopwatch) -> None:
+    def add_measurement(self, watch: Stopwatch) -> None:
         watch.stop()
-        self._settle()
-        self._under_way = [watch]
+        self._read_finished()
+        self._current = [watch]
 
     @property
     def plain(self) -> float:
-        """Seconds of a step without measuring, on average; 0 before there was one."""
-        self._settle()
+        """The average time of a step without measuring, in seconds; 0 before the first step."""
+        self._read_finished()
         return max(self._total - self._measuring, 0.0) / self._calls if self._calls else 0.0
 
     @property
     def overhead(self) -> float:
-        self._settle()
+        self._read_finished()
         training = self._total - self._measuring
         return self._measuring / training if training > 0 else 0.0
 
-    def _settle(self) -> None:
-        self._measuring += sum(watch.seconds() for watch in self._over)
-        self._over = []
+    def _read_finished(self) -> None:
+        self._measuring += sum(watch.seconds() for watch in self._finished)
+        self._finished = []
 
     def state_dict(self) -> dict[str, float]:
-        self._settle()
+        self._read_finished()
         return {"total": self._total, "measuring": self._measuring, "calls": self._calls}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         self._total, self._measuring = float(state["total"]), float(state["measuring"])
-        self._calls, self._last, self._under_way, self._over = int(state["calls"]), None, [], []
+        self._calls, self._last, self._current, self._finished = int(state["calls"]), None, [], []

@@ -30,7 +30,7 @@ class ClosureError(ValueError):
     """The losses of a closure cannot be measured.
 
     Attributes:
-        problems: One sentence per problem; all that were found.
+        problems: All problems found, one sentence each.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -45,23 +45,23 @@ def raise_all(problems: Sequence[str]) -> None:
 
 
 class ReplayableClosure:
-    """A closure that is run once and can be replayed; keeps the state of modules and generators before and after.
+    """Runs a closure once and can replay it; saves the state of modules and random generators before and after.
 
     Args:
         closure: The user's closure.
-        models: Modules whose state is protected; if there are none, the modules that the closure uses are found.
-        replayer: Runs the closure again.
+        models: Modules whose state is protected; if empty, the modules that the closure uses are detected.
+        replayer: Reruns the closure.
         what: The name of the closure in messages.
         graph: Whether its losses will be differentiated; if not, no activations are kept.
-        verify: Whether to detect what it writes.
+        verify: Whether to detect writes that cannot be undone.
 
     Attributes:
         what: The name of the closure in messages.
         returned: The return value of the closure, unchanged.
-        losses: The losses in it.
-        written: Names of what the closure wrote and what is not restored.
-        lazy: Names of parameters that had no shape before.
-        began: The sequence number of autograd's last node before the first run.
+        losses: The losses in the return value.
+        written: Names of tensors that the closure modified and that cannot be restored.
+        lazy: Names of parameters that were uninitialized before the first run.
+        start_nr: Autograd's sequence number just before the first run.
     """
 
     returned: Any
@@ -88,37 +88,37 @@ class ReplayableClosure:
 
     def run(self) -> None:
         """Runs the closure for the first time."""
-        self.began = _autograd_number()
-        # Without a model the modules that the closure calls are found while they are called.
+        self.start_nr = _autograd_sequence_nr()
+        # Without `model`, the modules that the closure calls are detected as they are called.
         with watching(self._modules) if self._watch else nullcontext():
-            self.returned = self._closure() if self._graph else self._again()
+            self.returned = self._closure() if self._graph else self._rerun()
         self.written = [] if self._writes is None else self._writes.found()
         self.lazy = [] if self._writes is None else self._writes.lazy
         self._modules_after, self._randomness_after = self._modules.again(), RandomState()
         self.losses = TaskLosses.read(self.returned, self.what)
 
     def replay(self) -> TaskLosses:
-        """Runs the closure once more, from the same random numbers, buffers and modes as the first time."""
-        return TaskLosses.read(self._again(), self.what)
+        """Runs the closure again, starting from the same random state, buffers and modes as the first time."""
+        return TaskLosses.read(self._rerun(), self.what)
 
-    def _again(self) -> Any:
+    def _rerun(self) -> Any:
         return self._replayer.run(self._closure, self._modules, self._randomness)
 
-    def to_start(self) -> None:
-        """Restores everything as it was before the closure ran."""
+    def restore_start(self) -> None:
+        """Restores the state from before the first run."""
         self._modules.restore()
         self._randomness.restore()
 
-    def to_end(self) -> None:
-        """Restores everything as the closure's first run left it."""
+    def restore_end(self) -> None:
+        """Restores the state from just after the first run."""
         self._modules_after.restore()
         self._randomness_after.restore()
 
-    def settled(self, differentiate: Callable[[], T]) -> T:
-        """Differentiates with buffers and modes as the first run left them.
+    def differentiate_at_end(self, differentiate: Callable[[], T]) -> T:
+        """Calls `differentiate` with buffers and modes as the first run left them.
 
-        Replays write buffers that the graph holds, another closure may have changed modes, and a checkpointed
-        forward, which runs again within every gradient, needs both and moves BatchNorm statistics.
+        Replays overwrite buffers that the graph refers to, and another closure may have changed modes. A checkpointed
+        forward pass, which runs again for every gradient, needs both, and updates BatchNorm statistics.
         """
         self._modules_after.restore()
         return differentiate()
@@ -135,15 +135,15 @@ class ReplayableClosure:
         return self._modules.buffer_bytes
 
 
-def _autograd_number() -> int:
+def _autograd_sequence_nr() -> int:
     with torch.enable_grad():
         node = (torch.zeros((), requires_grad=True) * 1).grad_fn
-    return 0 if node is None else int(node._sequence_nr())  # none under inference mode
+    return 0 if node is None else int(node._sequence_nr())  # inference mode creates no node
 
 
 @dataclass
 class TaskLosses:
-    """The scalar losses of one run of a closure, by task, with the weight of each under data parallelism."""
+    """The scalar losses of one run of a closure by task, and the weight of each under data parallelism."""
 
     losses: dict[str, Tensor] = field(default_factory=dict)
     weights: dict[str, float | Tensor] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class TaskLosses:
 
     @classmethod
     def read(cls, returned: Any, what: str = "closure") -> TaskLosses:
-        """Reads what a closure returned; a task whose loss is None is missing."""
+        """Reads the return value of a closure; a task whose loss is None counts as missing."""
         read = cls()
         if not isinstance(returned, Mapping):
             read.problems.append(_not_a_mapping(returned, what))
@@ -169,28 +169,29 @@ class TaskLosses:
             return
         if not isinstance(loss, Tensor):
             self.problems.append(
-                f"the {what}'s loss of `{name}` is a {type(loss).__name__}; return the tensor itself, before .item(), "
-                "or None where the batch has no label."
+                f"the {what}'s loss for `{name}` is a {type(loss).__name__}; return the tensor itself, without "
+                ".item(), or None if the batch has no labels for it."
             )
         elif loss.numel() != 1:
             self.problems.append(
-                f"the {what}'s loss of `{name}` has shape {tuple(loss.shape)}; reduce it to a scalar, e.g. by .mean()."
+                f"the {what}'s loss for `{name}` has shape {tuple(loss.shape)}; reduce it to a scalar, e.g. with "
+                ".mean()."
             )
         elif not loss.is_floating_point():
             self.problems.append(
-                f"the {what}'s loss of `{name}` is of {loss.dtype}; it must be a real floating number."
+                f"the {what}'s loss for `{name}` has dtype {loss.dtype}; it must be a real floating-point tensor."
             )
         elif not _is_weight(weight):
             self.problems.append(
-                f"the {what} returned a pair for `{name}` whose second part is {_short(weight)}; it must be the loss's "
-                "weight among data-parallel ranks, a number of at least 0 such as the count of labels."
+                f"the {what} returned a pair for `{name}` whose second item is {_describe_weight(weight)}; it must be "
+                "the weight of the loss among data-parallel ranks, a non-negative number such as the number of labels."
             )
         else:
             self.losses[name] = loss
             self.weights[name] = weight
 
     def values(self, tasks: Sequence[str]) -> Tensor:
-        """Losses in the order of `tasks`, detached, in double precision; NaN where missing. No host read."""
+        """Returns detached losses in the order of `tasks`, NaN if missing; does not synchronize with the device."""
         if not self.losses or not tasks:
             return torch.full((len(tasks),), float("nan"), dtype=torch.float64)
         like = next(iter(self.losses.values())).detach()
@@ -212,8 +213,8 @@ def _is_weight(weight: Any) -> bool:
     return isinstance(weight, Real) and float(weight) >= 0
 
 
-def _short(value: Any) -> str:
-    return "a loss of its own" if isinstance(value, Tensor) else repr(value)[:40]
+def _describe_weight(value: Any) -> str:
+    return "a tensor that is not a detached real scalar" if isinstance(value, Tensor) else repr(value)[:40]
 
 
 def name_problems(read: TaskLosses, tasks: Sequence[str], what: str = "closure") -> Iterable[str]:
@@ -221,7 +222,8 @@ def name_problems(read: TaskLosses, tasks: Sequence[str], what: str = "closure")
     if unknown:
         yield (
             f"the {what} returned tasks {unknown} that are not among {list(tasks)}; task names must not change. "
-            "Name all tasks beforehand with `tasks=[...]`; those missing from a batch may be left out or None."
+            "Pass the names of all tasks to the meter with `tasks=[...]`; tasks that a batch lacks may be omitted or "
+            "None."
         )
 
 
@@ -229,8 +231,8 @@ def graph_problems(read: TaskLosses, present: Iterable[str], what: str = "closur
     bare = [name for name in present if name in read.losses and not read.losses[name].requires_grad]
     if bare:
         yield (
-            f"the {what}'s losses of {bare} carry no graph; return them as computed, without .detach() and outside "
-            "torch.no_grad(), or None where the batch has no label for a task."
+            f"the {what}'s losses for {bare} have no autograd graph; compute them without .detach() and outside "
+            "torch.no_grad(), and return None if the batch has no labels for a task."
         )
 
 
@@ -238,40 +240,40 @@ def sign_problems(values: Sequence[float], tasks: Sequence[str], what: str = "cl
     negative = [f"`{t}` ({v:.4g})" for t, v in zip(tasks, values, strict=True) if v < 0]
     if negative:
         yield (
-            f"the {what}'s losses of {', '.join(negative)} are negative. Affinity is the share of a loss that a step "
-            "removes, 1 − after/before, which has no meaning for a negative loss; add a constant that keeps the loss "
-            "positive (a likelihood's lower bound, say), or use estimator='cosine', which needs no ratio."
+            f"the {what}'s losses for {', '.join(negative)} are negative. Affinity is the fraction of a loss that a "
+            "step removes, 1 − after/before, which is meaningless for a negative loss; add a constant that keeps the "
+            "loss positive, or use estimator='cosine', which does not divide by the loss."
         )
 
 
 def structure_problems(replayable: ReplayableClosure, setup: Setup, tasks: Sequence[str]) -> Iterable[str]:
-    """Problems that show in the graph of the losses and in the modules that computed them."""
-    what, found = replayable.what, loss_graph(replayable.losses.losses.values(), replayable.began)
+    """Yields the problems found in the graph of the losses and in the modules that computed them."""
+    what, found = replayable.what, loss_graph(replayable.losses.losses.values(), replayable.start_nr)
     shared = {id(p) for p in setup.trainable()}
     if len(tasks) < 2:
         yield (
-            f"there is only one task, {list(tasks)}; affinity is between tasks: return the loss of each by name, not "
-            "their sum, or name all tasks with `tasks=[...]` if a batch holds only some."
+            f"there is only one task, {list(tasks)}, but affinity is defined between tasks; return the loss of each "
+            "task by name, not their sum, or pass all task names with `tasks=[...]` if a batch has only some of them."
         )
     if not setup.models and (found.compiled or replayable.compiled):
         yield (
-            f"the {what} calls compiled code, whose modules cannot be watched; pass `model=` with all modules that "
-            "the closure calls."
+            f"the {what} calls compiled code, whose modules cannot be detected; pass all modules that the closure "
+            "calls as `model=`."
         )
     if replayable.lazy:
         yield (
-            f"the {what} calls lazy modules that have no shape yet ({', '.join(replayable.lazy)}); run the model once "
-            "before measuring."
+            f"the {what} calls lazy modules that are not initialized yet ({', '.join(replayable.lazy)}); run the model "
+            "once before measuring."
         )
     elif replayable.written:
         yield (
-            f"the {what} writes {', '.join(replayable.written)}, which is not undone when it is run again; write "
-            "parameters after the optimizer's step, register other tensors as buffers, and use torch.autograd.grad "
+            f"the {what} modifies {', '.join(replayable.written)}, which cannot be undone when it is replayed; modify "
+            "parameters after the optimizer step, register other tensors as buffers, and use torch.autograd.grad "
             "inside the closure instead of .backward()."
         )
-    if found.cudnn_rnn and any(_inner_dropout(module) for module in replayable.modules()):
+    if found.cudnn_rnn and any(_has_inner_dropout(module) for module in replayable.modules()):
         yield (
-            f"the {what} uses dropout inside a recurrent network of cuDNN, whose random state cannot be put back; "
+            f"the {what} uses dropout inside a cuDNN recurrent network, whose random state cannot be restored; "
             "use single layers with nn.Dropout between them, or torch.backends.cudnn.flags(enabled=False)."
         )
     if found.reentrant:
@@ -280,33 +282,33 @@ def structure_problems(replayable: ReplayableClosure, setup: Setup, tasks: Seque
             "call torch.utils.checkpoint.checkpoint(..., use_reentrant=False)."
         )
     elif shared & found.earlier.keys() and not any(isinstance(m, nn.DataParallel) for m in replayable.modules()):
-        # (The threads of DataParallel number their nodes on their own.)
+        # DataParallel's threads number their nodes independently.
         yield (
-            f"the {what} continues from what was computed of the shared parameters before it ran, which a replay does "
-            "not compute again; put the whole forward pass of the shared layers into the closure."
+            f"the {what} uses results that were computed from the shared parameters before it ran, and a replay does "
+            "not recompute them; put the whole forward pass of the shared layers inside the closure."
         )
     elif what == "closure" and found.leaves and not shared & found.leaves.keys():
         yield UNREACHED
 
 
-def _inner_dropout(module: nn.Module) -> bool:
+def _has_inner_dropout(module: nn.Module) -> bool:
     return isinstance(module, nn.RNNBase) and module.training and module.dropout > 0 and module.num_layers > 1
 
 
 def repeat_problems(replayable: ReplayableClosure, tasks: Sequence[str]) -> Iterable[str]:
-    """Whether the closure, run once more unchanged, gives the same losses."""
+    """Yields a problem if a replay of the closure does not return the same losses."""
     first, again = replayable.losses.losses, replayable.replay().losses
-    differ = [task for task in tasks if not _same(first.get(task), again.get(task))]
+    differ = [task for task in tasks if not _equal_losses(first.get(task), again.get(task))]
     if differ:
         yield (
-            f"the {replayable.what} cannot be repeated: run again with the same weights, buffers and random state it "
-            f"gave other losses of {differ}. It must use the same batch each time (fetch it outside the closure), and "
-            "no generator of its own, counter or cache that the first run moved."
+            f"the {replayable.what} is not repeatable: run again with the same weights, buffers and random state, it "
+            f"returned different losses for {differ}. It must use the same batch each time (fetch it outside the "
+            "closure), and must not depend on a private random generator, counter or cache that the first run changed."
         )
 
 
-def _same(first: Tensor | None, again: Tensor | None) -> bool:
-    """Equal up to what kernels that add in no fixed order do to a loss."""
+def _equal_losses(first: Tensor | None, again: Tensor | None) -> bool:
+    """Whether two losses are equal, up to rounding errors of kernels that sum in no fixed order."""
     if first is None or again is None:
         return first is again
     tolerance = min(64 * torch.finfo(first.dtype).eps, 1e-3)
@@ -315,15 +317,15 @@ def _same(first: Tensor | None, again: Tensor | None) -> bool:
 
 @dataclass
 class LossGraph:
-    """The leaves of the graph of some losses, and what in the graph prevents a replay.
+    """The leaves of the autograd graph of some losses, and features of the graph that prevent a replay.
 
     Attributes:
-        leaves: By id.
-        reentrant: Whether a reentrant checkpoint hides more of them.
-        compiled: Whether torch.compile made part of the graph.
-        cudnn_rnn: Whether a recurrent network of cuDNN did.
-        earlier: The leaves that are reached through what was computed before the closure ran.
-        latest: The largest number of a node.
+        leaves: The leaf tensors, by id.
+        reentrant: Whether a reentrant checkpoint hides some of the leaves.
+        compiled: Whether part of the graph comes from torch.compile.
+        cudnn_rnn: Whether part of the graph comes from a cuDNN recurrent network.
+        earlier: The leaves reached through tensors that were computed before the closure ran.
+        latest: The largest sequence number of any node.
     """
 
     leaves: dict[int, Tensor] = field(default_factory=dict)
@@ -334,17 +336,17 @@ class LossGraph:
     latest: int = 0
 
 
-def loss_graph(losses: Iterable[Tensor], began: int = 0) -> LossGraph:
+def loss_graph(losses: Iterable[Tensor], start_nr: int = 0) -> LossGraph:
     """Walks the graph of `losses` back to its leaves.
 
     Args:
-        losses: Where to start.
-        began: Nodes with a smaller number were made before and are listed as `earlier`.
+        losses: The losses to start from.
+        start_nr: The leaves of nodes with a smaller sequence number are listed as `earlier`.
     """
-    return _walk({loss.grad_fn for loss in losses if loss.grad_fn is not None}, began)
+    return _walk({loss.grad_fn for loss in losses if loss.grad_fn is not None}, start_nr)
 
 
-def _walk(seen: set[Node], began: int) -> LossGraph:
+def _walk(seen: set[Node], start_nr: int) -> LossGraph:
     found = LossGraph()
     waiting = list(seen)
     earlier: set[Node] = set()
@@ -355,7 +357,7 @@ def _walk(seen: set[Node], began: int) -> LossGraph:
             found.leaves[id(leaf)] = leaf
         else:
             found.latest = max(found.latest, node._sequence_nr())
-            if node._sequence_nr() < began:
+            if node._sequence_nr() < start_nr:
                 earlier.add(node)
         found.compiled |= node.name().startswith("CompiledFunction")
         found.cudnn_rnn |= node.name().startswith("CudnnRnn")
@@ -366,7 +368,7 @@ def _walk(seen: set[Node], began: int) -> LossGraph:
                 waiting.append(parent)
     if earlier:
         before = _walk(earlier, 0)
-        # A node is made after those it leads to. One that leads to newer ones was numbered by another thread, such
-        # as the one that differentiates on a GPU, and such numbers say nothing.
-        found.earlier = before.leaves if before.latest < began else {}
+        # A node is created after the nodes it leads to. If it leads to newer ones, it was numbered by another thread
+        # (such as the backward thread of a GPU), and the numbers cannot be compared.
+        found.earlier = before.leaves if before.latest < start_nr else {}
     return found

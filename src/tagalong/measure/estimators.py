@@ -13,22 +13,22 @@ from tagalong.errors import InvalidInput, collect, raise_problems
 from tagalong.plugins import Registry, load_plugins
 
 Quantity = Literal["after", "slopes", "inner", "kernel_inner", "gram"]
-"""What of `Observed` an estimator may need."""
+"""The quantities of `Observed` that an estimator can request."""
 
 
 @dataclass
 class Observed:
-    """The quantities of one measured step. Rows are sources i, columns targets j; Δθ_i is the step on task i.
+    """The quantities of one measured step. Rows are sources i, columns are targets j, and Δθ_i is the step on task i.
 
     Quantities that no estimator needs are None.
 
     Attributes:
-        before: L_j(θ), one number per target.
+        before: L_j(θ), one value per target.
         after: L_j(θ + Δθ_i).
-        slopes: ⟨g_j, −Δθ_i⟩, by how much the step lowers L_j to first order.
+        slopes: ⟨g_j, −Δθ_i⟩, the first-order decrease of L_j due to the step.
         inner: ⟨g_i, g_j⟩ / (|g_i| |g_j|).
-        kernel_inner: The same over weights with more than one dimension only.
-        gram: ⟨g_i, g_j⟩ among the targets, or among the sources where the targets' losses are held out.
+        kernel_inner: The same, restricted to weights with more than one dimension.
+        gram: ⟨g_i, g_j⟩ among the targets, or among the sources if the target losses are held out.
     """
 
     before: Tensor
@@ -42,13 +42,13 @@ class Observed:
 class Estimator(ABC):
     """Computes affinities from the quantities of a measured step.
 
-    Subclass it, register the class with `register_estimator`, and name it in ``AffinityMeter(estimator=...)``.
+    Subclass it, register the class with `register_estimator`, and pass its name as ``AffinityMeter(estimator=...)``.
 
     Attributes:
-        name: What users write.
+        name: The name by which users select it.
         needs: The quantities of `Observed` that it reads.
         ratio: Whether it divides by the target's loss, which must then be positive.
-        of_steps: Whether it uses steps Δθ, so that the null step and the learning rate matter.
+        of_steps: Whether it uses the steps Δθ, in which case the null step and the learning rate matter.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Estimator(ABC):
 
     @abstractmethod
     def __call__(self, seen: Observed) -> Tensor:
-        """Returns affinities, sources × targets."""
+        """Returns the affinities [sources, targets]."""
 
 
 class Lookahead(Estimator):
@@ -73,7 +73,7 @@ class Lookahead(Estimator):
 
 
 class Gradient(Estimator):
-    """Z[i→j] ≈ ⟨g_j, −Δθ_i⟩ / L_j(θ): the lookahead to first order, without its n forward passes."""
+    """Z[i→j] ≈ ⟨g_j, −Δθ_i⟩ / L_j(θ): the first-order approximation of the lookahead, without its n forward passes."""
 
     name = "gradient"
     needs = frozenset({"slopes"})
@@ -87,7 +87,7 @@ class Cosine(Estimator):
     """The cosine between task gradients (the paper's baseline CS).
 
     Args:
-        kernels_only: Count only weights with more than one dimension, as the published CS does.
+        kernels_only: Use only weights with more than one dimension, as the published CS does.
     """
 
     ratio = False
@@ -105,10 +105,10 @@ class Cosine(Estimator):
 
 
 def register_estimator(name: str, estimator: Estimator | type[Estimator]) -> None:
-    """Makes an estimator known by its name.
+    """Registers an estimator under its name.
 
     Args:
-        name: what users write; the estimator's own.
+        name: the name by which users select it; must equal the estimator's `name`.
         estimator: the estimator, or its class. Other packages can declare one in the entry point group
             "tagalong.estimators" instead.
 
@@ -117,7 +117,7 @@ def register_estimator(name: str, estimator: Estimator | type[Estimator]) -> Non
 
     Example:
         >>> class Drop(Estimator):
-        ...     '''By how much the loss falls, not divided by it.'''
+        ...     '''The absolute decrease of the loss.'''
         ...     name, needs, ratio = "drop", frozenset({"after"}), False
         ...     def __call__(self, seen):
         ...         return seen.before - seen.after
@@ -129,18 +129,18 @@ def register_estimator(name: str, estimator: Estimator | type[Estimator]) -> Non
 
 
 def estimator_names() -> list[str]:
-    """The names of all estimators, those of other packages included."""
+    """Returns the names of all estimators, including those from other packages."""
     added: dict[str, object] = load_plugins("estimators", _estimators.entries)
-    # Other packages may also declare functions in this group, for the leaderboard alone.
+    # Other packages may also declare functions in this group, which only the leaderboard uses.
     return sorted([*_estimators.entries, *(name for name, made in added.items() if _is_estimator(made))])
 
 
 def make_estimator(name: str) -> Estimator:
-    """The estimator of this name.
+    """Returns the estimator with this name.
 
     Raises:
-        InvalidInput: no estimator has this name; suggests the closest one.
-        PluginError: the package that brings it is broken.
+        InvalidInput: no estimator has this name; the message suggests the closest one.
+        PluginError: the package that provides it is broken.
 
     Example:
         >>> sorted(make_estimator("lookahead").needs)
@@ -150,16 +150,16 @@ def make_estimator(name: str) -> Estimator:
 
 
 def resolve_estimators(chosen: str | Estimator | Iterable[str | Estimator]) -> list[Estimator]:
-    """Estimators by name or as they are; raises one error that lists every unknown name."""
+    """Returns the chosen estimators, looking up names; raises one error that lists every unknown name."""
     items = [chosen] if isinstance(chosen, str | Estimator) or not isinstance(chosen, Iterable) else list(chosen)
     if not items:
-        raise InvalidInput("estimator", "must name at least one estimator", repr(chosen))
+        raise InvalidInput("estimator", "must contain at least one estimator", repr(chosen))
     problems: list[InvalidInput] = []
     found = [item if isinstance(item, Estimator) else collect(problems, _find, item) for item in items]
     raise_problems(problems)
     names = [estimator.name for estimator in found]
     if len(set(names)) < len(names):
-        raise InvalidInput("estimator", "must not name one twice", repr(names))
+        raise InvalidInput("estimator", "must not contain the same name twice", repr(names))
     return found
 
 

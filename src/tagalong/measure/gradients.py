@@ -1,4 +1,4 @@
-"""Gradients of single tasks with respect to the shared parameters, in blocks that fit into memory."""
+"""Gradients of individual tasks with respect to the shared parameters, in blocks that fit into memory."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class TaskGradients:
     """Differentiates one task's loss at a time, without changing ``.grad``.
 
     Attributes:
-        touched: For every task differentiated so far, the numbers of the shared parameters it depends on.
-        finite: One flag per gradient of all ranks if losses are scaled (on the device, not read yet).
+        touched: For every task differentiated so far, the indices of the shared parameters it depends on.
+        finite: If losses are scaled, whether each gradient is finite on all ranks (still on the device).
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TaskGradients:
         self._scale = scale
         self._shares = shares or {}
         self._replicas = replicas or Replicas(None)
-        # If computing a gradient needs communication, a rank without the loss differentiates another one times 0.
+        # If computing a gradient requires communication, a rank without the loss differentiates another loss times 0.
         self._stand_in = next(iter(losses.values()), None) if conversing else None
         self._capture = capture
         self._guard = guard
@@ -54,37 +54,37 @@ class TaskGradients:
     def weight(self, task: str) -> float | Tensor:
         return self._weights.get(task, 1.0)
 
-    def launch(self, task: str, *, weighted: bool) -> None:
-        """Starts the gradient that will probably be needed first, while the host waits for something else."""
+    def start_gradient(self, task: str, *, weighted: bool) -> None:
+        """Starts computing the gradient that will probably be needed first, while the host waits for something else."""
         raw = self._differentiate(task, self.weight(task) if weighted else 1.0, list(self._parameters))
         self._ahead = task, weighted, raw
 
     def of(self, task: str, *, weighted: bool) -> list[Tensor]:
-        """Returns the gradient of a task's loss: dense, in the parameters' layout, zero for parameters it does not use.
+        """Returns the dense gradient of a task's loss, zero for parameters that the task does not use.
 
-        The tensors may belong to autograd, so they must not be modified.
+        The tensors have the layout of the parameters. They may belong to autograd, so they must not be modified.
 
         Args:
             task: The task.
             weighted: Whether to differentiate weight × loss.
         """
-        gradient = list(self._replicas.sum(self.here(task, weighted=weighted)))
+        gradient = list(self._replicas.sum(self.local_gradient(task, weighted=weighted)))
         self._watch(gradient)
         return gradient
 
     def add_up(self, rows: Sequence[Tensor]) -> None:
-        """Sums rows that were filled from `here` over all ranks, in place."""
+        """Sums rows that were filled from `local_gradient` over all ranks, in place."""
         for row in rows:
             self._replicas.add_up(row)
         self._watch(rows)
 
-    def here(self, task: str, *, weighted: bool, only: Sequence[int] | None = None) -> list[Tensor]:
+    def local_gradient(self, task: str, *, weighted: bool, only: Sequence[int] | None = None) -> list[Tensor]:
         """Returns this rank's part of the gradient.
 
         Args:
             task: The task.
             weighted: Whether to differentiate weight × loss.
-            only: Numbers of the shared parameters to differentiate for; all by default.
+            only: Indices of the shared parameters to differentiate with respect to; all by default.
         """
         indices = range(len(self._parameters)) if only is None else only
         wanted: list[Tensor] = [self._parameters[i] for i in indices]
@@ -104,7 +104,7 @@ class TaskGradients:
         return shared
 
     def _watch(self, gradient: Sequence[Tensor]) -> None:
-        """Records whether scaling made a sum over ranks overflow on any of them."""
+        """Records whether loss scaling made the gradient overflow on any rank."""
         if self._scale != 1.0:
             self.finite.append(torch.stack([g.isfinite().all() for g in gradient]).all())
 
@@ -125,7 +125,7 @@ class TaskGradients:
             if "donated" not in str(error):
                 raise
             raise RuntimeError(
-                "torch.compile donated buffers that a second gradient needs; put "
+                "torch.compile donated buffers that a second gradient needs; set "
                 "`torch._functorch.config.donated_buffer = False` before the first call of the compiled model"
             ) from error
 
@@ -143,8 +143,8 @@ def _dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
 def sparse_gradients(name: str) -> InvalidInput:
     return InvalidInput(
         "shared",
-        f"holds an embedding with sparse gradients ({name}), which the meter does not measure",
-        hint="make it with sparse=False, or leave it out of `shared`",
+        f"contains an embedding with sparse gradients ({name}), which the meter does not support",
+        hint="create it with sparse=False, or leave it out of `shared`",
     )
 
 
@@ -198,20 +198,25 @@ def gradient_matrices(
     whole: bool,
     own: bool = False,
 ) -> list[Tensor]:
-    """Returns for every block a matrix with one task's gradient per row.
+    """Returns a matrix for every block, with one task's gradient per row.
 
     Args:
-        whole: Whether `blocks` are all blocks; otherwise only their parameters are differentiated for.
-        own: Whether to return only this rank's part.
+        gradients: Computes the gradient of each task.
+        tasks: The tasks, one per row.
+        blocks: The blocks of parameters, one per matrix.
+        parameters: The shared parameters.
+        whole: Whether `blocks` cover all parameters; if not, only the parameters in them are differentiated.
+        own: Whether to return only this rank's part of the gradients.
     """
     indices = sorted({piece.index for block in blocks for piece in block.pieces})
     matrices = [torch.empty(len(tasks), block.size, dtype=block.dtype, device=block.device) for block in blocks]
     for row, task in enumerate(tasks):
-        found = dict(zip(indices, gradients.here(task, weighted=False, only=None if whole else indices), strict=True))
+        gradient = gradients.local_gradient(task, weighted=False, only=None if whole else indices)
+        found = dict(zip(indices, gradient, strict=True))
         for block, matrix in zip(blocks, matrices, strict=True):
             values = [piece.of(found[piece.index]) for piece in block.pieces]
             torch._foreach_copy_(block.views(matrix[row], parameters), values)
-        del found, values  # frees this gradient before the next one is computed
+        del gradient, found, values  # frees this gradient before the next one is computed
         if not own:
             gradients.add_up([matrix[row] for matrix in matrices])
     return matrices
@@ -221,7 +226,7 @@ def gradient_matrices(
 class ParameterBlock:
     """Slices of the shared parameters on one device that are processed together.
 
-    Weights with more than one dimension come first: they are the first `kernels` numbers of a row.
+    Weights with more than one dimension come first: they are the first `kernels` elements of a row.
     """
 
     pieces: tuple[ParameterSlice, ...]
@@ -235,11 +240,11 @@ class ParameterBlock:
         return sum(self.sizes)
 
     def of(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Returns the block's part of tensors that are shaped like the shared parameters."""
+        """Returns the block's slices of tensors that have the shapes of the shared parameters."""
         return [piece.of(tensors[piece.index]) for piece in self.pieces]
 
     def views(self, row: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-        """Splits a row of the block's matrix into views that are shaped like the slices."""
+        """Splits a row of the block's matrix into views that have the shapes of the slices."""
         parts = row.split(list(self.sizes))
         return [part.view(like.shape) for part, like in zip(parts, self.of(parameters), strict=True)]
 
@@ -247,32 +252,32 @@ class ParameterBlock:
 def plan_blocks(
     parameters: Sequence[Tensor], rows: int, limit: float, steps: Steps
 ) -> tuple[list[ParameterBlock], bool]:
-    """Splits the shared parameters into blocks whose `rows` gradients fit into `limit` bytes.
+    """Splits the shared parameters into blocks such that `rows` gradients of a block fit into `limit` bytes.
 
-    Tensors are split too if the step is elementwise; otherwise a block contains at least one tensor.
+    If the step is elementwise, single tensors may be split too; otherwise a block contains whole tensors.
 
     Returns:
-        The blocks, and whether all of them fit together, so that every gradient is computed once.
+        The blocks, and whether all of them fit into memory at once, so that every gradient is computed only once.
     """
     dtype = _dtype(parameters)
-    room = max(1, int(limit // (rows * dtype.itemsize)))
+    capacity = max(1, int(limit // (rows * dtype.itemsize)))
     held = fits(parameters, rows, limit)
     if not held and not steps.separable:
         raise InvalidInput(
             "gradient_memory",
-            "is less than the gradients of all tasks need, and they cannot be processed in blocks, since this "
-            "optimizer may not step each tensor separately",
+            "is too small for the gradients of all tasks, and they cannot be processed in blocks, since this "
+            "optimizer may not update each tensor independently",
             f"{limit:.0f} bytes",
-            "raise `gradient_memory`, or use `update='sgd'` or `estimator='lookahead'`",
+            "increase `gradient_memory`, or use `update='sgd'` or `estimator='lookahead'`",
         )
-    longest = room if steps.elementwise else max(p.numel() for p in parameters)
+    longest = capacity if steps.elementwise else max(p.numel() for p in parameters)
     order = sorted(range(len(parameters)), key=lambda i: (str(parameters[i].device), parameters[i].dim() < 2))
     blocks: list[list[ParameterSlice]] = [[]]
     size = 0
     for piece in (piece for index in order for piece in split(index, parameters[index], longest)):
         number = piece.of(parameters[piece.index]).numel()
         device = parameters[piece.index].device
-        if blocks[-1] and (size + number > room or parameters[blocks[-1][-1].index].device != device):
+        if blocks[-1] and (size + number > capacity or parameters[blocks[-1][-1].index].device != device):
             blocks.append([])
             size = 0
         blocks[-1].append(piece)
@@ -292,7 +297,7 @@ def fits(parameters: Sequence[Tensor], rows: int, limit: float) -> bool:
 
 
 def rows_bytes(parameters: Sequence[Tensor], rows: int) -> int:
-    """Returns the bytes of the gradients of `rows` tasks."""
+    """Returns the size of the gradients of `rows` tasks in bytes."""
     return sum(p.numel() for p in parameters) * rows * _dtype(parameters).itemsize
 
 

@@ -1,4 +1,4 @@
-"""The history of a meter: everything measured so far, read from the device only when needed."""
+"""The history of a meter: everything measured so far, copied from the device only when needed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ Mask = NDArray[np.bool_]
 class MeterHistory:
     """The histories of all estimators, and what is known about the tasks.
 
-    The last reading stays on the device until it is needed or the next one arrives, so that training does not wait for
-    it.
+    The last reading stays on the device until it is needed or the next one arrives, so training does not wait for it.
 
     Attributes:
-        tasks: Task names, None before they are known.
-        source_counts: How often each task was a source.
-        touched: The shared parameters that each task depends on, by number.
-        latest: The affinities of the last reading that was settled, by estimator.
+        tasks: Task names; None until they are known.
+        source_counts: How often each task has been a source.
+        touched: The indices of the shared parameters that each task depends on.
+        latest: The affinities of the last reading copied from the device, by estimator.
     """
 
     def __init__(self, tasks: Sequence[str] | None) -> None:
@@ -42,7 +41,7 @@ class MeterHistory:
         self._measured = 0
         self._waiting: tuple[int, Reading] | None = None
 
-    def post(self, call: int, reading: Reading) -> None:
+    def add(self, call: int, reading: Reading) -> None:
         for task in reading.sources:
             self.source_counts[task] = self.source_counts.get(task, 0) + 1
         for task, indices in reading.touched.items():
@@ -50,7 +49,7 @@ class MeterHistory:
         self._waiting = call, reading
 
     def settle(self) -> None:
-        """Reads the values that are still on the device."""
+        """Copies values that are still on the device."""
         if self._waiting is None:
             return
         (call, reading), self._waiting = self._waiting, None
@@ -92,7 +91,7 @@ class MeterHistory:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         tasks = state["tasks"]
         if self.tasks is not None and tasks is not None and tuple(tasks) != self.tasks:
-            raise InvalidInput("state", f"must be of the tasks {list(self.tasks)}", str(list(tasks)))
+            raise InvalidInput("state", f"must have the tasks {list(self.tasks)}", str(list(tasks)))
         self.tasks = self.tasks if tasks is None else tuple(tasks)
         self._measured, self._waiting = int(state["measured"]), None
         self.source_counts = dict(state["source_counts"])
@@ -117,7 +116,7 @@ class EstimatorHistory:
         self._skipped: dict[str, NDArray[np.int64]] = {}
 
     def add(self, step: int, values: Floats, null: Floats) -> None:
-        """Adds one measured step: affinities (NaN where not measured) and the null step subtracted from them."""
+        """Adds one measured step: affinities (NaN if not measured) and the null step's effect subtracted from them."""
         self._steps.append(step)
         self._values.append(values)
         self._null.append(null)
@@ -128,7 +127,7 @@ class EstimatorHistory:
             count += pairs
 
     def affinity(self, settings: Mapping[str, Any], *, last: bool = False) -> Affinity:
-        """Returns the affinity of all steps, or of the last one (without counts of skipped values)."""
+        """Returns the affinity over all steps, or of the last step only (without counts of skipped values)."""
         n, kept = len(self._tasks), slice(-1 if last else None, None)
         return Affinity.from_history(
             np.array(self._values[kept]).reshape(-1, n, n),
@@ -157,21 +156,21 @@ class EstimatorHistory:
 
 @dataclass
 class Reading:
-    """The affinities of one step, still on the device, so that training does not wait for them.
+    """The affinities of one step, still on the device so that training does not wait for them.
 
     Attributes:
         tasks: All task names.
         estimators: The estimators, in the order of `estimates`.
         sources: The source tasks.
         targets: The target tasks.
-        estimates: Estimators × sources (and the null step, if `with_null`) × targets.
-        with_null: Whether the last row is the null step's.
-        idle: Whether a null step moves nothing.
-        lr: The divisor of the estimates.
-        own: The losses of the closure.
-        before: The losses of the closure that is looked ahead, which may be the held-out one.
-        finite: Whether each gradient was finite, if that was checked.
-        touched: The shared parameters that each source depends on, by number.
+        estimates: Estimates [estimators, sources, targets]; if `with_null`, the null step is an additional source.
+        with_null: Whether the last row belongs to the null step.
+        idle: Whether the null step leaves the parameters unchanged.
+        lr: The value that the estimates are divided by.
+        own: The losses of the training closure.
+        before: The target losses before the step, from the training or the held-out closure.
+        finite: Whether each gradient was finite, if this was checked.
+        touched: The indices of the shared parameters that each source depends on.
     """
 
     tasks: Sequence[str]
@@ -225,7 +224,7 @@ class Reading:
         return np.ix_(rows, columns)
 
     def _skip_reasons(self, bad: Mask, estimator: Estimator) -> dict[str, Mask]:
-        """Why pairs have no value at this step; sources whose turn it was not are no skips."""
+        """Returns the pairs without a value at this step, by reason; sources that were not chosen do not count."""
         own, before = self.own[:, None], self.before[None, :]
         missing = np.isnan(own) | np.isnan(before)
         infinite = ~missing & (np.isinf(own) | np.isinf(before))
@@ -238,13 +237,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Entry:
-    """One estimator's part of a reading, over all tasks: NaN if nothing was measured.
+    """One estimator's part of a reading, for all tasks; NaN if a pair was not measured.
 
     Attributes:
         name: The name of the estimator.
-        values: Affinities [source, target], relative to `null` if that is finite.
-        null: The effect on each target of a step on a zero gradient.
-        skipped: Pairs that have no value, by reason.
+        values: Affinities [source, target], with `null` subtracted if it is finite.
+        null: The effect of a step on a zero gradient on each target.
+        skipped: The pairs that have no value, by reason.
     """
 
     name: str
@@ -254,7 +253,7 @@ class Entry:
 
 
 class HostCopy:
-    """Starts a copy to the host, which runs in parallel with what is launched before `numbers` is called."""
+    """Starts a copy to the host, which overlaps with other work until `numbers` is called."""
 
     def __init__(self, values: Tensor) -> None:
         self._here = values.detach()
@@ -268,7 +267,7 @@ class HostCopy:
             self._there.record(torch.cuda.current_stream(values.device))
 
     def numbers(self) -> Floats:
-        """Waits for these numbers only, not for later kernels, and returns them."""
+        """Waits only for this copy, not for kernels launched later, and returns the values."""
         if self._there is not None:
             self._there.synchronize()
         return self._here.numpy().astype(np.float64)

@@ -1,4 +1,4 @@
-"""Finds, saves and restores bit for bit everything that replaying the closure may change."""
+"""Finds and saves everything that replaying the closure may change, and restores it bit for bit."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from torch.nn.utils import parametrize
 
 
 class Replayer:
-    """Runs a closure again from the same random and module state, and in the same grad mode.
+    """Reruns a closure from the same random and module state, and in the same grad mode.
 
-    A replay is not differentiated, so its activations are dropped at once: a replay in grad mode (whose kernels may
-    differ from no_grad's by more than an affinity) then needs no more memory than one without. They are kept for
-    closures that differentiate inside (gradient penalties, forces).
+    A replay is not differentiated, so its activations are dropped at once. A replay in grad mode, whose results may
+    differ from those under no_grad by more than an affinity, then needs no more memory than one under no_grad.
+    Activations are kept for closures that differentiate internally (gradient penalties, forces).
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Replayer:
                 try:
                     with torch.autograd.graph.saved_tensors_hooks(lambda _: None, _reject_unpacking):
                         return closure()
-                except (RuntimeError, _SavedTensorNeeded) as error:
+                except (RuntimeError, _SavedTensorError) as error:
                     if not _needs_activations(error):
                         raise
                     self._keep_activations = True
@@ -49,24 +49,24 @@ class Replayer:
         randomness.restore()
 
 
-class _SavedTensorNeeded(Exception):  # no RuntimeError, which a closure that retries would catch
-    """A replay needs an activation that was not kept."""
+class _SavedTensorError(Exception):  # not a RuntimeError, which a closure that retries would catch
+    """Raised if a replay needs an activation that was not kept."""
 
 
 def _reject_unpacking(_: object) -> Tensor:
-    raise _SavedTensorNeeded
+    raise _SavedTensorError
 
 
 def _needs_activations(error: Exception) -> bool:
-    return isinstance(error, _SavedTensorNeeded) or "saved tensor hooks" in str(error)  # the latter: torch.func
+    return isinstance(error, _SavedTensorError) or "saved tensor hooks" in str(error)  # the latter: torch.func
 
 
 @contextmanager
 def without_caches() -> Iterator[None]:
     """Disables caches of weights, so that every read sees the current values.
 
-    An outer autocast region caches casts of weights, and ``parametrize.cached`` caches parametrized weights. These
-    caches are not cleared, since other code in that region relies on what the first run put there.
+    An outer autocast region caches weights that it has cast, and ``parametrize.cached`` caches parametrized weights.
+    These caches are not cleared, since other code in that region relies on what the first run stored there.
     """
     enabled, cached = torch.is_autocast_cache_enabled(), parametrize._cache_enabled
     torch.set_autocast_cache_enabled(False)
@@ -79,7 +79,7 @@ def without_caches() -> Iterator[None]:
 
 
 class RandomState:
-    """The state of every global generator a closure may draw from."""
+    """The state of every global random generator that a closure may draw from."""
 
     def __init__(self) -> None:
         self._torch = torch.get_rng_state()
@@ -98,21 +98,21 @@ class RandomState:
         random.setstate(self._python)
 
 
-# Attributes that every Module has by construction, except the mode: a forward pass does not change them.
-_STRUCTURE = frozenset(vars(nn.Module())) - {"training"}
+# Attributes that every Module has, except the mode; a forward pass does not change them.
+_STANDARD_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
 
 
 class ModuleState:
-    """Buffers, modes and plain attributes of modules at one moment.
+    """A snapshot of the buffers, modes and plain attributes of modules.
 
-    Plain attributes matter too: old-style ``spectral_norm`` keeps the computed weight there, stateful layers
-    their last hidden state, DistributedDataParallel whether buffers were synchronized.
+    Plain attributes matter too: the old ``spectral_norm`` stores the computed weight in one, stateful layers store
+    their last hidden state, and DistributedDataParallel stores whether buffers were synchronized.
 
     Args:
         writes: Records writes to modules that cannot be undone.
 
     Attributes:
-        compiled: Whether torch.compile compiled modules, so that they could not be saved.
+        compiled: Whether torch.compile compiled any of the modules, in which case they could not be saved.
     """
 
     def __init__(self, writes: Writes | None = None) -> None:
@@ -130,7 +130,7 @@ class ModuleState:
         return id(module) in self._attributes
 
     def add(self, module: nn.Module) -> None:
-        """Saves `module` and everything inside it, unless already saved."""
+        """Saves `module` and its submodules, unless they are already saved."""
         self._roots.append(module)
         fresh: dict[torch.dtype, list[Tensor]] = {}
         for name, part in module.named_modules():
@@ -138,7 +138,7 @@ class ModuleState:
                 continue
             if self._writes is not None:
                 self._writes.watch(part, name or type(part).__name__)
-            own = {name: value for name, value in vars(part).items() if name not in _STRUCTURE}
+            own = {name: value for name, value in vars(part).items() if name not in _STANDARD_ATTRIBUTES}
             self._attributes[id(part)] = part, frozenset(vars(part)), own
             self._containers += [pair for value in own.values() for pair in saved_containers(value)]
             self._trained += [(p, p.requires_grad) for p in part._parameters.values() if p is not None]
@@ -177,8 +177,8 @@ class ModuleState:
                 module._buffers.update(bound)
         for values, old in self._values.values():
             torch._foreach_copy_(values, old)
-        # Versions are restored with the values; otherwise a backward pass would fail if its graph holds a buffer that
-        # the forward pass has written.
+        # Versions are restored along with the values; otherwise a backward pass would fail if its graph refers to a
+        # buffer that the forward pass has written.
         for version in self._versions:
             version.__exit__(None, None, None)
 
@@ -191,7 +191,7 @@ class ModuleState:
 
 
 def _writable(buffer: Tensor | None) -> TypeGuard[Tensor]:
-    """Whether a forward pass can write `buffer` in place: not if its numbers share memory, or in inference mode."""
+    """Whether `buffer` can be written in place: not if its elements share memory, or if made in inference mode."""
     if buffer is None or is_lazy(buffer) or buffer.is_inference():
         return False
     return all(stride or size < 2 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
@@ -205,21 +205,21 @@ def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
     return made
 
 
-_KINDS = (list, dict, set, deque, OrderedDict, defaultdict, bytearray)
-_DEEP = 1000  # containers with more entries are not searched for further ones
-_LARGE = 1 << 20  # numbers of an array that is taken for data rather than state
+_CONTAINER_TYPES = (list, dict, set, deque, OrderedDict, defaultdict, bytearray)
+_MAX_ENTRIES = 1000  # larger containers are not searched for nested ones
+_MAX_ARRAY_SIZE = 1 << 20  # larger arrays are assumed to be data rather than state
 
 
 def saved_containers(value: Any, seen: frozenset[int] = frozenset()) -> Iterator[tuple[Any, Any]]:
     """Yields `value` and the mutable containers in it, each with a copy."""
     if isinstance(value, np.ndarray):
-        if value.flags.writeable and value.size <= _LARGE:
+        if value.flags.writeable and value.size <= _MAX_ARRAY_SIZE:
             yield value, value.copy()
-    elif type(value) in _KINDS and id(value) not in seen:
+    elif type(value) in _CONTAINER_TYPES and id(value) not in seen:
         yield value, value.copy()
-        if type(value) not in (set, bytearray) and len(value) <= _DEEP:
+        if type(value) not in (set, bytearray) and len(value) <= _MAX_ENTRIES:
             for inner in list(value.values() if isinstance(value, dict) else value):
-                yield from saved_containers(inner, seen | {id(value)})  # a container may hold itself
+                yield from saved_containers(inner, seen | {id(value)})  # a container may contain itself
 
 
 def refill(container: Any, saved: Any) -> None:
@@ -237,16 +237,16 @@ def refill(container: Any, saved: Any) -> None:
 class Writes:
     """Detects writes to parameters, their ``.grad`` and plain tensor attributes of modules.
 
-    Saving copies of them would take as much memory as the model, so a closure that writes them is rejected instead.
+    Saving copies of these would take as much memory as the model, so a closure that writes them is rejected instead.
 
     Attributes:
-        lazy: Names of parameters without a shape yet.
+        lazy: Names of parameters that are not initialized yet.
     """
 
     def __init__(self) -> None:
         self._tensors: list[tuple[str, Tensor, int]] = []
         self._gradients: list[tuple[str, Tensor, Tensor | None, int]] = []
-        self._sizes: list[tuple[str, Tensor, int, Tensor]] = []
+        self._norms: list[tuple[str, Tensor, int, Tensor]] = []
         self.lazy: list[str] = []
 
     def watch(self, module: nn.Module, name: str) -> None:
@@ -258,14 +258,14 @@ class Writes:
             self._tensors.append((key, tensor, tensor._version))
         for key, p in known.items():
             self._gradients.append((f"{key}.grad", p, p.grad, _version(p.grad)))
-            # Writes through .data do not increase the version, but replace the storage or change its numbers.
-            self._sizes.append((key, p, p.data_ptr(), _size(p)))
+            # Writes through .data do not increase the version, but replace the storage or change the norm.
+            self._norms.append((key, p, p.data_ptr(), _norm(p)))
 
     def found(self) -> list[str]:
-        """Returns the names of what was written since."""
+        """Returns the names of the tensors written since."""
         tensors = [name for name, tensor, version in self._tensors if tensor._version != version]
         gradients = [name for name, p, old, version in self._gradients if p.grad is not old or _version(old) != version]
-        data = [name for name, p, at, size in self._sizes if p.data_ptr() != at or not torch.equal(_size(p), size)]
+        data = [name for name, p, at, norm in self._norms if p.data_ptr() != at or not torch.equal(_norm(p), norm)]
         return list(dict.fromkeys(tensors + gradients + data))
 
 
@@ -273,15 +273,15 @@ def _version(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor._version
 
 
-def _size(parameter: Tensor) -> Tensor:
+def _norm(parameter: Tensor) -> Tensor:
     precise = torch.float32 if parameter.device.type == "mps" else torch.float64
-    size: Tensor = torch.linalg.vector_norm(parameter.detach().to(precise).nan_to_num())
-    return size
+    norm: Tensor = torch.linalg.vector_norm(parameter.detach().to(precise).nan_to_num())
+    return norm
 
 
 _lock = threading.RLock()
-_states: list[tuple[int, ModuleState]] = []  # with the thread, since other threads do not belong to this closure
-_compiling = [False]  # whether torch.compile has compiled a module meanwhile; a list, since compiled code can write it
+_states: list[tuple[int, ModuleState]] = []  # with the thread's id, since other threads do not run this closure
+_compiling = [False]  # whether torch.compile has compiled a module; a list, so that compiled code can write it
 _train, _getattr = nn.Module.train, nn.Module.__getattr__
 
 
@@ -290,14 +290,14 @@ def watching(state: ModuleState) -> Iterator[None]:
     """Adds every module used inside the block to `state`, as it was before its first use.
 
     A module is used if it is called, if its mode is changed, or if one of its submodules is read (a method such as
-    ``training_step`` reads ``self.encoder``). Only calls have hooks; for the other two, methods of ``nn.Module`` are
-    patched inside the block.
+    ``training_step`` reads ``self.encoder``). PyTorch has hooks only for calls; for the other two, methods of
+    ``nn.Module`` are patched inside the block.
     """
     mine = threading.get_ident(), state
     with _lock:
         if not _states:
             _compiling[0] = False
-            _install()
+            _patch_module()
         _states.append(mine)
     handle = register_module_forward_pre_hook(lambda module, _: _save(module))
     try:
@@ -308,7 +308,7 @@ def watching(state: ModuleState) -> Iterator[None]:
         with _lock:
             _states.remove(mine)
             if not _states:
-                _remove()
+                _restore_module()
 
 
 def _save(module: nn.Module) -> None:
@@ -332,16 +332,16 @@ def _saving_getattr(module: nn.Module, name: str) -> Any:
     return _getattr(module, name)
 
 
-def _install() -> None:
+def _patch_module() -> None:
     nn.Module.train = _saving_train  # type: ignore[method-assign, assignment]
     nn.Module.__getattr__ = _saving_getattr  # type: ignore[method-assign]
 
 
-def _remove() -> None:
+def _restore_module() -> None:
     nn.Module.train = _train  # type: ignore[method-assign]
     nn.Module.__getattr__ = _getattr  # type: ignore[method-assign]
 
 
 def compiled(modules: Iterable[nn.Module]) -> bool:
-    """Whether any of `modules` is compiled by torch.compile."""
+    """Whether any of `modules` has been compiled by torch.compile."""
     return any(getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod") for m in modules)

@@ -1,4 +1,4 @@
-"""A measured step: ranks agree on its losses, the closures are checked, and affinities of all pairs are computed."""
+"""A measured step: ranks agree on the losses, the closures are checked, and the affinity of every pair is computed."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ from .step_rules import ParameterSlice
 
 
 class Measurement:
-    """Measures one step; each step has an instance of its own.
+    """Measures one step; a new instance is created for each step.
 
     Args:
         setup: The meter's settings.
         tasks: All task names.
-        main: The user's closure, which has run.
-        held_out: The closure of the target losses if it is another one, which has run too.
-        choose: Returns the source tasks to measure, given those that are present.
+        main: The user's closure, which has already run.
+        held_out: The closure that computes the target losses, if different from `main`; it has already run, too.
+        choose: Returns the source tasks to measure, given the tasks that are present.
         replicas: The ranks that measure together.
-        call: The number of calls of the meter before this one.
-        known: Tasks for which the parameters that they depend on are known.
-        verify: Whether to check the closures for everything that can be wrong with them.
+        call: The number of earlier calls of the meter.
+        known: Tasks whose dependence on the shared parameters is already known.
+        verify: Whether to run all checks on the closures.
         keep_training_gradient: Whether to keep the sum of the task gradients.
-        keep_gram: Whether to keep their inner products, if they fit into memory.
+        keep_gram: Whether to keep the inner products of the task gradients, if the gradients fit into memory.
 
     Attributes:
         capture: The sum of the task gradients, after `run`.
-        gram: The inner products of the task gradients, with the tasks.
+        gram: The tasks and the inner products of their gradients.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class Measurement:
         main, looked = agreed[0], agreed[-1]
         sources = [t for t, v in zip(self._tasks, main.values, strict=True) if np.isfinite(v)]
         targets = [t for t, v in zip(self._tasks, looked.values, strict=True) if np.isfinite(v)]
-        if not sources or not targets or not self._parameters:  # `shared` may be frozen for a while
+        if not sources or not targets or not self._parameters:  # `shared` may be frozen temporarily
             self._warn_if_diverged(main)
             return None
         if self._verify:
             raise_on_all_ranks([p for s in replayables for p in repeat_problems(s, self._tasks)], self._replicas)
-            self._main.to_end()
-            self._warn_if_beyond_models()
+            self._main.restore_end()
+            self._warn_about_unprotected_modules()
         context = self._context(main, looked, list(self._choose(sources)), targets, own)
         seen = observe(context, self._setup.needs | {"gram"} if self._keep_gram else self._setup.needs)
         if seen.gram is not None:
@@ -107,16 +107,16 @@ class Measurement:
         if seen.after is not None:
             seen.after = self._replicas.sum([seen.after])[0]
             if self._verify:
-                _warn_if_unseen(context, seen.after)
+                _warn_if_nothing_changed(context, seen.after)
         return self._reading(context, seen, main, looked)
 
     def _agree_on_losses(
         self, replayables: Sequence[ReplayableClosure]
     ) -> tuple[list[AgreedLosses], TaskGradients | None]:
-        """Returns the losses averaged over ranks, and the gradients if a first one has been started already."""
+        """Returns the losses averaged over ranks, and the gradients if the first one has already been started."""
         values = [replayable.losses.values(self._tasks) for replayable in replayables]
         arriving = [HostCopy(found) for found in values]
-        own = self._launched() if self._may_launch() else None
+        own = self._started_gradients() if self._may_start_early() else None
         found = [
             LocalLosses(s.losses, v, a.numbers().tolist())
             for s, v, a in zip(replayables, values, arriving, strict=True)
@@ -145,10 +145,10 @@ class Measurement:
         )
 
     def _touched(self, context: StepContext) -> dict[str, set[int]]:
-        """Returns the shared parameters that each task depends on, by number; which ones are trainable may change.
+        """Returns the indices of the shared parameters that each task depends on, among trainable and frozen ones.
 
-        A rank without labels of a task does not see what the task depends on, so ranks exchange this, but only if there
-        may be something new.
+        A rank without labels for a task cannot see what the task depends on, so ranks exchange this, but only if it may
+        have changed.
         """
         number = {id(p): k for k, p in enumerate(self._setup.parameters)}
         here = {
@@ -161,8 +161,8 @@ class Measurement:
         everywhere = self._replicas.gather(here)
         return {task: set().union(*(there.get(task, set()) for there in everywhere)) for task in here}
 
-    def _may_launch(self) -> bool:
-        """Whether to compute a first gradient while the host waits for the losses, which may be NaN."""
+    def _may_start_early(self) -> bool:
+        """Whether to start the first gradient while the host waits for the losses, although they may be NaN."""
         on_cuda = bool(self._parameters) and self._parameters[0].device.type == "cuda"
         simple = self._replicas.alone and self._setup.scaler is None and not torch.is_anomaly_enabled()
         return on_cuda and simple and not self._verify
@@ -171,13 +171,13 @@ class Measurement:
         rows = tasks * (2 if self._held_out else 1)
         return fits(self._parameters, rows, self._setup.gradient_memory)
 
-    def _launched(self) -> TaskGradients:
-        """Returns the gradients of the closure's losses, after starting that of the first source."""
+    def _started_gradients(self) -> TaskGradients:
+        """Returns the gradients of the closure's losses, after starting to compute the first source's gradient."""
         own = self._own_gradients(None)
         given = [t for t in self._tasks if t in self._main.losses.losses]
         streamed = not self._setup.target_gradients and not self._keep_gram
         if given and (streamed or self._fit(len(given))):
-            own.launch(self._choose(given)[0], weighted=streamed)
+            own.start_gradient(self._choose(given)[0], weighted=streamed)
         return own
 
     def _problems(self, replayable: ReplayableClosure, values: list[float]) -> Iterable[str]:
@@ -208,15 +208,15 @@ class Measurement:
             targets,
             own,
             own if replayable is self._main else self._gradients(replayable, looked),
-            look=lambda: _own_part(replayable.replay().values(targets), share, self._replicas),
+            look=lambda: _local_part(replayable.replay().values(targets), share, self._replicas),
             before=looked.mean[at],
             null=incomplete and self._setup.of_steps and not steps.idle,
             gradient_memory=self._setup.gradient_memory,
-            own_targets=self._own_targets(),
+            own_targets=self._sums_slopes(),
         )
 
-    def _own_targets(self) -> bool:
-        """Whether to sum n² slopes over ranks instead of n held-out gradients; cosines need the gradients' norms."""
+    def _sums_slopes(self) -> bool:
+        """Whether to sum n² slopes over ranks instead of n held-out gradients; not for cosines, which need norms."""
         return self._held_out is not None and not self._replicas.alone and self._setup.needs <= {"after", "slopes"}
 
     def _own_gradients(self, agreed: AgreedLosses | None) -> TaskGradients:
@@ -233,12 +233,12 @@ class Measurement:
             else dict(zip(self._tasks, agreed.share, strict=True)),
             replicas=self._replicas,
             conversing=not self._replicas.alone and has_synchronized_norms(replayable.modules()),
-            guard=replayable.settled,
+            guard=replayable.differentiate_at_end,
             **options,
         )
 
-    def _warn_if_beyond_models(self) -> None:
-        """Warns if losses depend on modules outside of `model`, which are not protected."""
+    def _warn_about_unprotected_modules(self) -> None:
+        """Warns if losses depend on modules outside `model`, whose state is not protected."""
         if not self._setup.models:
             return
         known = {id(p) for model in self._setup.models for p in model.parameters()}
@@ -246,8 +246,8 @@ class Measurement:
         leaves = loss_graph(self._main.losses.losses.values()).leaves
         if any(isinstance(leaf, nn.Parameter) and key not in known for key, leaf in leaves.items()):
             warnings.warn(
-                "the losses depend on parameters outside of `model`; if they belong to modules with buffers or dropout "
-                "modes of their own, pass these too: model=[...].",
+                "the losses depend on parameters outside `model`; if these belong to modules that have buffers or use "
+                "dropout, pass those modules too: model=[...].",
                 stacklevel=5,
             )
 
@@ -256,22 +256,22 @@ class Measurement:
         if returned and all(np.isnan(v) for v in main.values) and len(returned) == len(self._tasks):
             warnings.warn(
                 "the losses of all tasks are NaN: training has diverged, and there is nothing to measure. Lower the "
-                "learning rate or clip gradients; the affinities so far are kept.",
+                "learning rate or clip gradients; affinities measured so far are kept.",
                 stacklevel=4,
             )
 
 
-def _warn_if_unseen(context: StepContext, after: Tensor) -> None:
-    if bool((after == context.before).all()) and _any_step(context):
+def _warn_if_nothing_changed(context: StepContext, after: Tensor) -> None:
+    if bool((after == context.before).all()) and _has_nonzero_step(context):
         warnings.warn(
-            "a step on each task changed no loss at all: the closure does not see the shared parameters change (it "
-            "reads a cached copy of them?), or the steps are too small for the precision of the losses.",
+            "a step on each task changed no loss at all: either the closure does not see changes to the shared "
+            "parameters (does it read a cached copy?), or the steps are too small for the precision of the losses.",
             stacklevel=5,
         )
 
 
-def _any_step(context: StepContext) -> bool:
-    """Whether a step on some source is not zero."""
+def _has_nonzero_step(context: StepContext) -> bool:
+    """Whether the step on any source is nonzero."""
     pieces = [ParameterSlice(i) for i in range(len(context.parameters))]
     for task in context.sources:
         step, origin = ([make(p.data) for p in context.parameters] for make in (torch.zeros_like, torch.clone))
@@ -281,6 +281,6 @@ def _any_step(context: StepContext) -> bool:
     return False
 
 
-def _own_part(values: Tensor, share: Tensor, replicas: Replicas) -> Tensor:
+def _local_part(values: Tensor, share: Tensor, replicas: Replicas) -> Tensor:
     """Returns this rank's part of the mean over ranks; with one rank, the losses themselves."""
     return values if replicas.alone else torch.where(share > 0, values.to(share) * share, 0.0)

@@ -1,4 +1,4 @@
-"""`AffinityMeter`: measures affinities with two lines in a training loop."""
+"""`AffinityMeter`: measures affinities with two extra lines in a training loop."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Logger(Protocol):
-    """Anything with `log(metrics, step)`, such as a run of wandb."""
+    """An object with a method `log(metrics, step)`, such as a wandb run."""
 
     def log(self, data: dict[str, float], step: int) -> Any: ...
 
@@ -51,30 +51,30 @@ class AffinityMeter:
 
     At some calls it computes, for every task i, where a step on that task alone would move the shared parameters, and
     by how much that step would lower the loss of each task j (Fifty et al., NeurIPS 2021, equation 1). It leaves no
-    trace: training continues bit for bit as without a meter.
+    trace: training continues exactly as it would without a meter, bit for bit.
 
     Args:
         shared: The parameters that tasks share: a Module, or Parameters. Frozen ones are ignored.
-        optimizer: The optimizer (or several) that trains them.
-        model: Module(s) whose buffers and modes are protected. Without it, the modules that the closure calls
-            are found while they are called; needed with torch.compile.
+        optimizer: The optimizer or optimizers that train them.
+        model: The module or modules whose buffers and modes are protected. By default, the modules that the closure
+            calls are detected as they are called. Required with torch.compile.
         every: The interval between measured calls, a schedule, or ``"auto"`` (see `max_overhead`).
         estimator: ``"lookahead"`` (the paper's), ``"gradient"`` (its first-order approximation, cheaper),
-            ``"cosine"`` (between gradients), ``"cosine_kernels"`` (without biases and norms), an estimator of your
-            own, or a list of these.
-        update: ``"optimizer"``, the step that the optimizer with its present state would take on the task's
-            gradient, or ``"sgd"``, the paper's plain −lr·g. By default the optimizer's if there is one.
-        lr: Learning rate of ``update="sgd"``; by default the optimizer's.
-        per_lr: Whether to divide by the learning rate, as the published code does.
-        weights: Loss weights, by task, that scale the step on the source; a function if weights change.
-        scaler: The GradScaler of mixed-precision training: task gradients are scaled for the backward pass.
+            ``"cosine"`` (between gradients), ``"cosine_kernels"`` (without biases and norms), a custom estimator, or
+            a list of these.
+        update: ``"optimizer"`` for the step that the optimizer would take on the task's gradient in its current
+            state, or ``"sgd"`` for the paper's plain −lr·g. By default ``"optimizer"`` if there is an optimizer.
+        lr: The learning rate for ``update="sgd"``; by default the optimizer's.
+        per_lr: Whether to divide affinities by the learning rate, as the published code does.
+        weights: Loss weights by task, which scale the step on the source; a function if they change over time.
+        scaler: The GradScaler used for mixed-precision training; task gradients are scaled in the backward pass.
         process_group: ``"auto"`` averages over ranks if DistributedDataParallel wraps the shared parameters; a process
             group or None overrides this.
         tasks: All task names, if a batch may lack some. By default those of the first measured call.
-        max_overhead: For ``every="auto"``: seconds of measuring per second of training.
-        gradient_memory: Bytes for the task gradients that ``"gradient"`` and ``"cosine"`` keep in memory; if they need
-            more, they are processed in blocks of parameters, with additional backward passes.
-        seed: Seed of random choices (ties among round-robin sources).
+        max_overhead: For ``every="auto"``: the maximum number of seconds spent measuring per second of training.
+        gradient_memory: The number of bytes available for the task gradients that ``"gradient"`` and ``"cosine"``
+            keep in memory; if they need more, they are processed in blocks, with additional backward passes.
+        seed: The seed for random choices (ties among round-robin sources).
         log: Receives the values of every measured step: a function of metrics and step, or an object with a method
             ``log(metrics, step)``.
 
@@ -138,19 +138,19 @@ class AffinityMeter:
         self.reset()
 
     def __call__(self, closure: Callable[[], T], held_out: Callable[[], Any] | None = None) -> T:
-        """Runs `closure`, measures if it is due, and returns what it returned, graph alive.
+        """Runs `closure`, measures if a measurement is due, and returns the closure's result with its graph intact.
 
         Args:
-            closure: Returns ``{task: loss}``, or ``{task: (loss, weight)}`` with, say, the number of labels. It
-                runs once more per task in a measured step, so it must use the same batch each time and have no
-                side effects except on modules. A task may be absent, None or NaN if it has no labels.
-            held_out: The same for other rows, such as a validation batch: then the step comes from `closure` and the
-                losses before and after it from `held_out`.
+            closure: Returns ``{task: loss}``, or ``{task: (loss, weight)}`` with a weight such as the number of
+                labels. In a measured step it runs once more per task, so it must use the same batch each time and
+                have no side effects except on modules. A task without labels may be absent, None or NaN.
+            held_out: The same for other rows, such as a validation batch: steps are then computed from `closure`, and
+                the losses before and after them from `held_out`.
         """
         if not callable(closure):
             raise TypeError(
-                f"the meter takes a function that computes the losses, found {type(closure).__name__}; it must be able "
-                "to compute them again: meter(lambda: task_losses(model, batch))"
+                f"the meter must be called with a function that computes the losses, found {type(closure).__name__}; "
+                "it calls the function repeatedly: meter(lambda: task_losses(model, batch))"
             )
         call = self._begin(held_out)
         returned = self._measure(closure, held_out, call) if self._due(call) else closure()
@@ -158,15 +158,14 @@ class AffinityMeter:
         return returned
 
     def measure_only(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> bool:
-        """Measures if it is due, for trainers that run the training step themselves and do not need the losses.
+        """Measures if a measurement is due, for trainers that run the training step themselves.
 
-        The closure leaves no trace at all: buffers, modes and random numbers are restored to what they were before.
-        It runs only when a measurement is due, so a measured step costs one more forward pass than a call of the
-        meter.
+        The closure leaves no trace: buffers, modes and random states are restored to what they were before. It runs
+        only if a measurement is due, so a measured step needs one more forward pass than with a call of the meter.
 
         Args:
-            closure: As for a call of the meter.
-            held_out: As for a call of the meter.
+            closure: Computes the losses, as in a call of the meter.
+            held_out: Computes the held-out losses, as in a call of the meter.
 
         Returns:
             Whether this call was measured.
@@ -182,57 +181,57 @@ class AffinityMeter:
         """Returns the affinities measured so far, with error bars.
 
         Args:
-            estimator: The name of the estimator, if the meter has several; by default the first.
+            estimator: The name of one of the meter's estimators; the first by default.
         """
         return self._affinity(estimator)
 
     def latest(self, estimator: str | None = None) -> Affinity:
-        """Returns the affinity of the last measured step alone, for loggers; fast, however long the history is.
+        """Returns the affinity of the last measured step only, e.g. for loggers; fast even if the history is long.
 
         Args:
-            estimator: The name of the estimator, if the meter has several; by default the first.
+            estimator: The name of one of the meter's estimators; the first by default.
         """
         return self._affinity(estimator, last=True)
 
     def backward(self, weights: Mapping[str, float | Tensor] | None = None, extra: Tensor | None = None) -> None:
-        """Accumulates into every leaf's ``.grad`` what ``(Σ w_t L_t + extra).backward()`` would.
+        """Accumulates gradients in every leaf's ``.grad``, just as ``(Σ w_t L_t + extra).backward()`` would.
 
-        A measured step has computed the task gradients already, and they are reused (from the second measured step on,
-        for the meter's own `weights`, and outside data parallelism); missing tasks are skipped. With a `scaler` the
-        gradients are scaled, as ``scaler.scale(...).backward()`` would.
+        A measured step has already computed the task gradients, so they are reused (from the second measured step on,
+        with the meter's own `weights`, and without data parallelism). Missing tasks are skipped. With a `scaler`, the
+        gradients are scaled, as by ``scaler.scale(...).backward()``.
 
         Args:
-            weights: Loss weights by task; by default the meter's, or 1.
-            extra: An additional scalar, such as a regularizer.
+            weights: Loss weights by task; by default the meter's weights, or 1.
+            extra: An additional scalar loss, such as a regularizer.
         """
         self._training.backward(weights, extra)
 
     def gram(self) -> Tensor:
-        """Returns inner products of the task gradients of the last call, ⟨g_i, g_j⟩ over the shared parameters.
+        """Returns the Gram matrix of the last call's task gradients, ⟨g_i, g_j⟩ over the shared parameters.
 
-        Its rows are the losses that the call returned, in their order, without missing ones and without weights: the
-        input of gradient aggregators, such as TorchJD's weightings. A measured call has computed the gradients already
-        (from the second use of this method on, and if `gradient_memory` suffices); other calls compute them. Call it
-        before the backward pass, which frees the graph.
+        Rows and columns follow the order of the losses that the call returned, without missing ones and without
+        weights. Gradient aggregators such as TorchJD's weightings take this matrix as input. A measured step has
+        already computed the gradients, so they are reused (from the second use of this method on, and if
+        `gradient_memory` suffices). Call this method before the backward pass, which frees the graph.
         """
         if self._training.losses is None:
-            raise RuntimeError("`gram` needs the losses of a call of the meter: call the meter first")
+            raise RuntimeError("`gram` needs the losses from a call of the meter; call the meter first")
         if not self._setup.replicas(self._wrapper()).alone:
             raise RuntimeError(
-                "`gram` works in a single process only; under data parallelism, average gradients yourself, or make "
-                "the meter with process_group=None to get the matrix of this rank"
+                "`gram` only works in a single process; under data parallelism, average the gradients yourself, or "
+                "create the meter with process_group=None to get the matrix of this rank"
             )
-        return self._gram.of(self._training.losses)
+        return self._gram.matrix(self._training.losses)
 
     def check(self, closure: Callable[[], Any], held_out: Callable[[], Any] | None = None) -> Check:
-        """Tries one step and reports what would be measured and what it would cost; leaves no trace at all."""
+        """Tries one step and reports what would be measured and at what cost; leaves no trace."""
         return dry_step(self._setup, self._history.tasks, closure, held_out, self._schedule, self._wrapper())
 
     def reset(self) -> None:
-        """Forgets everything measured so far and starts over, with the settings of the constructor.
+        """Discards everything measured so far and starts over with the settings of the constructor.
 
-        The history, all counters, the position in the schedule and the clock behind `overhead` start from zero; task
-        names that were not passed to the constructor are found again. A training step in progress is not affected:
+        The history, all counters, the position in the schedule and the clock behind `overhead` start from zero. Task
+        names that were not passed to the constructor are determined again. A training step in progress is not affected:
         `backward` and `gram` still work for the last call. Under data parallelism, reset the meters of all ranks at the
         same step, since they must agree on when to measure.
 
@@ -253,7 +252,7 @@ class AffinityMeter:
 
     @property
     def tasks(self) -> tuple[str, ...] | None:
-        """Task names; None before the first measured call, unless given."""
+        """Task names; None before the first measured call, unless passed to the constructor."""
         return self._history.tasks
 
     @property
@@ -263,17 +262,17 @@ class AffinityMeter:
 
     @property
     def measured(self) -> int:
-        """The number of calls at which something was measured."""
+        """The number of calls that were measured."""
         return self._history.measured
 
     @property
     def overhead(self) -> float:
-        """Seconds spent on measuring per second of plain training, so far."""
+        """Seconds spent measuring per second of plain training, so far."""
         return self._clock.overhead
 
     @property
     def unconnected(self) -> list[tuple[str, str]]:
-        """Pairs of tasks that have no shared parameter in common, so that a step on one cannot affect the other."""
+        """Pairs of tasks that have no shared parameter in common, so a step on one cannot affect the other."""
         return self._history.unconnected
 
     def state_dict(self) -> dict[str, Any]:
@@ -289,16 +288,16 @@ class AffinityMeter:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resumes from the state of another meter, which must have been made with the same settings."""
+        """Resumes from the state of another meter, which must have been created with the same settings."""
         needed = {"version", "settings", "calls", "held_out", "ledger", "schedule", "clock"}
         if not isinstance(state, Mapping) or not needed <= set(state) or state["version"] != 1:
-            raise InvalidInput("state", "must come from AffinityMeter.state_dict() of this version")
+            raise InvalidInput("state", "must come from AffinityMeter.state_dict() in this version")
         if state["settings"] != self._quantities():
             raise InvalidInput(
                 "state",
-                f"must have the settings of the meter, {self._quantities()}",
+                f"must have the meter's settings, {self._quantities()}",
                 str(state["settings"]),
-                "with other settings, the affinities before and after would be different quantities",
+                "with other settings, old and new affinities would be different quantities",
             )
         self._history.load_state_dict(state["ledger"])
         self._calls, self._held_out = int(state["calls"]), state["held_out"]
@@ -310,7 +309,7 @@ class AffinityMeter:
         return f"AffinityMeter({names}; {self.measured} of {self._calls} calls measured, tasks={self.tasks})"
 
     def _begin(self, held_out: object) -> int:
-        """Starts a call and returns its number; `backward` and `gram` of the last call are no longer possible."""
+        """Starts a call and returns its index; `backward` and `gram` are no longer possible for the previous call."""
         self._check_held_out(held_out)
         call, self._calls = self._calls, self._calls + 1
         self._clock.tick()
@@ -322,14 +321,14 @@ class AffinityMeter:
         if self._held_out is not None and self._held_out != (held_out is not None):
             raise InvalidInput(
                 "held_out",
-                "must be given at every call or at none: affinities onto training and held-out losses are different "
-                "quantities",
+                "must be passed to every call or to none, since affinities onto training and held-out losses are "
+                "different quantities",
                 hint="use two meters",
             )
         self._held_out = held_out is not None
 
     def _due(self, call: int) -> bool:
-        """Whether to measure now; measurements due in the first steps of a static graph are postponed."""
+        """Whether to measure now; measurements that are due while DDP learns its static graph are postponed."""
         if not (self._schedule.due(call) or self._postponed):
             return False
         wrapper = self._wrapper()
@@ -340,17 +339,17 @@ class AffinityMeter:
 
     def _wrapper(self) -> DistributedDataParallel | None:
         if self._must_verify():
-            self._search.look(self._setup.models, self._setup.parameters)
+            self._search.search(self._setup.models, self._setup.parameters)
         return self._search.found
 
     def _must_verify(self) -> bool:
-        """Whether to check the closure: at the first reading, and after 10, 100, … since closures change."""
+        """Whether to check the closure: at the first reading, and again after 10, 100, …, since closures may change."""
         return self._readings in (0, 10, 100, 1000, 10_000, 100_000)
 
     def _measure(
         self, closure: Callable[[], T], held_out: Callable[[], Any] | None, call: int, *, measure_only: bool = False
     ) -> T:
-        """Runs the closure and measures; keeps the state that this run left, or with `measure_only` the one before."""
+        """Runs the closure and measures; keeps the state after that run, or the state before it if `measure_only`."""
         verify, wrapper = self._must_verify(), self._search.found
         main = self._setup.replayable(closure, self._replayer, verify=verify, wrapper=wrapper)
         main.run()
@@ -366,13 +365,13 @@ class AffinityMeter:
                 main.replay()  # the training loop will differentiate this closure, not the held-out one
         finally:
             if held is not None:
-                held.to_start()
-            (main.to_start if measure_only else main.to_end)()
+                held.restore_start()
+            (main.restore_start if measure_only else main.restore_end)()
         if reading is not None:
             self._readings += 1
-            self._post(call, reading, measurement)
+            self._record(call, reading, measurement)
             self._send_to_log(call)
-        self._clock.measured(watch)
+        self._clock.add_measurement(watch)
         if self._schedule.clocked:
             slowest = replicas.largest  # ranks must agree on when to measure next
             self._schedule.timed(call, slowest(watch.seconds()), slowest(self._clock.plain))
@@ -394,23 +393,23 @@ class AffinityMeter:
             call=call,
             known=self._history.touched,
             verify=verify,
-            # A wrapper communicates gradients during a real backward pass.
+            # A DDP wrapper synchronizes gradients during a real backward pass.
             keep_training_gradient=self._training.wanted and self._search.found is None,
             keep_gram=self._gram.wanted,
         )
 
-    def _post(self, call: int, reading: Reading, measurement: Measurement) -> None:
-        self._history.settle()  # the previous reading has arrived long ago
-        self._history.post(call, reading)
+    def _record(self, call: int, reading: Reading, measurement: Measurement) -> None:
+        self._history.settle()  # the previous reading arrived long ago
+        self._history.add(call, reading)
         self._gram.found = measurement.gram
-        # Whether a scaled gradient overflowed determines what `backward` may reuse, so it is read at once.
+        # `backward` must not reuse a scaled gradient that overflowed, so the flags are read now.
         if not (reading.finite and reading.overflowed()):
             self._training.capture = measurement.capture
 
     def _send_to_log(self, call: int) -> None:
         if self._log is None or self._history.tasks is None:
             return
-        self._history.settle()  # loggers want steps in order, so this one cannot wait for the next reading
+        self._history.settle()  # loggers expect steps in order, so this reading cannot wait for the next one
         metrics: dict[str, float] = {}
         for name, values in self._history.latest.items():
             metrics |= named_values(name, self._history.tasks, values)
@@ -424,8 +423,8 @@ class AffinityMeter:
             raise unknown_name("estimator", "estimator of this meter", estimator, names)
         if not self.measured:
             raise RuntimeError(
-                f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, "
-                "and see `every`"
+                f"nothing was measured in {self._calls} calls; call the meter with a closure in the training loop, and "
+                "check its `every` argument"
             )
         return self._history.affinity(name, self._settings(name), last=last)
 
@@ -440,7 +439,7 @@ class AffinityMeter:
         }
 
     def _quantities(self) -> dict[str, Any]:
-        """Returns the settings that define the measured quantity."""
+        """Returns the settings that define what is measured."""
         return {
             "estimators": [e.name for e in self._setup.estimators],
             "update": self._setup.update if self._setup.of_steps else None,
@@ -449,7 +448,7 @@ class AffinityMeter:
 
 
 def _as_log(log: Log | Logger | None) -> Log | None:
-    """Returns the function that logs; None if there is none.
+    """Returns the logging function, or None if `log` is None.
 
     Example:
         >>> _as_log(lambda metrics, step: print(step, metrics))({"loss": 1.0}, 3)

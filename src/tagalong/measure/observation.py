@@ -21,16 +21,16 @@ class StepContext:
 
     Attributes:
         parameters: The trainable shared parameters, θ.
-        steps: How the optimizer would move them.
-        sources: The source tasks, on which steps are taken.
-        targets: The target tasks, onto which the affinity is measured.
+        steps: The steps that the optimizer would take.
+        sources: The tasks that steps are taken on.
+        targets: The tasks whose losses are compared before and after the steps.
         gradients: The gradients of the closure's losses (sources).
         target_gradients: The gradients of the target losses: the same, or those of the held-out closure.
         look: Replays the closure of the targets and returns their losses.
-        before: The targets' losses at θ.
-        null: Whether the step on a zero gradient is measured too, as a last source.
-        gradient_memory: Bytes for gradients that are kept in memory together.
-        own_targets: Whether the targets' gradients, and so the slopes, are only this rank's part of the sum.
+        before: The target losses at θ.
+        null: Whether the step on a zero gradient is also measured, as the last source.
+        gradient_memory: The number of bytes available for gradients that are in memory at the same time.
+        own_targets: Whether the target gradients, and therefore the slopes, are only this rank's part of the sum.
     """
 
     parameters: Sequence[Tensor]
@@ -51,7 +51,7 @@ class StepContext:
 
 
 def observe(context: StepContext, needs: frozenset[Quantity]) -> Observed:
-    """Computes the quantities in `needs`; parameters are restored, also if an error is raised."""
+    """Computes the quantities in `needs`; restores the parameters even if an error is raised."""
     seen = Observed(context.before)
     held: list[tuple[ParameterBlock, _Rows]] = []
     if needs - {"after"}:
@@ -72,7 +72,7 @@ class _Rows:
 def _first_order(
     context: StepContext, needs: frozenset[Quantity], seen: Observed
 ) -> list[tuple[ParameterBlock, _Rows]]:
-    """Computes all inner products of gradients; returns the gradients if all fit into memory together."""
+    """Computes all inner products of gradients; returns the gradients if all fit into memory at once."""
     rows = (
         len(context.sources) + len(context.targets) if context.held_out else len({*context.sources, *context.targets})
     )
@@ -80,7 +80,7 @@ def _first_order(
     sums = _InnerProducts(context, needs)
     together = _gradient_rows(context, blocks, whole=True) if held else []
     for k, block in enumerate(blocks):
-        # If they do not fit, the gradients of each block are computed and freed before the next.
+        # If they do not fit, the gradients of each block are freed before those of the next one are computed.
         sums.add(block, together[k] if held else _gradient_rows(context, [block], whole=False)[0])
     sums.write(seen)
     return list(zip(blocks, together, strict=True)) if held else []
@@ -101,7 +101,7 @@ def _gradient_rows(context: StepContext, blocks: Sequence[ParameterBlock], *, wh
 
 
 class _InnerProducts:
-    """Sums over blocks of inner products between gradients and steps."""
+    """Sums inner products of gradients and steps over blocks."""
 
     def __init__(self, context: StepContext, needs: frozenset[Quantity]) -> None:
         self._context = context
@@ -138,7 +138,7 @@ class _InnerProducts:
 
 
 def _cosines(inner: Tensor, source_squares: Tensor, target_squares: Tensor) -> Tensor:
-    """Divides inner products by norms; NaN (skipped and counted) if a gradient is zero."""
+    """Divides inner products by norms; NaN (counted as skipped) if a gradient is zero."""
     return inner / torch.outer(source_squares.sqrt(), target_squares.sqrt())
 
 
@@ -148,7 +148,7 @@ def _slopes(context: StepContext, block: ParameterBlock, rows: _Rows) -> Tensor:
     if factor is None:
         gradients = _block_gradients(context, block, rows)
         return -torch.stack([rows.targets @ step for step in _steps(context, block, gradients)])
-    # Δθ_i = Δθ(0) + c w_i g_i, so that one product of matrices suffices.
+    # Δθ_i = Δθ(0) + c w_i g_i, so a single matrix product suffices.
     gram = rows.sources @ rows.targets.T
     weights = [context.gradients.weight(task) for task in context.sources]
     scaled = torch.stack([row * weight * -factor for row, weight in zip(gram, weights, strict=True)])
@@ -160,9 +160,9 @@ def _slopes(context: StepContext, block: ParameterBlock, rows: _Rows) -> Tensor:
 
 
 def _steps(context: StepContext, block: ParameterBlock, gradients: Iterator[list[Tensor]]) -> Iterator[Tensor]:
-    """Yields the step on each gradient as a flat tensor, which the next one overwrites."""
+    """Yields the step on each gradient as a flat tensor, which the next step overwrites."""
     parameters = block.of([p.data for p in context.parameters])
-    # A rule that runs the optimizer itself works on `origin` and needs a copy; the others only read it.
+    # A rule that runs the optimizer itself modifies `origin`, so it needs a copy; the others only read it.
     origin = parameters if context.steps.elementwise else [p.clone() for p in parameters]
     step = torch.zeros(block.size, dtype=block.dtype, device=block.device)
     out = block.views(step, context.parameters)

@@ -13,7 +13,7 @@ from tagalong.errors import InvalidInput, is_integer, is_positive, is_positive_i
 
 
 class Schedule(ABC):
-    """Decides at which calls of the meter to measure, and which source tasks.
+    """Decides which calls of the meter are measured, and with which source tasks.
 
     Attributes:
         clocked: Whether `timed` must be called after every measurement.
@@ -23,35 +23,35 @@ class Schedule(ABC):
 
     @abstractmethod
     def due(self, call: int) -> bool:
-        """Whether call number `call` (from 0) is measured."""
+        """Whether call number `call` (starting at 0) is measured."""
 
     def choose(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
-        """Returns the source tasks to measure, out of those `present`; `counts` says how often each was measured."""
+        """Returns which of the `present` tasks to measure as sources; `counts` has earlier measurements by task."""
         return present
 
     def overhead(self, ratio: float) -> float:
-        """Returns seconds of measuring per second of plain training, if one measurement takes `ratio` plain steps."""
+        """Returns the seconds of measuring per second of plain training if a measurement takes `ratio` plain steps."""
         return ratio * self.share
 
     @property
     def share(self) -> float:
-        """The share of calls that are measured; 1 unless a schedule overrides it."""
+        """The fraction of calls that are measured; 1 unless a subclass overrides it."""
         return 1.0
 
     def timed(self, call: int, measuring: float, plain: float) -> None:
-        """Receives, after a measurement, the seconds it took and those of an average plain step."""
-        raise TypeError(f"{type(self).__name__} does not look at the clock")
+        """Receives the duration of the last measurement and the average duration of a plain step, in seconds."""
+        raise TypeError(f"{type(self).__name__} does not use timings")
 
     def state_dict(self) -> dict[str, Any]:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state_dict` returned."""
+        """Restores a state returned by `state_dict`."""
         return
 
 
 class Every(Schedule):
-    """Every `interval`-th call, the first included.
+    """Measures every `interval`-th call, starting with the first.
 
     Example:
         >>> [call for call in range(10) if Every(4).due(call)]
@@ -59,7 +59,7 @@ class Every(Schedule):
     """
 
     def __init__(self, interval: int) -> None:
-        self.interval = _positive("every", interval)
+        self.interval = _check_positive("every", interval)
 
     def due(self, call: int) -> bool:
         return call % self.interval == 0
@@ -70,13 +70,13 @@ class Every(Schedule):
 
 
 class Window(Schedule):
-    """Every `every`-th call within a part of the training.
+    """Measures every `every`-th call within a part of the training.
 
     Args:
-        steps: Calls of the whole training.
-        part: ``"first"``, ``"middle"`` or ``"last"`` quarter (0–25 %, 37.5–62.5 %, 75–100 %: the paper's windows),
-            or two fractions.
-        every: Interval within the window.
+        steps: The number of calls in the whole training.
+        part: The ``"first"``, ``"middle"`` or ``"last"`` quarter (0–25%, 37.5–62.5%, 75–100%: the paper's windows), or
+            the window's start and end as fractions.
+        every: The interval within the window, in calls.
 
     Example:
         >>> [call for call in range(16) if Window(16, "middle").due(call)]
@@ -92,10 +92,10 @@ class Window(Schedule):
             raise InvalidInput("part", "must be 'first', 'middle', 'last' or two fractions", repr(part))
         low, high = self.PARTS[part] if isinstance(part, str) else part
         if not 0 <= low < high <= 1:
-            raise InvalidInput("part", "must be two fractions 0 ≤ from < to ≤ 1", repr((low, high)))
-        self.steps = _positive("steps", steps)
+            raise InvalidInput("part", "must be two fractions with 0 ≤ start < end ≤ 1", repr((low, high)))
+        self.steps = _check_positive("steps", steps)
         self.first, self.end = round(low * self.steps), round(high * self.steps)
-        self.every = _positive("every", every)
+        self.every = _check_positive("every", every)
 
     def due(self, call: int) -> bool:
         return self.first <= call < self.end and (call - self.first) % self.every == 0
@@ -106,7 +106,7 @@ class Window(Schedule):
 
 
 class About(Schedule):
-    """About `measurements` in all, spread evenly over `steps` calls.
+    """Makes about `measurements` measurements in total, spread evenly over `steps` calls.
 
     Example:
         >>> [call for call in range(12) if About(3, steps=12).due(call)]
@@ -114,7 +114,7 @@ class About(Schedule):
     """
 
     def __init__(self, measurements: int, steps: int) -> None:
-        self.measurements, self.steps = _positive("measurements", measurements), _positive("steps", steps)
+        self.measurements, self.steps = _check_positive("measurements", measurements), _check_positive("steps", steps)
 
     def due(self, call: int) -> bool:
         if self.measurements >= self.steps:
@@ -129,12 +129,12 @@ class About(Schedule):
 class Auto(Schedule):
     """Measures as often as `max_overhead` allows.
 
-    The first call is measured, so that a closure that cannot be measured fails at once; its time does not count,
-    since kernels are still warming up. From the second measurement on, the interval depends on measured times, so the
-    measured calls differ from run to run.
+    The first call is measured, so that an unsuitable closure fails immediately; its time does not count, since kernels
+    are still warming up. From the second measurement on, the interval depends on timings, so the measured calls differ
+    from run to run.
 
     Args:
-        max_overhead: Seconds of measuring per second of plain training.
+        max_overhead: The maximum number of seconds spent measuring per second of plain training.
     """
 
     WARM_UP = 10
@@ -142,7 +142,7 @@ class Auto(Schedule):
 
     def __init__(self, max_overhead: float = 0.1) -> None:
         if not is_positive(max_overhead) and max_overhead != math.inf:
-            expected = "must be a positive number, such as 0.1 for 10 % more time"
+            expected = "must be a positive number, such as 0.1 for 10% more time"
             raise InvalidInput("max_overhead", expected, repr(max_overhead))
         self.max_overhead = float(max_overhead)
         self._next = 0
@@ -167,13 +167,13 @@ class Auto(Schedule):
 
 
 class RoundRobin(Schedule):
-    """Measures only `sources` source tasks at each measured step, those measured least so far.
+    """Measures only `sources` source tasks at each measured step: those measured least often so far.
 
     This gives the same information per FLOP as measuring all tasks at once, spread evenly over the training.
 
     Args:
-        every: Interval in calls, or another schedule.
-        sources: The number of source tasks of a measured step.
+        every: The interval in calls, or another schedule.
+        sources: The number of source tasks per measured step.
 
     Example:
         >>> RoundRobin(every=5).choose(["a", "b"], {"a": 1, "b": 0}, seed=0)
@@ -182,7 +182,7 @@ class RoundRobin(Schedule):
 
     def __init__(self, every: int | Schedule = 1, sources: int = 1) -> None:
         self.inner = every if isinstance(every, Schedule) else Every(every)
-        self.sources = _positive("sources", sources)
+        self.sources = _check_positive("sources", sources)
         self.clocked = self.inner.clocked
 
     def due(self, call: int) -> bool:
@@ -192,7 +192,7 @@ class RoundRobin(Schedule):
         return self.inner.overhead(ratio)
 
     def choose(self, present: Sequence[str], counts: Mapping[str, int], seed: int) -> Sequence[str]:
-        # Ties are broken at random, or a period in the data (one loader per task) could starve pairs.
+        # Ties are broken at random; otherwise periodic data (one loader per task) could starve some pairs.
         order = list(present)
         random.Random(f"{seed} {sum(counts.values())}").shuffle(order)
         chosen = set(sorted(order, key=lambda task: counts.get(task, 0))[: self.sources])
@@ -209,7 +209,7 @@ class RoundRobin(Schedule):
 
 
 def as_schedule(every: int | str | Schedule, max_overhead: float) -> Schedule:
-    """Returns a schedule from what users pass as `every`; a copy, since schedules may have state."""
+    """Converts the argument `every` to a schedule; copies schedules, since they may have state."""
     if isinstance(every, Schedule):
         return copy.deepcopy(every)
     if isinstance(every, str) and every == "auto":
@@ -219,7 +219,7 @@ def as_schedule(every: int | str | Schedule, max_overhead: float) -> Schedule:
     raise InvalidInput("every", "must be a positive integer, 'auto' or a schedule", repr(every))
 
 
-def _positive(name: str, value: int) -> int:
+def _check_positive(name: str, value: int) -> int:
     if not is_positive_integer(value):
         raise InvalidInput(name, "must be a positive integer", repr(value))
     return int(value)

@@ -1,4 +1,4 @@
-"""The settings of a meter, checked when it is made, and which parameters count as shared."""
+"""The settings of a meter, checked when it is created, and which parameters count as shared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Update = Literal["sgd", "optimizer"]
 
 @dataclass
 class Setup:
-    """The settings of a meter that a measured step reads."""
+    """The settings of a meter that a measured step needs."""
 
     parameters: list[Tensor]
     models: list[nn.Module]
@@ -49,7 +49,7 @@ class Setup:
 
     @property
     def target_gradients(self) -> bool:
-        """Whether the target losses are differentiated too."""
+        """Whether the target losses must be differentiated as well."""
         return self.needs != {"after"}
 
     @property
@@ -64,7 +64,7 @@ class Setup:
         return [p for p in self.parameters if p.requires_grad]
 
     def steps(self, parameters: Sequence[Tensor]) -> Steps:
-        """Returns the steps for the present settings and state of the optimizers."""
+        """Returns the steps for the current settings and state of the optimizers."""
         if not self.of_steps:
             return Steps({}, [])
         if self.update == "sgd":
@@ -72,11 +72,11 @@ class Setup:
         return optimizer_steps(parameters, self.optimizers)
 
     def scale(self) -> float:
-        # get_scale, not scale(): the latter would initialize the scaler, which is up to the training loop.
+        # Not scale(), which would initialize the scaler; that is up to the training loop.
         return 1.0 if self.scaler is None else float(self.scaler.get_scale())
 
     def task_weights(self, tasks: Iterable[str]) -> dict[str, float | Tensor]:
-        """Returns the present loss weights."""
+        """Returns the current loss weights."""
         if self.weights is None:
             return {}
         given = self.weights() if callable(self.weights) else self.weights
@@ -126,11 +126,13 @@ def make_setup(
     if not models and isinstance(shared, nn.Module) and compiled(shared.modules()):
         raise InvalidInput(
             "shared",
-            "is compiled by torch.compile, whose modules cannot be watched",
-            hint="pass `model` with all modules that the closure calls, so that the meter can protect their buffers",
+            "is compiled by torch.compile, so the modules that the closure calls cannot be detected",
+            hint="pass all of them as `model`, so that the meter can protect their buffers",
         )
     optimizers = read_optimizers(optimizer)
-    setup = Setup(shared_parameters(shared), models, optimizers, estimators, _update(update, optimizers), lr, **rest)
+    setup = Setup(
+        shared_parameters(shared), models, optimizers, estimators, _resolve_update(update, optimizers), lr, **rest
+    )
     _check_update(setup)
     return setup
 
@@ -161,7 +163,7 @@ def _argument_problems(
         yield InvalidInput("gradient_memory", "must be a positive number of bytes", repr(gradient_memory))
 
 
-def _update(update: str | None, optimizers: Sequence[Optimizer]) -> Update:
+def _resolve_update(update: str | None, optimizers: Sequence[Optimizer]) -> Update:
     if update not in (None, "sgd", "optimizer"):
         raise InvalidInput("update", "must be 'sgd', 'optimizer' or None", repr(update))
     if update is None:
@@ -174,50 +176,50 @@ def _check_update(setup: Setup) -> None:
         return
     if setup.lr is not None and setup.update == "optimizer":
         raise InvalidInput(
-            "lr", "must be given with `update='sgd'` only", repr(setup.lr), "leave out `lr`, or pass `update='sgd'`"
+            "lr", "can only be used with `update='sgd'`", repr(setup.lr), "omit `lr`, or pass `update='sgd'`"
         )
     if not setup.optimizers and (setup.update == "optimizer" or setup.lr is None):
         raise InvalidInput(
             "",
-            "a step needs a size",
-            hint="pass `optimizer`, whose step is then looked ahead, or `update='sgd'` with `lr`; only "
-            "`estimator='cosine'` needs neither",
+            "the size of a step is not known",
+            hint="pass `optimizer` to measure its steps, or `update='sgd'` with `lr`; only `estimator='cosine'` needs "
+            "neither",
         )
     if setup.optimizers and setup.lr is None:
         check_ownership(setup.trainable(), setup.optimizers)
     if setup.per_lr:
-        _ = setup.steps(setup.trainable()).lr  # raises if there are several
+        _ = setup.steps(setup.trainable()).lr  # raises if there is more than one
 
 
 def shared_parameters(shared: Shared) -> list[Tensor]:
-    """The distinct parameters of `shared`: tied ones once, in order of appearance.
+    """Returns the distinct parameters of `shared` in order of appearance; tied ones appear once.
 
-    Frozen ones are kept here and left out step by step, so that thawing them later works.
+    Frozen parameters are included here and skipped at each step, so that they can be unfrozen later.
     """
-    found = {id(p): p for p in _walk(shared)}
+    found = {id(p): p for p in _iterate_parameters(shared)}
     if not found:
         raise InvalidInput(
             "shared",
-            "holds no parameters",
+            "contains no parameters",
             hint="pass the module that tasks share (model.encoder) or its parameters",
         )
     parameters = list(found.values())
     problems = {problem.args: problem for p in parameters for problem in _parameter_problems(p)}
     raise_problems(list(problems.values()))
     if not any(p.requires_grad for p in parameters):
-        raise InvalidInput("shared", "holds only frozen parameters (requires_grad=False); none of them can be stepped")
+        raise InvalidInput("shared", "contains only frozen parameters (requires_grad=False), so no step can be taken")
     return parameters
 
 
-def _walk(shared: Shared) -> Iterable[Tensor]:
+def _iterate_parameters(shared: Shared) -> Iterable[Tensor]:
     if isinstance(shared, nn.Module):
-        _refuse_sparse(shared)
+        _reject_sparse_embeddings(shared)
         yield from shared.parameters()
     elif isinstance(shared, Tensor):
         yield shared
     elif isinstance(shared, Iterable) and not isinstance(shared, str | dict):
         for item in shared:
-            yield from _walk(item)
+            yield from _iterate_parameters(item)
     else:
         raise InvalidInput(
             "shared",
@@ -229,21 +231,21 @@ def _walk(shared: Shared) -> Iterable[Tensor]:
 
 def _parameter_problems(parameter: Tensor) -> Iterable[InvalidInput]:
     if not parameter.is_leaf:
-        expected = "holds a tensor that is computed from others"
+        expected = "contains a tensor that is computed from others"
         yield InvalidInput("shared", expected, hint="pass the Parameters themselves")
     if parameter.is_complex():
-        expected = "holds complex parameters, which the meter does not measure"
+        expected = "contains complex parameters, which the meter does not support"
         yield InvalidInput("shared", expected, hint="leave them out")
     if isinstance(parameter, UninitializedParameter):
-        expected = "holds a lazy parameter without a shape"
-        yield InvalidInput("shared", expected, hint="run the model once before making the meter")
+        expected = "contains a lazy parameter that is not initialized"
+        yield InvalidInput("shared", expected, hint="run the model once before creating the meter")
     if hasattr(parameter, "device_mesh") or getattr(parameter, "_fsdp_flattened", False):
-        expected = "holds sharded parameters (FSDP), and the meter needs whole ones"
-        hint = "measure on a replica that is not sharded, or with DistributedDataParallel"
+        expected = "contains sharded parameters (FSDP), but the meter needs whole ones"
+        hint = "measure on a replica that is not sharded, or use DistributedDataParallel"
         yield InvalidInput("shared", expected, hint=hint)
 
 
-def _refuse_sparse(module: nn.Module) -> None:
+def _reject_sparse_embeddings(module: nn.Module) -> None:
     for name, part in module.named_modules():
         if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse:
             raise sparse_gradients(name or type(part).__name__)

@@ -1,4 +1,4 @@
-"""How far one task's gradient would move the shared parameters: SGD, Adam, and any dense optimizer on copies."""
+"""Steps that one task's gradient would cause: formulas for SGD and Adam, and copies of any other dense optimizer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 @dataclass(frozen=True)
 class ParameterSlice:
-    """Rows `start` to `stop` of the shared parameter number `index`; all of it if `stop` is None."""
+    """Rows `start` to `stop` of shared parameter number `index`, or all of it if `stop` is None."""
 
     index: int
     start: int = 0
@@ -29,7 +29,7 @@ class ParameterSlice:
 
 
 def split(index: int, tensor: Tensor, limit: int) -> Iterator[ParameterSlice]:
-    """Splits a tensor into slices of at most `limit` numbers (at least one row)."""
+    """Splits a tensor into slices of at most `limit` elements (but at least one row)."""
     if tensor.numel() <= limit or tensor.dim() == 0:
         yield ParameterSlice(index)
         return
@@ -41,13 +41,13 @@ def split(index: int, tensor: Tensor, limit: int) -> Iterator[ParameterSlice]:
 class StepRule(ABC):
     """The step Δθ that some of the shared parameters would take on one task's gradient.
 
-    A rule is made for a single measured step: it reads settings and state only when it is made.
+    A rule is created for a single measured step: it reads the optimizer's settings and state only at creation.
 
     Attributes:
-        elementwise: Whether each number's step depends on that number's own history alone, so that the step
-            can be computed on slices of a tensor.
-        separable: Whether each tensor's step depends on that tensor alone.
-        idle: Whether a zero gradient means no step at all (no momentum, no decay).
+        elementwise: Whether each element's step depends only on that element's history, so that the step can be
+            computed on slices of a tensor.
+        separable: Whether each tensor's step depends only on that tensor.
+        idle: Whether a zero gradient results in no step at all (no momentum, no weight decay).
     """
 
     elementwise = True
@@ -59,7 +59,7 @@ class StepRule(ABC):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of state that a step copies."""
+        """The size of the state that a step copies, in bytes."""
         return 0
 
     def slope(self, piece: ParameterSlice) -> float | None:
@@ -74,10 +74,10 @@ class StepRule(ABC):
         gradients: Sequence[Tensor],
         origin: Sequence[Tensor],
     ) -> None:
-        """Adds to `out` the step on `gradients`, taken from `origin` (the present values of these pieces).
+        """Adds the step on `gradients`, taken from `origin` (the current values of these pieces), to `out`.
 
-        `out` may hold the parameters themselves (then it holds the parameters after the step) or zeros (then the
-        step). Only `out` is written.
+        `out` initially contains either the parameters, so that it ends up with the parameters after the step, or
+        zeros, so that it ends up with the step. Nothing else is written.
         """
 
 
@@ -107,8 +107,8 @@ class PlainSgd(StepRule):
 class SgdRule(StepRule):
     """The step of `torch.optim.SGD` with momentum, dampening, Nesterov, weight decay and maximize.
 
-    With d = ±g + λθ and buffer m, the new buffer is μm + (1 − τ)d (d itself the first time) and the direction
-    that buffer, or d + μ·buffer for Nesterov: linear in d and m, so no temporary is needed.
+    With d = ±g + λθ and buffer m, the new buffer is μm + (1 − τ)d (d itself the first time), and the direction is the
+    new buffer, or d + μ·buffer for Nesterov. This is linear in d and m, so no temporary tensor is needed.
     """
 
     def __init__(self, group: Mapping[str, Any], states: Mapping[int, Mapping[str, Any]]) -> None:
@@ -161,12 +161,12 @@ class SgdRule(StepRule):
             torch._foreach_add_(out, buffers, alpha=-self._lr * on_m)
 
 
-# Numbers per chunk: bounds the temporaries (two per chunk) without adding noticeable kernel launches.
+# Elements per chunk: bounds the size of temporaries (two per chunk) without a noticeable number of kernel launches.
 CHUNK = 1 << 22
 
 
 class AdamRule(StepRule):
-    """m' = β₁m + (1−β₁)g, v' = β₂v + (1−β₂)g², Δθ = −η/(1−β₁ᵗ) · m' / (√v'/√(1−β₂ᵗ) + ε), and weight decay."""
+    """m' = β₁m + (1−β₁)g, v' = β₂v + (1−β₂)g², Δθ = −η/(1−β₁ᵗ) · m' / (√v'/√(1−β₂ᵗ) + ε), plus weight decay."""
 
     def __init__(self, group: Mapping[str, Any], states: Mapping[int, Mapping[str, Any]], decoupled: bool) -> None:
         self._states = states
@@ -187,7 +187,11 @@ class AdamRule(StepRule):
         for positions, rows in chunks(gradients, CHUNK):
             here = [pieces[p] for p in positions]
             self._add(
-                cut(out, positions, rows), here, cut(gradients, positions, rows), cut(origin, positions, rows), rows
+                select_rows(out, positions, rows),
+                here,
+                select_rows(gradients, positions, rows),
+                select_rows(origin, positions, rows),
+                rows,
             )
 
     def _add(
@@ -238,11 +242,11 @@ class AdamRule(StepRule):
     def _state(self, name: str, pieces: list[ParameterSlice], rows: list[slice], known: list[int]) -> list[Tensor]:
         """Returns the state tensors of the slices, restricted to the rows of the chunk."""
         states = [pieces[k].of(self._states[pieces[k].index][name]) for k in known]
-        return cut(states, range(len(states)), [rows[k] for k in known])
+        return select_rows(states, range(len(states)), [rows[k] for k in known])
 
 
 def _read_steps(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    """Returns step counts by parameter; those on a device are read in one transfer."""
+    """Returns step counts by parameter; counts on a device are read in one transfer."""
     counts = {index: state["step"] for index, state in states.items() if "step" in state}
     if not counts:
         return {}
@@ -253,10 +257,10 @@ def _read_steps(states: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
 
 
 def chunks(tensors: Sequence[Tensor], limit: int) -> Iterator[tuple[list[int], list[slice]]]:
-    """Groups tensors into chunks of about `limit` numbers; large ones are split along the first dimension.
+    """Groups tensors into chunks of about `limit` elements; large tensors are split along the first dimension.
 
     Yields:
-        Positions in `tensors` and, for each, the rows (or ``...`` for a scalar) that belong to the chunk.
+        Positions in `tensors` and, for each of them, the rows that belong to the chunk.
     """
     positions: list[int] = []
     rows: list[slice] = []
@@ -274,19 +278,19 @@ def chunks(tensors: Sequence[Tensor], limit: int) -> Iterator[tuple[list[int], l
         yield positions, rows
 
 
-def cut(tensors: Sequence[Tensor], positions: Iterable[int], rows: Iterable[slice]) -> list[Tensor]:
+def select_rows(tensors: Sequence[Tensor], positions: Iterable[int], rows: Iterable[slice]) -> list[Tensor]:
     return [tensors[p] if r.stop is None else tensors[p][r] for p, r in zip(positions, rows, strict=True)]
 
 
-# Schedulers replace `step`, and a GradScaler sets the other two for fused kernels: none belongs to the copy.
-_PATCHES = frozenset({"step", "grad_scale", "found_inf"})
+# Schedulers replace `step`, and a GradScaler sets the other two for fused kernels; a copy must have none of them.
+_PATCHED_ATTRIBUTES = frozenset({"step", "grad_scale", "found_inf"})
 
 
 class GenericRule(StepRule):
-    """Runs the real optimizer class on copies of the parameters' state, separately for every task.
+    """Runs the actual optimizer class on copies of the parameters' state, separately for every task.
 
-    The optimizer steps `out` itself if that holds the parameters. If `out` collects only the step, the optimizer steps
-    `origin`, which is restored to θ afterwards.
+    The optimizer updates `out` directly if it contains the parameters. If `out` collects only the step, the optimizer
+    updates `origin`, which is reset to θ afterwards.
     """
 
     elementwise = False
@@ -294,9 +298,9 @@ class GenericRule(StepRule):
     def __init__(self, optimizer: Optimizer, parameters: Mapping[int, Tensor]) -> None:
         self._optimizer = optimizer
         self._parameters = parameters
-        self._own = type(optimizer).__module__.startswith("torch.optim")
-        # Other optimizers may mix tensors (by a global norm, for example), so they step all of them at once.
-        self.separable = self._own
+        self._from_torch = type(optimizer).__module__.startswith("torch.optim")
+        # Other optimizers may mix tensors (e.g. through a global norm), so they update all of them at once.
+        self.separable = self._from_torch
 
     @property
     def state_bytes(self) -> int:
@@ -315,16 +319,16 @@ class GenericRule(StepRule):
         moving = [o if here else start for o, here, start in zip(out, in_place, origin, strict=True)]
         stand_ins = [nn.Parameter(values.detach()) for values in moving]
         for stand_in, gradient in zip(stand_ins, gradients, strict=True):
-            stand_in.grad = gradient if self._own else gradient.clone()
+            stand_in.grad = gradient if self._from_torch else gradient.clone()
         owners = [self._parameters[piece.index] for piece in pieces]
         try:
-            clone = copy_over(self._optimizer, dict(zip(map(id, owners), stand_ins, strict=True)))
+            clone = copy_optimizer(self._optimizer, dict(zip(map(id, owners), stand_ins, strict=True)))
             with without_global_hooks():
                 clone.step()
         except (TypeError, AttributeError) as error:
             raise RuntimeError(
-                f"a copy of `optimizer` ({type(self._optimizer).__name__}) cannot be made or stepped ({error}), so its "
-                "step is not known; use update='sgd'."
+                f"cannot copy `optimizer` ({type(self._optimizer).__name__}) or run a step of the copy ({error}), so "
+                "its step is unknown; use update='sgd'."
             ) from error
         for values, stand_in in zip(moving, stand_ins, strict=True):
             if stand_in.data_ptr() != values.data_ptr():  # the optimizer has replaced `p.data`
@@ -335,12 +339,12 @@ class GenericRule(StepRule):
                 start.copy_(old)
 
 
-def copy_over(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Optimizer:
-    """Copies an optimizer with its settings and state, for `stand_ins` (by the id of the parameter they replace) only.
+def copy_optimizer(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Optimizer:
+    """Copies an optimizer with its settings and state, but only for `stand_ins` (by id of the parameter they replace).
 
-    The copy is made like an unpickled one, since the class's `__init__` may require arguments that we do not know. All
-    other attributes are copied too, with references to parameters and to the optimizer replaced by those of the copy,
-    so that nothing reaches the original.
+    The copy is created as if by unpickling, since the class's `__init__` may require unknown arguments. All other
+    attributes are copied too, with references to the parameters and the optimizer replaced by references to their
+    copies, so that the original cannot be reached.
     """
     clone: Optimizer = object.__new__(type(optimizer))
     groups: list[dict[str, Any]] = []
@@ -364,13 +368,17 @@ def copy_over(optimizer: Optimizer, stand_ins: Mapping[int, Tensor]) -> Optimize
 
 
 def _is_rebuilt(name: str) -> bool:
-    """Whether an attribute is not copied: settings and state, which are rebuilt, patches, and hooks."""
-    return name in _PATCHES or name in ("param_groups", "state") or (name.startswith("_optimizer_") and "hooks" in name)
+    """Whether an attribute must not be copied: settings and state, which are rebuilt, and patches and hooks."""
+    return (
+        name in _PATCHED_ATTRIBUTES
+        or name in ("param_groups", "state")
+        or (name.startswith("_optimizer_") and "hooks" in name)
+    )
 
 
 @contextmanager
 def without_global_hooks() -> Iterator[None]:
-    """Disables the step hooks that users register for all optimizers, since no real step is taken here."""
+    """Disables the step hooks that users have registered for all optimizers, since no real step is taken."""
     registries: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
     kept = [dict(registry) for registry in registries]
     for registry in registries:

@@ -18,7 +18,7 @@ _WRAPPERS = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
 
 
 class Steps:
-    """The steps of all shared parameters, each by the rule of the optimizer that owns it.
+    """The steps of all shared parameters, each computed by the rule of the optimizer that owns it.
 
     Parameters that no optimizer owns do not move, as in training.
     """
@@ -41,7 +41,7 @@ class Steps:
 
     @property
     def state_bytes(self) -> int:
-        """The bytes of copies of the optimizers' state."""
+        """The size of the copies of the optimizers' state, in bytes."""
         return sum(rule.state_bytes for rule in self._rules)
 
     def slope(self, pieces: Sequence[ParameterSlice]) -> float | None:
@@ -53,7 +53,7 @@ class Steps:
     @property
     def lr(self) -> float:
         if len(self._rates) != 1:
-            found = f"several: {self._rates}" if self._rates else "none"
+            found = f"more than one: {self._rates}" if self._rates else "none"
             expected = f"divides by the learning rate, but the shared parameters have {found}"
             raise InvalidInput("per_lr", expected, hint="pass `per_lr=False`")
         return self._rates[0]
@@ -65,7 +65,7 @@ class Steps:
         gradients: Sequence[Tensor],
         origin: Sequence[Tensor],
     ) -> None:
-        """Adds to `out` (the parameters' values, or zeros) the step on `gradients` taken from `origin`."""
+        """Adds the step on `gradients`, taken from `origin`, to `out` (the parameters' values, or zeros)."""
         for rule, indices in self._rules.items():
             mine = set(indices)
             here = [k for k, piece in enumerate(pieces) if piece.index in mine]
@@ -79,7 +79,7 @@ class Steps:
 
 
 def sgd_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], lr: float | None) -> Steps:
-    """Returns the paper's plain gradient steps, with one learning rate or those of the optimizers' groups."""
+    """Returns the paper's plain gradient steps, with the learning rate `lr` or those of the parameter groups."""
     if lr is not None:
         return Steps({PlainSgd(lr): range(len(parameters))}, [lr])
     rules: dict[StepRule, list[int]] = {}
@@ -94,9 +94,11 @@ def sgd_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], lr:
 
 
 def optimizer_steps(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer], *, generic: bool = False) -> Steps:
-    """Returns the steps that optimizers with their present state would take on one task's gradient.
+    """Returns the steps that the optimizers in their current state would take on one task's gradient.
 
     Args:
+        parameters: The shared parameters.
+        optimizers: The optimizers.
         generic: Whether to run the optimizer's own class even if an exact shortcut exists.
     """
     rules: dict[StepRule, list[int]] = {}
@@ -127,7 +129,7 @@ def _shortcut(optimizer: Optimizer, group: Mapping[str, Any], owned: Mapping[int
 
 
 def _rates(group: Mapping[str, Any]) -> list[float]:
-    """Returns the group's learning rate; none for optimizers that compute their own (such as Adafactor)."""
+    """Returns the group's learning rate as a list, empty for optimizers that compute their own (such as Adafactor)."""
     return [] if group.get("lr") is None else [float(group["lr"])]
 
 
@@ -145,7 +147,7 @@ def _owned_groups(
 
 
 def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
-    """Returns one, several or no optimizers as a list; raises one error that lists why any cannot be used."""
+    """Returns the given optimizers as a list; raises one error that lists why any of them cannot be used."""
     if optimizer is None:
         return []
     given: object = optimizer
@@ -153,53 +155,53 @@ def read_optimizers(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[O
     optimizers = [_unwrap(o) for o in optimizers]
     wrong = [type(o).__name__ for o in optimizers if not isinstance(o, Optimizer)]
     if wrong:
-        raise InvalidInput("optimizer", "must be a torch.optim.Optimizer or several of them", ", ".join(wrong))
-    raise_problems([problem for o in optimizers for problem in _problems(o)])
+        raise InvalidInput("optimizer", "must be a torch.optim.Optimizer or a list of them", ", ".join(wrong))
+    raise_problems([problem for o in optimizers for problem in _optimizer_problems(o)])
     return optimizers
 
 
 def _unwrap(optimizer: Any) -> Any:
-    """Returns the optimizer inside a wrapper of accelerate, Fabric or Lightning, which takes the same steps.
+    """Returns the optimizer inside an accelerate, Fabric or Lightning wrapper, since these do not change its steps.
 
-    Other wrappers may step differently, and are not removed.
+    Other wrappers may change the steps, so they are not removed.
     """
     while type(optimizer).__module__.partition(".")[0] in _WRAPPERS and hasattr(optimizer, "optimizer"):
         optimizer = optimizer.optimizer
     return optimizer
 
 
-def _problems(optimizer: Optimizer) -> Iterable[InvalidInput]:
+def _optimizer_problems(optimizer: Optimizer) -> Iterable[InvalidInput]:
     name = type(optimizer).__name__
     if isinstance(optimizer, LBFGS):
         yield InvalidInput(
             "optimizer",
-            "is LBFGS, which evaluates the loss several times within one step",
+            "is LBFGS, which evaluates the loss multiple times per step",
             hint="use `update='sgd'` with a learning rate `lr` and without `optimizer`",
         )
     if isinstance(optimizer, SparseAdam):
         yield InvalidInput(
             "optimizer",
-            "is SparseAdam, which takes sparse gradients only",
+            "is SparseAdam, which accepts only sparse gradients",
             hint="leave the sparse embeddings out of `shared` and pass the optimizer of the dense parameters",
         )
     if any(group.get("differentiable") for group in optimizer.param_groups):
-        expected = f"({name}) has differentiable=True, which ties its step to the graph"
-        yield InvalidInput("optimizer", expected, hint="make it with differentiable=False")
+        expected = f"({name}) has differentiable=True, which makes its step part of the autograd graph"
+        yield InvalidInput("optimizer", expected, hint="create it with differentiable=False")
 
 
 def check_ownership(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
-    """Checks that no shared parameter belongs to several optimizers, and that some belong to one."""
-    held = [{id(p) for group in o.param_groups for p in group["params"]} for o in optimizers]
-    owners = [sum(id(p) in ids for ids in held) for p in parameters]
+    """Checks that no shared parameter belongs to more than one optimizer, and that at least one belongs to one."""
+    ids_by_optimizer = [{id(p) for group in o.param_groups for p in group["params"]} for o in optimizers]
+    owners = [sum(id(p) in ids for ids in ids_by_optimizer) for p in parameters]
     if max(owners) > 1:
         raise InvalidInput(
             "optimizer",
-            f"is ambiguous: {sum(n > 1 for n in owners)} shared parameters are held by more than one optimizer",
-            hint="pass the one that moves them",
+            f"is ambiguous: {sum(n > 1 for n in owners)} shared parameters belong to more than one optimizer",
+            hint="pass only the one that updates them",
         )
     if max(owners) == 0:
         raise InvalidInput(
             "optimizer",
-            "holds none of the shared parameters, so its step would move nothing",
+            "contains none of the shared parameters, so its steps would not move them",
             hint="pass the optimizer that trains `shared`, or `update='sgd'` with a learning rate `lr`",
         )

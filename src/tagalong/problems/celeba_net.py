@@ -1,4 +1,4 @@
-"""The paper's network for CelebA: "loosely ResNet 18"; in the published code a single residual block."""
+"""The paper's network for CelebA: described as "loosely ResNet 18", but published with a single residual block."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ PAPER_RECIPE = Recipe(
 
 
 class CelebANet:
-    """Makes the paper's encoder for images of 64×64 pixels; other sizes work too.
+    """Builds the paper's encoder for images of 64×64 pixels; other sizes work too.
 
-    The layers: a 3×3 convolution, BatchNorm, ReLU, max-pooling (3, stride 2), a residual block of two 3×3 convolutions,
-    average-pooling (2), and flattening. With 64 channels and 64 pixels there are 14,400 features.
+    It consists of a 3×3 convolution, BatchNorm, ReLU, max pooling (3, stride 2), a residual block of two 3×3
+    convolutions, average pooling (2), and flattening. With 64 channels and 64×64 pixels, it outputs 14,400 features.
 
     Args:
-        channels: the number of channels of every convolution; `width` multiplies it.
+        channels: the number of channels of every convolution, before scaling by `width`.
         uint8: whether images are integers from 0 to 255 rather than floats from -1 to 1.
-        momentum: the momentum of BatchNorm's running statistics; Keras's default is 0.01.
+        momentum: the momentum of BatchNorm's running statistics; Keras's default corresponds to 0.01.
         channels_last: whether to use the memory format `torch.channels_last`, which is almost twice as fast on GPUs.
-            Networks in this format are trained one by one, which is no slower for images of this size.
+            Networks in this format are trained one at a time, which is no slower for images of this size.
 
     Example:
         >>> import torch
@@ -77,7 +77,7 @@ class CelebANet:
 
 
 class Residual(nn.Sequential):
-    """Layers whose output is added to their input."""
+    """A sequence of layers with a skip connection: their output is added to their input."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs = inputs

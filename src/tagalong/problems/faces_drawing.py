@@ -1,4 +1,4 @@
-"""Draws random faces: first their attributes, which depend on each other, then an image made of soft ellipses."""
+"""Draws random faces: first their attributes, which depend on each other, then an image made of soft-edged ellipses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.float32]
-Colours = NDArray[np.float64]
+Colors = NDArray[np.float64]
 FACE_ATTRIBUTES = (
     "5_o_Clock_Shadow",
     "Black_Hair",
@@ -27,8 +27,8 @@ LIGHT_SKIN, DARK_SKIN = np.array([0.97, 0.82, 0.70]), np.array([0.42, 0.26, 0.17
 BLACK, BLOND, BROWN = (0.07, 0.06, 0.07), (0.86, 0.70, 0.38), (0.40, 0.25, 0.14)
 GRAY, RED = (0.62, 0.60, 0.58), (0.62, 0.28, 0.12)
 IRIS = np.array([[0.25, 0.15, 0.08], [0.2, 0.35, 0.55], [0.25, 0.4, 0.25]])
-PIXELS_AT_ONCE = 2**18  # a megabyte per channel, which fits into the CPU cache
-MARGIN = 0.3  # how far position, tilt and size of a face can move one of its parts
+PIXELS_PER_BATCH = 2**18  # a megabyte per channel, which fits into the CPU cache
+MARGIN = 0.3  # the maximum displacement of a facial feature due to the position, tilt and size of the face
 
 
 def draw_attributes(rows: int, random: np.random.Generator) -> tuple[dict[str, Flags], Flags, NDArray[np.float64]]:
@@ -61,12 +61,12 @@ def draw_attributes(rows: int, random: np.random.Generator) -> tuple[dict[str, F
 
 
 def add_label_noise(attributes: dict[str, Flags], noise: float, random: np.random.Generator) -> dict[str, Flags]:
-    """Flips labels at random, as annotators make mistakes; `noise` is the rate for an attribute of half the faces."""
+    """Flips labels at random, like annotation errors; `noise` is the error rate for an attribute of half the faces."""
     labels = {}
     for name, flags in attributes.items():
-        share = flags.mean()
-        # Equally many mistakes in both directions keep the share of positive labels.
-        chance = np.where(flags, noise * 2 * (1 - share), noise * 2 * share)
+        positive = flags.mean()
+        # Equal numbers of errors in both directions preserve the fraction of positive labels.
+        chance = np.where(flags, noise * 2 * (1 - positive), noise * 2 * positive)
         labels[name] = flags ^ (random.random(len(flags)) < chance)
     return labels
 
@@ -76,7 +76,7 @@ def draw_faces(
 ) -> NDArray[np.uint8]:
     """Draws images [rows, 3, pixels, pixels] with values from 0 to 255."""
     images = np.empty((len(man), 3, pixels, pixels), np.uint8)
-    step = max(1, PIXELS_AT_ONCE // pixels**2)
+    step = max(1, PIXELS_PER_BATCH // pixels**2)
     for start in range(0, len(man), step):
         batch = slice(start, start + step)
         batch_attributes = {name: flags[batch] for name, flags in attributes.items()}
@@ -105,34 +105,34 @@ def _draw(has: dict[str, Flags], man: Flags, skin: NDArray[np.float64], canvas: 
     return canvas.to_images()
 
 
-def _hair_colors(has: dict[str, Flags], random: np.random.Generator) -> Colours:
+def _hair_colors(has: dict[str, Flags], random: np.random.Generator) -> Colors:
     rows = len(has["Black_Hair"])
     kinds = [has["Black_Hair"], has["Blond_Hair"], has["Brown_Hair"], random.random(rows) < 0.6]
     colors = np.array([BLACK, BLOND, BROWN, GRAY, RED])[np.select(kinds, list(range(4)), default=4)]
     shade = 1 + 0.18 * random.standard_normal((rows, 1))
-    clipped: Colours = np.clip(colors * shade + 0.03 * random.standard_normal((rows, 3)), 0, 1)
+    clipped: Colors = np.clip(colors * shade + 0.03 * random.standard_normal((rows, 3)), 0, 1)
     return clipped
 
 
-def _draw_hair_behind(canvas: Canvas, hair: Colours, man: Flags, wide: Numbers) -> None:
+def _draw_hair_behind(canvas: Canvas, hair: Colors, man: Flags, wide: Numbers) -> None:
     """Draws the hair behind the face: short for men, mostly long for women."""
     long = ~man & (canvas.random.random(canvas.rows) < 0.85)
     canvas.ellipse(hair, 0, -0.12, wide + 0.1, 0.58)
     canvas.ellipse(hair, 0, 0.2, wide + canvas.spread(0.16, 0.03), canvas.spread(0.78, 0.08), which=long)
 
 
-def _draw_body(canvas: Canvas, tone: Colours) -> None:
+def _draw_body(canvas: Canvas, tone: Colors) -> None:
     canvas.ellipse(tone * 0.88, 0, 0.72, 0.2, 0.4)
     canvas.ellipse(canvas.random.random((canvas.rows, 3)) * 0.8, 0, 1.25, 0.85, 0.42)
 
 
-def _draw_hairline(canvas: Canvas, hair: Colours, man: Flags, wide: Numbers, tall: Numbers) -> None:
-    """Draws the hair above the forehead, at varying height; a few men have none."""
+def _draw_hairline(canvas: Canvas, hair: Colors, man: Flags, wide: Numbers, tall: Numbers) -> None:
+    """Draws the hair above the forehead, at a random height; a few men have none."""
     visible = ~man | (canvas.random.random(canvas.rows) > 0.05)
     canvas.ellipse(hair, 0, 0.05, wide + 0.03, tall + 0.03, which=visible, above=canvas.spread(-0.33, 0.08))
 
 
-def _draw_beard(canvas: Canvas, has: dict[str, Flags], hair: Colours, wide: Numbers, tall: Numbers) -> None:
+def _draw_beard(canvas: Canvas, has: dict[str, Flags], hair: Colors, wide: Numbers, tall: Numbers) -> None:
     """Draws a shadow (thin and grainy, over the whole jaw), a goatee (thick, around the chin) or a full beard."""
     jaw = canvas.spread(0.26, 0.02)
     shadow = has["5_o_Clock_Shadow"]
@@ -143,7 +143,7 @@ def _draw_beard(canvas: Canvas, has: dict[str, Flags], hair: Colours, wide: Numb
     canvas.ellipse(hair * 0.85, 0, 0.05, wide, tall, which=full, below=jaw, grain=0.3, strength=0.6)
 
 
-def _draw_features(canvas: Canvas, tone: Colours, hair: Colours) -> None:
+def _draw_features(canvas: Canvas, tone: Colors, hair: Colors) -> None:
     """Draws eyes, brows, nose and mouth."""
     apart = canvas.spread(0.19, 0.012)
     iris = IRIS[canvas.random.integers(0, len(IRIS), canvas.rows)]
@@ -173,7 +173,7 @@ class Canvas:
     Attributes:
         image: colors [rows, 3, pixels, pixels] from 0 to 1.
         x: horizontal coordinates [rows, pixels, pixels] relative to the face, from about -1 to 1.
-        y: vertical coordinates, pointing down.
+        y: vertical coordinates, increasing downward.
     """
 
     def __init__(self, rows: int, pixels: int, random: np.random.Generator) -> None:
@@ -187,7 +187,7 @@ class Canvas:
         self.image = np.zeros((rows, 3, pixels, pixels), np.float32)
 
     def spread(self, mean: float, deviation: float) -> Numbers:
-        """Draws one normal number per face, clipped at 2.5 deviations; it broadcasts with the coordinates."""
+        """Draws a normal value per face, clipped at 2.5 standard deviations; it broadcasts with `x` and `y`."""
         drawn = np.clip(self.random.standard_normal((self.rows, 1, 1), dtype=np.float32), -2.5, 2.5)
         return np.float32(mean) + np.float32(deviation) * drawn
 
@@ -211,17 +211,17 @@ class Canvas:
 
         Args:
             color: one color [3], or a color per face [rows, 3].
-            x: horizontal position of the centre.
-            y: vertical position of the centre, pointing down.
+            x: horizontal position of the center.
+            y: vertical position of the center, increasing downward.
             width: half the width.
             height: half the height.
-            which: the faces to paint it on; None paints it on all.
+            which: the faces to paint it on; None means all of them.
             strength: opacity, from 0 to 1.
             mirrored: whether to paint it on both sides of the face.
             above: paint only above this height.
             below: paint only below this height.
             grain: how much the opacity varies from pixel to pixel.
-            blurred: whether it fades out from the centre, without an edge.
+            blurred: whether it fades out from the center, without an edge.
         """
         chosen = slice(None) if which is None else np.flatnonzero(which)
         down, across = self._window(y, height), slice(None) if mirrored else self._window(x, width)
@@ -242,13 +242,13 @@ class Canvas:
         self._paint(region, cover * np.float32(strength), color)
 
     def _coverage(self, distance: Numbers, length: float | Numbers, limit: float | Numbers = 1.0) -> Numbers:
-        """Returns the share of each pixel that lies within the limit, with a soft edge about a pixel wide."""
+        """Returns the fraction of each pixel that is within the limit, with a soft edge about one pixel wide."""
         cover = (limit - distance) * (length / self.edge)
         cover += np.float32(0.5)
         return np.clip(cover, 0, 1, out=cover)
 
-    def _window(self, centre: float | Numbers, half: float | Numbers) -> slice:
-        first, last = np.min(centre - half) - MARGIN, np.max(centre + half) + MARGIN
+    def _window(self, center: float | Numbers, half: float | Numbers) -> slice:
+        first, last = np.min(center - half) - MARGIN, np.max(center + half) + MARGIN
         return slice(*np.searchsorted(self.grid, [first, last]).tolist())
 
     def _paint(
@@ -263,10 +263,10 @@ class Canvas:
             self.image[where] += change
 
     def background(self, top: NDArray[np.float64], bottom: NDArray[np.float64]) -> None:
-        """Fills the image with a gradient between two colors."""
-        share = ((self.grid + 1) / 2)[None, None, :, None]
-        self.image[:] = top.astype(np.float32)[..., None, None] * (1 - share)
-        self.image += bottom.astype(np.float32)[..., None, None] * share
+        """Fills the image with a vertical gradient between two colors."""
+        height = ((self.grid + 1) / 2)[None, None, :, None]
+        self.image[:] = top.astype(np.float32)[..., None, None] * (1 - height)
+        self.image += bottom.astype(np.float32)[..., None, None] * height
 
     def to_images(self) -> NDArray[np.uint8]:
         """Applies light of random direction and strength, adds camera noise, and returns the images as integers."""

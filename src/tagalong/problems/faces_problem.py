@@ -1,4 +1,4 @@
-"""Drawn faces with the paper's nine attributes of CelebA: any size, and no download."""
+"""Drawn faces with the paper's nine CelebA attributes: any number, any size, and no download."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def faces(
     recipe: Recipe | None = None,
     size: Literal["small", "full"] | None = None,
 ) -> Problem:
-    """Drawn faces with nine attributes: hair color, kinds of beard, cheeks, hat.
+    """Drawn faces with nine attributes: hair color, facial hair, rosy cheeks and hats.
 
-    Attributes depend on each other as in photographs: a face with a beard cannot have "No_Beard", most beards are
-    men's, and hair has one color. Skin, light, position, tilt and background vary at random.
+    Attributes depend on each other as in photographs: a face with a beard cannot have "No_Beard", most bearded faces
+    are men's, and hair has only one color. Skin, light, position, tilt and background vary at random.
 
     Args:
-        rows: the number of faces; 2000 unless `size` sets it.
-        pixels: the side of an image, at least 8; 16 unless `size` sets it.
-        noise: the share of wrong labels for an attribute of half the faces; rarer attributes have fewer.
-        channels: channels of the encoder's first stage; 8 unless `size` sets it.
-        dtype: "float32" for pixels from -1 to 1, or "uint8" for a quarter of the memory.
-        seed: seeds the drawing and the split.
-        recipe: how to train; None means a quick recipe, or the paper's with a `size`.
+        rows: the number of faces; 2000 unless `size` is given.
+        pixels: the width and height of an image, at least 8; 16 unless `size` is given.
+        noise: the fraction of wrong labels for an attribute of half the faces; rarer attributes have fewer.
+        channels: the number of channels of the encoder's first stage; 8 unless `size` is given.
+        dtype: "float32" for pixels from -1 to 1, or "uint8" to use a quarter of the memory.
+        seed: seed for the drawing and the split.
+        recipe: the training recipe; None means a quick one, or one based on the paper's if `size` is given.
         size: "full" uses the paper's CelebA network, recipe and heads (softmax over two outputs) on 60,000 faces of
             64×64 pixels; "small" is the same with 400 faces of 12×12 pixels and 4 channels, and takes seconds; None
             uses a quick encoder.
@@ -97,16 +97,16 @@ def _encoder(size: str | None, settings: Mapping[str, Any], uint8: bool) -> Enco
     pixels, channels = settings["pixels"], settings["channels"]
     if size is None:
         return SmallCNN(pixels, channels, uint8=uint8)
-    # With Keras's 0.01, BatchNorm would need hundreds of steps, more than there are before the first validation.
+    # With Keras's 0.01, BatchNorm's statistics would need hundreds of steps, more than the first epoch has.
     return CelebANet(channels, uint8, momentum=0.1, channels_last=size == "full")
 
 
 class SmallCNN:
-    """Makes convolutional encoders; each stage halves the image, down to about 4×4 pixels.
+    """Builds convolutional encoders; each stage halves the image size, down to about 4×4 pixels.
 
     Args:
-        pixels: the side of an image.
-        channels: channels after the first stage; they double with each stage, up to four times this number.
+        pixels: the width and height of an image.
+        channels: the number of channels of the first stage; it doubles with each stage, up to four times this number.
         uint8: whether images are integers from 0 to 255 rather than floats from -1 to 1.
     """
 

@@ -1,7 +1,7 @@
-"""NHANES, a health survey: predicts blood pressure, blood fats, sugar and metals from questionnaires and examinations.
+"""NHANES, a health survey: predicts blood pressure, lipids, sugar and metals from interviews and examinations.
 
-The data are the CDC's National Health and Nutrition Examination Survey 2017-2018 (public domain), from the package
-`nhanes`. Blood metals and HbA1c are learned as natural logarithms, since they are skewed and compared by ratios.
+The data come from the CDC's National Health and Nutrition Examination Survey 2017-2018 (public domain), as packaged in
+`nhanes`. Targets for blood metals and HbA1c are natural logarithms, since their distributions are skewed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tagalong.learn import MLP, Columns, Problem, Recipe, Task, read_columns
 
 FILE = "combined_data/2017-2018/NHANES_data_2017-2018.tsv"
 MIN_AGE = 20
-ZERO = 1e-70  # a conversion turned zeros into 5.4e-79
-MIN_DIASTOLIC = 20  # lower values mean that the sound never stopped, so that nothing was measured
+ZERO = 1e-70  # a file conversion turned zeros into 5.4e-79
+MIN_DIASTOLIC = 20  # lower values mean that the sound never stopped, so there is no valid reading
 TARGETS = {
     "systolic": "SystolicBloodPres2NdRdgMmHg",
     "diastolic": "DiastolicBloodPres2NdRdgMmHg",
@@ -84,17 +84,17 @@ def nhanes(
     seed: int = 0,
     data: str | Path | None = None,
 ) -> Problem:
-    """Nine measurements of 5,265 adults; 5 to 12 % of the values are missing.
+    """Nine health measurements of 5,265 adults; 5% to 12% of the values are missing.
 
-    Targets: systolic and diastolic blood pressure (mmHg, second reading), HbA1c (ln %), HDL and total cholesterol
-    (mg/dL), lead (ln µg/dL), cadmium, mercury and manganese (ln µg/L) in blood. Features (`NUMBERS`, `CATEGORIES`):
-    answers to the interview and body measurements, but no blood values and no blood pressure.
+    The targets are systolic and diastolic blood pressure (mmHg, second reading), HbA1c (ln %), HDL and total
+    cholesterol (mg/dL), and blood levels of lead (ln µg/dL), cadmium, mercury and manganese (ln µg/L). The features
+    (`NUMBERS`, `CATEGORIES`) are interview answers and body measurements, without blood tests and blood pressure.
 
     Args:
-        tasks: which targets, in this order; None means all nine.
-        size: "small" for one hidden layer of 32 and at most 40 epochs, "full" for two layers of 64 and 100 epochs.
-        seed: seeds the split.
-        data: a file with the survey's table; None means that of the installed package `nhanes`.
+        tasks: the targets to predict, in this order; None means all nine.
+        size: "small" for a hidden layer of 32 units and up to 40 epochs, "full" for two of 64 units and 100 epochs.
+        seed: seed for the split.
+        data: a file with the survey's table; None means the table in the installed package `nhanes`.
     """
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
     unknown = [task for task in chosen if task not in TARGETS]
@@ -127,7 +127,7 @@ def _path() -> Path:
 
 
 def _adults(columns: Columns) -> dict[str, NDArray[Any]]:
-    """Returns the columns that are used, for people of at least 20 years, with zeros restored."""
+    """Returns the columns that are used, restricted to people aged 20 or older, with zeros restored."""
     used = (*NUMBERS, *CATEGORIES, *TARGETS.values())
     absent = [name for name in used if name not in columns]
     raise_problems([InvalidInput("data", "must be the survey's table", f"no column {name!r}") for name in absent])

@@ -1,4 +1,4 @@
-"""Problems by name: ours, those of users, and those of other packages."""
+"""Problems by name: built-in ones, those that users register, and those from other packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .faces_problem import faces
 from .nhanes_problem import nhanes
 from .qm9_problem import qm9
 
-# The tasks of the demo: few enough to train every subset within two minutes on two cores.
+# The tasks of the demo: few enough that every subset can be trained within two minutes on two cores.
 DEMO_TASKS = {
     "nhanes": ("systolic", "diastolic", "hba1c", "hdl", "lead", "cadmium", "mercury"),
     "faces": ("5_o_Clock_Shadow", "Black_Hair", "Blond_Hair", "Goatee", "No_Beard"),
@@ -25,12 +25,12 @@ DEMO_TASKS = {
 
 
 def register_problem(name: str, problem: Callable[..., Problem] | ProblemSpec) -> None:
-    """Makes a problem known by its name.
+    """Registers a problem under a name.
 
     Args:
-        name: what users write.
-        problem: a function that makes the problem from its options, or a `ProblemSpec` of this name. Other packages can
-            declare one in the entry point group "tagalong.problems" instead.
+        name: the name for `load_problem`.
+        problem: a function that creates the problem from its options, or a `ProblemSpec` with this name. Other packages
+            can declare one in the entry point group "tagalong.problems" instead.
 
     Raises:
         InvalidInput: the name or the problem cannot be used.
@@ -47,12 +47,12 @@ def register_problem(name: str, problem: Callable[..., Problem] | ProblemSpec) -
 
 
 def known_problems() -> tuple[ProblemSpec, ...]:
-    """All problems, those of other packages last; any of these that are broken are left out, with a warning."""
+    """Returns all problems, those from other packages last; broken ones are left out with a warning."""
     return tuple(_problems.load().values())
 
 
 def problem_names() -> list[str]:
-    """The names of all problems, those of other packages included.
+    """Returns the names of all problems, including those from other packages.
 
     Example:
         >>> problem_names()[:3]
@@ -65,14 +65,14 @@ def load_problem(name: str, *, progress: Progress | None = None, **options: Any)
     """Loads a problem by name.
 
     Args:
-        name: see `problem_names`.
-        progress: receives progress updates, if loading takes long.
-        **options: of the problem.
+        name: one of `problem_names()`.
+        progress: receives progress updates if loading takes long.
+        **options: options of the problem.
 
     Raises:
-        InvalidInput: no problem has this name; suggests the closest one.
-        PluginError: the package that brings it is broken.
-        ImportError: it needs a package that is not installed; says how to install it.
+        InvalidInput: no problem has this name; the message suggests the closest one.
+        PluginError: the package that provides it is broken.
+        ImportError: it needs a package that is not installed; the message says how to install it.
 
     Example:
         >>> load_problem("faces", rows=500, pixels=8).names[:2]
@@ -87,14 +87,14 @@ class ProblemSpec:
 
     Attributes:
         name: the name for `load_problem`.
-        description: one line about the problem.
-        tasks: the number of tasks; None if it is only known once the problem is loaded.
-        size: the number of rows and inputs, in words.
-        module: the module that has a function of the same name as the problem; it is imported when the problem is
-            loaded. Give either this or `function`.
-        function: makes the problem; its arguments are the options.
-        package: a package that the problem needs and tagalong itself does not, by the name that is imported.
-        install: the name of that package for pip.
+        description: a one-line description of the problem.
+        tasks: the number of tasks; None if it is not known until the problem is loaded.
+        size: the number of rows and inputs, as text.
+        module: a module with a function of the same name as the problem; it is imported when the problem is loaded.
+            Set either this or `function`.
+        function: creates the problem; its arguments are the problem's options.
+        package: the import name of a package that the problem needs but tagalong itself does not.
+        install: the name under which pip installs that package.
     """
 
     name: str
@@ -112,14 +112,14 @@ class ProblemSpec:
         return self.package is None or is_installed(self.package)
 
     def load(self, progress: Progress | None = None, **options: Any) -> Problem:
-        """Makes the problem.
+        """Creates the problem.
 
         Args:
-            progress: receives progress updates, if loading takes long.
+            progress: receives progress updates if loading takes long.
             **options: options of the problem.
 
         Raises:
-            ValueError: the problem does not have this option.
+            InvalidInput: the problem does not have one of the options.
         """
         make = self.function or getattr(importlib.import_module(self.module), self.name)
         allowed = inspect.signature(make).parameters
@@ -127,15 +127,15 @@ class ProblemSpec:
             for option in options:
                 if option not in allowed:
                     raise InvalidInput(option, f"is not an option of {self.name!r}", hint=did_you_mean(option, allowed))
-        watched = {"progress": progress} if "progress" in allowed else {}
-        problem: Problem = make(**options, **watched)
+        extra = {"progress": progress} if "progress" in allowed else {}
+        problem: Problem = make(**options, **extra)
         return problem
 
 
 SHIPPED = (
     ProblemSpec(
         "nhanes",
-        "health survey: blood pressure, fats, sugar and metals of adults",
+        "health survey: blood pressure, lipids, sugar and metals of adults",
         tasks=9,
         size="5,265 rows, 77 inputs",
         function=nhanes,
@@ -144,7 +144,7 @@ SHIPPED = (
     ),
     ProblemSpec(
         "faces",
-        "drawn faces with nine attributes of CelebA: hair, beard, cheeks, hat",
+        "drawn faces with nine CelebA attributes: hair, beard, cheeks, hat",
         tasks=9,
         size="any number of rows, images of any size",
         function=faces,

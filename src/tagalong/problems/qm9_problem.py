@@ -28,7 +28,7 @@ TARGETS = {
 FREE_ATOMS = {"H": -0.500273, "C": -37.846772, "N": -54.583861, "O": -75.064579, "F": -99.718730}
 ELEMENTS = {"H": 1, "C": 6, "N": 7, "O": 8, "F": 9}
 MAX_ATOMS = 29
-MOLECULES_AT_ONCE = 2048
+MOLECULES_PER_BATCH = 2048
 TABLE, GEOMETRY = "qm9_properties.csv.gz", "qm9_geometry.npz"
 Molecules = tuple[list[NDArray[np.int64]], list[NDArray[np.float64]]]  # atomic numbers and coordinates of each
 
@@ -44,13 +44,13 @@ def qm9(
     """Nine properties of small molecules, predicted from their composition and Coulomb matrix.
 
     Args:
-        tasks: which properties, in this order; None means all nine.
+        tasks: the properties to predict, in this order; None means all nine.
         rows: the number of molecules, drawn at random; None means all 130,831.
-        hidden: sizes of the encoder's layers.
-        seed: seeds the choice of molecules and the split.
+        hidden: sizes of the encoder's hidden layers.
+        seed: seed for the choice of molecules and the split.
         data: a folder with the tables of `qm9pack` (`qm9_part1.csv`, …), or with `qm9_properties.csv.gz` and
-            `qm9_geometry.npz` (`Z`, `R_mA`, `offset`); None means the installed package `qm9pack`.
-        recipe: how to train; None means a quick recipe.
+            `qm9_geometry.npz` (arrays `Z`, `R_mA` and `offset`); None means the installed package `qm9pack`.
+        recipe: the training recipe; None means a quick one.
     """
     chosen = tuple(TARGETS) if tasks is None else as_names(tasks)
     unknown = [task for task in chosen if task not in TARGETS]
@@ -78,14 +78,14 @@ def qm9(
 
 def _package_folder() -> Path:
     require_package("the problem 'qm9'", "qm9pack", "qm9pack")
-    found = importlib.util.find_spec("qm9pack")  # importing it would need setuptools and pandas
+    found = importlib.util.find_spec("qm9pack")  # importing it would require setuptools and pandas
     assert found is not None
     assert found.submodule_search_locations is not None
     return Path(found.submodule_search_locations[0]) / "data"
 
 
 def _read(folder: Path, rows: int | None, seed: int) -> tuple[dict[str, NDArray[np.float64]], Molecules]:
-    """Reads the properties and the geometry of the molecules drawn."""
+    """Reads the properties and geometries of the selected molecules."""
     if (folder / TABLE).is_file() and (folder / GEOMETRY).is_file():
         table = read_columns(folder / TABLE, "`data`")
         drawn = _draw_rows(table.rows, rows, seed)
@@ -113,49 +113,49 @@ def _properties(tables: Sequence[Columns], drawn: NDArray[np.int64]) -> dict[str
 
 def _read_geometry(path: Path, drawn: NDArray[np.int64]) -> Molecules:
     with np.load(path) as arrays:
-        atoms, places, offset = arrays["Z"].astype(np.int64), arrays["R_mA"] / 1000, arrays["offset"]
+        atoms, positions, offset = arrays["Z"].astype(np.int64), arrays["R_mA"] / 1000, arrays["offset"]
     molecules = [slice(offset[row], offset[row + 1]) for row in drawn]
-    return [atoms[molecule] for molecule in molecules], [places[molecule] for molecule in molecules]
+    return [atoms[molecule] for molecule in molecules], [positions[molecule] for molecule in molecules]
 
 
 def _parse_geometry(tables: Sequence[Columns], drawn: NDArray[np.int64]) -> Molecules:
-    """Parses molecules as qm9pack writes them: "['C','H']" and "[[x,y,z],[x,y,z]]"."""
+    """Parses molecules in the format of qm9pack: "['C','H']" and "[[x,y,z],[x,y,z]]"."""
     elements = np.concatenate([table["Elements"] for table in tables])[drawn]
     texts = np.concatenate([table["XYZ_Ang"] for table in tables])[drawn]
     numbers = [np.array([ELEMENTS[atom] for atom in ast.literal_eval(text)]) for text in elements]
     return numbers, [np.array(ast.literal_eval(text), dtype=np.float64).reshape(-1, 3) for text in texts]
 
 
-def molecule_features(numbers: list[NDArray[np.int64]], places: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+def molecule_features(numbers: list[NDArray[np.int64]], positions: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Returns the counts of H, C, N, O, F and the absolute eigenvalues of the Coulomb matrix, largest first.
 
     The Coulomb matrix (Rupp et al. 2012) has 0.5 Z_i^2.4 on its diagonal, and Z_i Z_j / |R_i − R_j| elsewhere.
 
     Args:
         numbers: the atomic numbers of each molecule.
-        places: the coordinates [atoms, 3] of its atoms in Ångström.
+        positions: the coordinates [atoms, 3] of each molecule's atoms in Ångström.
     """
     parts = [
-        _eigenvalues(numbers[start : start + MOLECULES_AT_ONCE], places[start : start + MOLECULES_AT_ONCE])
-        for start in range(0, len(numbers), MOLECULES_AT_ONCE)
+        _eigenvalues(numbers[start : start + MOLECULES_PER_BATCH], positions[start : start + MOLECULES_PER_BATCH])
+        for start in range(0, len(numbers), MOLECULES_PER_BATCH)
     ]
     counts = np.array([[np.sum(molecule == number) for number in ELEMENTS.values()] for molecule in numbers], float)
     return np.concatenate([counts, np.concatenate(parts)], axis=1)
 
 
-def _eigenvalues(numbers: list[NDArray[np.int64]], places: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+def _eigenvalues(numbers: list[NDArray[np.int64]], positions: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     charge = np.zeros((len(numbers), MAX_ATOMS))
-    place = np.zeros((len(numbers), MAX_ATOMS, 3))
-    for row, (molecule, where) in enumerate(zip(numbers, places, strict=True)):
-        charge[row, : len(molecule)], place[row, : len(molecule)] = molecule, where
-    distance = np.linalg.norm(place[:, :, None] - place[:, None], axis=-1)
+    padded = np.zeros((len(numbers), MAX_ATOMS, 3))
+    for row, (molecule, where) in enumerate(zip(numbers, positions, strict=True)):
+        charge[row, : len(molecule)], padded[row, : len(molecule)] = molecule, where
+    distance = np.linalg.norm(padded[:, :, None] - padded[:, None], axis=-1)
     diagonal = np.eye(MAX_ATOMS, dtype=bool)
     pairs = charge[:, :, None] * charge[:, None]
     matrix = np.divide(pairs, distance, out=np.zeros_like(pairs), where=(distance > 0) & ~diagonal)
     matrix[:, diagonal] = 0.5 * charge**2.4
-    # Absolute values, since the signs of equally large ones could swap with the last digit of a coordinate.
-    sizes: NDArray[np.float64] = np.sort(np.abs(np.linalg.eigvalsh(matrix)), axis=1)[:, ::-1]
-    return sizes
+    # Absolute values, since rounding errors could swap two eigenvalues of equal magnitude and opposite sign.
+    magnitudes: NDArray[np.float64] = np.sort(np.abs(np.linalg.eigvalsh(matrix)), axis=1)[:, ::-1]
+    return magnitudes
 
 
 def _target(task: str, columns: dict[str, NDArray[np.float64]], inputs: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Checks for your own method, estimator, problem or executor: does it do what the rest of the library relies on?"""
+"""Checks that a custom method, estimator, problem or executor behaves as the rest of the library expects."""
 
 from .checks import FailedChecks as FailedChecks
 from .estimator_checks import check_estimator as check_estimator

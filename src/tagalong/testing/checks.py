@@ -1,4 +1,4 @@
-"""Collects the failed checks of one object, so that one error can report all of them."""
+"""Collects the failed checks of an object, so that a single error reports all of them."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class Checks:
 
     @contextmanager
     def check(self, requirement: str) -> Iterator[None]:
-        """Records a failure if the block raises, and lets the code after the block run in any case."""
+        """Records a failure if the block raises an error, and continues after the block in any case."""
         try:
             yield
         except AssertionError as error:
             self._failures.setdefault(requirement, []).append(str(error))
-        except Exception as error:  # a user's code may raise anything; the report shows it
+        except Exception as error:  # user code may raise any error; it becomes part of the report
             self._failures.setdefault(requirement, []).append(f"raised {type(error).__name__}: {error}")
 
     def raise_failures(self) -> None:
-        """Raises one error for all failed checks, if there are any.
+        """Raises a single error for all failed checks, if there are any.
 
         Raises:
             FailedChecks: lists every requirement that was not met, each with its first failure.
@@ -76,12 +76,12 @@ def expect(condition: bool, message: str) -> None:
 def temporary_seed(seed: int) -> Iterator[None]:
     """Seeds all global random number generators inside the block, and restores their state afterwards.
 
-    The block runs on one thread, so that floating-point sums keep their order.
+    The block runs on a single thread, so that floating-point sums are computed in a fixed order.
     """
     python, legacy, threads = random.getstate(), np.random.get_state(), torch.get_num_threads()  # noqa: NPY002
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         random.seed(seed)
-        np.random.seed(seed)  # noqa: NPY002 - a user's code may draw from it
+        np.random.seed(seed)  # noqa: NPY002 - user code may draw from it
         torch.manual_seed(seed)
         torch.set_num_threads(1)
         try:

@@ -22,23 +22,23 @@ TASKS = ("a", "b", "c")
 STEPS, ROWS, FEATURES, LR = 4, 12, 4, 0.1
 OTHERS = ("lookahead", "gradient", "cosine")
 TOLERANCE = 1e-9  # relative, in float64
-FACTOR = 7.0  # multiplies the loss that is rescaled
+FACTOR = 7.0  # applied to the loss that is rescaled
 EstimatorFactory = Callable[[nn.Module], Estimator]
 Losses = dict[str, Tensor | None]
 ABSENT = object()
 
 
 def check_estimator(estimator: str | Estimator | Callable[[nn.Module], Estimator]) -> None:
-    """Measures with an estimator on a small network in float64, and checks the results.
+    """Measures affinities with an estimator on a small float64 network, and checks the results.
 
     Affinities must be finite, have the shape [source, target], and not depend on the order in which tasks are listed.
-    Missing tasks must be skipped and counted. `ratio` and `of_steps` must be true to their declaration. A measurement
-    must not modify its inputs, and training must be bit for bit the same with and without it. A resumed meter, and a
-    meter with several estimators, must measure the same affinities.
+    Missing tasks must be skipped and counted. The estimator must behave as `ratio` and `of_steps` declare. A
+    measurement must not modify its inputs, and training must be bit-for-bit identical with and without it. A resumed
+    meter, and a meter with multiple estimators, must measure the same affinities.
 
     Args:
-        estimator: a registered name, an estimator, or a function that makes one from the network, whose shared part
-            is its `encoder`.
+        estimator: a registered name, an estimator, or a function that creates one for a network, whose shared part is
+            its `encoder`.
 
     Raises:
         FailedChecks: lists every check that failed.
@@ -60,7 +60,7 @@ def check_estimator(estimator: str | Estimator | Callable[[nn.Module], Estimator
 
 
 def _estimator_factory(estimator: str | Estimator | Callable[[nn.Module], Estimator]) -> EstimatorFactory:
-    """Returns a function that makes a fresh estimator, so that no state is carried over from one run to the next."""
+    """Returns a function that creates a new estimator, so that no state is carried over from one run to the next."""
     if isinstance(estimator, str | Estimator):
         found = copy.deepcopy(make_estimator(estimator) if isinstance(estimator, str) else estimator)
         return lambda model: copy.deepcopy(found)
@@ -71,16 +71,18 @@ def _check_attributes(made: Any) -> None:
     expect(isinstance(made, Estimator), f"it must be an Estimator, found {type(made).__name__}")
     expect(isinstance(getattr(made, "name", None), str) and bool(made.name), "`name` must be a non-empty string")
     unknown = set(getattr(made, "needs", ())) - set(get_args(Quantity))
-    expect(bool(getattr(made, "needs", ())) and not unknown, f"`needs` must be some of {get_args(Quantity)}")
+    expect(
+        bool(getattr(made, "needs", ())) and not unknown, f"`needs` must be a non-empty subset of {get_args(Quantity)}"
+    )
     for flag in ("ratio", "of_steps"):
         expect(isinstance(getattr(made, flag), bool), f"`{flag}` must be True or False")
 
 
-# One call of the estimator, on random quantities.
+# A single call of the estimator, on random quantities.
 
 
 def _check_single_call(checks: Checks, made: Estimator) -> None:
-    sources = 3 if "gram" in made.needs else 2  # a Gram matrix is square: sources and targets are the same tasks
+    sources = 3 if "gram" in made.needs else 2  # a Gram matrix is square, so sources and targets are the same tasks
     rectangle = _random_observation(made, sources, targets=3)
     with checks.check("it returns affinities [source, target]"):
         found = made(copy.deepcopy(rectangle))
@@ -97,7 +99,7 @@ def _check_single_call(checks: Checks, made: Estimator) -> None:
         changed = [name for name, value in vars(kept).items() if not _same(value, vars(given)[name])]
         expect(not changed, f"it modified `{'`, `'.join(changed)}`")
     if not made.ratio:
-        with checks.check("without `ratio` a target's loss may be zero or negative"):
+        with checks.check("without `ratio`, a target's loss may be zero or negative"):
             zero = _random_observation(made, 3, 3)
             zero.before[0], zero.before[1] = 0.0, -1.0
             expect(bool(made(zero).isfinite().all()), "affinities onto a loss of 0 or -1 must be finite")
@@ -147,12 +149,12 @@ class _Run:
     """A training run with a meter.
 
     Args:
-        make: makes the estimator; None trains without a meter.
+        make: creates the estimator; None trains without a meter.
         order: the order in which the closure lists its losses.
-        scales: by task, a factor of the loss; the meter's weights cancel it in the steps.
-        missing: by step and task, a factor of the loss, None, or `ABSENT`.
-        others: further estimators that measure at the same steps.
-        held_out: whether to measure on the losses of held-out rows.
+        scales: factors of the losses by task; the meter's weights cancel them in the steps.
+        missing: factors of the losses by step and task; NaN, None or `ABSENT` makes a task missing.
+        others: additional estimators that measure at the same steps.
+        held_out: whether to measure the losses on held-out rows.
     """
 
     def __init__(
@@ -187,7 +189,7 @@ class _Run:
         )
 
     def resume(self) -> None:
-        """Continues with a new meter and a new estimator, from the saved state of the meter."""
+        """Continues with a new meter and a new estimator from the meter's saved state."""
         assert self._make is not None
         saved = io.BytesIO()
         torch.save(self.meter.state_dict(), saved)
@@ -246,7 +248,7 @@ class _Run:
 
 
 class _SideEffectRecorder(Estimator):
-    """Wraps an estimator and records what it changes, before the meter restores it."""
+    """Wraps an estimator and records what it changes before the meter restores it."""
 
     def __init__(self, inner: Estimator, state: Callable[[], dict[str, Any]]) -> None:
         self.inner, self._state = inner, state
@@ -270,11 +272,11 @@ def _check_in_meter(checks: Checks, make: EstimatorFactory, plain: Affinity) -> 
     with checks.check("missing tasks are skipped and counted"):
         _check_missing(make)
     if make(_SmallNetwork()).ratio:
-        with checks.check("with `ratio`, rescaling a target's loss changes no affinity (else set `ratio = False`)"):
+        with checks.check("with `ratio`, rescaling a target's loss changes no affinity (or set `ratio = False`)"):
             scaled = _Run(make, scales={"b": FACTOR}).steps(1).meter.affinity()
             others = [task != "b" for task in TASKS]
             first = _Run(make).steps(1).meter.affinity()
-            _expect_close(scaled.mean[others], first.mean[others], f"with one loss times {FACTOR:g}, affinities")
+            _expect_close(scaled.mean[others], first.mean[others], f"with one loss scaled by {FACTOR:g}, affinities")
     with checks.check("it has no side effects"):
         _check_side_effects(make)
     with checks.check("a resumed meter measures the same affinity"):
@@ -282,19 +284,19 @@ def _check_in_meter(checks: Checks, make: EstimatorFactory, plain: Affinity) -> 
         run.resume()
         resumed = run.steps(STEPS - STEPS // 2).meter.affinity()
         same = np.array_equal(resumed.history, plain.history, equal_nan=True)
-        expect(same, "steps after resuming differ: the estimator has state of its own, which the meter does not save")
-    with checks.check("several estimators at once measure the same as one alone"):
+        expect(same, "steps after resuming differ, since the estimator has internal state that the meter does not save")
+    with checks.check("an estimator measures the same with and without other estimators"):
         _check_together(make, plain)
 
 
 def _check_missing(make: EstimatorFactory) -> None:
-    """Trains four steps: `b` is missing in the second (NaN) and in the third (absent), `c` in the third (None)."""
+    """Trains for four steps: `b` is missing in the second (NaN) and third (absent), `c` in the third (None)."""
     missing: dict[int, dict[str, Any]] = {1: {"b": torch.nan}, 2: {"b": ABSENT, "c": None}}
     affinity = _Run(make, missing=missing).steps().meter.affinity()
     counts = affinity.count
     expected = np.array([[4, 2, 3], [2, 2, 2], [3, 2, 3]])
     expect(np.array_equal(counts, expected), f"`count` must be {expected.tolist()}, found {counts.tolist()}")
-    _expect_finite(affinity, "where losses are missing")
+    _expect_finite(affinity, "with missing losses")
 
 
 def _check_side_effects(make: EstimatorFactory) -> None:
@@ -324,7 +326,7 @@ def _batch(step: int) -> tuple[Tensor, Tensor]:
 
 def _expect_finite(affinity: Affinity, where: str) -> None:
     shape = list(affinity.mean.shape)
-    expect(shape == [3, 3], f"{where}, the affinities of 3 tasks have the shape {shape}, expected [3, 3]")
+    expect(shape == [3, 3], f"{where}, the affinities of 3 tasks have shape {shape}, expected [3, 3]")
     bad = [f"{TASKS[i]} → {TASKS[j]}" for i, j in np.argwhere(~np.isfinite(affinity.mean)).tolist()]
     expect(not bad, f"{where}, they are not finite for {', '.join(bad)}")
 
@@ -332,7 +334,7 @@ def _expect_finite(affinity: Affinity, where: str) -> None:
 def _expect_close(found: NDArray[np.float64], expected: NDArray[np.float64], what: str) -> None:
     scale = max(float(np.abs(expected).max()), 1e-300)
     gap = float(np.abs(found - expected).max()) / scale
-    expect(gap <= TOLERANCE, f"{what} differ by {gap:.1e} of the largest")
+    expect(gap <= TOLERANCE, f"{what} differ by {gap:.1e}, relative to the largest")
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

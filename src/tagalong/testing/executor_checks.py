@@ -30,14 +30,14 @@ def check_executor(executor: str | Executor, *, device: str = "cpu", tolerance: 
     """Trains a few small networks with an executor, and checks the results.
 
     Every chunk must be returned once, with its networks in the order of its jobs. The networks must equal those trained
-    serially on this machine, whatever the order of the chunks. Progress must count every network. An error in a chunk
-    must reach the caller with its message. After `stop`, which may be called twice, no process may be left, and the
-    executor must be able to start again.
+    serially on this machine, regardless of the order of the chunks. Progress must count every network. An error in a
+    chunk must reach the caller with its message. After `stop`, which may be called twice, no processes may be left
+    running, and the executor must be able to start again.
 
     Args:
-        executor: "serial", "processes:2", …, or an executor of your own.
-        device: where the executor trains; the reference networks are trained on this machine's CPU.
-        tolerance: by how much losses and weights may differ from the reference; 0 means that every bit must be equal.
+        executor: "serial", "processes:2", …, or a custom executor.
+        device: the device the executor trains on; the reference networks are trained on this machine's CPU.
+        tolerance: the maximum difference of losses and weights from the reference; 0 requires bit-for-bit equality.
 
     Raises:
         FailedChecks: lists every check that failed.
@@ -72,7 +72,7 @@ def _check(
             executor.stop()
     with checks.check("`stop` ends all processes"):
         left = set(multiprocessing.active_children()) - children
-        expect(not left, f"{len(left)} processes are left")
+        expect(not left, f"{len(left)} processes are still running")
     try:
         with checks.check("it can be restarted"):
             executor.start(problem, device)
@@ -96,8 +96,8 @@ def _check_training(
         _check_complete(chunks, returned)
     with checks.check(f"networks equal those trained serially{when}"):
         for chunk in chunks:
-            for mine, theirs in zip(expected[chunk.jobs], found.get(chunk.jobs, []), strict=False):
-                _check_network(mine, theirs, tolerance)
+            for reference, result in zip(expected[chunk.jobs], found.get(chunk.jobs, []), strict=False):
+                _check_network(reference, result, tolerance)
     with checks.check(f"progress counts every network once{when}"):
         number = sum(len(chunk.jobs) for chunk in chunks)
         expect(sum(advances) == number, f"`advance` counted {sum(advances)} of {number} networks")
@@ -111,17 +111,17 @@ def _check_complete(chunks: Sequence[Chunk], returned: Sequence[tuple[tuple[Job,
         wanted = list(chunk.jobs)
         lost = [", ".join(job.tasks) for job in wanted if job not in jobs]
         expect(not lost, f"{'; '.join(lost)} missing from a chunk of {len(wanted)} networks")
-        expect(jobs == wanted, "networks of a chunk were returned in another order")
+        expect(jobs == wanted, "the networks of a chunk were returned in a different order")
     expect(len(returned) == len(chunks), f"{len(returned)} chunks were returned, expected {len(chunks)}")
 
 
-def _check_network(mine: NetworkResult, theirs: NetworkResult, tolerance: float) -> None:
-    name = f"{', '.join(mine.job.tasks)} with seed {mine.job.seed}"
+def _check_network(reference: NetworkResult, result: NetworkResult, tolerance: float) -> None:
+    name = f"{', '.join(reference.job.tasks)} with seed {reference.job.seed}"
     for what in ("steps", "parameters", "best_epoch"):
-        a, b = getattr(mine, what), getattr(theirs, what)
+        a, b = getattr(reference, what), getattr(result, what)
         expect(a == b, f"{name}: `{what}` is {b}, expected {a}")
-    for what, a, b in _numbers(mine, theirs):
-        expect(a.shape == b.shape, f"{name}: {what} has the shape {list(b.shape)}, expected {list(a.shape)}")
+    for what, a, b in _arrays_to_compare(reference, result):
+        expect(a.shape == b.shape, f"{name}: {what} has shape {list(b.shape)}, expected {list(a.shape)}")
         if tolerance:
             same = np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
         else:
@@ -130,21 +130,29 @@ def _check_network(mine: NetworkResult, theirs: NetworkResult, tolerance: float)
         expect(same, f"{name}: {what} differs by {gap:.1e}, more than the tolerance of {tolerance:g}")
 
 
-def _numbers(mine: NetworkResult, theirs: NetworkResult) -> list[tuple[str, Any, Any]]:
-    """Returns pairs of arrays to compare, each with its name."""
-    found = [("the loss or error", _scores(mine), _scores(theirs))]
-    found.append(("the curve", np.frombuffer(mine.curve, np.float32), np.frombuffer(theirs.curve, np.float32)))
+def _arrays_to_compare(reference: NetworkResult, result: NetworkResult) -> list[tuple[str, Any, Any]]:
+    """Returns the pairs of arrays to compare, with their names."""
+    found = [("the loss or error", _score_array(reference), _score_array(result))]
+    found.append(("the curve", np.frombuffer(reference.curve, np.float32), np.frombuffer(result.curve, np.float32)))
     for what in ("weights", "losses", "affinity"):
-        a, b = getattr(mine, what), getattr(theirs, what)
-        expect((a is None) == (b is None), f"{', '.join(mine.job.tasks)}: `{what}` is {'present' if b else 'missing'}")
+        a, b = getattr(reference, what), getattr(result, what)
+        expect(
+            (a is None) == (b is None),
+            f"{', '.join(reference.job.tasks)}: `{what}` is {'present' if b else 'missing'}",
+        )
         if a is not None:
-            found += [(f"`{what}` ({name})", x, y) for name, x, y in _paired(_arrays(a, what), _arrays(b, what), what)]
+            found += [
+                (f"`{what}` ({name})", x, y) for name, x, y in _pair_arrays(_arrays(a, what), _arrays(b, what), what)
+            ]
     return found
 
 
-def _paired(mine: dict[str, Any], theirs: dict[str, Any], what: str) -> list[tuple[str, Any, Any]]:
-    expect(mine.keys() == theirs.keys(), f"`{what}` has {sorted(theirs)}, expected {sorted(mine)}")
-    return [(name, mine[name], theirs[name]) for name in mine]
+def _pair_arrays(reference: dict[str, Any], result: dict[str, Any], what: str) -> list[tuple[str, Any, Any]]:
+    expect(
+        reference.keys() == result.keys(),
+        f"`{what}` has {sorted(result)}, expected {sorted(reference)}",
+    )
+    return [(name, reference[name], result[name]) for name in reference]
 
 
 def _arrays(content: bytes, what: str) -> dict[str, Any]:
@@ -155,7 +163,7 @@ def _arrays(content: bytes, what: str) -> dict[str, Any]:
         return {name: arrays[name] for name in arrays.files if arrays[name].dtype.kind in "fiu"}
 
 
-def _scores(result: NetworkResult) -> Any:
+def _score_array(result: NetworkResult) -> Any:
     scores = [part[task] for part in (result.val, result.test) for task in result.job.tasks]
     return np.array([(score.loss, score.error) for score in scores], dtype=np.float64)
 
@@ -167,11 +175,11 @@ def _check_error(executor: Executor) -> None:
     except Exception as error:
         expect(UNKNOWN in _messages(error), f"the error must say what went wrong ({UNKNOWN!r}), found: {error!r}")
         return
-    raise AssertionError(f"a chunk that cannot be trained must raise, found no error and {len(found)} results")
+    raise AssertionError(f"a chunk that cannot be trained must raise an error, found {len(found)} results and no error")
 
 
 def _messages(error: BaseException | None) -> str:
-    """Returns the messages of an error and of its causes."""
+    """Returns the messages of an error and all its causes."""
     texts = []
     while error is not None:
         texts.append(str(error))

@@ -49,15 +49,15 @@ def check_method(
     """Runs a method on small problems with 2, 3 and 5 tasks, and checks its decisions.
 
     Every task must be served exactly once, with no more networks than the budget allows. The same seeds must give the
-    same groups, whatever the global random state, the test rows and the order of the tasks. A second run in the same
-    folder must not train anything. `Decision.about` must be JSON. Unknown options must be rejected. Problems that the
-    method's `problems` rejects are skipped.
+    same groups, regardless of the global random state, the test rows and the order of the tasks. A second run in the
+    same folder must not train anything. `Decision.about` must be valid JSON. Unknown options must be rejected. Problems
+    that the method's `problems` rejects are skipped.
 
     Args:
-        method: a name that `make_method` knows, a function that makes the method (such as its class), or a method.
-        impossible: options, each of which must be rejected with a ValueError or by `problems`.
-        ordered: whether decisions may depend on the order in which a problem lists its tasks, as they do if a method
-            draws at random task by task. Expected values over many groupings (`Choice.shares`) always may.
+        method: a name that `make_method` knows, a function that creates the method (such as its class), or a method.
+        impossible: sets of options, each of which must be rejected with a ValueError or by `problems`.
+        ordered: whether decisions may depend on the order in which a problem lists its tasks, e.g. because the method
+            draws random numbers task by task. Expectations over many groupings (`Choice.shares`) always may.
         **options: options of the method.
 
     Raises:
@@ -67,9 +67,9 @@ def check_method(
         >>> check_method("stl")
         >>> check_method("optimal", impossible=[{"max_size": 0}])
     """
-    make = _factory(method)
+    make = _method_factory(method)
     checks = Checks(f"method {display_name(method)!r}")
-    with checks.check("it can be made and its attributes are valid"):
+    with checks.check("it can be created and its attributes are valid"):
         _check_attributes(make(**options))
         with TemporaryDirectory(prefix="tagalong-") as folder:
             _check_decisions(checks, partial(make, **options), Path(folder), ordered)
@@ -80,7 +80,7 @@ def check_method(
     checks.raise_failures()
 
 
-def _factory(method: str | Method | Callable[..., Method]) -> Callable[..., Method]:
+def _method_factory(method: str | Method | Callable[..., Method]) -> Callable[..., Method]:
     if isinstance(method, str):
         return lambda **options: make_method(method, {method: options} if options else None)
     if isinstance(method, Method):
@@ -110,7 +110,7 @@ def _check_rejected(make: Callable[..., Method], options: Mapping[str, Any], wro
         raise AssertionError(
             f"{dict(wrong)} must be rejected with a ValueError, found {type(error).__name__}: {error}"
         ) from error
-    expect(bool(found), f"{dict(wrong)} must be rejected with a ValueError or by `problems`, found no complaint")
+    expect(bool(found), f"{dict(wrong)} must be rejected with a ValueError or by `problems`, but was accepted")
 
 
 def _check_decisions(checks: Checks, make: Callable[[], Method], folder: Path, ordered: bool) -> None:
@@ -118,7 +118,7 @@ def _check_decisions(checks: Checks, make: Callable[[], Method], folder: Path, o
     accepted = [names for names, found in complaints.items() if not found]
     expect(
         bool(accepted),
-        f"`problems` must accept some of the small problems, found {'; '.join(map(str, complaints[NAMES[-1]]))}",
+        f"`problems` must accept one of the small problems, found {'; '.join(map(str, complaints[NAMES[-1]]))}",
     )
     found: dict[int, Decision] = {}
     for names in accepted:
@@ -137,12 +137,14 @@ def _check_decisions(checks: Checks, make: Callable[[], Method], folder: Path, o
 def _check_reproducible(
     checks: Checks, make: Callable[[], Method], first: Decision, names: Sequence[str], folder: Path, ordered: bool
 ) -> None:
-    """Checks that a second run, in the same or in a new folder, decides the same."""
+    """Checks that a second run, in the same folder or a new one, makes the same decision."""
     expected, problem = _groups(first), small_problem(names)
     with checks.check("a second run in the same folder trains nothing"):
-        again, trained = _decide(make, problem, folder / str(len(names)), global_seed=8)  # draws other numbers than 0
-        expect(not trained, f"it trained {trained} networks that should have been found in the folder")
-    with checks.check("a second run in the same folder decides the same"):
+        again, trained = _decide(
+            make, problem, folder / str(len(names)), global_seed=8
+        )  # draws other numbers than seed 0
+        expect(not trained, f"it trained {trained} networks that should have been loaded from the folder")
+    with checks.check("a second run in the same folder makes the same decision"):
         _expect_same(expected, _groups(again))
     with checks.check("the same seeds give the same groups"):
         fresh, _ = _decide(make, problem, folder / "fresh", global_seed=13)
@@ -153,21 +155,21 @@ def _check_reproducible(
 def _check_independent(
     checks: Checks, make: Callable[[], Method], first: Decision, names: Sequence[str], folder: Path, ordered: bool
 ) -> None:
-    """Checks that test rows and the order of tasks do not matter; only conclusive for a reproducible method."""
+    """Checks that test rows and the order of tasks do not matter; conclusive only for a reproducible method."""
     expected = _groups(first)
     if make().honest:
-        with checks.check("an honest method never looks at test rows (else declare `honest = False`)"):
+        with checks.check("an honest method never looks at test rows (or set `honest = False`)"):
             other, _ = _decide(make, small_problem(names, test_seed=OTHER_TEST_SEED), folder / "other-test-rows")
             _expect_same(expected, _groups(other))
     if not ordered and all(choice.shares is None for choice in first.choices.values()):
-        with checks.check("the order in which tasks are listed does not matter (else pass `ordered=True`)"):
+        with checks.check("the order in which tasks are listed does not matter (or pass `ordered=True`)"):
             rotated = [*range(1, len(names)), 0]  # moves every task
             other, _ = _decide(make, small_problem(names, rotated), folder / "rotated")
             _expect_same(expected, _groups(other))
 
 
 class _CountingExecutor:
-    """The serial executor; counts the networks that it trains."""
+    """A serial executor that counts the networks it trains."""
 
     def __init__(self) -> None:
         self._inner, self.trained = make_executor("serial"), 0
@@ -188,13 +190,13 @@ class _CountingExecutor:
 def _decide(
     make: Callable[[], Method], problem: Problem, folder: Path, *, global_seed: int = 0
 ) -> tuple[Decision, int]:
-    """Lets a method decide as in a study; returns the decision and the number of networks trained for it.
+    """Runs a method as a study does; returns its decision and the number of networks trained for it.
 
     Args:
-        make: makes a fresh method.
+        make: creates a new method.
         problem: the problem to decide on.
         folder: the folder of the store.
-        global_seed: the seed of the global random number generators, which must not matter.
+        global_seed: the seed for the global random number generators, which must not matter.
     """
     counting = _CountingExecutor()
     executor: Executor = counting
@@ -214,7 +216,7 @@ def _decide(
 def _check_decision(checks: Checks, method: Method, decision: Decision, names: Sequence[str]) -> None:
     where = f"with {len(names)} tasks"
     budgets: tuple[int | None, ...] = tuple(range(1, len(names) + 1)) if method.budgeted else (None,)
-    with checks.check("there is a choice for every budget and seed, or for None and every seed if not `budgeted`"):
+    with checks.check("there is a choice for every budget and seed (for None and every seed if not `budgeted`)"):
         wanted = {(budget, seed) for budget in budgets for seed in SEEDS}
         missing, extra = wanted - set(decision.choices), set(decision.choices) - wanted
         expect(not missing, f"{where} there is none for {_join(missing)}")
@@ -223,14 +225,14 @@ def _check_decision(checks: Checks, method: Method, decision: Decision, names: S
         here = f"{where}, budget {budget} and seed {seed}"
         with checks.check("every task is served exactly once"):
             _check_served(choice, names, here)
-        with checks.check("networks train tasks of the problem, and serve only tasks that they train"):
+        with checks.check("networks train only tasks of the problem, and serve only tasks that they train"):
             for group in choice.groups:
                 expect(group.trains <= set(names), f"{here}, {group} trains {_join(group.trains - set(names))}")
                 expect(group.serves <= group.trains, f"{here}, {_join(group.serves - group.trains)} is not trained")
         with checks.check("there are no more networks than the budget allows"):
             number = math.fsum(_shares(choice))
             expect(budget is None or number <= budget + 1e-9, f"{here}, there are {number:g}")
-    with checks.check("`Decision.about` is JSON"):
+    with checks.check("`Decision.about` is valid JSON"):
         json.dumps(dict(decision.about), allow_nan=False)
     with checks.check("`Decision.deciding` has a cost for each seed"):
         expect(set(decision.deciding) <= set(SEEDS), f"{where} found {_join(decision.deciding)}")
@@ -265,11 +267,11 @@ def _groups(decision: Decision) -> dict[tuple[int | None, int], Groups]:
 def _expect_same(expected: Mapping[Any, Groups], found: Mapping[Any, Groups]) -> None:
     for (budget, seed), groups in expected.items():
         other = found.get((budget, seed), frozenset())
-        message = f"with budget {budget} and seed {seed} it chose {_format(groups)}, and then {_format(other)}"
-        expect(groups == other, message)
+        choices = f"first chose {_format_groups(groups)}, then {_format_groups(other)}"
+        expect(groups == other, f"with budget {budget} and seed {seed} it {choices}")
 
 
-def _format(groups: Groups) -> str:
+def _format_groups(groups: Groups) -> str:
     return " ".join(sorted("{" + ", ".join(sorted(trains)) + "}" for trains, _, _ in groups)) or "nothing"
 
 

@@ -21,9 +21,9 @@ from tagalong.problems import load_problem
 from .checks import Checks, display_name, expect, temporary_seed
 
 MAX_TRAINED_ROWS = 256
-MAX_COMPARED_ROWS = 5000  # of each part
+MAX_COMPARED_ROWS = 5000  # per part
 EPOCHS = 2
-MAX_OVERLAP = 0.1  # the share of rows in two parts, on top of the share of duplicates within a part
+MAX_OVERLAP = 0.1  # maximum fraction of rows in two parts, in addition to the fraction of duplicates within a part
 
 
 def check_problem(
@@ -35,16 +35,16 @@ def check_problem(
     """Loads a problem twice, trains on some of its rows, and checks the results.
 
     Tasks and data must agree, every task must have labels in every part, and no row may be in two parts. Batches must
-    hold the requested rows, and the same ones for the same seed. Networks for all tasks and for one task must train for
-    two epochs with finite losses, and reproducibly. The fingerprint must be the same at every load and change with the
-    data. The problem must survive pickling, as on its way to a worker process.
+    contain the requested rows, and the same rows for the same seed. Networks for all tasks and for one task must train
+    reproducibly for two epochs, with finite losses. The fingerprint must be the same every time the problem is loaded,
+    and change with the data. The problem must survive pickling, since it is sent to worker processes.
 
     Args:
-        problem: a name that `load_problem` knows, a function that makes the problem, or a problem. Prefer the function
-            to its result, since the check loads the problem twice.
-        ids: ids of the rows of "train", "val" and "test", to check that none is in two parts. Without them, rows in
-            memory are compared by their groups if they have any, else by their content; rows read from files are not
-            compared, since their groups are numbered separately in each part.
+        problem: a name that `load_problem` knows, a function that creates the problem, or a problem. Prefer the
+            function to a problem, since the check loads the problem twice.
+        ids: row ids of "train", "val" and "test", to check that no row is in two parts. Without them, rows in memory
+            are compared by group if they have groups, otherwise by content; rows read from files are not compared,
+            since their groups are numbered separately in each part.
         **options: options of the problem.
 
     Raises:
@@ -63,7 +63,7 @@ def check_problem(
             _check_data(checks, loaded[0], ids)
             _check_identity(checks, *loaded)
             _check_rows(checks, loaded[0])
-            with checks.check("networks are built and trained"):
+            with checks.check("networks can be built and trained"):
                 _check_networks(checks, _sample(loaded[0]))
     checks.raise_failures()
 
@@ -84,7 +84,7 @@ def _check_data(checks: Checks, problem: Problem, ids: Mapping[str, Iterable[Any
     with checks.check("every task has labels in every part"):
         for part, rows in problem.splits.items():
             unlabelled = [task for task in problem.names if not bool(rows.labelled(task).any())]
-            expect(not unlabelled, f"`{part}` has no labels of {', '.join(unlabelled)}")
+            expect(not unlabelled, f"`{part}` has no labels for {', '.join(unlabelled)}")
     with checks.check("no row is in two parts"):
         _check_disjoint(problem, ids)
 
@@ -106,9 +106,9 @@ def _check_disjoint(problem: Problem, ids: Mapping[str, Iterable[Any]] | None) -
 
 
 def _check_contents_disjoint(splits: Mapping[str, Split]) -> None:
-    """Checks that equal rows are hardly more frequent across two parts than within one.
+    """Checks that equal rows are not much more frequent across two parts than within one part.
 
-    With few inputs, some rows are equal by chance.
+    If there are few inputs, some rows are equal by chance.
     """
     digests = {part: _row_digests(rows) for part, rows in splits.items()}
     for a, b in combinations(digests, 2):
@@ -130,9 +130,12 @@ def _bytes(tensor: Tensor) -> Any:
 
 
 def _check_identity(checks: Checks, problem: Problem, again: Problem) -> None:
-    with checks.check("the fingerprint is the same at every load"):
+    with checks.check("the fingerprint is the same every time it is loaded"):
         prints = problem.fingerprint, again.fingerprint, replace(problem).fingerprint
-        expect(len(set(prints)) == 1, f"found {' and '.join(dict.fromkeys(prints))}; seed the random numbers it draws")
+        expect(
+            len(set(prints)) == 1,
+            f"found {' and '.join(dict.fromkeys(prints))}; seed its random generators",
+        )
     with checks.check("the fingerprint changes with the data"):
         for part, rows in problem.splits.items():
             if isinstance(rows, Split):
@@ -142,9 +145,9 @@ def _check_identity(checks: Checks, problem: Problem, again: Problem) -> None:
         import cloudpickle
 
         copied = cloudpickle.loads(cloudpickle.dumps(problem))
-        expect(copied.fingerprint == problem.fingerprint, "the copy has another fingerprint")
+        expect(copied.fingerprint == problem.fingerprint, "the copy has a different fingerprint")
         mine, theirs = (_state(build_network(one, one.names, 0)) for one in (problem, copied))
-        expect(_equal(mine, theirs), "networks of the copy have other initial weights")
+        expect(_equal(mine, theirs), "networks of the copy have different initial weights")
 
 
 def _with_parts(problem: Problem, parts: Mapping[str, Rows]) -> Problem:
@@ -168,12 +171,12 @@ def _check_rows(checks: Checks, problem: Problem) -> None:
         expect(len(first) == len(parts), f"found {len(first)} batches, expected {len(parts)}")
         same = all(_equal(_flatten(a), _flatten(b)) for a, b in zip(first, second, strict=True))
         expect(same, "rows of seed 0 and epoch 1 differ when read again")
-    with checks.check("`only` keeps the rows and drops other tasks"):
+    with checks.check("`only` keeps all rows and drops the other tasks"):
         one = problem.only(problem.names[:1])
         expect(one.names == problem.names[:1], f"found the tasks {', '.join(one.names)}")
         for part, rows in one.splits.items():
             expect(tuple(rows.tasks) == one.names, f"`{part}` still has {', '.join(rows.tasks)}")
-            expect(len(rows) == len(problem.splits[part]), f"`{part}` has another number of rows")
+            expect(len(rows) == len(problem.splits[part]), f"`{part}` has a different number of rows")
 
 
 def _check_batch(rows: Rows, names: Sequence[str]) -> None:
@@ -181,9 +184,9 @@ def _check_batch(rows: Rows, names: Sequence[str]) -> None:
     inputs, targets = rows.batch(torch.tensor([last, 0]))
     expect(len(inputs) == 2, f"found {len(inputs)} rows, expected 2")
     missing = [name for name in names if name not in targets]
-    expect(not missing, f"there are no targets of {', '.join(missing)}")
+    expect(not missing, f"there are no targets for {', '.join(missing)}")
     for name in names:
-        expect(targets[name].is_floating_point(), f"the target of {name!r} must be floating point")
+        expect(targets[name].is_floating_point(), f"the target of {name!r} must be a floating-point tensor")
     single = rows.batch(torch.tensor([last]))
     first = {name: tensor[:1] for name, tensor in _flatten((inputs, targets)).items()}
     expect(_equal(first, _flatten(single)), "a row read alone differs from the same row in a batch")
@@ -197,7 +200,7 @@ def _flatten(batch: tuple[Tensor, Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def _sample(problem: Problem) -> Problem:
-    """Returns the problem with a few rows of each part, in memory, including labels of every task."""
+    """Returns an in-memory copy of the problem with a few rows of each part, including labels for every task."""
     splits = {part: _sample_rows(rows, problem.names) for part, rows in problem.splits.items()}
     recipe = replace(problem.recipe, batch_size=min(problem.recipe.batch_size, MAX_TRAINED_ROWS // 4), amp=None)
     return replace(_with_parts(problem, splits), recipe=recipe)
@@ -220,12 +223,12 @@ def _check_networks(checks: Checks, problem: Problem) -> None:
         for tasks in (problem.names, problem.names[-1:]):
             trained = train(problem, Job(tasks, 0, epochs=EPOCHS))
             wrong = [task for task in tasks if not np.isfinite(trained.val[task].loss + trained.test[task].loss)]
-            expect(not wrong, f"after {EPOCHS} epochs the loss of {', '.join(wrong)} is not finite")
+            expect(not wrong, f"after {EPOCHS} epochs, the loss of {', '.join(wrong)} is not finite")
             expect(bool(np.isfinite(trained.curve).all()), "a validation loss during training is not finite")
     with checks.check("the same seed trains the same network"):
         job = Job(problem.names, 0, epochs=1)
         one, two = (train(copy.copy(problem), job) for _ in range(2))
-        expect(_equal(dict(one.state or {}), dict(two.state or {})), "weights differ after an epoch")
+        expect(_equal(dict(one.state or {}), dict(two.state or {})), "weights differ after one epoch")
 
 
 def _state(network: torch.nn.Module) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""A small problem on which methods and executors are checked."""
+"""A small problem for checking methods and executors."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from torch import Tensor
 from tagalong.learn import MLP, Problem, Recipe, Split, Task
 
 FEATURES, CLASSES = 4, 3
-MISSING = 0.15  # the share of missing labels
-ROWS = (48, 32, 32)  # for training, validation and test
+MISSING = 0.15  # fraction of missing labels
+ROWS = (48, 32, 32)  # numbers of training, validation and test rows
 RECIPE = Recipe(optimizer="sgd", lr=0.05, batch_size=16, epochs=2, patience=2, weight_decay=0.0)
 KINDS = ("regression", "binary", "multiclass")
 
 
 def small_problem(names: Sequence[str], order: Sequence[int] | None = None, *, test_seed: int = 2) -> Problem:
-    """Returns a problem in float64 with tasks of mixed kinds and some missing labels.
+    """Returns a float64 problem with tasks of different kinds and some missing labels.
 
     The data of a task depend only on its position in `names`.
 
     Args:
         names: the names of the tasks.
         order: the order in which the problem lists the tasks, as positions in `names`; None keeps their order.
-        test_seed: the seed of the test rows; it does not affect the training and validation rows.
+        test_seed: the seed for the test rows; it does not affect the training and validation rows.
     """
     tasks = [_task(name, number) for number, name in enumerate(names)]
     train, val, test = (_split(names, rows, seed) for rows, seed in zip(ROWS, (0, 1, test_seed), strict=True))
@@ -45,9 +45,9 @@ def _split(names: Sequence[str], rows: int, seed: int) -> Split:
 
 
 def _labels(inputs: Tensor, number: int, seed: int) -> Tensor:
-    """Returns a noisy linear function of the inputs, thresholded for the kinds that have classes."""
+    """Returns a noisy linear function of the inputs, thresholded for classification tasks."""
     direction = _normal(FEATURES, 1, seed=1000 + number)
-    # Other test rows follow another rule, so that a method that looks at test rows decides differently.
+    # Different test seeds use different weights, so that a method that looks at test rows decides differently.
     weights = direction if seed <= 2 else _normal(FEATURES, 1, seed=100 * seed + number)
     noisy = (inputs @ weights + 0.7 * _normal(len(inputs), 1, seed=5000 + 10 * number + seed)).squeeze(1)
     kind = KINDS[number % len(KINDS)]
