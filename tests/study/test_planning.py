@@ -101,7 +101,7 @@ def test_one_error_names_all_missing_results(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
     fill_in(path)
     path.write_text("\n".join(line for line in path.read_text().split("\n") if not line.startswith("c,0")))
-    with pytest.raises(ValueError, match="column 'serves' must name stl exactly once for each task; not so for: c"):
+    with pytest.raises(ValueError, match="column 'serves' must name stl exactly once for each task, but does not for: c"):
         verdict_from_csv(path)
 
 
@@ -139,12 +139,12 @@ def test_any_table_of_results_is_accepted(tmp_path: Path) -> None:
         ("network,seed,task,val_loss,test_loss\n", "must have rows below its header, found none"),
         (
             "network,seed,task,val_loss,test_loss\na,x,a,1,1\n",
-            "line 2 must give network, seed \\(an integer from 0\\) and task",
+            "line 2 must have a network, a seed \\(a nonnegative integer\\) and a task",
         ),
         ("network,seed,task,val_loss,test_loss\na,0,a,1,1\na,0,a,1,1\n", "line 3 must not repeat a \\(seed 0\\) a"),
         ("network,seed,task,val_loss,test_loss\na,0,a,low,1\n", "val_loss must be a number, found 'low'"),
         ("network,seed,task,val_loss,test_loss\na,0,a,nan,1\n", "must be a finite number"),
-        ("network,seed,task,val_loss,test_loss\na,0,a,1,1\nb,0,b,1,1\n", "a network of all tasks \\(a, b\\)"),
+        ("network,seed,task,val_loss,test_loss\na,0,a,1,1\nb,0,b,1,1\n", "a network for all tasks \\(a, b\\)"),
         ("network,seed,task,serves,val_loss,test_loss\na,0,a,tag:x,1,1\n", "found 'tag:x'"),
     ],
 )
@@ -206,7 +206,7 @@ def test_an_affinity_decides_the_method_of_its_estimator(estimator: str | None, 
 def test_affinities_may_be_given_for_each_method_or_one_for_all() -> None:
     with pytest.raises(
         ValueError,
-        match=r"^`affinity` must include one measured with the estimator 'cosine' or 'cosine_kernels' for 'cs', "
+        match=r"^`affinity` must include one measured with estimator 'cosine' or 'cosine_kernels' for 'cs', "
         r"found 'lookahead'; measure it or leave 'cs' out$",
     ):
         plan(LOOKAHEAD, [2], ["tag", "cs"])
