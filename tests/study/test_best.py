@@ -273,7 +273,7 @@ def test_the_recommended_networks_are_kept(problem: Problem, tmp_path: Path) -> 
     best = results.best()
     assert best.seed == recommended_record(results).seed
     assert best.networks[0].tasks == names
-    with pytest.raises(ValueError, match="no folder of networks"):
+    with pytest.raises(ValueError, match="no folder with networks"):
         Results(found, problem=ProblemInfo.of(problem)).best()
 
 

@@ -111,7 +111,7 @@ def test_the_verdict_is_the_one_a_study_gives_on_the_same_numbers() -> None:
 def test_without_rows_the_verdict_is_provisional() -> None:
     study = planned_study(methods=("stl",))
     train_pending(study, rows=False)
-    assert "the noise of the test rows is not known" in study.results().verdict().provisional
+    assert "the noise of the test rows is unknown" in study.results().verdict().provisional
 
 
 def test_results_before_the_end_name_what_is_missing() -> None:

@@ -171,7 +171,7 @@ def test_records_must_fit_together() -> None:
     wrong = replace(together(1)[0], val={"a": Score(1.0, 0.0)})
     with pytest.raises(ValueError, match="several problems") as caught:
         results([wrong, wrong])
-    assert "must have a val score for each task and no other; not so for: b" in str(caught.value)
+    assert "must have a val score for each task and no others, but does not for: b" in str(caught.value)
     assert "more than once" in str(caught.value)
 
 

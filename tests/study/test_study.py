@@ -185,10 +185,10 @@ def test_a_folder_of_the_old_layout_is_rejected_before_anything_is_written(tmp_p
 
 def test_a_folder_of_another_problem_is_rejected(tmp_path):
     Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
-    with pytest.raises(ValueError, match=r"`out`: .* holds a run of another problem, or of other data"):
+    with pytest.raises(ValueError, match=r"`out`: .* contains a run of a different problem or of different data"):
         Study(small_problem(seed=1), tmp_path).run(["mtl"], seeds=1)
     (tmp_path / "settings.json").write_text("{}")
-    with pytest.raises(ValueError, match="is not the settings of a run"):
+    with pytest.raises(ValueError, match="does not contain the settings of a run"):
         Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
     file = tmp_path / "file"
     file.touch()
@@ -270,7 +270,7 @@ def test_there_are_no_results_before_a_run_or_a_plan(tmp_path):
 
 def test_results_of_another_problem_are_rejected(tmp_path):
     Study(small_problem(), tmp_path).run(["mtl"], seeds=1)
-    with pytest.raises(ValueError, match="holds a run of another problem"):
+    with pytest.raises(ValueError, match="contains a run of a different problem"):
         Study(small_problem(seed=1), tmp_path).results()
     elsewhere = ExternalStudy(["x", "y"], tmp_path / "elsewhere")
     elsewhere.plan(methods=["mtl"], seeds=1)

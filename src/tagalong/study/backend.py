@@ -212,7 +212,10 @@ class Backend(ABC):
         return None
 
     def row_losses(self, record: Record, part: str = "test") -> Losses | None:
-        """Returns each task's row losses in the network that serves it, NaN for rows without a label; None if unknown."""
+        """Returns each task's loss on every row, from the network that serves it; None if unknown.
+
+        Rows without a label have NaN.
+        """
         return None
 
 
@@ -288,7 +291,7 @@ class TrainingBackend(Backend):
         return self.affinities([seed], settings)[seed][0]
 
     def affinities(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> dict[int, tuple[Affinity, Cost]]:
-        """Returns the affinity for each seed and the cost of its training; measures affinities that are not in the store.
+        """Returns the affinity for each seed and the cost of its training; measures those that are not in the store.
 
         The meter does not affect training, so networks trained with it are stored too if they are missing. Seeds with
         which training diverged are omitted.
@@ -331,7 +334,7 @@ class TrainingBackend(Backend):
         return seconds
 
     def row_losses(self, record: Record, part: str = "test") -> Losses:
-        """Returns each task's row losses in the network that serves it; NaN for rows without a label."""
+        """Returns each task's loss on every row, from the network that serves it; NaN for rows without a label."""
         self.restore(record.networks)
         found: Losses = {}
         for group, key in zip(record.groups, record.networks, strict=True):

@@ -55,7 +55,7 @@ class Executor(Protocol):
         """Prepares to train networks for this problem."""
 
     def map(self, chunks: Sequence[Chunk], advance: Advance) -> Iterator[tuple[Chunk, list[NetworkResult]]]:
-        """Trains all chunks and yields each as it finishes, in any order; calls `advance` with the number of networks."""
+        """Trains all chunks and yields each as it finishes, in any order; reports finished networks to `advance`."""
 
     def stop(self) -> None:
         """Releases the resources acquired by `start`; may be called more than once."""
@@ -126,7 +126,7 @@ def train_chunk(problem: Problem, chunk: Chunk, device: str, advance: Advance | 
 
 
 def _advance_to(advance: Advance) -> Callable[[int], None]:
-    """Converts `advance` to a callback that takes a running total and counts each network once, even after a restart."""
+    """Converts `advance` to a callback that takes a running total; a restart does not count networks twice."""
     counted = 0
 
     def count(number: int) -> None:

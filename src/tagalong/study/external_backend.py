@@ -66,7 +66,7 @@ class ExternalBackend(Backend):
         return self._known
 
     def measure_affinity(self, seeds: Sequence[int], settings: Mapping[str, Any]) -> tuple[Affinity, dict[int, Cost]]:
-        """Returns the given affinity; each seed is charged one training of all tasks and a fraction of the measuring."""
+        """Returns the given affinity; each seed costs one training of all tasks and its part of the measuring."""
         estimator = settings.get("estimator")
         given = self._affinities.get(method_of_estimator(estimator))
         if given is None:

@@ -122,7 +122,7 @@ class _Search:
         return any(one.expected > -self.settings.clear * one.doubt for one in best)
 
     def _first_seeds(self) -> tuple[int, ...]:
-        """Returns the seeds of the first networks for all tasks, the baseline of every comparison; at least one seed."""
+        """Returns the seeds of the first networks for all tasks, the baseline of every comparison; at least one."""
         return self.seeds[: max(1, round(self.effort * self.settings.together))]
 
     def _exhaustive_seeds(self) -> tuple[int, ...]:
