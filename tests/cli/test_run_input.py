@@ -86,7 +86,7 @@ def test_a_table_that_cannot_be_learnt_from_is_rejected(tagalong: Terminal, case
         (["--recipe", "epochs=2.5"], "epochs must be a positive integer, found 2.5"),
         (["--set", "tag.evry=1", "--methods", "tag"], "--set: 'tag' takes"),
         (["--set", "hoa.size=1", "--methods", "hoa"], "--set: 'hoa' takes no options, found size"),
-        (["--set", "cs.every=1", "--methods", "tag"], "--set must be for methods that are compared, found 'cs'"),
+        (["--set", "cs.every=1", "--methods", "tag"], "--set must be for methods in the comparison, found 'cs'"),
         (["--methods", ","], "--methods must name at least one method, found none"),
         (["--price-per-hour", "-1"], "--price-per-hour must be a nonnegative number"),
         (["--confirm", "-1"], "--confirm must be a nonnegative integer"),

@@ -101,7 +101,8 @@ def test_one_error_names_all_missing_results(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
     fill_in(path)
     path.write_text("\n".join(line for line in path.read_text().split("\n") if not line.startswith("c,0")))
-    with pytest.raises(ValueError, match="column 'serves' must name stl exactly once for each task, but does not for: c"):
+    expected = "column 'serves' must name stl exactly once for each task, but does not for: c"
+    with pytest.raises(ValueError, match=expected):
         verdict_from_csv(path)
 
 
@@ -160,10 +161,10 @@ def test_one_error_lists_all_problems_of_a_plan() -> None:
     message = str(caught.value)
     assert "`methods` must need only plain networks, since they are trained elsewhere, found 'pcgrad'" in message
     assert "`affinity` must be given for 'tag', found None" in message
-    assert "`budgets` must be from 1 to the number of tasks, 2, found 0" in message
-    assert "`budgets` must be from 1 to the number of tasks, 2, found 5" in message
+    assert "`budgets` must be between 1 and the number of tasks, 2, found 0" in message
+    assert "`budgets` must be between 1 and the number of tasks, 2, found 5" in message
     assert "`seeds` must be a positive integer (3 means 0, 1, 2)" in message
-    with pytest.raises(ValueError, match="found nothing about 'z'"):
+    with pytest.raises(ValueError, match="found none for 'z'"):
         plan(AFFINITY, [1], ["tag"], tasks=["a", "z"])
     with pytest.raises(ValueError, match="`tasks` must name at least one task"):
         plan(None, [], ["stl"])
@@ -212,7 +213,8 @@ def test_affinities_may_be_given_for_each_method_or_one_for_all() -> None:
         plan(LOOKAHEAD, [2], ["tag", "cs"])
     with pytest.raises(
         ValueError,
-        match=r"^`affinity` must hold one for 'tag', found 2: 'lookahead', one without an estimator; choose one$",
+        match=r"^`affinity` must contain only one for 'tag', found 2: 'lookahead', one without an estimator; "
+        r"choose one$",
     ):
         plan([LOOKAHEAD, AFFINITY], [2], ["tag"])
     assert "tag" not in plan([LOOKAHEAD, AFFINITY], [2], ["stl"]).methods
@@ -236,15 +238,18 @@ def test_a_study_takes_several_affinities(tmp_path: Path) -> None:
         ({"methods": 3}, "`methods` must be a list of names, found 3; write ['stl', 'tag']"),
         (
             {"seeds": "3"},
-            "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct integers from 0, found '3'",
+            "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct nonnegative integers, "
+            "found '3'",
         ),
         (
             {"seeds": 2.5},
-            "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct integers from 0, found 2.5",
+            "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct nonnegative integers, "
+            "found 2.5",
         ),
         (
             {"seeds": True},
-            "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct integers from 0, found True",
+            "`seeds` must be a positive integer (3 means 0, 1, 2) or a list of distinct nonnegative integers, "
+            "found True",
         ),
     ],
 )

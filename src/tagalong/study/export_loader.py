@@ -33,7 +33,7 @@ class ExportedNetworks:
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Returns probabilities (of label 1 if binary, of every class if multiclass) or values in the original units."""
+        """Returns probabilities (of label 1 if binary, of every class if multiclass) or values in original units."""
         outputs: dict[str, Tensor] = {}
         for network in self.networks:
             outputs.update(network(inputs))

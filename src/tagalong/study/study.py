@@ -145,7 +145,7 @@ class Study:
         if results.problem.tasks != self.problem.names:
             found = f"results for {', '.join(results.problem.tasks)}"
             expected = f"must contain results for {', '.join(self.problem.names)}"
-            raise InvalidInput("out", expected, found, "use a new one")
+            raise InvalidInput("out", expected, found, "use a new folder")
         return results
 
     def best(self, method: str | None = None, budget: int | None = None) -> Best:

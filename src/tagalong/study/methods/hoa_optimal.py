@@ -89,7 +89,7 @@ class Optimal(Method):
 
 
 class Oracle(Optimal):
-    """Like `Optimal`, but chooses by test losses, like the paper's "Optimal": shows how much could be gained at best."""
+    """Like `Optimal`, but chooses by test losses, like the paper's "Optimal": an upper bound on the possible gain."""
 
     name = "oracle"
     order = 41

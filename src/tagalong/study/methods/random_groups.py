@@ -130,7 +130,7 @@ def random_partition(names: Names, k: int, rng: np.random.Generator) -> list[fro
 
 
 def random_cover(names: Names, k: int, rng: np.random.Generator) -> list[Group]:
-    """Draws k different groups that cover all tasks; all covers are equally likely, and a random group serves a task."""
+    """Draws k different groups that cover all tasks; all covers are equally likely. A random group serves each task."""
     while True:
         members = rng.integers(1, 2**k, size=len(names))  # for each task, a bit mask of its groups
         trains = [frozenset(name for name, bits in zip(names, members, strict=True) if bits >> i & 1) for i in range(k)]
