@@ -80,7 +80,7 @@ def test_a_table_that_cannot_be_learnt_from_is_rejected(tagalong: Terminal, case
     ("more", "words"),
     [
         (["--budgets", "1.5"], "--budgets must be integers, the numbers of networks, found 1.5"),
-        (["--budgets", "0"], "--budgets must be from 1"),
+        (["--budgets", "0"], "--budgets must be between 1"),
         (["--recipe", "lr=fast"], "lr must be a positive number, found 'fast'"),
         (["--recipe", "weight_decay=-1"], "weight_decay must be a non-negative number, found -1"),
         (["--recipe", "epochs=2.5"], "epochs must be a positive integer, found 2.5"),

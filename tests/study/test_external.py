@@ -128,7 +128,7 @@ def test_results_come_in_any_order_and_invalid_ones_are_rejected() -> None:
     study.tell(["b"], 2, val={"b": 1.0}, test={"b": (1.0, 0.5)})
     with pytest.raises(ValueError, match=r"\['b'\] with seed 2 already has a result"):
         study.tell(["b"], 2, val={"b": 1.0}, test={"b": 1.0})
-    with pytest.raises(ValueError, match=r"must be a network of the plan, found \['a', 'b'\], 0; ask\(\) gives"):
+    with pytest.raises(ValueError, match=r"must be a network of the plan, found \['a', 'b'\], 0; ask\(\) returns"):
         study.tell(["a", "b"], 0, val={}, test={})
     with pytest.raises(ValueError, match="must be a network of the plan"):
         study.tell(["a"], 3, val={"a": 1.0}, test={"a": 1.0})

@@ -170,7 +170,7 @@ def test_one_error_lists_all_problems_of_a_plan() -> None:
         plan(None, [], ["stl"])
     with pytest.raises(ValueError, match="8,191 networks per seed for 13 tasks; use 'hoa'"):
         plan(None, [2], ["optimal"], tasks=[f"t{number}" for number in range(13)])
-    with pytest.raises(ValueError, match="`budgets` must hold at least one"):
+    with pytest.raises(ValueError, match="`budgets` must contain at least one"):
         plan(None, [], ["hoa"], tasks=["a", "b"])
 
 
